@@ -1,10 +1,10 @@
-"""Chen's policies on networks that are not chains, at their own peaks, beside the best known there.
+"""Benchmark: approximation ratios of Chen's policies on non-chain networks, at their own peaks.
 
-Checkmate's table 2 (arXiv 1910.02653) gives, for the approximations that it calls AP sqrt(n) and AP
-greedy, their cost over the optimum's: 1.14 to 1.54 and 1.06 to 1.39. Here both are run on graphs of
-the same shapes, by FLOPs, and compared with what ``plan(budget=...)`` finds within the very peak
-that they reach, and with the lower bound at that peak. Checkmate's graphs are coarser and its
-budgets others, so that the ranges, not the numbers, are what can be compared.
+Checkmate's table 2 (arXiv 1910.02653) gives the cost of its approximations AP sqrt(n) and AP greedy
+over the optimum's: 1.14 to 1.54 and 1.06 to 1.39. Here both run on graphs of the same networks, by
+FLOPs, and are compared with ``plan(budget=...)`` at the peak that they reach, and with the lower
+bound at that peak. Checkmate's graphs are coarser and its budgets different, so that the ranges are
+comparable, not the numbers.
 """
 
 from __future__ import annotations

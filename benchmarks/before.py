@@ -1,10 +1,10 @@
-"""How this version compares with an earlier one: the same jobs, in turn, in one run.
+"""Benchmark: this version against an earlier revision, interleaved, the same jobs.
 
-``python benchmarks/before.py REVISION`` unpacks the revision beside, starts a process for each
-version, and lets them do every job by turns, so that whatever else the machine does hits all; and
-does so several times, since a process may be a few percent slower for as long as it lives. A second
-process of the revision shows how far two runs of the very same code lie apart. Jobs use public
-names alone, which an earlier version has too.
+``python benchmarks/before.py REVISION`` unpacks the revision, starts a process for each version,
+and alternates between them job by job, so that other load on the machine affects all; this is
+repeated with new processes, since one process may be a few percent slower throughout its life. A
+second process of the revision measures the noise between two runs of the same code. Jobs use public
+names only, which earlier versions have too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAYERS, SIZE = 200, 8  # operators so small that every microsecond between them 
 
 
 def jobs() -> dict[str, Callable[[], object]]:
-    """Return what is timed, by name; whatever must be there first is made here."""
+    """Return the timed jobs, by name, after their setup."""
     import tinyckpt as tc
     from tinyckpt import viz
     from tinyckpt.base.tree import leaves
@@ -63,7 +63,7 @@ def jobs() -> dict[str, Callable[[], object]]:
 
 
 def work() -> None:
-    """Do the jobs that are asked for by name on standard input; answer with seconds."""
+    """Run the jobs named on standard input; print their seconds."""
     known = jobs()
     for line in sys.stdin:
         begin = perf_counter()
@@ -72,7 +72,7 @@ def work() -> None:
 
 
 class Version:
-    """A process that does jobs with the packages of one folder."""
+    """A process that runs jobs with the packages of one folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.process = subprocess.Popen(
@@ -84,7 +84,7 @@ class Version:
         )
 
     def seconds(self, job: str) -> float:
-        """Return how long a job takes."""
+        """Return the run time of a job, in seconds."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(job, file=self.process.stdin, flush=True)

@@ -1,8 +1,8 @@
-"""How good plans are under half of store-all's peak.
+"""Benchmark: plan quality at half of store-all's peak, against other planners and a bound.
 
-What ``plan(budget=...)`` finds in its time limit, beside the best that any planner finds in LONG
-seconds a network, AP sqrt(n), AP greedy (Checkmate's names for Chen's two policies on the
-separators of any graph), and the lower bound.
+``plan(budget=...)`` in its time limit, against the best of all planners in LONG seconds per
+network, AP sqrt(n), AP greedy (Checkmate's names for Chen's two policies on the separators of any
+graph), and the lower bound.
 
     pip install ortools
 """

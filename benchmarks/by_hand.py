@@ -1,7 +1,7 @@
-"""Loss and gradients of the models as a careful person would write them in NumPy.
+"""Baseline: loss and gradients of the models, written by hand in NumPy, without a framework.
 
-Careful means: in place where the old value is not wanted again, with one buffer for the columns of
-one image, and nothing computed twice that fits into memory.
+Carefully written: in place where the old value is dead, one im2col buffer for the columns of one
+image, and no recomputation of anything that fits into memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def adam(state: Any, gradients: Any, rate: float = 1e-3) -> None:
 
 
 def layer_norm(x: Any, p: Any) -> tuple[Any, Any, Any]:
-    """Return the result, and what the backward reads: x normalised, and 1 / sqrt(variance)."""
+    """Return the result, and the residuals: x normalised, and 1 / sqrt(variance)."""
     normal = x - x.mean(-1, keepdims=True)
     spread = np.einsum("ij,ij->i", normal, normal)[:, None]
     spread /= x.shape[-1]
@@ -124,7 +124,7 @@ def gelu_backward(x: Any, t: Any, g: Any) -> Any:
 
 
 def gpt_block(p: Any, x: Any, batch: int, heads: int) -> tuple[Any, Any]:
-    """Return loss and gradients of causal attention and a perceptron."""
+    """Return loss and gradients of causal attention and an MLP."""
     rows, width = x.shape
     length, d = rows // batch, width // heads
     y1, n1, s1 = layer_norm(x, p["norm1"])
@@ -197,7 +197,7 @@ def parts(i: int, j: int, extents: Any) -> tuple[Any, Any]:
 
 
 def conv(x: Any, w: Any) -> Any:
-    """Return a convolution of 3x3, image by image: the columns of one fit a cache."""
+    """Return a 3x3 convolution, image by image: the columns of one fit in the cache."""
     y = np.empty((x.shape[0], w.shape[0], *x.shape[2:]), x.dtype)
     columns = np.zeros((x.shape[1], 3, 3, *x.shape[2:]), x.dtype)
     matrix = w.reshape(len(w), -1)
@@ -207,7 +207,7 @@ def conv(x: Any, w: Any) -> Any:
 
 
 def conv_backward(x: Any, w: Any, g: Any, wanted: bool) -> tuple[Any, Any]:
-    """Return the cotangent of x, if it is wanted, and the gradient of w."""
+    """Return the cotangent of x, if requested, and the gradient of w."""
     total = np.zeros((len(w), w[0].size), x.dtype)
     columns = np.zeros((x.shape[1], 3, 3, *x.shape[2:]), x.dtype)
     for image, cotangent in zip(x, g, strict=True):
@@ -218,7 +218,7 @@ def conv_backward(x: Any, w: Any, g: Any, wanted: bool) -> tuple[Any, Any]:
 
 
 def batch_norm(x: Any, p: Any) -> tuple[Any, Any, Any]:
-    """Return the result, and what the backward reads; x is written over."""
+    """Return the result and the residuals; x is overwritten."""
     x -= x.mean((0, 2, 3), keepdims=True)
     spread = np.einsum("nchw,nchw->c", x, x)[:, None, None]
     spread /= x.size // x.shape[1]
@@ -231,7 +231,7 @@ def batch_norm(x: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def batch_norm_backward(normal: Any, spread: Any, p: Any, g: Any) -> tuple[Any, Any]:
-    """Return the cotangent of x, and the gradients of scale and shift; ``normal`` is used up."""
+    """Return the cotangent of x and the gradients of scale and shift; overwrites ``normal``."""
     shift = g.sum((0, 2, 3))
     scale = np.einsum("nchw,nchw->c", g, normal)
     count = normal.size // normal.shape[1]

@@ -1,9 +1,9 @@
-"""What approximate derivatives cost in accuracy: a small vision transformer, fine-tuned on digits.
+"""Benchmark: accuracy under approximate derivatives, fine-tuning a small ViT on digits.
 
 It is trained on digits turned by 90 degrees, exactly, and then fine-tuned on digits as they are:
-exactly; with 2-bit activations and memory-sharing norms, in both fits; and with codes of 8 and of 4
-bits for what is kept. All begin with the same parameters and see the same batches. Of 397 test
-images one is a quarter of a point.
+exactly; with 2-bit activations and memory-sharing norms, in both fits; and with saved values
+quantised to 8 and to 4 bits. All start from the same parameters and see the same batches. One of
+the 397 test images is a quarter of a percentage point.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def trained(network: Any, params: Any, images: Any, labels: Any, epochs: int, se
 
 
 def ways() -> dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]]:
-    """Return each network, and the way to its parameters and back."""
+    """Return each network, with conversions to and from its parameters."""
     found: dict[str, Any] = {"exact": (NETWORK, lambda params: params, lambda params: params)}
     for fit in ("published", "symmetric"):
         rewriting = tc.rewrite(NETWORK, fit=fit)
@@ -55,7 +55,7 @@ def ways() -> dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]]:
 
 
 def kept(network: Any) -> int:
-    """Return the bytes of activations that store-all keeps."""
+    """Return the bytes of activations that store-all saves."""
     return sum(n.nbytes for n in saved_values(network.graph()) if n.role == "activation")
 
 

@@ -1,9 +1,9 @@
-"""What a step of training takes on a GPU: counted bytes beside those of CuPy's pool, and seconds.
+"""Benchmark: a training step on a GPU: predicted peak against CuPy's memory pool, and seconds.
 
 Loss, gradients and AdamW of ResNet-50 and of GPT-2, under store_all, sqrt_n and half of store-all's
-peak. What the pool hands out is noted by a hook, above what was there before the step; it rounds
-every array up to 512 bytes. ``--backend numpy --small`` runs the same on a CPU, with tracemalloc in
-the pool's place, to see that the script works; it writes nothing.
+peak. A hook records the pool's allocations, relative to the bytes before the step; the pool rounds
+every array up to 512 bytes. ``--backend numpy --small`` runs the same on a CPU, with tracemalloc
+instead of the pool, to test the script; it writes nothing.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def networks(small: bool) -> Iterator[Network]:
 
 
 class Peak:
-    """The most bytes that were handed out at a time, above those when the watch began."""
+    """Peak of allocated bytes, relative to those at the start."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
 
     def add(self, nbytes: int) -> None:
-        """Note that so many bytes more, or less, are held."""
+        """Record an allocation, or a free as negative bytes."""
         self.now += nbytes
         self.most = max(self.most, self.now)
 
 
 @contextmanager
 def watched(backend: Backend) -> Iterator[Peak]:
-    """Yield the peak of what the backend's arrays take inside the block."""
+    """Yield the peak of the backend's allocations inside the block."""
     peak = Peak()
     if backend.name == "cupy":
         hook = pool_hook(peak)
@@ -70,7 +70,7 @@ def watched(backend: Backend) -> Iterator[Peak]:
 
 
 def pool_hook(peak: Peak) -> Any:
-    """Return a hook on CuPy's pool that notes what it hands out and takes back."""
+    """Return a hook on CuPy's pool that records allocations and frees."""
     import cupy
 
     class Noting(cupy.cuda.MemoryHook):  # type: ignore[misc]
@@ -98,7 +98,7 @@ def timed(run: Callable[[], object], backend: Backend) -> float:
 
 
 def measured(network: Network, backend: Backend) -> list[list[str]]:
-    """Return the rows of a network: under each plan, bytes counted and handed out, and seconds."""
+    """Return the rows of a network: for each plan, predicted and allocated bytes, and seconds."""
     params, *arrays = random_arrays(network.specs, seed=0)
     batch = [moved(backend, array) for array in arrays]
     rows = []
@@ -129,7 +129,7 @@ def measured(network: Network, backend: Backend) -> list[list[str]]:
 
 
 def device() -> str:
-    """Return what the GPU calls itself."""
+    """Return the name of the GPU."""
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(0)

@@ -1,11 +1,11 @@
-"""How the time of greedy and dtr grows with the graph: 1,000 to 100,000 operators.
+"""Benchmark: scaling of greedy and DTR with graph size, 1,000 to 100,000 operators.
 
-Four families: the chain; a recurrent network, unrolled; a transformer; and layered graphs drawn at
-random, as in M. Gagrani et al., "Neural topological ordering for computation graphs", 2022: forward
-only, each operator reads a few of the layers before, and all that nobody reads is a result.
+Four families: the chain; a recurrent network, unrolled; a transformer; and random layered graphs as
+in M. Gagrani et al., "Neural topological ordering for computation graphs", 2022: forward only, each
+operator reads a few values of earlier layers, and every value without a reader is a result.
 
-If the time grows as n log n, the last column stays at 1. Where nothing is found, the time is what
-it takes to know.
+If the time grows as n log n, the last column stays at 1. Where no plan is found, the time is that
+of the failed search.
 
     python benchmarks/greedy.py            greedy, all sizes
     python benchmarks/greedy.py dtr        dtr
@@ -33,7 +33,7 @@ WIDTH = 16  # operators of a layer of the drawn graphs
 
 
 def recurrent(steps: int) -> tc.Graph:
-    """Return the graph of a recurrent network: 14 operators a step, most of them going back."""
+    """Return the graph of an unrolled recurrent network: 14 operators per step, most backward."""
 
     def loss(u: Any, w: Any, b: Any, x: Any) -> Any:
         h = x
@@ -47,7 +47,7 @@ def recurrent(steps: int) -> tc.Graph:
 
 
 def layered(count: int) -> tc.Graph:
-    """Return a layered graph drawn at random, forward only."""
+    """Return a random layered graph, forward only."""
     random = Random(count)
     sizes = [random.choice((64, 128, 256)) for _ in range(count)]
     reads: list[tuple[int, ...]] = []
@@ -84,7 +84,7 @@ FAMILIES: dict[str, tuple[Callable[[int], tc.Graph], float]] = {
 
 
 def growth(policy: str, family: str) -> list[list[str]]:
-    """Return the rows of a family, up to the size for which the time does not suffice."""
+    """Return the rows of a family, up to the size that exceeds the time limit."""
     make, share = FAMILIES[family]
     rows, first = [], None
     for count in SIZES:

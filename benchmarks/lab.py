@@ -1,4 +1,4 @@
-"""How large the page of the lab is, how fast it loads, and how soon a drag or a click is drawn.
+"""Benchmark: the lab page: size, load time, and latency of drags and clicks, in Chromium.
 
 A drag is one point of the frontier after the other, first towards less memory and back, begun half
 a second after the page is ready: nobody reaches for it sooner. A click keeps a value or drops it,

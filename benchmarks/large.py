@@ -1,8 +1,8 @@
-"""How good plans of large graphs are: thousands of operators, some shares of store-all's peak.
+"""Benchmark: plan quality on large graphs, thousands of operators, against the lower bound.
 
-What ``plan(budget=...)`` finds in its time limit, beside the lower bound: its peak, its cost, and
-how far from the bound that is at most. The networks are shipped ones of 1,500 to 7,800 operators,
-or, with ``--pytorch``, the joint graphs of PyTorch models of 2,700 to 10,600.
+Plans of ``plan(budget=...)`` in its time limit at several shares of store-all's peak: peak, cost,
+and the gap to the lower bound. The networks are the package's, of 1,500 to 7,800 operators, or,
+with ``--pytorch``, the joint graphs of PyTorch models of 2,700 to 10,600.
 
     python benchmarks/large.py [--pytorch] --seconds 20
 """
@@ -24,7 +24,7 @@ SHARES = (0.6, 0.4, 0.3, 0.2)
 
 
 def shipped() -> Iterator[tc.Graph]:
-    """Yield networks of the package, narrow ones, but as deep as the largest are."""
+    """Yield networks of the package, narrow but of full depth."""
     for layers, length in ((32, 512), (64, 1024), (120, 1024)):
         network = tc.networks.llama(
             layers, 256, 4, length=length, batch=2, vocabulary=512, hidden=688, fused=True
@@ -36,7 +36,7 @@ def shipped() -> Iterator[tc.Graph]:
 
 
 def joint() -> Iterator[tc.Graph]:
-    """Yield training steps of Llama-like models as PyTorch captures them; no memory is taken."""
+    """Yield training steps of Llama-like models as PyTorch captures them; none is allocated."""
     from torch._subclasses import FakeTensorMode
 
     from tinyckpt.interop import torch as tct

@@ -1,13 +1,13 @@
-"""Random layered graphs in less memory: ``plan(budget=...)`` beside Moccasin's model.
+"""Benchmark: random layered graphs within budgets: ``plan(budget=...)`` against Moccasin.
 
-Graphs as in Gagrani et al. 2022 and in the Moccasin paper, forward only, one draw of each size;
+Graphs as in Gagrani et al. 2022 and in the Moccasin paper, forward only, one sample of each size;
 budgets are shares of the peak in topological order. Costs are those of operators; "+2 %" is what
-recomputations add to evaluating each once, which no schedule is below. Both have the same time and
-two cores: the solver two workers, ``plan`` one thread. Moccasin keeps the order of first
+recomputations add to evaluating each once, a lower bound of every schedule. Both have the same time
+and two cores: the solver two workers, ``plan`` one thread. Moccasin fixes the order of first
 evaluations, ``plan`` may change it.
 
-All takes nearly an hour. With ``--notes FILE`` outcomes are noted, and not found again;
-``--cases`` is how many are found before the script ends.
+The whole benchmark takes nearly an hour. With ``--notes FILE`` outcomes are cached in a file;
+``--cases`` limits how many new ones are computed.
 
     pip install ortools
 """
@@ -36,13 +36,13 @@ Outcome = dict[str, Any]
 
 
 def by_moccasin(graph: tc.Graph, budget: int, seconds: float) -> tuple[list[int], str]:
-    """Return the order that the model finds, and what the solver said; an empty one if none."""
+    """Return the order that the model finds, empty if none, and the solver's status."""
     outcome = moccasin(graph, budget, seconds)
     return list(outcome.order), outcome.status if outcome.order else "nothing found"
 
 
 def by_plan(graph: tc.Graph, budget: int, seconds: float) -> tuple[list[int], str]:
-    """Return the order that ``plan`` finds, and what is known of it; an empty one if none."""
+    """Return the order that ``plan`` finds, empty if none, and its certificate."""
     try:
         schedule = tc.plan(graph, budget=budget, time_limit=seconds)
     except tc.BudgetError:
@@ -54,7 +54,7 @@ def by_plan(graph: tc.Graph, budget: int, seconds: float) -> tuple[list[int], st
 
 
 def outcome_of(case: str, seconds: float) -> Outcome:
-    """Return what one planner finds in one case, checked by ``replay``."""
+    """Return the outcome of one planner in one case, verified by ``replay``."""
     planner, count, share = case.split()
     graph = layered_graph(int(count))
     problem = Problem(graph, given(graph))

@@ -1,9 +1,9 @@
-"""What training holds: predicted, by tracemalloc, and as the process's resident memory grows.
+"""Benchmark: memory of training: predicted peak, tracemalloc's, and growth of the resident set.
 
-Each network and each kind of plan in a process of its own, twice: once as it is, for the resident
-set; once under tracemalloc, which itself takes memory. The compiled program runs, after parameters
-and batch are there. And LLaMA-7B with Adam, which no machine here holds: seconds and memory of
-building, differentiating, planning and replaying it.
+Each network and each kind of plan in its own process, twice: once plain, for the resident set size;
+once under tracemalloc, which takes memory itself. The compiled program runs, with parameters and
+batch already allocated. And LLaMA-7B with Adam, which fits in no machine here: seconds and memory
+of building, differentiating, planning and replaying it.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ SAMPLING = 0.0005  # seconds between looks at the resident set
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory, as Linux says."""
+    """Return the resident set size of this process, in bytes (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def trim() -> None:
-    """Have the allocator give back to the system what it holds and nobody uses, as glibc can."""
+    """Return free heap memory to the system (glibc's malloc_trim)."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Watch:
-    """Samples the resident set in a thread, and remembers the most."""
+    """Sampler of the resident set in a thread; records the maximum."""
 
     def __init__(self) -> None:
         self.most, self.done = resident(), Event()
@@ -105,7 +105,7 @@ def schedule_of(graph: tc.TrainingGraph, how: str) -> tc.Schedule:
 
 
 def one(name: str, how: str, traced: bool) -> dict[str, int]:
-    """Run one network in this process; return the bytes that it takes above what is there."""
+    """Run one network in this process; return the growth of its memory, in bytes."""
     network = NETWORKS[name]()
     graph = network.graph()
     schedule = schedule_of(graph, how)
@@ -157,7 +157,7 @@ def networks() -> str:
 
 
 def llama_7b() -> dict[str, Any]:
-    """Return seconds and resident memory of every station of LLaMA-7B, in this process."""
+    """Return seconds and resident memory of every stage of LLaMA-7B, in this process."""
     found: dict[str, Any] = {}
     begin = perf_counter()
 

@@ -1,10 +1,10 @@
-"""Moccasin: rematerialisation by constraint programming over retention intervals, with CP-SAT.
+"""Moccasin: rematerialization by constraint programming over retention intervals, with CP-SAT.
 
-Written to compare with: Bartan, Li, Teague, Lott and Dilkina, "Moccasin: efficient
+A baseline for ``layered.py``: Bartan, Li, Teague, Lott and Dilkina, "Moccasin: efficient
 tensor rematerialization for neural networks", ICML 2023, arXiv 2304.14463.
 
 An operator v is evaluated up to C times; each evaluation begins a retention interval [start, end]
-during which its value is held, and may be absent but for the first. With staged starts:
+during which its value is resident; all but the first are optional. With staged starts:
 
 - Operators are evaluated for the first time in the order given. Stage j ends with that of the j-th;
   before it, in the same stage, operators with smaller numbers may be evaluated again, in their
@@ -17,8 +17,8 @@ during which its value is held, and may be absent but for the first. With staged
 - Phase 1 minimises the larger of the peak and the budget, from the order without recomputations;
   phase 2 begins with its solution and minimises the cost of all evaluations.
 
-Values that are results of the graph stay to the end. One value an operator, no views, no workspace:
-what the paper's graphs are.
+Values that are results of the graph stay to the end. One value per operator, no views, no
+workspace, as in the paper's graphs.
 
     pip install ortools
 """
@@ -39,7 +39,7 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From an evaluation to the last moment that its value is held; absent if not active."""
+    """Retention interval: from an evaluation to the end of its value's residency; optional."""
 
     start: Any
     end: Any
@@ -125,7 +125,7 @@ def horizon(count: int) -> int:
 
 
 def intervals_of(model: Any, operator: int, count: int) -> list[Interval]:
-    """Return the intervals of an operator: the first is there, and begins with its stage."""
+    """Return the intervals of an operator: the first is mandatory, and begins with its stage."""
     last = horizon(count) - 1
     starts = [stage * (stage + 1) // 2 + operator for stage in range(operator, count)]
     found = [Interval(
@@ -162,7 +162,7 @@ def add_cover(model: Any, sources: list[Interval], reader: Interval) -> None:
 
 
 def stays(model: Any, interval: Interval, count: int) -> Any:
-    """Return a Boolean of which it follows that an interval is there to the end."""
+    """Return a Boolean that implies that an interval lasts to the end."""
     is_last = model.new_bool_var("")
     model.add(interval.end == horizon(count) - 1).only_enforce_if(is_last)
     model.add_implication(is_last, interval.active)
@@ -181,14 +181,14 @@ def hint_first(model: Any, intervals: list[list[Interval]], graph: tc.Graph) -> 
 
 
 def every_variable(intervals: list[list[Interval]]) -> list[Any]:
-    """Return the variables of all intervals that can be hinted at."""
+    """Return the variables of all intervals, for hints."""
     ends = [each.end for some in intervals for each in some]
     later = [part for some in intervals for each in some[1:] for part in (each.start, each.active)]
     return [*ends, *later]
 
 
 def solver_for(seconds: float) -> Any:
-    """Return a solver with so much time."""
+    """Return a solver with a time limit."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 0.0)
     solver.parameters.num_workers = WORKERS

@@ -1,8 +1,8 @@
-"""The networks of ``networks.py``, written once over a dialect: the functions of one framework.
+"""Models of ``networks.py``, written once over a dialect: one framework's functions.
 
-A model is parameters, an input and stages, functions of one value that follow each other: what a
-person would wrap with a checkpoint, one by one. The loss is half the squared norm of what comes
-out of the last. Dialects stand in ``peers``.
+A model is parameters, an input and a sequence of stages, functions of one value: the units that one
+would wrap in ``checkpoint``. The loss is half the squared norm of the last stage's output. Dialects
+are in ``peers``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Model:
 
 
 def perceptron(layers: int = 64, width: int = 256, batch: int = 64, stages: int = 8) -> Model:
-    """Return ``h = tanh(h w + b)``, many times; the stages are as many layers each."""
+    """Return an MLP of layers ``h = tanh(h w + b)``; stages have equally many layers."""
     layer = {"w": tc.Spec((width, width), "float32"), "b": tc.Spec(width, "float32")}
     each = layers // stages
 
@@ -62,7 +62,7 @@ def perceptron(layers: int = 64, width: int = 256, batch: int = 64, stages: int 
 
 
 def affine_layers(n: Any, layers: Any, h: Any) -> Any:
-    """Return what some layers make of h."""
+    """Apply a stage of layers to h."""
     for layer in layers:
         h = n.tanh(h @ layer["w"] + layer["b"])
     return h

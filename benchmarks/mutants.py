@@ -1,20 +1,21 @@
-"""Mutation testing: which small errors, put into the code one at a time, the tests notice.
+"""Mutation testing of the test suite; DeMillo, Lipton and Sayward 1978.
 
-DeMillo, Lipton, Sayward 1978, "Hints on test data selection". 150 mutations are drawn with a fixed
-seed over tracing, autodiff, replay, lowering, execution, planners and operators. Each is located by
-its function and its text, not by its line, so that it is found again after code has moved.
+Source: "Hints on test data selection". 150 mutations (small errors, applied one at a time) are
+sampled with a fixed seed over tracing, autodiff, replay, lowering, execution, planners and
+operators. Each is located by its function and its text, not by its line number, so that it is found
+after code has moved.
 
     python -m benchmarks.mutants cover     which tests evaluate which lines, and how long they take
     python -m benchmarks.mutants draw      choose the mutations, once
-    python -m benchmarks.mutants run       try them; a run that was stopped goes on
+    python -m benchmarks.mutants run       try them; an interrupted run is resumed
     python -m benchmarks.mutants run --renamed map.json    after moves, see ``moved``
 
-A mutant is tried by the tests that evaluate its line, the shortest first, until one fails; of tests
+A mutant runs the tests that cover its line, shortest first, until one fails (kills it); of tests
 that together take more than a minute, the longest are left out. ``results/mutants.json`` has the
-mutations and what came of them, ``results/mutants.md`` the shares.
+mutations and their outcomes, ``results/mutants.md`` the kill rates.
 
-Not a measurement of the tests as a whole: errors of design are no mutations, and a mutation that
-changes nothing anybody could see survives every test.
+Not a measure of the tests as a whole: design errors are no mutations, and an equivalent mutant,
+which changes no behaviour, survives every test.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ SUBJECTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "execution": (15, ("tinyckpt/core/execute.py", "tinyckpt/core/backend.py")),
     "planners": (
         45,
-        ("tinyckpt/analysis", "tinyckpt/orders", "tinyckpt/policies", "tinyckpt/exact",
-         "tinyckpt/planning", "tinyckpt/transfers"),
+        ("tinyckpt/planner",),
     ),
     "operators": (25, ("tinyckpt/ops",)),
 }  # fmt: skip

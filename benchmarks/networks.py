@@ -1,8 +1,9 @@
-"""Loss and gradients of networks, beside NumPy by hand, HIPS/autograd, PyTorch eager and JAX jit.
+"""Benchmark: loss and gradients of networks, against NumPy, HIPS/autograd, PyTorch and JAX.
 
-All run by turns, in one process, on two threads; ratios are medians over rounds. Gradients are
-compared with each other before anything is timed. What is not installed is left out,
-and the first line of the table says so.
+NumPy is written by hand, PyTorch runs eagerly, JAX under jit. All run interleaved, in one process,
+on two threads; ratios are medians over rounds. Gradients are compared with each other before
+anything is timed. Frameworks that are not installed are left out, and the first line of the table
+says so.
 
     pip install autograd torch jax
 

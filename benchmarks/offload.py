@@ -1,15 +1,15 @@
-"""What a host beside the device is worth: recompute, move, or both, for budgets and bandwidths.
+"""Benchmark: offload to host memory, recomputation, or both, over budgets and bandwidths.
 
-The model's time, of evaluations and of stalls, in shares of what all evaluations take once: no
-hardware is in it but how much the link moves while the device computes, in bytes per FLOP. With a
-link of 25 GB/s, 2.5e-4 are a device of 100 TFLOP/s, 2.5e-3 one of 10.
+Simulated makespan, evaluations plus stalls, relative to evaluating everything once. The only
+parameter of the hardware is the link's bandwidth over the device's speed, in bytes per FLOP: with a
+link of 25 GB/s, 2.5e-4 is a device of 100 TFLOP/s, 2.5e-3 one of 10.
 
-- recompute only: what ``plan`` finds without a host;
-- move only: everything once, and as few values on the host as the budget takes, those that are read
-  last first; no figure where all of them are too few;
-- both: ``plan_with_host``, and which of its evaluations are recomputations, how much it moves, and
-  its stalls as a share of its time;
-- bound: what no schedule is below.
+- recompute only: ``plan`` without a host;
+- move only: every operator evaluated once, and as few values offloaded as the budget requires,
+  those read last first; no figure where offloading all of them is not enough;
+- both: ``plan_with_host``, with its share of recomputations, the bytes it moves, and its stalls as
+  a share of its makespan;
+- bound: a lower bound of every schedule.
 
     python benchmarks/offload.py [--seconds 60]
 """

@@ -1,9 +1,9 @@
-"""What the policy ``optimal`` proves in what time, and which solver its models suit.
+"""Benchmark: the exact policy ``optimal``: time to proof, and CP-SAT against HiGHS (MILP).
 
 Every case has 60 seconds. The second table solves the first model of some chains, in which cost is
 the number of evaluations and memory is counted in nodes, with three solvers: CP-SAT with the two
-searches that the policy names, CP-SAT's own choice of as many, and HiGHS, on the same model. The
-upper bound that the policy would know from other policies is not given to any of them.
+subsolvers that the policy names, CP-SAT's own choice of as many, and HiGHS, on the same model. None
+of them is given the upper bound that the policy has from other policies.
 """
 
 from __future__ import annotations

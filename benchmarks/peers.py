@@ -1,7 +1,7 @@
-"""The frameworks of ``networks.py``: their functions under one set of names, and their steps.
+"""Framework adapters for ``networks.py``: functions under common names, and training steps.
 
 Each framework's own functions where it has them. HIPS/autograd has no norm, no convolution and no
-attention: there they are put together of NumPy's.
+attention: they are composed of NumPy's functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How replaying a pipeline grows: seconds and memory for a million actions, and the largest one.
+"""Benchmark: scaling of pipeline replay: seconds and memory per million actions.
 
-Each pipeline is made and replayed in a process of its own, whose processor time and largest memory
-are taken. Linear means that what a million actions take does not grow.
+Each pipeline is built and replayed in its own process, whose CPU time and peak memory are measured.
+Linear scaling means that time and memory per million actions stay constant.
 
     python benchmarks/pipelines.py
 """

@@ -1,4 +1,4 @@
-"""How fast the planners plan, beside the peers that are installed.
+"""Benchmark: run time of the planners, against checkpoint_schedules and pyrevolve.
 
 Revolve on a chain: its actions as a list, which is what ``checkpoint_schedules`` (Multistage) and
 ``pyrevolve`` give, and the whole schedule of the graph, with every step and every free; Rotor;

@@ -1,8 +1,8 @@
-"""What planning for a host at once adds to moving what plans for one device keep.
+"""Benchmark: planning with offload priced in, against offloading plans made for one device.
 
-``plan_with_host`` with ``offload.offload_dp`` and without it: the model's time, in shares of what
-all evaluations take once, and what no schedule is below. On a chain an evaluation takes 1 and
-bandwidth is in values for each; of a transformer, in bytes per FLOP.
+``plan_with_host`` with and without the dynamic program ``offload.offload_dp``: the simulated
+makespan, relative to evaluating everything once, and a lower bound of every schedule. On a chain an
+evaluation takes 1 and bandwidth is in values per evaluation; on a transformer, in bytes per FLOP.
 
     python benchmarks/priced.py [--seconds 60]
 """

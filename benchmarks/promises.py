@@ -1,4 +1,4 @@
-"""What was promised of plans of PyTorch models, held against what was measured. For ``pytorch.py``.
+"""Predicted against measured peaks and costs of PyTorch plans; checks for ``pytorch.py``.
 
 ``theirs`` are outcomes of PyTorch's own plans, by its budgets. ``ours`` are those of tinyckpt's, by
 budgets in bytes, each with the predicted peak. ``flops`` are those of store-all.

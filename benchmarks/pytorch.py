@@ -1,10 +1,11 @@
-"""Training steps of PyTorch models: plans beside PyTorch's own, predicted peaks beside measured.
+"""Benchmark: training steps of PyTorch models: plans against PyTorch's own planner, measured.
 
-For each model its step in plain PyTorch, as it is and with ``checkpoint`` around every block; and
-compiled, by AOTAutograd alone (``aot``: PyTorch's kernels, one by one) and by Inductor, at the
-budgets of PyTorch's own planner (``activation_memory_budget``) and by plans of tinyckpt's: within
-every peak that those reach, and within shares of store-all's. One part of one model takes minutes;
-its table takes the place of the older one in results/torch.md::
+For each model, a plain PyTorch step, unchanged and with ``checkpoint`` around every block; and
+compiled steps, by AOTAutograd alone (``aot``: PyTorch's kernels, one by one) and by Inductor, at
+budgets of PyTorch's own planner (``activation_memory_budget``) and by plans of tinyckpt: within
+every peak that those reach, and within shares of store-all's. Predicted peaks stand next to
+measured ones. One part of one model takes minutes; its table replaces the older one in
+results/torch.md::
 
     python benchmarks/pytorch.py --model Llama --part aot
 

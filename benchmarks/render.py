@@ -1,8 +1,8 @@
-"""How fast a trace becomes an animation, how large it is, and how much memory that takes.
+"""Benchmark: rendering a trace to an animation: frames per second, file size and memory.
 
-Speed is measured beside one ``dot`` process a frame and imageio for the GIF, which is the usual
-way, on the first frames of each trace only; without a system Graphviz its columns are left out. And
-beside imageio's two writers of GIFs, which take the frames that ``viz.frames`` yields.
+The baseline is the usual method, one ``dot`` process per frame and imageio for the GIF, on the
+first frames of each trace only; without a system Graphviz its columns are left out. Another
+baseline is imageio's two GIF writers, fed with the frames of ``viz.frames``.
 """
 
 from __future__ import annotations

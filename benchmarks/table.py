@@ -1,4 +1,4 @@
-"""What every benchmark writes: a table with the machine, the versions and the command."""
+"""Report of a benchmark: interleaved timing, and Markdown tables with machine and versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parent / "results"
 def interleaved(
     runners: dict[str, Callable[[], object]], rounds: int, settling: int = 0
 ) -> dict[str, list[float]]:
-    """Return seconds of every runner in every round; in turn, so that drift hits all alike.
+    """Time every runner in every round, interleaved, so that drift affects all equally; seconds.
 
     Before each timed run come some that are not: where libraries have threads of their own, those
     of the one before still spin for a while.

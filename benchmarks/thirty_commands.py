@@ -1,11 +1,11 @@
-"""Golden files of thirty commands: pictures, schedules and graphs, as digests.
+"""Golden-file check of thirty commands: digests of pictures, schedules and graphs.
 
     python -m benchmarks.thirty_commands           compare with results/thirty_commands.json
     python -m benchmarks.thirty_commands --write   write it anew
 
-What a refactoring may not change: every byte of a GIF, every step of a schedule, every document. A
-digest is of one machine and its versions of libraries, so this is no test; write the digests before
-a change, and compare after it, on one machine.
+A refactoring must not change any byte of a GIF, any step of a schedule, any document. Digests
+depend on the machine and its library versions, so this is not a test: write the digests before a
+change, and compare after it, on one machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Training steps of PyTorch modules, eager or compiled: how to make them, and what they take.
+"""PyTorch training steps, eager or compiled: construction, peak memory and FLOPs.
 
-For ``pytorch.py``. Peaks are what PyTorch's allocator hands out, gradients in and parameters out.
-FLOPs are counted by PyTorch's own formulas: of an eager step while it runs, of a compiled one in
-the programs that the compiler was given.
+For ``pytorch.py``. Peaks are of PyTorch's allocator, gradients included and parameters excluded.
+FLOPs are counted by PyTorch's own formulas: of an eager step while it runs, of a compiled one on
+the programs passed to the compiler.
 """
 
 from __future__ import annotations

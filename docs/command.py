@@ -1,4 +1,4 @@
-"""The page about the command line, from the parser itself: every command, every option."""
+"""Command-line reference, generated from the parser: every command, every option."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tinyckpt.cli.parser import BUDGET_HELP, EXAMPLES, NETWORK_HELP, POLICY_HELP
 
 INTRODUCTION = """# Command line
 
-`tinyckpt COMMAND --help` says the same in a terminal. The command ends with 0, with 1 if something
-could not be done, and with 2 if it was asked for wrongly.
+`tinyckpt COMMAND --help` prints the same in a terminal. The exit status is 0 on success, 1 on failure,
+and 2 for a usage error.
 
-Whatever it draws needs the extra `viz`: [install](../install.md)."""
-COLUMNS = 96  # of a usage
+All pictures need the extra `viz`: [install](../install.md)."""
+COLUMNS = 96  # width of a usage message
 
 
 def command_page() -> str:
@@ -24,10 +24,10 @@ def command_page() -> str:
     parser = make_parser(JOBS)
     parts = [INTRODUCTION, listing(below(EXAMPLES))]
     links = (f"[{word}](#command-{word.lower()})" for word in ("NETWORK", "POLICY", "BUDGET"))
-    parts += [f"At the end: {', '.join(links)}."]
+    parts += [f"Placeholders: {', '.join(links)}."]
     for name, sub in commands(parser).items():
         parts += command_parts(name, sub)
-    policies = "What each of them does, takes and is good for: [policies](policies.md)."
+    policies = "Description, options and optimality of each: [policies](policies.md)."
     parts += [heading("NETWORK"), "One of these:", listing(below(NETWORK_HELP))]
     parts += [heading("POLICY"), policies, listing(below(POLICY_HELP))]
     parts += [heading("BUDGET"), said(BUDGET_HELP)]
@@ -35,7 +35,7 @@ def command_page() -> str:
 
 
 def heading(word: str) -> str:
-    """Return the heading of what stands for a word of the usages."""
+    """Return the heading of a placeholder in usage messages, with its anchor."""
     return f"(command-{word.lower()})=\n## {word}"
 
 
@@ -48,7 +48,7 @@ def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def command_parts(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """Return the section of a command: what it does, its usage, each argument and option."""
+    """Return the section of a command: description, usage, each argument and option."""
     parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=COLUMNS)
     usage = re.sub(r"(?m)^(usage: | {7})", "", parser.format_usage())
     shared = NETWORK_HELP in (parser.epilog or "")
@@ -63,7 +63,7 @@ def command_parts(name: str, parser: argparse.ArgumentParser) -> list[str]:
 
 
 def option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return an argument or an option as Sphinx knows them: it can be linked to, and found."""
+    """Return an argument or option as a Sphinx ``option`` directive: linkable and searchable."""
     value = "" if action.nargs == 0 else value_of(action)
     if action.option_strings:
         shown = ", ".join(" ".join(filter(None, (s, value))) for s in action.option_strings)
@@ -80,24 +80,24 @@ def option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def value_of(action: argparse.Action) -> str:
-    """Return what stands for an option's value."""
+    """Return the placeholder of an option's value."""
     if isinstance(action.metavar, str):
         return action.metavar
     return action.dest.upper()
 
 
 def said(text: str) -> str:
-    """Return words as Markdown takes them: nothing in them is markup but code in backquotes."""
+    """Return text escaped for Markdown: only code in backquotes stays markup."""
     for mark in "*<[":
         text = text.replace(mark, f"\\{mark}")
     return text.replace("\n", " ")
 
 
 def below(text: str) -> str:
-    """Return a list without the line above it, and as far to the left as it goes."""
+    """Return a list without its title line, dedented."""
     return dedent(text.partition("\n")[2])
 
 
 def listing(text: Any) -> str:
-    """Return a text that keeps its lines."""
+    """Return a preformatted block of text."""
     return f"```text\n{str(text).rstrip()}\n```"

@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import labs  # noqa: E402  # stand beside this file
+import labs  # noqa: E402  # modules in this folder
 import pages  # noqa: E402
 import predict  # noqa: E402
 import reference  # noqa: E402
@@ -29,7 +29,7 @@ html_title = "tinyckpt"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["lessons.js", ("site.js", {"defer": "defer"})]
-html_copy_source = False  # it is in the project
+html_copy_source = False  # the repository has it
 html_show_copyright = False
 html_show_sphinx = False
 
@@ -40,12 +40,12 @@ autodoc_member_order = "bysource"
 
 
 def load_late(app: object) -> None:
-    """Have browsers load pictures when they come into sight, and never those of the other theme."""
+    """Load pictures lazily: when they come into view, and never those of the other theme."""
     app.env.settings["image_loading"] = "lazy"  # type: ignore[attr-defined]
 
 
 def setup(app: object) -> None:
-    """Write what is made from scripts and names before Sphinx reads; what frames show, after it."""
+    """Generate pages before Sphinx reads its sources, and the pages shown in frames after it."""
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]

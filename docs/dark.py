@@ -1,7 +1,7 @@
-"""What a script draws, drawn a second time for a dark page.
+"""Dark-theme versions of the pictures that a script draws.
 
 A picture ``name.png`` gets a twin ``name-dark.png``: viz draws it in its own dark theme; a figure
-that the script made with matplotlib itself gets dark paper and light ink.
+made directly with matplotlib gets a dark background and light text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def twin(path: Path) -> Path:
 
 @contextmanager
 def drawn_twice() -> Iterator[None]:
-    """Have every picture drawn twice, unless it asks for a theme itself."""
+    """Draw every picture twice, unless the call sets a theme itself."""
     drawers = {name: getattr(viz, name) for name in viz.__all__}
     with ExitStack() as stack:
         for name, draw in drawers.items():
@@ -42,7 +42,7 @@ def drawn_twice() -> Iterator[None]:
 
 
 def with_twin(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of viz that draws into a file, and then the file's twin."""
+    """Wrap a viz function so that it also draws the file's dark twin."""
 
     @wraps(draw)
     def both(shown: Any, path: Any = None, *others: Any, **options: Any) -> Any:
@@ -55,12 +55,12 @@ def with_twin(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def saved_twice(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Return how a figure of matplotlib writes itself, and then its twin."""
+    """Wrap ``Figure.savefig`` so that it also saves the dark twin."""
 
     @wraps(save)
     def both(figure: Figure, target: Any, **options: Any) -> None:
         save(figure, target, **options)
-        if isinstance(target, Path):  # and no buffer, in which viz draws
+        if isinstance(target, Path):  # not one of viz's buffers
             other: Figure = pickle.loads(pickle.dumps(figure))
             darken(other)
             save(other, twin(target), **options)
@@ -69,7 +69,7 @@ def saved_twice(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def darken(figure: Figure) -> None:
-    """Give a figure dark paper and light ink; what it draws keeps its colours."""
+    """Give a figure a dark background and light text; plotted data keep their colours."""
     figure.set_facecolor(css(DARK.background))
     for axis in figure.axes:
         axis.set_facecolor(css(DARK.panel))

@@ -1,7 +1,7 @@
-"""Cells of a script, executed: what each of them prints becomes its output.
+"""Execution of script cells, capturing the output of each.
 
-All run in this process, one script after the other, each with names of its own. A kernel for every
-page would take longer to start than most lessons take.
+All scripts run in this process, one after the other, each in its own namespace. A kernel for every
+page would take longer to start than most lessons take to run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from nbformat.v4 import new_output
 
 
 def execute(cells: list[Any], folder: Path, name: str) -> None:
-    """Run a script's cells in a folder, as one program, and fill in what each prints.
+    """Run a script's cells in a folder, as one program, and store the output of each.
 
-    What goes wrong in a cell goes wrong here; the traceback names the script and the cell.
+    Exceptions propagate; the traceback names the script and the cell.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     with chdir(folder):
@@ -25,7 +25,7 @@ def execute(cells: list[Any], folder: Path, name: str) -> None:
             if cell.cell_type != "code":
                 continue
             code = compile(cell.source, f"<{name}, cell {number}>", "exec")
-            # Not a terminal's: viz.ask goes on with the guess that stands in the script.
+            # Not a terminal: viz.ask uses the guess in the script.
             with redirect_stdout(io.StringIO()) as printed:
                 exec(code, names)
             if text := printed.getvalue():

@@ -1,8 +1,8 @@
-"""Questions of lessons as parts of a page: what answers one is folded away until it is asked for.
+"""Folding of the answers to a lesson's questions, until the reader opens them.
 
-A question is a cell with ``my_guess = viz.ask(...)``, of whatever name; its answer is the first
-cell after it that reads the name. Folded away is all from behind the question to what is said once
-the answer is there.
+A question is a cell with ``my_guess = viz.ask(...)``, under any name; its answer is the first later
+cell that reads the name. Everything after the question is folded, up to the discussion of the
+answer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from nbformat.v4 import new_markdown_cell
 
 ASKED = re.compile(r"^(my_\w+) = viz\.ask\(", re.MULTILINE)
 ANNOUNCED = ("**Predict.**", "**Challenge.**")  # the next question
-# Neither Sphinx's search nor another one shows what is in there.
+# Excluded from the excerpts of Sphinx's search and of search engines.
 FOLDED = """<details class="answer" data-nosnippet>
 <summary>Show the answer</summary>"""
 UNFOLDED = "</details>"
 
 
 def folded(cells: list[Any], lesson: str) -> list[Any]:
-    """Return a lesson's cells with its answers folded away, and with questions for the mouse."""
+    """Return a lesson's cells with folded answers and interactive questions."""
     page: list[Any] = []
     rest = iter(range(len(cells)))
     for place in rest:
@@ -39,13 +39,13 @@ def folded(cells: list[Any], lesson: str) -> list[Any]:
 
 
 def question_of(cell: Any) -> str | None:
-    """Return the name that takes the answer to a cell's question; None without one."""
+    """Return the name to which a cell assigns its question's answer; None without a question."""
     asked = ASKED.search(cell.source) if cell.cell_type == "code" else None
     return asked[1] if asked else None
 
 
 def told_by(cells: list[Any], start: int, name: str) -> int:
-    """Return where the page goes on after an answer and what is said of it."""
+    """Return the index of the first cell after an answer and its discussion."""
     end = next(
         place
         for place in range(start, len(cells))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Gallery
 #
-# Every picture here with the lines that make it.
+# Every picture with the code that makes it.
 
 # %%
 from pathlib import Path
@@ -14,9 +14,9 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# ## Policies in step
+# ## Policies side by side
 #
-# Three policies on a chain of 16 layers, on one scale of time and one of memory.
+# Three policies on a chain of 16 layers, with shared time and memory axes.
 
 # %%
 policies = ("store_all", "sqrt_n", "recompute_all")
@@ -26,8 +26,8 @@ print(viz.gif(traces, OUT / "compare.gif", fps=12))
 # %% [markdown]
 # ## A player
 #
-# The same, to step through: arrows, Space, a click on a node or on the memory curve; `?` for help.
-# It is one file without a network: mail it, or put it on a slide.
+# The same in an interactive player: arrows, Space, a click on a node or on the memory curve; `?`
+# for help. It is one self-contained file that works offline: mail it, or put it on a slide.
 
 # %%
 print(viz.player(traces, OUT / "player.html"))
@@ -35,13 +35,13 @@ print(viz.player(traces, OUT / "player.html"))
 # %% [markdown]
 # ## Charts for a paper
 #
-# Live memory against steps; in PNG, SVG or PDF.
+# Live memory against steps, as PNG, SVG or PDF.
 
 # %%
 print(viz.timeline(traces, OUT / "timeline.svg"))
 
 # %% [markdown]
-# Peak against cost: each policy a point, the optimum a line, and what is proven impossible.
+# Peak against cost: one point per policy, the optimum as a line, and the region proven infeasible.
 
 # %%
 chain = tc.networks.chain(16)
@@ -51,7 +51,7 @@ found = tc.frontier(chain)
 print(viz.frontier(found, OUT / "frontier.svg", traces=named, bound=found.bounds()))
 
 # %% [markdown]
-# Evaluations and peaks against the depth, with fitted exponents.
+# Evaluations and peaks against depth, with fitted exponents.
 
 # %%
 sizes = (16, 64, 256)
@@ -62,7 +62,7 @@ growing = {
 print(viz.scaling(growing, OUT / "scaling.svg"))
 
 # %% [markdown]
-# Every evaluation and every value held, in space and time, as the literature draws it.
+# Every evaluation and every resident value, over space and time, as in the literature.
 
 # %%
 print(viz.ledger(named[2], OUT / "ledger.svg"))
@@ -77,9 +77,9 @@ optimum = tc.replay(tc.plan(chain, "revolve", slots=5))
 print(viz.gif(optimum, OUT / "revolve.gif", theme="dark"))
 
 # %% [markdown]
-# ## Other means
+# ## Offload and pipelines
 #
-# Values that wait on the host: what runs beside what, and what waits for a copy.
+# Offloaded values: which copies overlap with computation, and which stall it.
 
 # %%
 units = tc.cost.custom(chain, [1] * 17 + [2] * 16, "units")
@@ -88,7 +88,7 @@ beside = tc.timed(moved, tc.Link(256), units, budget=9 * 512)
 print(viz.timeline(beside, OUT / "copies.svg"))
 
 # %% [markdown]
-# Pipelines: four devices against time, the bubble, and the micro-batches in flight.
+# Pipelines: four devices over time, the bubble, and the micro-batches in flight.
 
 # %%
 pipelines = [replay_pipeline(make(4, 8)) for make in (one_f_one_b, zb_h1, v_half)]
@@ -97,8 +97,8 @@ print(viz.pipeline(pipelines, OUT / "pipelines.svg"))
 # %% [markdown]
 # ## Large networks
 #
-# ResNet-50, 517 operators, in half of store-all's memory: a node a block, filled as far as its
-# memory is resident. In the player a click opens a block.
+# ResNet-50, 517 operators, in half of store-all's memory: one node per block, filled in proportion
+# to its resident memory. In the player a click expands a block.
 
 # %%
 resnet, _ = tc.networks.network_from_text("resnet50")
@@ -107,7 +107,7 @@ print(viz.gif(half, OUT / "resnet50.gif", fps=25, every=4))
 print(viz.player([tc.replay(tc.plan(resnet)), half], OUT / "resnet50.html"))
 
 # %% [markdown]
-# ## Nets that are not chains
+# ## General graphs
 #
 # A U-Net, at its peak.
 

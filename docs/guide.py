@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From a function to a picture, in ten minutes
 #
-# You need tinyckpt with the extra `viz`: [install](../install.md). Then copy the cells below one
-# after the other, or run all of them: `python docs/guide.py`.
+# You need tinyckpt with the extra `viz`: [install](../install.md). Then copy the cells below one by
+# one, or run all of them: `python docs/guide.py`.
 
 # %% [markdown]
 # ## 1. A function
@@ -37,8 +37,8 @@ batch = tc.Spec((rows, width))
 # %% [markdown]
 # ## 2. A graph
 #
-# `build` writes down which operator reads what; `differentiate` adds the backward half. Both halves
-# are one explicit graph.
+# `build` traces the function into operators and values; `differentiate` appends the backward pass.
+# Both passes form one explicit graph.
 
 # %%
 graph = tc.differentiate(tc.build(loss, params, batch, batch))
@@ -47,16 +47,17 @@ print(graph.name, len(graph.operators), "operators,", graph.forward_count, "of t
 # %% [markdown]
 # ## 3. A schedule
 #
-# A schedule says what is computed when, and what is freed when. This one keeps everything until it
-# is read for the last time, as frameworks do:
+# A schedule lists when each value is computed and when it is freed. This one keeps every value
+# until its last read, as frameworks do:
 
 # %%
 everything = tc.replay(tc.plan(graph, "store_all"))
 print(everything.summary())
 
 # %% [markdown]
-# `replay` counts without arrays: exact bytes, exact evaluations. Now ask for half of that peak.
-# `plan` tries all [policies](../reference/policies.md) and says how good the best one is:
+# `replay` simulates a schedule without arrays: exact bytes, exact evaluations. Now halve that peak.
+# `plan` tries all [policies](../reference/policies.md) and certifies the gap between the best one
+# and the optimum:
 
 # %%
 schedule = tc.plan(graph, budget="50 %")
@@ -64,7 +65,7 @@ print(schedule.certificate)
 print(tc.replay(schedule).summary())
 
 # %% [markdown]
-# What does it keep, and why? What fills the peak?
+# `explain` shows what it keeps, why, and what is live at the peak:
 
 # %%
 print(tc.explain(schedule))
@@ -72,8 +73,8 @@ print(tc.explain(schedule))
 # %% [markdown]
 # ## 4. Numbers
 #
-# Give arrays, and it runs. The gradients are the same to the last bit under every schedule, and
-# what NumPy held is what `replay` said.
+# With arrays, the schedule runs. The gradients are bitwise equal under every schedule, and the
+# memory measured on NumPy is what `replay` predicted.
 
 # %%
 rng = np.random.default_rng(0)
@@ -88,13 +89,13 @@ same = all(
     for layer in range(layers)
     for part in ("w", "b")
 )
-print("loss", float(recomputed.value), "the same gradients:", same)
+print("loss", float(recomputed.value), "bitwise equal gradients:", same)
 print("as predicted:", recomputed.trace == tc.replay(schedule))
 
 # %% [markdown]
 # ## 5. A picture
 #
-# A chart for a paper, an animation for a slide, and a page to step through:
+# A chart for a paper, an animation for a slide, and an interactive player:
 
 # %%
 traces = [everything, tc.replay(schedule)]
@@ -105,7 +106,7 @@ print(viz.player(traces, OUT / "player.html"))
 # %% [markdown]
 # ## 6. The lab
 #
-# And a page on which the budget is dragged, and a click decides what is kept:
+# The lab is a page with a slider for the budget; a click decides whether a value is kept:
 
 # %%
 print(viz.lab(graph, OUT / "lab.html"))
@@ -113,11 +114,11 @@ print(viz.lab(graph, OUT / "lab.html"))
 # %% [markdown]
 # ## Where next
 #
-# - [The lessons](../lessons.md): why it works, and how far it goes.
+# - [The lessons](../lessons.md): how it works, and its limits.
 # - [Your own network, policy, costs, profile](../your_own.md).
-# - [Your PyTorch model](../torch.md), if that is where it is.
+# - [Your PyTorch model](../torch.md).
 # - [The command line](../reference/command.md) does most of this without a line of Python.
-# - [All names](../reference/index.md), and [all words](../reference/glossary.md).
+# - [API reference](../reference/index.md) and [glossary](../glossary.md).
 
 # %%
 assert same

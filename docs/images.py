@@ -1,4 +1,4 @@
-"""Makes the pictures of the README: ``make images``. The player's needs Chromium."""
+"""Generate the pictures of the README: ``make images``. The player's needs Chromium."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ NAMED = (*POLICIES, "chen_recursive", "revolve")
 
 
 def main() -> None:
-    """Write every picture, and say which."""
+    """Write every picture, and print its path."""
     FOLDER.mkdir(exist_ok=True)
     short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
     print(viz.gif(short, FOLDER / "chain9.gif"))
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def screenshot(traces: list[tc.Trace], path: Path) -> Path:
-    """Write what a browser shows of a player at the peak of the last trace."""
+    """Write a screenshot of a player at the peak of the last trace."""
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         page_path = viz.player(traces, Path(folder) / "player.html")
         browser = playwright.chromium.launch(

@@ -1,4 +1,4 @@
-"""The labs of the site's first page."""
+"""The labs of the site's landing page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import tinyckpt as tc
 from tinyckpt import viz
 
-SECONDS = 4  # of search for each
+SECONDS = 4  # search time for each
 
 
 def write(app: Any, error: Exception | None) -> None:
-    """Write ResNet-50's lab and a chain's into ``labs/``."""
+    """Write the labs of ResNet-50 and of a chain into ``labs/``."""
     if error is not None or app.builder.format != "html":
         return
     folder = Path(app.outdir) / "labs"

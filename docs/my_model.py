@@ -4,13 +4,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  (as all of its users call it)
+from torch.nn import functional as F  # noqa: N812  (the usual name)
 
 VOCABULARY, LENGTH, BATCH = 1000, 256, 8
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each added to what comes in."""
+    """Attention and an MLP, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Block(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the next block gets."""
+        """Return the block's output."""
         parts = self.joint(self.first(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
@@ -45,7 +45,7 @@ class GPT(nn.Module):
 
 
 def make() -> tuple[nn.Module, tuple[Any, ...]]:
-    """Return the model in training, and the arguments of a step."""
+    """Return the model in training mode, and the arguments of a step."""
     torch.manual_seed(0)
     tokens, labels = torch.randint(VOCABULARY, (2, BATCH, LENGTH))
     return GPT(), (tokens, labels)

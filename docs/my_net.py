@@ -1,4 +1,4 @@
-"""A network of your own, for ``tinyckpt gif docs/my_net.py:make -o mine.gif`` and its like."""
+"""A custom network, for commands such as ``tinyckpt gif docs/my_net.py:make -o mine.gif``."""
 
 from typing import Any
 

@@ -1,13 +1,13 @@
-"""A policy of your own: ``tinyckpt compare chain:16 --policy docs/my_policy.py:keep_the_dear``."""
+"""A custom policy: ``tinyckpt compare chain:16 --policy docs/my_policy.py:keep_expensive``."""
 
 import tinyckpt as tc
 
 
-def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> list[int]:
-    """Keep the forward values that cost the most for their memory; recompute the others.
+def keep_expensive(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> list[int]:
+    """Keep the forward values with the highest cost per byte; recompute the others.
 
-    Each time that a backward operator reads one of the others, it is computed again, from what is
-    kept: nothing stays for a second reader.
+    Each backward operator that reads another value recomputes it from the kept ones; recomputed
+    values are not kept for a second reader.
     """
 
     def worth(operator: tc.Operator) -> float:
@@ -15,8 +15,8 @@ def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> li
         return costs.operators[operator.id] / max(size, 1)
 
     forward = graph.operators[: graph.forward_count]
-    dear = sorted(forward, key=worth, reverse=True)
-    kept = {operator.id for operator in dear[: round(share * len(dear))]}
+    expensive = sorted(forward, key=worth, reverse=True)
+    kept = {operator.id for operator in expensive[: round(share * len(expensive))]}
     order = [operator.id for operator in forward]
     for operator in graph.operators[graph.forward_count :]:
         order += computed_again(graph, operator, kept)
@@ -25,7 +25,7 @@ def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> li
 
 
 def computed_again(graph: tc.Graph, operator: tc.Operator, kept: set[int]) -> list[int]:
-    """Return the forward operators to be evaluated again before an operator, in their order."""
+    """Return the forward operators to recompute before an operator, in topological order."""
     found: set[int] = set()
     wanted = list(operator.inputs)
     while wanted:

@@ -1,6 +1,6 @@
-"""Write docs/numpy.md: which of NumPy's names work on values of a function being traced.
+"""Write docs/numpy.md: the NumPy functions that accept traced values.
 
-The rows come from the examples that the tests run and from the tables that answer NumPy::
+The rows come from the tested examples and from the dispatch tables of NumPy's protocols::
 
     python docs/numpy_table.py
 """
@@ -20,56 +20,55 @@ from tests.numpy_examples import ALIASES, EXAMPLES  # noqa: E402
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, INSTEAD, REDUCTIONS  # noqa: E402
 
 PAGE = HERE / "numpy.md"
-TEXT = """# NumPy's names
+TEXT = """# NumPy functions
 
-A function that is traced may be written with NumPy's own functions: `np.tanh(x)` of a value `x` of
-the graph adds the operator that `tc.tanh(x)` adds. {count} names work. `python docs/numpy_table.py`
-writes this page from the examples that the tests run: each is compared with NumPy in values, dtype
-and shape, its first and second derivative with differences, and it runs on a backend that refuses
-NumPy's arrays, as CuPy does.
+A traced function may be written with NumPy's own functions: `np.tanh(x)` of a traced value `x` adds
+the operator that `tc.tanh(x)` adds. {count} names work. `python docs/numpy_table.py` generates this
+page from the tested examples: each is compared with NumPy in values, dtype and shape, its first and
+second derivative with finite differences, and it runs on a backend that refuses NumPy's arrays, as
+CuPy does.
 
-Below, `tc` says that the package has the name, too, and `x.` that values have it as a method.
-`np.ndim`, `np.shape` and `np.size` give Python's numbers, as ever; `@`, `//`, `%`, `**`, `&`, `|`,
-`~`, comparisons, `abs(x)` and `round(x)` are there as on arrays.
+Below, `tc` marks names that the package has too, and `x.` methods of values. `np.ndim`, `np.shape` and
+`np.size` return Python numbers, as usual; `@`, `//`, `%`, `**`, `&`, `|`, `~`, comparisons, `abs(x)`
+and `round(x)` work as on arrays.
 
-## What works
+## Supported
 
 {works}
 
 Only tinyckpt has {own}.
 
-Arguments that write in place (`out=`), choose elements (`where=`) or convert what is computed
-(`dtype=`) are refused with what to write instead. Of the methods of NumPy's functions, `outer`,
-`reduce` (of {reductions}) and `accumulate` (of {accumulations}) are answered.
+Arguments that write in place (`out=`), mask elements (`where=`) or convert the result (`dtype=`) are
+refused with an alternative. Of the ufunc methods, `outer`, `reduce` (of {reductions}) and `accumulate`
+(of {accumulations}) are supported.
 
 ## Indices
 
-`x[key]` takes integers, slices, `None` and `...`, which make views, and arrays of integers, lists
-and values of the graph, which copy: `table[tokens]`, `x[rows, columns]`, `x[:, 0, places]`, by
-NumPy's rules. What is picked twice gets both cotangents. An array that is known is checked when the
+`x[key]` takes integers, slices, `None` and `...`, which return views, and arrays of integers, lists
+and traced values, which copy: `table[tokens]`, `x[rows, columns]`, `x[:, 0, places]`, by NumPy's
+rules. Elements selected twice accumulate both cotangents. A constant index array is checked when the
 graph is built. An index that is data is checked by NumPy when it is used; CuPy wraps it around. A
-mask of booleans is refused, since the shape of the result would not be known: use
+boolean mask is refused, since the shape of the result would depend on the data: use
 `tc.where(mask, x, other)`.
 
 ## Dtypes
 
-They are NumPy's (NEP 50): Python's numbers take the dtype of the array they meet, NumPy's own keep
-theirs, and integers become the floats that NumPy computes in. It differs in this: `sum`, `prod` and
-their like of `uint8` are `int64` (graphs have no `uint64`), and arithmetic refuses booleans.
+Promotion is NumPy's (NEP 50): Python scalars take the dtype of the array, NumPy scalars keep theirs,
+and integers become the floats that NumPy computes in. Differences: `sum`, `prod` and similar
+reductions of `uint8` are `int64` (graphs have no `uint64`), and arithmetic refuses booleans.
 
-## Where there is no derivative
+## Nondifferentiable points
 
-Where a function jumps or is flat, it is taken as 0: `sign`, `floor`, `ceil`, `trunc`, `round` and
+The derivative is 0 where a function jumps or is flat: `sign`, `floor`, `ceil`, `trunc`, `round` and
 `//`; `argmax`, `argsort` and comparisons have none. At a kink it is 0 for `abs`, `relu` and a norm
-at 0. Elements that tie share it: in `max`, `min`, `maximum`, `minimum`, and in `clip` at a bound.
-`std` has none where all elements are equal, `hypot` and `arctan2` none at the origin: it comes out
-as NaN.
+at 0. Tied elements share it: in `max`, `min`, `maximum`, `minimum`, and in `clip` at a bound. `std`
+has none where all elements are equal, `hypot` and `arctan2` none at the origin: the result is NaN.
 
-## What does not work
+## Not supported
 
 {missing}
 
-Whatever else NumPy has, such as `np.fft.fft`, refuses values of the graph and points here.
+All other NumPy functions, such as `np.fft.fft`, refuse traced values and point here.
 """
 
 
@@ -79,14 +78,14 @@ def row(cells: list[str]) -> str:
 
 
 def has(owner: object, name: str) -> bool:
-    """Whether there is something of a dotted name."""
+    """Whether a dotted name exists and is callable or a property."""
     for part in name.split("."):
         owner = getattr(owner, part, None)
     return callable(owner) or isinstance(owner, property)
 
 
 def works() -> str:
-    """Return the table of names that work."""
+    """Return the table of supported names."""
     others: dict[str, list[str]] = {}
     for alias, name in ALIASES.items():
         others.setdefault(name, []).append(alias)
@@ -104,7 +103,7 @@ def works() -> str:
 
 
 def own() -> str:
-    """Return the functions of values that NumPy has not."""
+    """Return the functions that NumPy lacks."""
     families = ("activation", "functions", "nn", "random", "statistics")
     names = [
         name
@@ -117,7 +116,7 @@ def own() -> str:
 
 
 def missing() -> str:
-    """Return the table of names that are refused with something better to say."""
+    """Return the table of unsupported names with their alternatives."""
     rows = [row([f"`{name}`", INSTEAD[name]]) for name in sorted(INSTEAD)]
     return "\n".join([row(["NumPy", "instead"]), row(["---"] * 2), *rows])
 

@@ -1,9 +1,8 @@
-"""Scripts as pages: each becomes Markdown, with what it draws shown where it is drawn.
+"""Executable documentation: scripts become Markdown pages with their pictures inline.
 
 A script is executed when the site is built. It writes its pictures and players to ``out/`` and
 prints their names. After each cell that does so, the page gets a cell that shows them; a lesson's
-player stands at the top instead. A lesson asks a question: what answers it, and what is said of it
-then, is folded away until it is asked for.
+player is at the top instead. The answers to a lesson's questions are folded (``folding.py``).
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from nbformat.v4 import new_markdown_cell
 HERE = Path(__file__).parent
 LESSONS = HERE.parent / "lessons"
 FOLDERS = ("lessons", "guide", "gallery")
-NEEDS = {"19_pytorch": "torch"}  # without it that lesson has no page
+NEEDS = {"19_pytorch": "torch"}  # without this package the lesson has no page
 DRAWN = re.compile(r'OUT / "([\w.-]+\.(?:png|gif|svg|html))"')
 PLAYER = """<iframe class="player" src="out/{name}" title="A player: step through the schedules"
  loading="lazy"></iframe>
 
 <a href="out/{name}">Open the player in a page of its own</a>"""
-PLAYED = "_player.html"  # a lesson's number before it
+PLAYED = "_player.html"  # after the lesson's number
 LAB = """<iframe class="player" src="out/{name}" title="A lab: click what to keep"
  loading="lazy"></iframe>
 
@@ -38,7 +37,7 @@ ABOVE = '<p><a href="#furo-main-content">The player is at the top of this page</
 
 
 def write(app: Any) -> None:
-    """Write the pages of lessons, guide and gallery into the folder that Sphinx reads."""
+    """Write the pages of lessons, guide and gallery into Sphinx's source folder."""
     pages = {
         f"lessons/{path.stem}": path
         for path in sorted(LESSONS.glob("[0-9]*.py"))
@@ -58,7 +57,7 @@ def write(app: Any) -> None:
 
 
 def cells_of(path: Path) -> list[Any]:
-    """Return a script's cells in the order of its page, with what shows what they draw."""
+    """Return a script's cells in page order, each followed by cells that show its pictures."""
     is_lesson = path.parent == LESSONS
     cells: list[Any] = []
     for cell in jupytext.read(path, fmt="py:percent").cells:
@@ -72,7 +71,7 @@ def cells_of(path: Path) -> list[Any]:
 
 
 def lesson_page(cells: list[Any], lesson: str) -> list[Any]:
-    """Return a lesson's cells with the player at the top, and with its answers folded away."""
+    """Return a lesson's cells with the player at the top and its answers folded."""
     title, *introduction = cells[0].source.split("\n\n", 1)
     top = [title, PLAYER.format(name=lesson[:2] + PLAYED), *introduction]
     return [new_markdown_cell("\n\n".join(top)), *folding.folded(cells[1:], lesson)]
@@ -86,7 +85,7 @@ def shown(name: str) -> str:
 
 
 def as_markdown(cell: Any) -> str:
-    """Return a cell as Markdown: code with what it printed below it."""
+    """Return a cell as Markdown: code with its output below it."""
     if cell.cell_type != "code":
         return str(cell.source)
     printed = "".join(output.text for output in cell.outputs)
@@ -98,7 +97,7 @@ def as_markdown(cell: Any) -> str:
 
 
 def dark_too(text: str, folder: Path) -> str:
-    """Return a page with each picture twice of which there is a dark one: one for either theme."""
+    """Return a page with a light and a dark version of each picture that has both."""
 
     def both(match: re.Match[str]) -> str:
         told, path = match.groups()
@@ -111,7 +110,7 @@ def dark_too(text: str, folder: Path) -> str:
 
 
 def copy_players(app: Any, error: Exception | None) -> None:
-    """Copy the players to where their pages look for them; Sphinx itself copies pictures only."""
+    """Copy the players to the built site; Sphinx itself copies only pictures."""
     if error is not None:
         return
     for folder in FOLDERS:

@@ -1,6 +1,6 @@
-"""The README's table of policies, and the site's page, from what each policy says of itself.
+"""Table of policies for the README and the site, generated from ``POLICIES``.
 
-python docs/policy_table.py writes the README's.
+``python docs/policy_table.py`` updates the README.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tinyckpt.planner.portfolio.policies import POLICIES  # noqa: E402  # the checkout that this file is in
+# From this checkout.
+from tinyckpt.planner.portfolio.policies import POLICIES  # noqa: E402
 
 README = HERE.parent / "README.md"
 BEGIN, END = "<!-- policies -->", "<!-- end of policies -->"
@@ -28,19 +29,19 @@ def policy_table() -> str:
 
 
 def as_table(lines: Iterable[Sequence[str]]) -> str:
-    """Return rows as Markdown."""
+    """Return rows as a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def policies_page() -> str:
-    """Return the page about policies: the table, and what each takes."""
+    """Return the policies page: the table, and the options of each policy."""
     known = POLICIES.values()
     parts = [
         "# Policies",
         'A policy turns a graph into a schedule: `tc.plan(graph, "sqrt_n")`, or'
         " `tinyckpt plan chain:16 --policy sqrt_n`. With a budget and without a policy, `tc.plan`"
-        " tries them all and returns the cheapest schedule that fits. One of your own is"
-        " [a function](../your_own.md). `--set NAME=VALUE` gives an option on the command line.",
+        " tries them all and returns the cheapest schedule that fits. A custom policy is"
+        " [a function](../your_own.md). `--set NAME=VALUE` sets an option on the command line.",
         as_table(
             [
                 HEADER[:3],
@@ -62,7 +63,7 @@ def policies_page() -> str:
 
 
 def with_table(text: str) -> str:
-    """Return a page with the table between its two marks."""
+    """Return a page with the table inserted between its two markers."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{policy_table()}\n{END}{after}"

@@ -1,8 +1,8 @@
-"""Questions that a page asks with the mouse, a finger or the keyboard.
+"""Interactive questions of the lesson pages, answered by mouse, touch or keyboard.
 
-Guess the peak, draw the memory, place the checkpoints, click what an adjoint needs. What a reader
-can choose is little enough to be replayed here, all of it: ``predict-data.js`` holds what each
-choice comes to, and the scripts show it, without replaying anything themselves.
+Guess the peak, draw the memory curve, place the checkpoints, click the inputs of an adjoint. The
+choices are few enough to replay all of them here: ``predict-data.js`` stores the result of each
+choice, and the scripts display it without replaying anything.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ SCRIPTS = ("predict-data.js", *(f"predict/{name}.js" for name in ("base", *KINDS
 LAYERS = 4  # of the chain whose peak is guessed in lesson 3
 WRAPPED = 6  # of the chain whose memory is drawn in lesson 4
 PLACED = 9  # of the chain on which checkpoints are placed: each set of them is in the data
-SEGMENTS = (12, 3)  # layers and segments of the chain in lesson 5 that is computed again in part
+SEGMENTS = (12, 3)  # layers and segments of the chain in lesson 5 that is recomputed in part
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-NEEDS_SCRIPTS = """(This needs scripts. Without them, write your answer down, and then open the one
- that is folded away below.)"""
-PEAK = f"""<div class="predict" data-predict="peak"><p>Or draw it: set the line as high as you think
- that the memory gets, and the mark to where. {NEEDS_SCRIPTS}</p></div>"""
+NEEDS_SCRIPTS = """(This needs scripts. Without them, write down your answer, then expand the one
+ below.)"""
+PEAK = f"""<div class="predict" data-predict="peak"><p>Or draw it: set the line to the peak
+ that you expect, and the mark to its step. {NEEDS_SCRIPTS}</p></div>"""
 DRAW = f"""<div class="predict" data-predict="draw"><p>Or draw it, step by step.
  {NEEDS_SCRIPTS}</p></div>"""
-NEEDS = """<div class="predict" data-predict="needs" data-of="{}"><p>Or click on it, in the graph.
- {}</p></div>"""
-PLACE = """## And now you
+NEEDS = """<div class="predict" data-predict="needs" data-of="{}"><p>Or click the values in the
+ graph. {}</p></div>"""
+PLACE = """## Place the checkpoints
 
-Between all and nothing there is much room. Before the next lesson says where checkpoints belong:
-where would you put them? A chain of 9 layers; what you do not keep is computed again once, when the
-backward half first reads it.
+Store-all and recompute-all are the two extremes. Before the next lesson gives an answer: where
+would you place checkpoints in a chain of 9 layers? An evicted value is recomputed once, when the
+backward pass first reads it.
 
-<div class="predict" data-predict="place"><p>(To try it out, this page needs scripts. On paper, take
- lesson 5 for the answer.)</p></div>"""
-# Below a question, which is named after what takes the answer.
+<div class="predict" data-predict="place"><p>(To try it, this page needs scripts. On paper, lesson 5
+ has the answer.)</p></div>"""
+# By lesson and the variable that takes the answer: shown below the question.
 ASKED = {
     ("02_backward_is_more_graph", "my_values"): [NEEDS.format("reads", NEEDS_SCRIPTS)],
     ("03_store_all", "my_guess"): [PEAK],
     ("04_recompute_all", "my_peak"): [DRAW],
     ("05_sqrt_n", "my_layers"): [NEEDS.format("again", NEEDS_SCRIPTS)],
 }
-LAST = {"04_recompute_all": [PLACE]}  # at its end, before the next one answers
+LAST = {"04_recompute_all": [PLACE]}  # at its end; the next lesson has the answer
 
 
 def add_files(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
-    """Have a page that asks with the mouse load what that takes; no other one."""
+    """Load the scripts and styles on pages with interactive questions only."""
     if "data-predict=" in context.get("body", ""):
         app.add_css_file("predict/predict.css")
         for script in SCRIPTS:
@@ -62,7 +62,7 @@ def write_data(app: Any, error: Exception | None) -> None:
 
 
 def data() -> dict[str, Any]:
-    """Return all that the questions of all pages ask."""
+    """Return the data of the questions of all pages."""
     return {
         "peak": peak_data(),
         "draw": draw_data(),
@@ -72,7 +72,7 @@ def data() -> dict[str, Any]:
 
 
 def peak_data() -> dict[str, Any]:
-    """Return what is live when under store-all, and what each step does."""
+    """Return the live values per step under store-all, and the text of each step."""
     schedule = tc.plan(tc.networks.chain(LAYERS), "store_all")
     trace = tc.replay(schedule)
     lines = str(schedule).splitlines()[: len(trace.steps)]
@@ -81,19 +81,19 @@ def peak_data() -> dict[str, Any]:
 
 
 def draw_data() -> dict[str, Any]:
-    """Return what is live at every evaluation, if one checkpoint is around the whole chain."""
+    """Return the live values per evaluation with one checkpoint around the whole chain."""
     trace = tc.replay(tc.plan(tc.networks.chain(WRAPPED), "retain", keep=[]))
     evaluated = [i for i, step in enumerate(trace.steps) if isinstance(step, tc.Compute)]
     return {
         "question": f"Or draw it, for {WRAPPED} layers: the memory while each operator is "
-        "evaluated. All is dropped on the way forward, and computed again once.",
+        "evaluated. The forward pass saves nothing; every value is recomputed once.",
         "steps": names_of(trace, evaluated),
         "nodes": written(tuple(trace.nodes[i] for i in evaluated)),
     }
 
 
 def place_data() -> dict[str, Any]:
-    """Return what every set of checkpoints comes to; bit i-1 of its number says that fi is kept."""
+    """Return the result of every set of checkpoints; bit i-1 of its number says that fi is kept."""
     chain = tc.networks.chain(PLACED)
     names = [f"f{layer}" for layer in range(1, PLACED + 1)]
     found = []
@@ -112,7 +112,7 @@ def place_data() -> dict[str, Any]:
 
 
 def reads_data() -> dict[str, Any]:
-    """Return what adjoints of different operators read: of lesson 2, before it says so."""
+    """Return the inputs of the adjoints of different operators, for lesson 2."""
 
     def net(w: tc.Var, x: tc.Var, u: tc.Var) -> tc.Var:
         return tc.sum(tc.exp(tc.sin(x @ w)) * u)
@@ -122,16 +122,16 @@ def reads_data() -> dict[str, Any]:
     forward = [node for node in graph.data if node.role != "cotangent" and node.name != "1.0"]
     letters = dict(zip("wxuzsep", (node.id for node in forward), strict=False))
     shown = {node: letter for letter, node in letters.items()}
-    # An adjoint returns the cotangent of what its operator reads.
+    # An adjoint returns the cotangent of an input of its operator.
     back = {"p": "sum_1", "e": "multiply_1", "s": "exp_1", "z": "sin_1", "w": "matmul_1"}
     adjoints = {o.name: o for o in graph.operators[graph.forward_count :]}
     cotangents = {letter: adjoints[f"{name}_vjp"] for letter, name in back.items()}
     shown |= {o.outputs[0]: f"d{letter}" for letter, o in cotangents.items()}
     why = {
         "s": "exp is its own derivative: its adjoint reads its output, and s itself is not read.",
-        "z": "The derivative of sin is cos, of the input: its adjoint reads z, and s is not read.",
+        "z": "The derivative of sin is cos of the input: its adjoint reads z, and s is not read.",
         "w": "It is x.T @ dz: a product's adjoint reads the other factor, never the product. So of "
-        "x, z, s, e and p nobody reads s and p on the way back: they need not be kept.",
+        "x, z, s, e and p, the backward pass reads neither s nor p: they need not be saved.",
     }
     rounds = []
     for letter, reason in why.items():
@@ -139,8 +139,8 @@ def reads_data() -> dict[str, Any]:
         target = f"d{letter}"
         rounds.append(
             {
-                "question": f"what does the adjoint read which returns {target}, the gradient of "
-                f"{letter}?",
+                "question": f"which values does the adjoint read that returns {target}, the "
+                f"gradient of {letter}?",
                 "target": target,
                 "right": right,
                 "held": [],
@@ -154,14 +154,14 @@ def reads_data() -> dict[str, Any]:
 
 
 def again_data() -> dict[str, Any]:
-    """Return what sqrt-n computes again for some adjoints of a chain: of lesson 5."""
+    """Return the values that sqrt-n recomputes for some adjoints of a chain, for lesson 5."""
     layers, segments = SEGMENTS
     trace = tc.replay(tc.plan(tc.networks.chain(layers), "sqrt_n", segments=segments))
     graph, steps = trace.graph, trace.steps
     why = {
-        11: "The last segment is still there: one goes back from where one has come to.",
-        7: "From the checkpoint f4 on, up to f7, which b7 reads.",
-        6: "f6 came by on the way to f7, and was kept: a segment is computed again once.",
+        11: "The last segment is still resident: the backward pass begins where the forward ends.",
+        7: "From the checkpoint f4 up to f7, which b7 reads.",
+        6: "f6 was recomputed on the way to f7, and kept: a segment is recomputed once.",
     }
     rounds = []
     for layer, reason in why.items():
@@ -177,13 +177,13 @@ def again_data() -> dict[str, Any]:
         held = [graph.data[data].name for data in trace.resident_at(last)]
         rounds.append(
             {
-                "question": f"f4 and f8 are kept, and b{layer + 1} has just been computed. What "
-                f"has to be computed again before {target}?",
+                "question": f"f4 and f8 are kept, and b{layer + 1} has just been computed. Which "
+                f"values have to be recomputed before {target}?",
                 "target": target,
                 "right": again,
                 "held": [name for name in ("f4", "f8") if name in held],
                 "edges": [pair for name in (*again, target) for pair in reads_of(graph, name)],
-                "truth": f"Computed again before {target}: {', '.join(again) or 'nothing'}.",
+                "truth": f"Recomputed before {target}: {', '.join(again) or 'nothing'}.",
                 "why": reason,
             }
         )
@@ -192,19 +192,19 @@ def again_data() -> dict[str, Any]:
 
 
 def reads_of(graph: tc.Graph, name: str) -> list[list[str]]:
-    """Return pairs of what an operator of a chain reads, and its name."""
+    """Return pairs of an input of an operator of a chain, and its name."""
     operator = next(operator for operator in graph.operators if operator.name == name)
     return [[graph.data[data].name, name] for data in operator.inputs]
 
 
 def is_adjoint(trace: tc.Trace, step: int) -> bool:
-    """Return whether a step evaluates an operator of the backward half."""
+    """Return whether a step evaluates an operator of the backward pass."""
     done = trace.steps[step]
     return isinstance(done, tc.Compute) and done.operator >= trace.graph.forward_count
 
 
 def names_of(trace: tc.Trace, steps: Any) -> list[str]:
-    """Return the names of what steps evaluate; nothing for one that evaluates nothing."""
+    """Return the name of the operator of each step; an empty one unless it is an evaluation."""
     done = [trace.steps[step] for step in steps]
     operators = trace.graph.operators
     return [operators[step.operator].name if isinstance(step, tc.Compute) else "" for step in done]

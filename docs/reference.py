@@ -1,7 +1,7 @@
-"""The reference: a page for every module that has public names, and one that lists them all.
+"""API reference: a page for every module with public names, and an index of them all.
 
-What is public is what ``__all__`` says of the packages below. A name stands on the page of the
-module that it is written in, under the name by which it is imported; it stands there once.
+Public names are the ``__all__`` of the packages below. Each name is documented once, on the page of
+the module that defines it, under the name by which it is imported.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from types import ModuleType
 from typing import Any
 
 import command
-import glossary
 import policy_table
 
-# Their names stand on the pages of the modules that these are written in.
+# Their names are documented on the pages of the defining modules.
 PACKAGES = ("tinyckpt", "tinyckpt.training", "tinyckpt.viz")
-# Their names stand on one page; some need a package that is an extra.
+# Their names are documented on one page; some need an optional dependency.
 NAMESPACES = {
     "tinyckpt.cost": None,
     "tinyckpt.networks": None,
@@ -33,7 +32,7 @@ NAMESPACES = {
     "tinyckpt.interop.torch": "torch",
     "tinyckpt.interop.jax": "jax",
 }
-# What they have for their users, where they do not list it themselves.
+# Public names of namespaces without a usable ``__all__``.
 LISTED = {
     "tinyckpt.cost": (
         "given", "evaluations", "flops", "traffic", "measured", "custom", "with_sizes", "in_nodes",
@@ -47,7 +46,7 @@ LISTED = {
         "save_and_offload_only_these_names", "offload_dot_with_no_batch_dims",
     ),
 }  # fmt: skip
-# What is neither a function nor a class: the module that it stands in, its type, what it is.
+# Data, neither function nor class: defining module, type, description.
 DATA = {
     "tinyckpt.POLICIES": (
         "tinyckpt.planner.portfolio.policies",
@@ -58,7 +57,7 @@ DATA = {
     "tinyckpt.PolicyLike": (
         "tinyckpt.planner.portfolio.resolve_policy",
         "str | Policy | Callable",
-        "What :func:`tinyckpt.plan` takes as a policy: its name, the policy, or a function of the"
+        "A policy argument of :func:`tinyckpt.plan`: a name, a policy, or a function of the"
         " graph, or of the graph and its costs, that returns a schedule or an order.",
     ),
     "tinyckpt.TrainingGraph": (
@@ -70,12 +69,12 @@ DATA = {
     "tinyckpt.networks.NETWORKS": (
         "tinyckpt.networks",
         "dict[str, tuple]",
-        "The networks that the command knows: how each is written, what makes it, what it is.",
+        "Networks of the command line: the syntax, constructor and description of each.",
     ),
     "tinyckpt.pipeline.PIPELINES": (
         "tinyckpt.pipeline",
         "dict[str, Callable[..., Pipeline]]",
-        "The schedules of pipelines, by name.",
+        "The pipeline schedules, by name.",
     ),
     "tinyckpt.techniques.TECHNIQUES": (
         "tinyckpt.techniques",
@@ -84,24 +83,24 @@ DATA = {
     ),
     "tinyckpt.__version__": ("tinyckpt", "str", "The version."),
 }
-# In the order of the way that data take; by what the names of modules begin with.
+# In the order of data flow; matched by the longest prefix of module names.
 SECTIONS = {
-    "A function becomes a graph": (
+    "Tracing and autodiff": (
         "tinyckpt", "tinyckpt.core.tracing", "tinyckpt.core.autodiff", "tinyckpt.core.graph",
         "tinyckpt.core.primitive", "tinyckpt.core.cuts",
     ),
-    "A policy makes a schedule": (
+    "Planning": (
         "tinyckpt.planner", "tinyckpt.core.policies", "tinyckpt.checkpoint_policies",
         "tinyckpt.cost", "tinyckpt.core.costs", "tinyckpt.core.schedule", "tinyckpt.core.lowering",
     ),
-    "A machine runs it": (
+    "Execution": (
         "tinyckpt.api", "tinyckpt.core.replay", "tinyckpt.core.trace", "tinyckpt.core.execute",
         "tinyckpt.codegen", "tinyckpt.storage",
     ),
-    "What everyone looks at": ("tinyckpt.viz",),
+    "Visualisation": ("tinyckpt.viz",),
     "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),
     "Networks": ("tinyckpt.networks",),
-    "Training, and other techniques": (
+    "Training and other techniques": (
         "tinyckpt.training", "tinyckpt.approx", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
@@ -110,14 +109,13 @@ SECTIONS = {
 
 
 def write(app: Any) -> None:
-    """Write all that is looked up into ``reference/``: modules, policies, command, words."""
+    """Write the generated pages into ``reference/``: modules, policies, command line."""
     folder = Path(app.srcdir) / "reference"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     pages = {
         "policies": policy_table.policies_page(),
         "command": command.command_page(),
-        "glossary": glossary.glossary_page(),
         "index": index_page(),
     }
     for module, names in public_names().items():
@@ -127,7 +125,7 @@ def write(app: Any) -> None:
 
 
 def public_names() -> dict[str, list[str]]:
-    """Return, for each module, the full names that its page has: each name of all once."""
+    """Return the full names on each module's page; each public name occurs once."""
     found: dict[str, list[str]] = defaultdict(list)
     known: set[int] = set()
     for package in PACKAGES:
@@ -151,12 +149,12 @@ def public_names() -> dict[str, list[str]]:
 
 
 def new(value: Any, known: set[int]) -> bool:
-    """Return whether a value has no place yet."""
+    """Whether a value has not been assigned to a page yet."""
     return id(value) not in known
 
 
 def module_of(name: str) -> ModuleType:
-    """Return a module by the name by which it is imported, or by which its package has it."""
+    """Return a module by its import name, or as an attribute of its package."""
     try:
         return import_module(name)
     except ModuleNotFoundError:
@@ -166,7 +164,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def value_of(name: str) -> Any:
-    """Return what a full name stands for."""
+    """Return the object of a full name."""
     package, _, last = name.rpartition(".")
     return getattr(module_of(package), last)
 
@@ -177,7 +175,7 @@ def names_of(namespace: str) -> list[str]:
 
 
 def module_page(module: str, names: list[str]) -> str:
-    """Return a module's page: what it says of itself, and its names."""
+    """Return a module's page: its docstring, and its names."""
     parts = [
         f"# {module}",
         eval_rst(f".. automodule:: {module_of(module).__name__}\n   :no-index:"),
@@ -187,7 +185,7 @@ def module_page(module: str, names: list[str]) -> str:
 
 
 def directive(name: str) -> str:
-    """Return what has Sphinx write about a name; another name of something points to the first."""
+    """Return the Sphinx directive for a name; an alias points to the original."""
     package, _, last = name.rpartition(".")
     if name in DATA:
         _, kind, text = DATA[name]
@@ -208,17 +206,17 @@ def directive(name: str) -> str:
 
 
 def eval_rst(text: str) -> str:
-    """Return reStructuredText as a part of a page in Markdown."""
+    """Return reStructuredText embedded in Markdown."""
     return f"```{{eval-rst}}\n{text}\n```"
 
 
 def index_page() -> str:
-    """Return the page that lists all modules, by section, with their names."""
+    """Return the index of all modules, by section, with their names."""
     modules = public_names()
     parts = [
         "# Reference",
-        "All public names, by the module that they are written in. `import tinyckpt as tc` has most"
-        " of them; the others say where they are.",
+        "All public names, by defining module. `import tinyckpt as tc` has most of them; the others"
+        " are shown with their import path.",
     ]
     for section, members in sectioned(modules).items():
         parts.append(f"## {section}")
@@ -232,7 +230,7 @@ def index_page() -> str:
 
 
 def sectioned(modules: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the modules of each section: each in the one that names most of it."""
+    """Return the modules of each section, assigned by longest matching prefix."""
     found: dict[str, list[str]] = {section: [] for section in SECTIONS}
     for module in sorted(modules):
         prefixes = [

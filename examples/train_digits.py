@@ -1,10 +1,10 @@
-"""A convolutional network learns handwritten digits: 98 % in ten epochs, within a budget.
+"""Train a CNN on handwritten digits within a memory budget: 98 % accuracy in ten epochs.
 
     python examples/train_digits.py             # about a minute on two cores
     python examples/train_digits.py --epochs 3 --budget "95 %"
 
-Batch normalisation's running statistics are carried along: an argument of the loss and a result of
-it, so that a recomputation cannot update them twice.
+Batch normalisation's running statistics are explicit: an argument and a result of the loss, so that
+a recomputation cannot update them twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 100
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--budget", default="90 %", help="of the memory that store-all takes")
+    parser.add_argument("--budget", default="90 %", help="share of store-all's peak")
     options = parser.parse_args()
     digits, network = load_digit_images(), digits_cnn(BATCH)
     steps = len(digits.images) // BATCH

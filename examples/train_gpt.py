@@ -1,9 +1,9 @@
-"""A GPT of two blocks learns the characters of this project's lessons, in half the memory.
+"""Train a character-level GPT of two blocks on this project's lessons, in half the memory.
 
     python examples/train_gpt.py             # about four minutes on two cores
     python examples/train_gpt.py --steps 200 --budget "75 %"
 
-Whoever knows how often each character occurs, and no more, has a loss of the unigram entropy.
+The baseline is the unigram entropy: the loss of a model that knows only character frequencies.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tinyckpt.networks.text import batches, load_text, tiny_gpt, unigram_entropy
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--budget", default="50 %", help="of the memory that store-all takes")
-    parser.add_argument("--characters", type=int, default=400, help="to write at the end")
-    parser.add_argument("--save", default="gpt.npz", help="where the state goes")
+    parser.add_argument("--budget", default="50 %", help="share of store-all's peak")
+    parser.add_argument("--characters", type=int, default=400, help="number to generate at the end")
+    parser.add_argument("--save", default="gpt.npz", help="path of the saved state")
     options = parser.parse_args()
     text, network = load_text(), tiny_gpt()
     print(f"{text}; unigram entropy {unigram_entropy(text):.3f} nats")

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 1. The graph
 #
-# A function of arrays is a recipe: which operator reads what. Before anything is computed,
-# tinyckpt writes the recipe down, as a graph of *operators* and *data nodes*. What is computed
-# when, how often, and what is kept in memory, is decided afterwards. That decision is what these
-# lessons are about; this first one is about the recipe.
+# tinyckpt is define-then-run: it first records a function of arrays as a graph of *operators* and
+# *data nodes*, and computes nothing. When each operator is evaluated, how often, and which values
+# stay in memory is decided afterwards, by a schedule. These lessons are about that decision; this
+# first one is about the graph.
 
 # %%
 from pathlib import Path
@@ -19,7 +19,7 @@ OUT.mkdir(exist_ok=True)
 
 
 # %% [markdown]
-# An ordinary Python function, with operators from `tc` and Python's own `@`, `+`, `**`:
+# The loss is an ordinary Python function, with operators from `tc` and Python's `@`, `+`, `**`:
 
 
 # %%
@@ -31,8 +31,8 @@ def loss(params, x, y):
 
 
 # %% [markdown]
-# `tc.build` calls it once, with shapes in place of arrays: `tc.Spec((rows, columns))`. Nothing is
-# multiplied. Each line below is one operator; what it reads stands in brackets.
+# `tc.build` traces it once, with shapes in place of arrays: `tc.Spec((rows, columns))`. Nothing is
+# multiplied. Each line below is one operator, with its inputs in brackets.
 
 # %%
 params = [{"w": tc.Spec((3, 3)), "b": tc.Spec(3)} for _ in range(2)]
@@ -41,8 +41,8 @@ graph = tc.build(loss, params, batch, batch)
 print(graph)
 
 # %% [markdown]
-# A data node that no operator makes is a *source*: an input, a parameter, a constant. The caller
-# brings it, so it is always there, and no schedule is ever charged for it.
+# A data node without a producer is a *source*: an input, a parameter, a constant. The caller
+# supplies it, so it is always resident and not charged to any schedule.
 
 # %%
 for node in graph.data:
@@ -50,32 +50,30 @@ for node in graph.data:
         print(f"{node.role:9}  {node}   {node.nbytes} bytes")
 
 # %% [markdown]
-# **Predict.** The loop ran over two layers. If it runs over ten, how many operators does the
-# graph have? On a terminal this waits for your number; in an editor, write it in place of the 0,
-# and then run the next cell.
+# **Predict.** The loop ran over two layers. If it ran over ten, how many operators would the graph
+# have? A terminal prompts for your number; in an editor, replace the 0 and run the next cell.
 
 # %%
 my_guess = viz.ask("Ten layers: how many operators?", 0)
 
 # %%
 ten = tc.build(loss, [params[0]] * 10, batch, batch)
-print(f"you said {my_guess}; it is {len(ten.operators)}: three a layer, and four for the loss")
+print(f"you said {my_guess}; it is {len(ten.operators)}: three per layer, and four for the loss")
 
 # %% [markdown]
-# The graph does not know that there was a loop. It is *data*: a value has a name, a shape, and
-# the list of the operators which read it. That last list is what memory is all about. A value can
-# be given up once its last reader has read it; and before, if it may be computed again. Lesson 4
-# does so.
+# The graph contains no loop: tracing unrolled it. It is *data*: a value has a name, a shape, and
+# the list of the operators that read it. Memory planning rests on that list. A value can be freed
+# after its last reader has run, or earlier if it can be recomputed, as in lesson 4.
 
 # %%
 for node in graph.data:
     readers = [graph.operators[i].name for i in graph.consumers[node.id]]
     if not node.is_source:
-        print(f"{node.name:12} is read by {', '.join(readers) or 'nobody: it is the result'}")
+        print(f"{node.name:12} is read by {', '.join(readers) or 'nothing: it is the result'}")
 
 # %% [markdown]
-# Numbers come in when a schedule is run. `x` has a shape while the function is traced, and no
-# values, so `if x > 0:` cannot work; the error says what to write in its place.
+# Arrays enter when a schedule is run. During tracing `x` has a shape and no values, so `if x > 0:`
+# cannot work; the error names the replacement.
 
 # %%
 try:
@@ -94,13 +92,12 @@ print(result.trace)
 (tanh,) = [operator for operator in graph.operators if operator.name == "tanh_2"]
 step = result.trace.steps.index(tc.Compute(tanh.id))
 path = viz.save_still(result.trace, OUT / "01_graph.png", step)
-print(f"the graph at step {step}, while the second layer's tanh is computed: {path}")
+print(f"the graph at step {step}, the evaluation of the second layer's tanh: {path}")
 player = viz.player(result.trace, OUT / "01_player.html")
-print(f"the same, to be stepped through in a browser, with the arrow keys: {player}")
+print(f"the same in an interactive player, stepped with the arrow keys: {player}")
 
 # %% [markdown]
-# What to take along: a graph says what depends on what. It does not say when anything is
-# computed.
+# In short: a graph records data dependencies, not the time at which anything is computed.
 
 # %%
 assert len(graph.operators) == 10

@@ -1,10 +1,9 @@
 # %% [markdown]
-# # 2. The backward half is just more graph
+# # 2. The backward pass is just more graph
 #
-# To train, we need the gradient of the loss with respect to every parameter. There is no second
-# machine for that. `tc.differentiate` goes through the graph from the loss back to the first
-# argument, the parameters (`wrt=` chooses another), and adds operators, of the same kind as those
-# that are there.
+# Training needs the gradient of the loss with respect to every parameter. No second mechanism
+# computes it: `tc.differentiate` traverses the graph from the loss back to the first argument, the
+# parameters (`wrt=` selects another), and appends operators of the same kind to the same graph.
 
 # %%
 from pathlib import Path
@@ -28,13 +27,13 @@ graph = tc.differentiate(tc.build(loss, w, x))
 print(graph)
 
 # %% [markdown]
-# Read the backward half slowly. Each forward operator `y = f(x)` gets an adjoint. It is given the
-# *cotangent* of y, dL/dy, and returns that of x, **dL/dx**: not dL/dy, as one often reads. That
-# is why they chain: what one returns is what the next one is given.
+# Read the backward pass slowly. Each forward operator `y = f(x)` has an adjoint, its vjp. The
+# adjoint takes the *cotangent* of y, dL/dy, and returns the cotangent of x, **dL/dx**: not dL/dy,
+# as one often reads. So adjoints chain: the output of one is the input of the next.
 #
-# Look at what they read besides: `tanh_1_vjp` reads `tanh_1`, the *output* of the forward
-# operator, since tanh' = 1 - tanh^2. And `matmul_1_vjp` reads `x`. These edges from the forward
-# half to the backward half are the whole reason why training needs so much memory.
+# An adjoint also reads forward values. `tanh_1_vjp` reads `tanh_1`, the *output* of the forward
+# operator, since tanh' = 1 - tanh^2, and `matmul_1_vjp` reads `x`. These edges from the forward
+# pass to the backward pass are the whole reason why training needs so much memory.
 
 # %%
 for operator in graph.operators[graph.forward_count :]:
@@ -44,15 +43,15 @@ for operator in graph.operators[graph.forward_count :]:
         if (made := graph.data[i].producer) is not None and made < graph.forward_count
     ]
     if kept:
-        print(f"{operator.name} needs {', '.join(kept)} of the forward half")
+        print(f"{operator.name} needs {', '.join(kept)} from the forward pass")
 
 # %% [markdown]
-# **Predict.** Operators differ in what their adjoints read. Take z = x @ w, s = sin(z), e = exp(s),
-# p = e * u, and as the loss the sum of p. On the way back to the gradient of w, which of x, z, s, e
-# and p are read?
+# **Predict.** Operators differ in what their adjoints read. Let z = x @ w, s = sin(z), e = exp(s),
+# p = e * u, and let the loss be the sum of p. Which of x, z, s, e and p does the backward pass to
+# the gradient of w read?
 
 # %%
-my_values = viz.ask("Which of x, z, s, e, p does the backward half read?", "x z s e p")
+my_values = viz.ask("Which of x, z, s, e, p does the backward pass read?", "x z s e p")
 
 
 # %%
@@ -69,12 +68,12 @@ print(*adjoints, sep="\n")
 print(f"you said {my_values}; it is {read}")
 
 # %% [markdown]
-# exp is its own derivative, so its adjoint reads its output, e. That of sin needs cos(z): it reads
-# its input. The product with u is read by nobody, nor is s: they need not be kept.
+# exp is its own derivative, so its adjoint reads its output, e. The adjoint of sin needs cos(z) and
+# reads its input. No adjoint reads s or the product with u: neither needs to be saved.
 
 # %% [markdown]
 # **Predict.** In a layer `z = x @ w`, the gradient of w is `x.T @ g`, where g is the cotangent of
-# z. Which product carries the cotangent on to x, to the layer before: `g @ w` or `g @ w.T`? The
+# z. Which product carries the cotangent to x, and so to the layer before: `g @ w` or `g @ w.T`? The
 # shapes decide: x is (4, 3), w is (3, 2), g is (4, 2).
 
 # %%
@@ -93,9 +92,9 @@ print("\n".join(products))
 print(f"you said {my_guess}; it is g @ w.T: the recursion uses the transposed weight")
 
 # %% [markdown]
-# Because the backward half is graph, it can be differentiated again: `tc.gradients` is a function
-# like any other: it adds operators to the graph that is being built. Here is a loss that punishes
-# steep gradients.
+# Because the backward pass is part of the graph, it can be differentiated again. `tc.gradients` is
+# a function like any other: it adds operators to the graph under construction. This loss has a
+# gradient penalty.
 
 
 # %%
@@ -109,7 +108,7 @@ again = tc.differentiate(tc.build(penalised, w, x))
 print(f"{len(graph.operators)} operators without the penalty, {len(again.operators)} with it")
 
 # %% [markdown]
-# A gradient is right if the loss changes by what it says. Move w a little, in a random direction:
+# A gradient is correct if it predicts the change of the loss along a random direction of w:
 
 # %%
 rng = np.random.default_rng(0)
@@ -123,9 +122,9 @@ measured = (above - below) / (2 * h)
 print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
 
 # %% [markdown]
-# Look at it. Each adjoint stands below its operator, and an arrow is a read: from a `tanh` down to
-# its own adjoint, and on to that of the product that follows, which reads it as its input. Nothing
-# reads the output of a product, and so no arrow comes down from one.
+# In the picture each adjoint is below its operator, and an arrow is a read: from a `tanh` down to
+# its own adjoint, and to the adjoint of the next product, which reads it as its input. No adjoint
+# reads the output of a product, so no arrow leads down from one.
 
 # %%
 trace = tc.replay(tc.plan(two))

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 3. Store all
 #
-# The simplest schedule evaluates every operator once and keeps what the backward half will read.
-# Every framework does this unless it is told otherwise. It is the fastest, and the hungriest.
+# The simplest schedule evaluates every operator once and keeps every value that the backward pass
+# will read. It is the default of every framework: the fastest, with the most saved values.
 
 # %%
 from pathlib import Path
@@ -16,10 +16,10 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# From here on we use the *canonical chain*: n layers f1 ... fn, all of one size; `l`, the
-# gradient of the loss with respect to fn; and the adjoints bn ... b1, where bi reads the value of
-# fi and what b(i+1) returned. 2n+1 operators. Everything that is known exactly about
-# checkpointing is known on it.
+# From here on we use the *canonical chain*: n layers f1 ... fn of equal size; `l`, the gradient of
+# the loss with respect to fn; and the adjoints bn ... b1, where bi reads the value of fi and the
+# output of b(i+1). It has 2n+1 operators. The exact results on checkpointing are results on this
+# chain.
 
 # %%
 chain = tc.networks.chain(4)
@@ -28,13 +28,13 @@ for line in str(schedule).splitlines()[:-1]:
     print(line.partition(" live ")[0])
 
 # %% [markdown]
-# Each line is a *step*. `compute` evaluates an operator; `free` gives a value up. While an
-# operator is evaluated its inputs and its outputs are all in memory, so that is when the memory
-# is counted. The largest count is the *peak*, and the peak decides whether the job fits.
+# Each line is a *step*. `compute` evaluates an operator; `free` releases a value. While an operator
+# runs, its inputs and outputs are all in memory, so live memory is counted then. The largest count
+# is the *peak*, and the peak decides whether the job fits.
 
 # %% [markdown]
-# **Predict.** When is the peak: when the last layer f4 has been computed, or later? How many
-# values are live then?
+# **Predict.** When is the peak: once the last layer f4 has been computed, or later? How many values
+# are live then?
 
 # %%
 my_guess = viz.ask("n = 4: how many values are live at the peak?", 0)
@@ -47,11 +47,11 @@ print(f"you said {my_guess}; it is {trace.peak_nodes}, at this step: {verb}")
 print(schedule)
 
 # %% [markdown]
-# The peak lies in the *backward* half: all four activations, the cotangent that comes in, and the
-# one that goes out. Whoever measures memory after the forward pass alone misses it by two values
-# here, and by much more where adjoints need workspace.
+# The peak is in the *backward* pass: all four activations, the incoming cotangent, and the outgoing
+# one. A measurement of the forward pass alone misses it by two values here, and by much more where
+# adjoints need workspace.
 #
-# Double n, and the peak nearly doubles: n+2.
+# Doubling n nearly doubles the peak, which is n+2.
 
 # %%
 for n in (4, 8, 16, 32, 64):
@@ -59,9 +59,8 @@ for n in (4, 8, 16, 32, 64):
     print(f"n={n:3}: {trace.evaluations:4} evaluations, peak {trace.peak_nodes:3} values")
 
 # %% [markdown]
-# These counts come from `replay`, which looks at shapes alone. Do they hold for real arrays?
-# `run` executes the same schedule on NumPy and measures what the arrays occupy, without asking
-# the plan.
+# These counts come from `replay`, which uses shapes alone. `run` executes the same schedule on
+# NumPy and measures the memory of its arrays independently of the plan. Do they agree?
 
 # %%
 x = np.random.default_rng(0).normal(size=(8, 8))
@@ -70,10 +69,10 @@ print(measured.summary())
 print("equal, step by step:", measured == tc.replay(schedule))
 
 # %% [markdown]
-# One more thing that is often got wrong: *what* is stored? Not what is expensive to compute, but
-# what the adjoints read. The product `x @ w` is the expensive operator of a linear layer, and its
-# own adjoint does not need its output: it reads its inputs, `x` and `w`. The output is stored
-# only if the next operator's adjoint reads it.
+# A common error is about *what* is stored: not what is expensive to compute, but what the adjoints
+# read. The product `x @ w` is the expensive operator of a linear layer, and its own adjoint does
+# not need its output: it reads its inputs, `x` and `w`. The output is saved only if the adjoint of
+# the next operator reads it.
 
 
 # %%
@@ -86,7 +85,7 @@ for policy in ("store_all", "recompute_all"):
     print(tc.replay(tc.plan(graph, policy)).summary())
 
 # %% [markdown]
-# So checkpointing one lone linear layer saves nothing: its input is there either way.
+# So checkpointing a single linear layer saves nothing: its input is resident either way.
 
 # %%
 trace = tc.replay(tc.plan(tc.networks.chain(16), "store_all"))

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 4. Recompute all, and what O(n²) means
 #
-# The other extreme: keep nothing. When an adjoint needs an activation, compute it again from the
-# input. On a chain, memory no longer grows with depth at all. Time does, and how.
+# The other extreme saves nothing: when an adjoint needs an activation, it is recomputed from the
+# input. On a chain, memory no longer grows with depth. Time does, and how fast is the question.
 
 # %%
 from pathlib import Path
@@ -20,13 +20,12 @@ schedule = tc.plan(tc.networks.chain(4), "recompute_all")
 print(schedule)
 
 # %% [markdown]
-# Follow it once by hand: b3 needs f3, so f1, f2, f3 are computed again, each freed as soon as the
-# next one is there. Then b2 needs f2: f1 and f2 again. Three values are live at the worst moment,
-# however long the chain is: the activation, the cotangent that comes in, the one that goes out.
+# Trace it by hand: b3 needs f3, so f1, f2, f3 are recomputed, each freed once the next one is
+# computed. Then b2 needs f2: f1 and f2 again. At the peak three values are live, however long the
+# chain is: the activation, the incoming cotangent and the outgoing one.
 #
-# A recomputation depends on forward values only. It does not need the incoming cotangent, so it
-# could be done ahead, while something else is waited for. The *adjoint* it is done for needs
-# both.
+# A recomputation reads forward values only. It does not need the incoming cotangent, so it can run
+# early, while the device waits for something else. The *adjoint* that it serves needs both.
 
 # %% [markdown]
 # **Predict.** Store-all needs 2n+1 evaluations, so 33 for n = 16. How many does recompute-all
@@ -40,9 +39,8 @@ trace = tc.replay(tc.plan(tc.networks.chain(16), "recompute_all"))
 print(f"you said {my_guess}; it is {trace.evaluations}: 16 + 15 + ... + 1 forward, and 17")
 
 # %% [markdown]
-# The sum 1 + 2 + ... + n is n(n+1)/2. Twice the depth is four times the work. On doubly
-# logarithmic paper that is a line whose slope comes ever closer to 2, while the peak is a line of
-# slope 0:
+# The sum 1 + 2 + ... + n is n(n+1)/2: twice the depth is four times the work. On a log-log plot the
+# evaluations approach a line of slope 2, while the peak is a line of slope 0:
 
 # %%
 sizes = np.array([64, 128, 256, 512])
@@ -57,9 +55,8 @@ for policy, found in traces.items():
 print(viz.scaling(traces, OUT / "04_scaling.png"))
 
 # %% [markdown]
-# "Recompute" does not mean "inexact". The same kernel on the same numbers gives the same bits,
-# and randomness is no exception if it is drawn from a seed: the dropout mask below is not stored,
-# it is drawn again.
+# Recomputation is exact. The same kernel on the same inputs gives the same bits, and random numbers
+# are no exception if they are seeded: the dropout mask below is not stored but regenerated.
 
 
 # %%
@@ -83,10 +80,10 @@ same = all(
 print("all gradients equal to the last bit:", same)
 
 # %% [markdown]
-# A trap on the way: to wrap the *whole* model in one checkpoint. Nothing is kept from the forward
-# sweep; then everything is computed once more, and kept, for the backward sweep.
+# A trap: one checkpoint around the *whole* model. The forward pass saves nothing; then everything
+# is recomputed, and kept, for the backward pass.
 #
-# **Predict.** 50 layers. Store-all has a peak of 52 values. With one checkpoint around it all?
+# **Predict.** 50 layers. Store-all has a peak of 52 values. What is it with a single checkpoint?
 
 # %%
 my_peak = viz.ask("n = 50, one checkpoint around it all: how many values?", 0)
@@ -100,8 +97,8 @@ print(wrapped.summary())
 print(viz.timeline([stored, wrapped], OUT / "04_timeline.png"))
 
 # %% [markdown]
-# The price is a whole forward pass (but for f50, which is still at hand); the gain is a single
-# value. The peak is only later: a backward sweep that needs it all still holds it all.
+# The cost is a whole forward pass (except f50, which is still resident); the gain is a single
+# value. The peak only moves: a backward pass that needs every value still has every value live.
 
 # %%
 print(viz.gif(trace, OUT / "04_recompute_all.gif", fps=25))

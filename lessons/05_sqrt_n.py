@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 5. The square root of n
 #
-# Store-all: time n, memory n. Recompute-all: time n², memory 1. Between them lies a bargain that
-# is almost too good: memory 2·sqrt(n) for less than one more forward pass.
+# Store-all takes time n and memory n; recompute-all takes time n² and memory 1. In between, memory
+# 2·sqrt(n) costs less than one extra forward pass.
 #
 # Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", arXiv 1604.06174.
 
@@ -19,13 +19,13 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# Cut the chain into k segments of k layers (n = k²). In the forward sweep keep only the value
-# between two segments, a *checkpoint*. In the backward sweep, take the segments from the last to
-# the first: compute again what is not there, from the checkpoint before it, keep it all, and go
-# back through the segment.
+# Split the chain into k segments of k layers (n = k²). The forward pass keeps only the value
+# between two segments, a *checkpoint*. The backward pass takes the segments from last to first: it
+# recomputes the missing values from the preceding checkpoint, keeps them all, and runs the adjoints
+# of the segment.
 #
-# **Predict.** 12 layers in three segments, so f4 and f8 are kept. What has to be computed again
-# before b11, what before b7, what before b6?
+# **Predict.** 12 layers in three segments, so f4 and f8 are kept. Which values are recomputed
+# before b11, before b7, and before b6?
 
 # %%
 my_layers = viz.ask("Before b11, before b7, before b6?", "f11, f7, f6")
@@ -36,7 +36,7 @@ names = [dozen.graph.operators[s.operator].name for s in dozen.steps if isinstan
 
 
 def again(layer):
-    """Return what is computed between one adjoint and the next."""
+    """Return the layers recomputed right before the adjoint of a layer."""
     between = names[names.index(f"b{layer + 1}") + 1 : names.index(f"b{layer}")]
     return " ".join(between) or "nothing"
 
@@ -44,8 +44,8 @@ def again(layer):
 print(f"you said {my_layers}; it is {', '.join(map(again, (11, 7, 6)))}")
 
 # %% [markdown]
-# The last segment is still there: the backward half begins where the forward half ends. Each other
-# one is computed again once, for its last layer; what comes by on the way is kept.
+# The last segment is still resident: the backward pass begins where the forward pass ends. Every
+# other segment is recomputed once, up to its last layer, and its intermediate values are kept.
 
 # %%
 schedule = tc.plan(tc.networks.chain(16), "sqrt_n")
@@ -54,14 +54,13 @@ print(schedule.note)
 print(trace.summary())
 
 # %% [markdown]
-# Count along. Live at the worst moment: k-1 checkpoints, the k values of one segment, two
-# cotangents. That is 2k+1. Recomputed: k-1 values in each of the k-1 segments that were dropped
-# (the last one is still there when the backward sweep begins, and a checkpoint need not be
-# computed again).
+# Count. Live at the peak: k-1 checkpoints, the k values of one segment, two cotangents. That is
+# 2k+1. Recomputed: k-1 values in each of the k-1 evicted segments (the last one is still resident
+# when the backward pass begins, and a checkpoint need not be recomputed).
 
 # %% [markdown]
-# **Predict.** 400 layers, so k = 20. Store-all needs 801 evaluations and 402 values. How many
-# values are the peak under sqrt(n), and how many evaluations does it need in total?
+# **Predict.** 400 layers, so k = 20. Store-all needs 801 evaluations and 402 values. What are the
+# peak, in values, and the total number of evaluations under sqrt(n)?
 
 # %%
 my_guess = viz.ask("400 layers, sqrt(n): which peak, how many evaluations?", (0, 0))
@@ -72,7 +71,7 @@ found = (deep.peak_nodes, deep.evaluations)
 print(f"you said {my_guess}; it is {found}: a tenth of the memory for 45 % more evaluations")
 
 # %% [markdown]
-# An evaluation is not a second. An adjoint costs about two forward operators, so one more forward
+# Evaluations are not seconds. An adjoint costs about two forward operators, so one extra forward
 # pass is about a third more time: the limit of sqrt(n) for large n, and less for small n.
 
 # %%
@@ -81,9 +80,9 @@ for n in (16, 100, 400, 10_000):
     print(f"n={n:6}: {extra / (n + 2 * n):.1%} more time, if an adjoint costs two evaluations")
 
 # %% [markdown]
-# Is k = sqrt(n) the best number of segments? Try them all. The curve is U-shaped: few checkpoints
-# leave long segments, many checkpoints are themselves the burden. (So bisection on "more
-# checkpoints, less memory" goes wrong.)
+# Is k = sqrt(n) the best number of segments? A sweep over all of them is U-shaped: few checkpoints
+# leave long segments, many checkpoints take memory themselves. (So bisection on "more checkpoints,
+# less memory" fails.)
 
 # %%
 chain = tc.networks.chain(64)
@@ -93,11 +92,11 @@ for k in (1, 2, 4, 6, 8, 10, 16, 32, 64):
 
 # %% [markdown]
 # What to keep matters as much as how much. "Keep what is expensive to compute" sounds right and
-# often is not: keep what is *small* and separates what comes before from what comes after;
-# recompute what is large and cheap. In a transformer, recompute the attention core and the
-# activations, and keep the outputs of the weight products.
+# often is not: keep values that are *small* and separate the graph; recompute values that are large
+# and cheap. In a transformer, recompute the attention core and the activation functions, and keep
+# the outputs of the weight products.
 #
-# Here it is decided by hand: `retain` keeps what you name, and recomputes the rest once.
+# Here the choice is made by hand: `retain` keeps the named values and recomputes the rest once.
 
 # %%
 best = tc.replay(tc.plan(chain, "sqrt_n"))
@@ -106,7 +105,7 @@ print(f"seven checkpoints at equal distances: peak {best.peak_nodes}")
 print(f"seven checkpoints at the beginning:   peak {uneven.peak_nodes}")
 
 # %% [markdown]
-# All three policies, in step, on shared scales:
+# All three policies side by side, on shared scales:
 
 # %%
 policies = ("store_all", "sqrt_n", "recompute_all")
@@ -116,8 +115,8 @@ print(viz.timeline(traces, OUT / "05_timeline.png"))
 print(viz.player(traces, OUT / "05_player.html"))
 
 # %% [markdown]
-# **Challenge.** 20 layers within 8 values, with as little recomputation as you can. Keep what you
-# like; what you drop is computed again once. Click it on the page, or name it here.
+# **Challenge.** 20 layers within 8 values, with as little recomputation as possible. Choose the
+# values to keep; evicted values are recomputed once. Click on the page, or name them here.
 
 # %%
 twenty = tc.networks.chain(20)
@@ -132,8 +131,8 @@ mine = tc.plan(twenty, "retain", keep=my_choice)
 print(f"you said {my_choice}; it is {viz.challenge(mine, '8 nodes')}")
 
 # %% [markdown]
-# Segments need not be of one length. What is gone back through last may be longest: the other
-# checkpoints have made room by then.
+# Segments need not have equal length. The one that the backward pass reaches last may be the
+# longest: the other checkpoints have been freed by then.
 
 # %%
 for k in (2, 4, 8, 10, 20):

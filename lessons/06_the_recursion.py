@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 6. The recursion
 #
-# sqrt(n) keeps the values between segments, and goes back through a segment with all its values
-# kept. But a segment is a chain too. Why not checkpoint it as well, and its parts, and theirs?
+# sqrt(n) keeps the values between segments and, in the backward pass, all values of one segment.
+# But a segment is a chain too, so it can be checkpointed in turn, and its parts, recursively.
 #
 # Chen, Xu, Zhang and Guestrin, arXiv 1604.06174, section 4.4: keep k values, which leaves parts of
-# n/(k+1) layers, and do the same in each part: memory g(n) = k + g(n/(k+1)). With k = 1 this is
+# n/(k+1) layers, and recurse into each part: memory g(n) = k + g(n/(k+1)). With k = 1 this is
 # bisection: O(log n) values, for O(n log n) evaluations.
 
 # %%
@@ -21,14 +21,14 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# It is short enough to be written here. Go back from f(last-1) to f(first), where the value of
-# f(first) is in memory (f0 is the input): advance to the middle, go back through the second half,
-# then through the first. Where one value is left, its adjoint is due.
+# The recursion is short. To reverse the layers from last-1 to first, with the value of f(first) in
+# memory (f0 is the input): advance to the middle, reverse the second half, then the first. Where
+# one value is left, run its adjoint.
 
 
 # %%
 def back(first, last, n):
-    """Return the names of the operators that go back from layer last-1 to layer first."""
+    """Return the names of the operators that reverse the layers from last-1 to first."""
     if last - first == 1:
         if first == n:
             return ["l", f"b{n}"]
@@ -39,7 +39,7 @@ def back(first, last, n):
 
 
 # %% [markdown]
-# **Predict.** Do it by hand, for 7 layers: how often is f1 evaluated, and how often f5?
+# **Predict.** By hand, for 7 layers: how often is f1 evaluated, and how often f5?
 
 # %%
 my_times = viz.ask("7 layers, halved: how often f1, how often f5?", (0, 0))
@@ -50,11 +50,12 @@ print(" ".join(names))
 print(f"you said {my_times}; it is {(names.count('f1'), names.count('f5'))}")
 
 # %% [markdown]
-# Read it: forward to f7 and back to b6; f5 comes a second time; so do f1, f2, f3; and f1 a third.
+# The sequence runs forward to f7 and back to b6; it evaluates f5, f1, f2, f3 again, and f1 a third
+# time.
 
 # %% [markdown]
-# A policy is a function from a graph to an order of evaluations. `tc.from_order` frees each value
-# behind its last reader, so that the order is all we have to think about.
+# A policy is a function from a graph to a schedule. `tc.from_order` frees each value after its last
+# reader, so an evaluation order is all that a policy has to return.
 
 
 # %%
@@ -73,11 +74,11 @@ print(builtin.summary())
 # %% [markdown]
 # Count for n = 2^p - 1, so that n+1 halves evenly. Each level of the recursion advances through
 # half of every part, (n+1)/2 layers in total, and there are p levels: p * 2^(p-1) forward
-# evaluations. At the deepest place each level holds one value, and there are two cotangents: p+2.
+# evaluations. At the deepest point each level keeps one value, and two cotangents are live: p+2.
 
 # %% [markdown]
-# **Predict.** 15 layers: 48 evaluations, peak 6 values. Now n = 1023. How many values are the peak,
-# and how many evaluations does it take in total (store-all: 1025 values, 2047 evaluations)?
+# **Predict.** 15 layers: 48 evaluations, peak 6 values. Now n = 1023. What is the peak, in values,
+# and what is the total number of evaluations (store-all: 1025 values, 2047 evaluations)?
 
 # %%
 my_guess = viz.ask("1023 layers, halved: which peak, how many evaluations?", (0, 0))
@@ -85,10 +86,10 @@ my_guess = viz.ask("1023 layers, halved: which peak, how many evaluations?", (0,
 # %%
 deep = tc.replay(tc.plan(tc.networks.chain(1023), "chen_recursive"))
 found = (deep.peak_nodes, deep.evaluations)
-print(f"you said {my_guess}; it is {found}: each doubling of the depth costs one value more")
+print(f"you said {my_guess}; it is {found}: each doubling of the depth costs one more value")
 
 # %% [markdown]
-# The three shapes of growth, side by side; "evaluations / peak":
+# The growth of the three policies, as "evaluations / peak":
 
 # %%
 print("    n    store_all       sqrt_n    recursion")
@@ -101,17 +102,16 @@ for p in (2, 4, 6, 8, 10):
     print(f"{n:5}  ", "  ".join(f"{t.evaluations:5}/{t.peak_nodes:<5}" for t in traces))
 
 # %% [markdown]
-# Memory falls from n to 2 sqrt(n) to log2(n). Work grows from 2n to less than 3n to
-# n + (n/2) log2(n), nearly: no longer "one more forward pass", but about half a pass for each
-# doubling.
+# Memory falls from n to 2 sqrt(n) to log2(n). Work grows from 2n to less than 3n to nearly n +
+# (n/2) log2(n): no longer one extra forward pass, but about half a pass per doubling.
 
 # %%
 passes = (deep.evaluations - 1024) / 1023
-print(f"n=1023: the forward half is evaluated {passes:.2f} times over, on average")
+print(f"n=1023: the forward pass is evaluated {passes:.2f} times on average")
 
 # %% [markdown]
-# k says where to stand between the two. More values kept at every level: fewer levels, fewer
-# repetitions. With k = sqrt(n) one level does nearly all, and that is lesson 5.
+# k interpolates between the two. More values kept per level mean fewer levels and fewer
+# recomputations. With k = sqrt(n) one level does nearly everything, as in lesson 5.
 
 # %%
 print(f"n=1023, sqrt_n, {isqrt(1023)} + 1 segments:", end=" ")
@@ -124,8 +124,8 @@ for k in (1, 2, 3, 5, 8, 31):
     print(f"k={k:2}: {ways[k][0]} evaluations, peak {ways[k][1]}")
 
 # %% [markdown]
-# In the picture: a value is kept in the middle, then in the middle of the rest. Once the sweep has
-# come back to a checkpoint, its memory goes to another one, nearer to the input.
+# In the picture: a value is kept in the middle, then in the middle of each rest. Once the backward
+# pass has reached a checkpoint, its memory is reused for another one, nearer to the input.
 
 # %%
 print(viz.gif(builtin, OUT / "06_recursion.gif", fps=8))
@@ -135,8 +135,8 @@ print(viz.ledger(builtin, OUT / "06_ledger.png"))
 print(viz.player(shown, OUT / "06_player.html"))
 
 # %% [markdown]
-# **Challenge.** 15 layers again, within 7 values: one more than halving needs. What you drop is
-# computed again once, and no more. With how little recomputation can you do?
+# **Challenge.** 15 layers again, within 7 values: one more than halving needs. Evicted values are
+# recomputed once, and no more. How little recomputation is possible?
 
 # %%
 print(viz.lab(chain, OUT / "06_lab.html", network="chain:15", challenge="7 nodes"))
@@ -150,8 +150,8 @@ mine = tc.plan(chain, "retain", keep=my_choice)
 print(f"you said {my_choice}; it is {viz.challenge(mine, '7 nodes')}")
 
 # %% [markdown]
-# Is log n for n log n the best bargain? To halve evenly is natural. The next lesson shows that it
-# is not optimal.
+# Is O(log n) memory for O(n log n) work the best tradeoff? Halving evenly is natural. The next
+# lesson shows that it is not optimal.
 
 # %%
 assert own.steps == builtin.steps

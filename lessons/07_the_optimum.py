@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 7. The optimum
 #
-# A chain of n layers, room for b values: what is the least number of evaluations? The chain is one
-# of the few cases where this is known exactly. Griewank and Walther, "Algorithm 799: Revolve", ACM
-# TOMS 26(1), 2000. (On general graphs the problem is NP-hard: lesson 9.)
+# Given a chain of n layers and a budget of b values, what is the minimum number of evaluations? The
+# chain is one of the few cases with an exact answer. Griewank and Walther, "Algorithm 799:
+# Revolve", ACM TOMS 26(1), 2000. (On general graphs the problem is NP-hard: lesson 9.)
 
 # %%
 from functools import cache
@@ -19,36 +19,37 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# Revolve's words: reverse a chain of *steps*, with *slots* that hold one state each. **The initial
-# state sits in a slot too**; this is what users trip over most. t(l, s) is the least number of
-# advances. With one slot, start over from the beginning each time. With more, advance k steps, put
-# the state in a slot, reverse the rest with one slot less, and the first k steps with all slots:
+# In Revolve's terms: reverse a chain of *steps* with *slots* that store one state each. **The
+# initial state occupies a slot too**, a common source of confusion. t(l, s) is the minimum number
+# of advances. With one slot, restart from the beginning each time. With more, advance k steps,
+# checkpoint the state, reverse the rest with one slot less, and then the first k steps with all
+# slots:
 
 
 # %%
 @cache
 def t(steps, slots):
-    """Return the fewest advances, by trying every place for the next checkpoint."""
+    """Return the minimum number of advances, trying every position of the next checkpoint."""
     if steps == 1 or slots == 1:
         return steps * (steps - 1) // 2
     return min(k + t(k, slots) + t(steps - k, slots - 1) for k in range(1, steps))
 
 
 # %% [markdown]
-# **Predict.** Five steps and two slots: one has the initial state, into the other goes one state at
-# a time, of your choice. How few advances will do?
+# **Predict.** Five steps and two slots: one stores the initial state, the other one state at a
+# time, of your choice. What is the minimum number of advances?
 
 # %%
 my_advances = viz.ask("5 steps, 2 slots: how few advances?", 0)
 
 # %%
 ways = {k: k + t(k, 2) + t(5 - k, 1) for k in range(1, 5)}
-print(f"you said {my_advances}; it is {t(5, 2)}: by where the state is put, {ways}")
+print(f"you said {my_advances}; it is {t(5, 2)}: by position of the checkpoint, {ways}")
 
 # %% [markdown]
-# There is a closed form. With s slots and no step advanced through more than r times one can
-# reverse C(s+r, s) steps: count the ways to spend slots and repetitions. So take the smallest r
-# that reaches far enough; then t = r*l - C(s+r, r-1).
+# There is a closed form. With s slots and at most r advances through any step, C(s+r, s) steps can
+# be reversed: count the ways to spend slots and repetitions. So take the smallest sufficient r;
+# then t = r*l - C(s+r, r-1).
 
 
 # %%
@@ -64,10 +65,10 @@ for slots in (1, 2, 3, 4):
     print(f"{slots} slots:", *(f"{closed_form(steps, slots):4}" for steps in range(2, 17, 2)))
 
 # %% [markdown]
-# From steps to our chain. It has n+1 of them: n layers and `l`. Of a budget of b values, two go to
-# the cotangents and one to the value that is being evaluated; the other b-3 may be checkpoints. And
-# x, the initial state, has a slot that costs nothing, since a source is not charged: s = b-2. Every
-# backward operator and `l` are evaluated once: (n+1) + t(n+1, b-2) evaluations in total.
+# From steps to our chain: it has n+1 of them, n layers and `l`. Of a budget of b values, two are
+# cotangents and one is the value under evaluation; the other b-3 may be checkpoints. The initial
+# state x has a slot at no cost, since a source is not charged: s = b-2. Every backward operator and
+# `l` are evaluated once: (n+1) + t(n+1, b-2) evaluations in total.
 
 
 # %%
@@ -83,8 +84,8 @@ for budget in range(3, 11):
     print(f"{trace.peak_nodes:2} values: {trace.evaluations} evaluations, {schedule.policy}")
 
 # %% [markdown]
-# Given a budget, `tc.plan` returns a schedule whose true peak is within it; and a *certificate*,
-# what is known about the distance from the best. And if there is no schedule, it says so.
+# Given a budget, `tc.plan` returns a schedule whose true peak is within it, and a *certificate*:
+# what is proven about its gap to the optimum. An infeasible budget raises an error.
 
 # %%
 print(tc.plan(tc.networks.chain(16), budget="9 nodes").certificate)
@@ -94,14 +95,14 @@ except tc.BudgetError as error:
     print(error)
 
 # %% [markdown]
-# 42 evaluations with 9 values for n = 16: we know that from lesson 5. It is sqrt(n). For n = k*k at
-# its peak of 2k+1 there are s = 2k-1 slots, r is 2, and the formula gives 2n+1 + (k-1)^2, exactly
-# what sqrt(n) needs. While no step has to be advanced through more than twice, a further slot saves
-# exactly one evaluation, that of the value in it. And with peak 3, a single slot, there is nothing
-# to choose: recompute-all is optimal too.
+# 42 evaluations with 9 values for n = 16 is sqrt(n), from lesson 5. For n = k*k at its peak of 2k+1
+# there are s = 2k-1 slots, r is 2, and the formula gives 2n+1 + (k-1)^2, exactly what sqrt(n)
+# needs. As long as no step is advanced through more than twice, each further slot saves exactly one
+# evaluation, that of the value in it. And with peak 3, a single slot, there is no choice:
+# recompute-all is optimal too.
 
 # %% [markdown]
-# **Predict.** And the recursion? 15 layers, peak 6: it needs 48 evaluations. What is the optimum?
+# **Predict.** The recursion needs 48 evaluations for 15 layers at peak 6. What is the optimum?
 
 # %%
 my_guess = viz.ask("15 layers, 6 values: how few evaluations?", 0)
@@ -112,22 +113,22 @@ halved = tc.plan(tc.networks.chain(15), "chen_recursive")
 print(f"you said {my_guess}; it is {tc.replay(best).evaluations}")
 
 # %% [markdown]
-# Halving is the mistake. The first part is advanced through once more than the second, to get to
-# the checkpoint; the second has one slot less. So the best place is before the middle, and the more
-# so the more slots there are, s, and the fewer repetitions, r. Here s = 4 and r = 3. And the deeper
-# the chain, the dearer the habit of halving:
+# Halving is suboptimal. The first part is advanced through once more than the second, to reach the
+# checkpoint; the second has one slot less. So the best position is before the middle, and the more
+# so with more slots, s, and fewer repetitions, r. Here s = 4 and r = 3. The deeper the chain, the
+# more halving costs:
 
 # %%
 costs = [k + t(k, 4) + t(16 - k, 3) for k in range(1, 16)]
 for k, cost in enumerate(costs, start=1):
-    print(f"first checkpoint behind f{k:<2}: {16 + cost} evaluations  {'#' * cost}")
+    print(f"first checkpoint after f{k:<2}: {16 + cost} evaluations  {'#' * cost}")
 chain = tc.networks.chain(1023)
 print(tc.replay(tc.plan(chain, "chen_recursive")).summary())
 print(tc.replay(tc.plan(chain, "revolve", slots=10)).summary())
 
 # %% [markdown]
-# **Challenge.** 8 values are 6 slots, and C(6+2, 2) = 28 steps: 27 layers are the longest chain of
-# which nothing is computed more than twice within 8 values. So there is a single choice that does.
+# **Challenge.** 8 values are 6 slots, and C(6+2, 2) = 28 steps: 27 layers is the longest chain in
+# which nothing is computed more than twice within 8 values. Exactly one choice achieves it.
 
 # %%
 longest = tc.networks.chain(27)
@@ -142,8 +143,8 @@ mine = tc.plan(longest, "retain", keep=my_choice)
 print(f"you said {my_choice}; it is {viz.challenge(mine, '8 nodes')}")
 
 # %% [markdown]
-# Ten thousand layers, sixteen values; store-all would hold 10002. How many times over is the
-# forward half evaluated?
+# Ten thousand layers, sixteen values; store-all would need 10002. How many times is the forward
+# pass evaluated?
 
 # %%
 abyss = tc.networks.chain(10_000)
@@ -151,7 +152,7 @@ deep = tc.replay(tc.plan(abyss, "revolve", slots=14))
 print(deep.summary())
 bound = tc.lower_bound(abyss, "16 nodes")
 passes = (deep.evaluations - 10_001) / 10_000
-print(f"{passes:.2f} times over; and no schedule has fewer than {bound} evaluations")
+print(f"{passes:.2f} times; the lower bound for any schedule is {bound} evaluations")
 
 # %%
 pair = [tc.replay(schedule) for schedule in (halved, best)]

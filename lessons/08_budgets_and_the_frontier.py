@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 8. Budgets and the frontier
 #
-# So far we chose a policy and looked what it costs. In practice it is the other way round: the
-# memory is given. A budget goes in, a schedule comes out. This lesson is about what a budget has to
-# mean for that to be of use: the **true peak**, and not what someone hopes it will be.
+# So far we chose a policy and looked up its cost. In practice the memory is given: a budget goes
+# in, a schedule comes out. To be useful, a budget must bound the **true peak**, not an estimate of
+# it.
 
 # %%
 from pathlib import Path
@@ -17,7 +17,7 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# The best schedules at all budgets together are the *frontier*: along it the peak rises and the
+# The best schedules over all budgets form the *Pareto frontier*: along it the peak rises and the
 # cost falls. On the chain it is known exactly; memory is counted in values here.
 
 # %%
@@ -26,8 +26,8 @@ frontier = tc.frontier(chain, nodes=True)
 print(frontier)
 
 # %% [markdown]
-# Read it from the bottom. The first values that we save are cheap, one evaluation each. The last is
-# dear: to go from 4 values to 3 costs more than all the steps before together. As a budget, `plan`
+# Read it from the bottom. The first values saved are cheap, one evaluation each. The last is
+# expensive: going from 4 values to 3 costs more than all steps before together. As a budget, `plan`
 # takes nodes, bytes, or a share of store-all's peak.
 
 # %%
@@ -36,8 +36,8 @@ for budget in ("9 nodes", "50 %", "4 KiB"):
     print(f"{budget:8} {tc.replay(schedule).summary()}")
 
 # %% [markdown]
-# Who has no planner searches by hand. "More checkpoints, less memory: I bisect on their number."
-# Try it: 64 layers, a budget of 20 values, the number of segments from 1 to 64.
+# Without a planner one searches by hand: "more checkpoints, less memory, so bisect on their
+# number." Try it: 64 layers, a budget of 20 values, the number of segments from 1 to 64.
 
 # %%
 long = tc.networks.chain(64)
@@ -51,14 +51,14 @@ print(f"bisection ends at {low} segments, peak {peaks[low]}")
 print("within the budget are", [k for k in peaks if peaks[k] <= 20], "segments")
 
 # %% [markdown]
-# The curve is a U, and bisection walked up the wrong side of it.
+# The curve is U-shaped, and bisection searched the wrong side of it.
 #
-# The second trap is subtler. Choose *what to save* under a budget: of the values that the backward
-# half reads, save those that are dear to recompute, as many as fit: a knapsack. That is what
-# `activation_memory_budget` of PyTorch's compiler does, from 0 (recompute all) to 1 (save all). It
-# bounds what is *saved*. What the recomputation holds in memory, and when, is not in the picture.
+# The second trap is subtler: choose *what to save* under a budget. Of the values that the backward
+# pass reads, save those that are most expensive to recompute, as many as fit: a knapsack. This is
+# `activation_memory_budget` of PyTorch's compiler, from 0 (recompute all) to 1 (save all). It
+# bounds what is *saved*; what recomputation allocates, and when, is not modelled.
 #
-# Here is MobileNet, batch 32, planned by FLOPs. No arrays are made: shapes are enough.
+# Here is MobileNet, batch 32, with FLOPs as costs. No arrays are allocated: shapes are enough.
 
 # %%
 net = tc.networks.mobilenet(32)
@@ -75,7 +75,7 @@ for share in (1.0, 0.8, 0.6, 0.4, 0.3):
     print(f"true peak {measured[share] / MIB:5.0f} MiB")
 
 # %% [markdown]
-# **Predict.** At 0.30 the peak is 457 MiB. It does not fit, so we turn the knob down, to 0.05. What
+# **Predict.** At 0.30 the peak is 457 MiB. That does not fit, so we lower the setting to 0.05. What
 # is the peak now, in MiB?
 
 # %%
@@ -85,7 +85,7 @@ my_guess = viz.ask("0.05 instead of 0.30: how many MiB at the peak?", 0)
 print(f"you said {my_guess}; it is {measured[0.05] / MIB:.0f} MiB: more than twice as much")
 
 # %% [markdown]
-# Why? `explain` says what is live at the peak, and what each value has been through.
+# Why? `explain` shows what is live at the peak, and the history of each value.
 
 # %%
 stingy = tc.plan(net, "knapsack", costs=flops, activation_memory_budget=0.05)
@@ -94,19 +94,19 @@ for name, nbytes in explained.at_peak[:6]:
     print(f"{name:10} {nbytes / MIB:5.1f} MiB")
 culprit = explained.recomputed[0].needed_for[0]
 together = [entry for entry in explained.recomputed if entry.needed_for[0] == culprit]
-print(f"{len(together)} operators are evaluated again in one go, for {culprit}")
+print(f"{len(together)} operators are recomputed at once, for {culprit}")
 print(explained.advice())
 
 # %% [markdown]
-# With hardly anything saved, one adjoint needs a long run of layers recomputed, and whatever later
-# adjoints read of it stays: store-all, a bit later. In the wild, pytorch#197838 measured 1145 MB at
-# 0.05, 275 MB at 0.15 and 411 MB at 0.30, on a small llama. A comment there names this cause: what
-# is optimised is the set that is saved, and how long recomputed values live is left out. No promise
-# is broken, since the budget is documented as one for what is saved; only a hope is.
+# With hardly anything saved, one adjoint triggers the recomputation of a long run of layers, and
+# every value of it that later adjoints read stays resident: store-all, a bit later. In practice,
+# pytorch#197838 measured 1145 MB at 0.05, 275 MB at 0.15 and 411 MB at 0.30, on a small llama. A
+# comment there names this cause: the saved set is optimised, the lifetime of recomputed values is
+# ignored. No contract is broken: the budget is documented as a bound on what is saved.
 #
-# `plan(budget=...)` compares candidates by their true peaks. So it cannot miss, and more memory
-# never costs more. On such graphs it searches, for as long as it is given; how far from the optimum
-# the result is at most, the certificate says. (A faster machine gets further in three seconds.)
+# `plan(budget=...)` compares candidates by their true peaks. So it never exceeds the budget, and
+# more memory never costs more. On such graphs it is an anytime search; the certificate bounds its
+# gap to the optimum. (A faster machine gets further in three seconds.)
 
 # %%
 found = {}
@@ -117,8 +117,8 @@ for mebibytes in (1000, 700, 457, 400):
     print(f"    at most {schedule.certificate.gap:.2%} above the optimum, by {schedule.policy}")
 
 # %% [markdown]
-# **Challenge.** The same net within 550 MiB. All convolutions, `conv2d_*`, are too much to keep;
-# which are worth it? What you drop is computed again once. (On the page two clicks open a block.)
+# **Challenge.** The same network within 550 MiB, too little for all convolutions, `conv2d_*`. Which
+# do you keep? Evicted values are recomputed once. (On the page two clicks open a block.)
 
 # %%
 asked = {"costs": flops, "challenge": "550 MiB", "time_limit": 1.0}
@@ -134,8 +134,8 @@ judged = viz.challenge(mine, "550 MiB", costs=flops, time_limit=1.0)
 print(f"you said {my_choice}; it is {judged}")
 
 # %% [markdown]
-# Those with odd numbers mix channels, and take nearly all of the FLOPs; those with even numbers
-# work on each channel alone, are as large, and cheap to make again.
+# Convolutions with odd numbers mix channels and take nearly all of the FLOPs; those with even
+# numbers are depthwise: as large, and cheap to recompute.
 
 # %%
 figure = Figure(figsize=(7, 3.5), layout="constrained")

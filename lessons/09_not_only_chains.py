@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 9. Not only chains
+# # 9. General graphs
 #
 # Real networks have skip connections, branches, and values of very different size and cost. That
-# raises three questions that a uniform chain does not: where can one cut, what is worth keeping,
-# and how does one say so? At the end, a network of real size.
+# raises three questions that a uniform chain does not: where to cut, what to keep, and how to
+# specify it. At the end, a network of real size.
 
 # %%
 from pathlib import Path
@@ -16,11 +16,11 @@ OUT.mkdir(exist_ok=True)
 MIB = 2**20
 
 # %% [markdown]
-# **Where to cut.** A *separator* is a value through which everything computed before it must pass:
-# keep it, and you need nothing else from before. In a chain each value is one. In a residual net,
-# the stream goes around the block, so that there is none inside a block (but in the first, which
-# starts from the input). In a U-Net the way down is read again on the way up: there are none but at
-# the two ends.
+# **Where to cut.** A *separator* (dominator) is a value on every path from the operators before it
+# to the loss: keep it, and nothing else from before is needed. In a chain each value is one. In a
+# residual net the skip connection bypasses the block, so there is none inside a block (except in
+# the first, which starts from the input). In a U-Net the decoder reads the encoder's values again:
+# there are none except at the two ends.
 
 # %%
 residual = tc.networks.residual_mlp(4, 32).graph()
@@ -32,11 +32,11 @@ for graph in (tc.networks.chain(8), residual, unet):
     print("    sqrt_n:", tc.plan(graph, "sqrt_n").note)
 
 # %% [markdown]
-# Where there is no separator one can still cut, if one keeps *all* values that cross, as the last
-# line shows. That makes a chain of stages again, so every policy of the last lessons applies.
+# Without a separator one can still cut, by keeping *all* values that cross, as the last line shows.
+# The result is a chain of stages again, so every policy of the previous lessons applies.
 #
-# **What to keep.** "Keep what is expensive to compute." Here is a small transformer, with the
-# dearest values of one of its layers, and what it takes to compute each from its inputs:
+# **What to keep.** "Keep what is expensive to compute." Here are the most expensive values of one
+# layer of a small transformer, with the cost of computing each from its inputs:
 
 # %%
 model = tc.networks.transformer(4, 128, heads=8, length=256, batch=4, vocabulary=512).graph()
@@ -49,9 +49,9 @@ for operator in layer[:9]:
     print(f"{operator.flops / node.nbytes:10.1f}  {operator.scope} {node.label or ''}")
 
 # %% [markdown]
-# The matrix products are dear for what they hold. But `matmul_8`, queries times keys, is by far the
-# largest of them. JAX has a policy for either choice: `dots_saveable` keeps all products and
-# recomputes the rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, and not
+# The matrix products are expensive for their size. But `matmul_8`, queries times keys, is by far
+# the largest of them. JAX has a policy for either choice: `dots_saveable` keeps all products and
+# recomputes the rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, but not
 # those inside the attention, which have batch dimensions.
 
 # %% [markdown]
@@ -80,14 +80,14 @@ for rule, names in rules.items():
 print(f"you said {my_guess}; it is {found['dots_saveable']}")
 
 # %% [markdown]
-# Without the products inside the attention it is 41.3, for little more work. What counts is not the
-# expense, but the expense *per byte*: recompute what is large and cheap (the attention core,
-# activations, norms), keep what is small and dear. Two traps besides: to leave out the attention
-# scores alone saves nothing, for the sums that they are made of are as large, and kept in their
-# stead; and `nothing_saveable` on a whole model recomputes everything at once, and then holds it.
+# Without the products inside the attention it is 41.3, for little more work. The criterion is cost
+# *per byte*, not cost: recompute what is large and cheap (attention core, activation functions,
+# norms), keep what is small and expensive. Two more traps: excluding the attention scores alone
+# saves nothing, since the sums that they are computed from are as large and are saved instead; and
+# `nothing_saveable` on a whole model recomputes everything at once, and then stores it.
 #
-# **How to say it.** `tc.checkpoint` marks functions whose inside is to be recomputed, as
-# `torch.utils.checkpoint` and `jax.checkpoint` do; the policy `regions` goes by the marks. 64
+# **How to specify it.** `tc.checkpoint` marks functions whose interior is recomputed, as
+# `torch.utils.checkpoint` and `jax.checkpoint` do; the policy `regions` follows the marks. 64
 # layers: as one region, as 8 regions, and as 4 regions with 4 more in each.
 
 
@@ -116,12 +116,13 @@ for name, net in nets.items():
     print(f"{name:10}  peak {counts[name][0]} values, {counts[name][1]} recomputations")
 
 # %% [markdown]
-# One region around everything saves nothing, and costs a whole forward pass. Wrap per block; nest,
-# and it is the recursion of lesson 6, written by hand.
+# One region around everything saves nothing, and costs a whole forward pass. Wrap each block;
+# nested, this is the recursion of lesson 6, written by hand.
 #
-# Or say only the budget. ResNet-50, batch 32, in half of store-all's peak, by FLOPs; among others
-# this tries `rotor` (a chain's optimum for unequal stages) and `greedy` (evict what is cheap per
-# byte and not needed soon). The best is NP-hard to find; the certificate says how near this is.
+# Or specify only the budget. ResNet-50, batch 32, in half of store-all's peak, by FLOPs; among
+# others this tries `rotor` (the optimum of a chain with unequal stages) and `greedy` (evict what is
+# cheap per byte and not needed soon). The optimum is NP-hard to find; the certificate bounds the
+# gap.
 
 # %%
 resnet = tc.networks.resnet50(32)
@@ -133,8 +134,8 @@ print(f"store-all {stored / MIB:.0f} MiB, now {half.peak_bytes / MIB:.0f} MiB, {
 print(schedule.certificate)
 
 # %% [markdown]
-# **Challenge.** The small transformer within 38 MiB, by FLOPs. Five kinds of values have labels; or
-# name single ones on the page. Which do you keep?
+# **Challenge.** The small transformer within 38 MiB, with FLOPs as costs. Five kinds of values have
+# labels; or name single values on the page. Which do you keep?
 
 # %%
 asked = {"costs": tc.cost.flops(model), "time_limit": 1.0}

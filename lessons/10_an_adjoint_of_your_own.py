@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 10. An adjoint of your own
+# # 10. A custom vjp
 #
-# Every operator brings a rule for going back. Here you write one: get it wrong, have it found out,
-# get it right. Then comes the part that is seldom taught. There are several right rules, and they
-# differ in memory, for **what a rule reads is what is kept**.
+# Every operator has a vjp rule. Here you write one: get it wrong, see the check fail, correct it.
+# Then comes the part that is seldom taught. Several rules are correct, and they differ in memory,
+# because **what a rule reads is what is saved**.
 
 # %%
 from pathlib import Path
@@ -19,7 +19,7 @@ OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
 # The operator is softplus with its bias, fused into one: `y = log(1 + exp(x + b))`. A *primitive*
-# is a kernel, on NumPy or whatever `xp` is, and a rule for shapes: the result is like x.
+# is a kernel, for NumPy or any other `xp`, and a shape rule: the result is like x.
 
 
 # %%
@@ -37,12 +37,12 @@ x, b = rng.normal(size=(4, 3)), rng.normal(size=3)
 print(tc.jit(soft())(x, b)[0])
 
 # %% [markdown]
-# Forward it runs. To go back it needs a rule for each input. A rule is given the cotangents of the
-# outputs, the inputs and the outputs: values of the graph, not arrays. It adds operators to the
-# graph. "It returns dL/dy", one often reads; take that at its word.
+# The forward pass runs. The backward pass needs a rule for each input. A rule takes the cotangents
+# of the outputs, the inputs and the outputs: values of the graph, not arrays. It adds operators to
+# the graph. "It returns dL/dy", one often reads; take that literally.
 #
-# **Predict.** `tc.check_gradient` holds it against differences, as lesson 2 did. For which of the
-# two inputs does it find the fault first, without looking at a number: for x, or for b?
+# **Predict.** `tc.check_gradient` compares with finite differences, as lesson 2 did. For which of
+# the two inputs does it find the error first, before computing a number: for x, or for b?
 
 # %%
 my_input = viz.ask("x or b?", "x")
@@ -65,8 +65,8 @@ print(first := complaint(dl_dy, dl_dy))
 print(f"you said {my_input}; it is {'xb'['argument 1' in first]}")
 
 # %% [markdown]
-# The shapes of b caught that one: b was broadcast over the rows, so its rule must add up over them.
-# With the sum in place the shapes fit everywhere, and nothing but the numbers can tell:
+# The shape of b exposed that one: b was broadcast over the rows, so its rule must sum over them.
+# With the sum in place every shape is right, and only the numbers can tell:
 
 
 # %%
@@ -77,7 +77,7 @@ def both(rule):
 print(complaint(*both(dl_dy)))
 
 # %% [markdown]
-# The slope was forgotten: dL/dx = dL/dy * dy/dx, and dy/dx = sigmoid(x + b).
+# The local derivative is missing: dL/dx = dL/dy * dy/dx, and dy/dx = sigmoid(x + b).
 
 
 # %%
@@ -93,20 +93,20 @@ for rule in (by_inputs, by_output):
     print(f"{rule.__name__}: {complaint(*both(rule))}")
 
 # %% [markdown]
-# Accepted, and so are the second derivatives, for which you wrote nothing: a rule of operators is
-# differentiated like everything else.
+# Accepted, and so are the second derivatives, for which you wrote no rule: a rule made of operators
+# is itself differentiable.
 #
-# The same slope from another value: exp(-y) = 1 / (1 + exp(x + b)) = 1 - sigmoid(x + b); and expm1
-# is exp - 1 without the rounding. In a network `h @ w` makes x, and only `by_inputs` ever wants x
-# again; y is kept in any case, for the adjoint of the next product reads it.
+# The same derivative from another value: exp(-y) = 1 / (1 + exp(x + b)) = 1 - sigmoid(x + b); expm1
+# is exp - 1 without the rounding error. In a network `h @ w` computes x, and only `by_inputs` reads
+# x again; y is saved in any case, because the adjoint of the next product reads it.
 
 # %% [markdown]
-# **Predict.** 16 layers `h = soft(h @ w, b)`, each value 128 KiB. By primitives that exist, `log(1
-# + exp(x + b))`, 3 values a layer are kept, and store-all's peak is 6.1 MiB. What is it with the
-# rule by inputs, and with the one by the output, in MiB?
+# **Predict.** 16 layers `h = soft(h @ w, b)`, each value 128 KiB. Composed of existing primitives,
+# `log(1 + exp(x + b))`, a layer saves 3 values, and store-all's peak is 6.1 MiB. What is it with
+# the rule by inputs, and with the one by output, in MiB?
 
 # %%
-my_guess = viz.ask("The rule by inputs, by the output: how many MiB each?", (0.0, 0.0))
+my_guess = viz.ask("The rule by inputs, by output: how many MiB each?", (0.0, 0.0))
 
 # %%
 layers = [{"w": tc.Spec((64, 64)), "b": tc.Spec(64)}] * 16
@@ -125,15 +125,15 @@ for name, form in forms.items():
     kept[name] = sum(graph.data[data].role == "activation" for data in read)
     losses[name], traces[name] = loss, tc.replay(tc.plan(graph))
     peaks[name] = traces[name].peak_bytes / 2**20
-    print(f"{name:9} {kept[name]} values read by the backward half, {peaks[name]:.1f} MiB")
+    print(f"{name:9} {kept[name]} values read by the backward pass, {peaks[name]:.1f} MiB")
 print(f"you said {my_guess}; it is {peaks['by_inputs']:.1f} and {peaks['by_output']:.1f}")
 
 # %% [markdown]
-# No policy was asked, and nothing is recomputed: less than half of the memory, for one line of
-# algebra. That is why the rule of `tanh` reads its output. Where there is no such formula (gelu is
-# not monotonic: its output does not say what its input was), the input is kept, or recomputed.
+# This takes no policy and no recomputation: less than half of the memory, for one line of algebra.
+# It is why the rule of `tanh` reads its output. Where there is no such formula (gelu is not
+# monotonic: its output does not determine its input), the input is saved, or recomputed.
 #
-# The gradients are the same up to rounding, and not to the last bit: the formulas are others.
+# The gradients agree up to rounding, not bitwise: the formulas differ.
 
 # %%
 params = [{"w": rng.normal(size=(64, 64)) / 8, "b": np.zeros(64)} for _ in layers]
@@ -141,7 +141,7 @@ batch = rng.normal(size=(256, 64))
 slopes = {name: tc.grad(loss)(params, batch)[0]["w"] for name, loss in losses.items()}
 exact = slopes["composed"]
 worst = max(abs(slope - exact).max() / abs(exact).max() for slope in slopes.values())
-print(f"they differ by {worst:.0e} of the largest, at most")
+print(f"largest difference: {worst:.0e} of the largest gradient")
 
 # %%
 print(viz.timeline(list(traces.values()), OUT / "10_rules.png"))

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 11. A training loop, and what it holds
+# # 11. A training loop, and its memory
 #
-# A training step holds activations, and also parameters, their gradients, and what the optimiser
-# remembers. To save memory, look first at what the bytes are: each kind has a remedy of its own,
-# which does nothing for the others.
+# A training step stores activations, and also parameters, their gradients and the optimiser state.
+# To save memory, first account for the bytes: each kind has a technique of its own, which does
+# nothing for the others.
 
 # %%
 from pathlib import Path
@@ -38,8 +38,8 @@ params = [
 count = sum(array.size for layer in params for array in layer.values())
 
 # %% [markdown]
-# `tc.train_step` puts the optimiser into the graph as well: one schedule for all of it. The loop is
-# yours. Which batch comes depends on the number of the step alone; that will be of use.
+# `tc.train_step` includes the optimiser in the graph: one schedule for the whole step. The loop is
+# yours. The batch depends on the step number alone, which is needed to resume a run.
 
 
 # %%
@@ -58,11 +58,11 @@ for number in (bar := tqdm(range(60), unit="step", disable=None)):
 print(f"{count:,} parameters; the loss falls from {curve[0]:.2f} to {curve[-1]:.2f}")
 
 # %% [markdown]
-# The ledger says what the bytes are at the peak of one such step. First as most programs do it:
-# every gradient is *held* until all are there, then the optimiser comes.
+# The ledger breaks down the bytes at the peak of one such step. First the usual way: every gradient
+# is *held* until all have been computed, then the optimiser runs.
 #
 # **Predict.** All in float32, of 4 bytes. How many times its own size does a parameter take, with
-# its gradient and with what Adam remembers of it?
+# its gradient and its Adam state?
 
 # %%
 my_times = viz.ask("A parameter, its gradient, Adam: how many times its size?", 0)
@@ -85,33 +85,33 @@ def each(book):
 held = ledger(gradients="held")
 print(held)
 print(f"you said {my_times}; it is {each(held) // 4}: itself, its gradient, Adam's two moments")
-print(f"that is {each(held)} bytes a parameter")
+print(f"that is {each(held)} bytes per parameter")
 
 # %% [markdown]
-# The moments are often called gradients. They are *state*, which stays from step to step, while a
-# gradient is there for one step, and may go before its end.
+# The moments are often called gradients. They are *state*, which persists from step to step, while
+# a gradient lives for one step, and may be freed before its end.
 #
-# **Predict.** Mixed precision: parameters and gradients are float16, and Adam works on a float32
+# **Predict.** Mixed precision: parameters and gradients are float16, and Adam updates a float32
 # copy of the parameters, the *master weights*, since small updates would be lost in 16 bits. How
-# many bytes a parameter are that?
+# many bytes per parameter is that?
 
 # %%
-my_guess = viz.ask("Mixed precision: how many bytes a parameter?", 0)
+my_guess = viz.ask("Mixed precision: how many bytes per parameter?", 0)
 
 # %%
 half = ledger("float16", gradients="held")
 print(f"you said {my_guess}; it is {each(half)}: 2 + 2, and 4 + 8 of state")
 
 # %% [markdown]
-# The same. What mixed precision halves are gradients and activations. Now the other remedies, those
-# with gradients *consumed*; a column is the most that there is of a kind at any time, in MiB:
+# The same. Mixed precision halves only gradients and activations. Now the other techniques, those
+# with gradients *consumed*; each column is the maximum of one kind over the step, in MiB:
 
 # %%
 books = {"held": held, "mixed precision": half, "consumed": ledger()}
 books["4 micro-batches"] = ledger(part="last", rows=32, micro_batches=4)
 books["sqrt_n"] = ledger(policy="sqrt_n")
 table = {}
-print(" " * 15, "gradients  activations  added up   total")
+print(" " * 15, "gradients  activations  accumul.   total")
 for name, book in books.items():
     most = [max(book.held["gradients"]), max(book.held["activations"])]
     most += [book.sources["accumulated gradients"], book.peak_bytes]
@@ -119,13 +119,13 @@ for name, book in books.items():
     print("{:15} {:9} {:12} {:9} {:7}".format(name, *table[name]))
 
 # %% [markdown]
-# Consumed is what `train_step` does unless told otherwise: a parameter is updated as soon as its
-# gradient is there, and then the gradient is gone. *Micro-batches* divide activations by 4, and add
-# gradients up, in memory of their own: here that costs more than it saves. They are averaged: for a
-# loss that is a mean, the result is that of the whole batch. `sqrt_n` is for activations alone.
+# *Consumed* is the default of `train_step`: a parameter is updated as soon as its gradient has been
+# computed, and the gradient is freed. *Micro-batches* divide activations by 4, and accumulate
+# gradients in a buffer of their own: here that costs more than it saves. They are averaged: for a
+# mean loss, the result is that of the whole batch. `sqrt_n` reduces activations alone.
 #
-# Parameters, state and number of the step are all that one step hands to the next. So a run that is
-# saved, interrupted and resumed comes to the same bits:
+# Parameters, optimiser state and step number are all that one step passes to the next. So a run
+# that is saved, interrupted and resumed is bitwise equal:
 
 # %%
 other = step.init(params)
@@ -136,7 +136,7 @@ other = tc.load_params(OUT / "11_state.npz")
 for number in range(int(other["step"]), 60):
     other, _ = step(other, *batch(number))
 same = np.array_equal(other["parameters"][3]["w"], state["parameters"][3]["w"])
-print("the same bits:", same)
+print("bitwise equal:", same)
 
 # %%
 figure = Figure(figsize=(5, 3), layout="constrained")
@@ -153,5 +153,5 @@ columns = list(zip(*table.values(), strict=True))
 assert columns[0] == (1.83, 0.92, 0.25, 0.25, 0.25)
 assert columns[1] == (1.12, 0.56, 1.12, 0.28, 0.62)
 assert columns[3] == (7.84, 7.96, 7.27, 8.33, 6.9)
-parted = tc.train_step(loss, adam, micro_batches=4)
-assert np.isclose(parted(parted.init(params), *batch(0))[1], curve[0], rtol=1e-6)
+split = tc.train_step(loss, adam, micro_batches=4)
+assert np.isclose(split(split.init(params), *batch(0))[1], curve[0], rtol=1e-6)

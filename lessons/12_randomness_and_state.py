@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 12. Randomness and state
 #
-# Whoever recomputes a value trusts that it comes out the same, and that nothing else happens. Two
-# layers break that, written as usual: dropout, which draws random numbers, and batch norm, which
-# takes notes. The cure is one: **what an operator needs goes in, what it makes comes out.**
+# Recomputation assumes that an operator is pure: the same result every time, and no side effect.
+# Two layers, as usually written, violate that: dropout, which draws random numbers, and batch norm,
+# which updates running statistics. One remedy serves both: **explicit inputs, explicit outputs.**
 
 # %%
 from dataclasses import replace
@@ -20,8 +20,8 @@ rng = np.random.default_rng(0)
 x = rng.normal(size=(64, 16))
 
 # %% [markdown]
-# First the usual way, in plain NumPy. A generator remembers how far it has come; so the mask that a
-# recomputation draws is another one.
+# First the usual way, in plain NumPy. A generator has hidden state, so a recomputation draws
+# another mask.
 
 # %%
 generator = np.random.default_rng(1)
@@ -33,13 +33,13 @@ def hidden_dropout(values):
 
 first, again = hidden_dropout(x), hidden_dropout(x)
 differ = int((first != again).sum())
-print(f"recomputed, {differ} of {x.size} elements differ: a loss and the gradient of another one")
+print(f"recomputed, {differ} of {x.size} elements differ: the gradient is of another loss")
 
 # %% [markdown]
-# Nothing fails, no shape is wrong; training is merely a little worse. (For this reason PyTorch's
-# checkpoint saves the generator's state before the forward pass, and restores it.)
+# Nothing fails and no shape is wrong; training is merely a little worse. (For this reason PyTorch's
+# checkpoint saves the RNG state before the forward pass, and restores it.)
 #
-# Batch norm keeps a running mean, from 0 on, which each batch moves: `old + 0.1 (new - old)`.
+# Batch norm keeps a running mean, initially 0, updated by each batch: `old + 0.1 (new - old)`.
 
 
 # %%
@@ -48,28 +48,28 @@ class HiddenNorm:
 
     def __call__(self, values):
         mean = values.mean(axis=0)
-        self.running = self.running + 0.1 * (mean - self.running)  # in passing
+        self.running = self.running + 0.1 * (mean - self.running)  # a side effect
         return values - mean
 
 
 # %% [markdown]
 # **Predict.** After one training step the running mean should be 0.1 times the mean of the batch.
-# The layer is recomputed once, in the backward sweep. What times the batch's mean is it then?
+# The layer is recomputed once, in the backward pass. What times the batch's mean is it then?
 
 # %%
 my_guess = viz.ask("How many times the batch's mean?", 0.0)
 
 # %%
 norm = HiddenNorm()
-norm(x)  # the forward sweep
+norm(x)  # the forward pass
 norm(x)  # the recomputation
 factor = float((norm.running / x.mean(axis=0)).mean())
-print(f"you said {my_guess}; it is {factor:.2f}: the same batch was noted down twice")
+print(f"you said {my_guess}; it is {factor:.2f}: the same batch was counted twice")
 
 # %% [markdown]
-# Now in the open. Dropout takes a *seed*: element i of the mask depends on the seed and on i, on
-# nothing that came before. Batch norm returns mean and variance of its batch like other results; of
-# these and the old running ones, new ones are made.
+# Now explicitly. Dropout takes a *seed*: element i of the mask depends on the seed and on i alone.
+# Batch norm returns mean and variance of its batch as outputs; further operators compute the new
+# running statistics from these and the old ones.
 
 
 # %%
@@ -88,9 +88,9 @@ running = [{"mean": np.zeros(16), "variance": np.ones(16)} for _ in params[:-1]]
 labels = rng.integers(0, 16, size=64)
 
 # %% [markdown]
-# The seed is an argument: one program serves all steps, and each draws masks of its own. What the
-# loss returns besides is *carried* to the next step. Three steps under each of three policies, and
-# how often a thing is done in one, dropout's adjoint included:
+# The seed is an argument: one program serves all steps, and each draws its own masks. The other
+# results of the loss are *carried* to the next step. Three steps under each of three policies, and
+# the evaluations per step, dropout's adjoint included:
 
 # %%
 finals, counts, traces = {}, {}, []
@@ -115,9 +115,9 @@ same = all(
 print("parameters and running means, equal to the last bit:", same)
 
 # %% [markdown]
-# Recompute-all evaluates 8 batch norms 196 times in a step, and still makes 26 updates: of 9
-# parameters, 16 statistics and the number of the step. An *update* is a step of its own kind. A
-# schedule that does one twice, or wants the old value after it, is refused before anything is run:
+# Recompute-all evaluates 8 batch norms 196 times per step, and still runs 26 updates: of 9
+# parameters, 16 statistics and the step number. An *update* is a kind of step of its own. A
+# schedule that runs one twice, or reads the old value after it, is rejected before anything runs:
 
 # %%
 noted = next(s for s in updates if "mean" in operators[s.operator].name)
@@ -128,8 +128,8 @@ except tc.ScheduleError as error:
     print(refusal := str(error))
 
 # %% [markdown]
-# And the mask? Nobody keeps it: dropout's adjoint is dropout again, of the cotangent, with the same
-# seed. Others save a byte an element. The same seed, the same mask; the next step has the next:
+# The mask is not saved: dropout's adjoint is dropout again, of the cotangent, with the same seed.
+# Others save one byte per element. The same seed gives the same mask, the next seed another:
 
 # %%
 adjoint = next(o for o in operators if o.kind == "seeded_dropout" and o.phase == "backward")

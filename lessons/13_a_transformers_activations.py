@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 13. Where a transformer's activations go
 #
-# A formula that is quoted everywhere: a transformer layer keeps **sbh (34 + 5as/h)** bytes for its
-# backward half, at 16 bits, with s tokens, a batch of b, a heads and a width of h. Korthikanti et
-# al., "Reducing activation recomputation in large transformer models", arXiv 2205.05198, section 4.
-# Here it comes out of a graph, term by term; and with the terms, what to do about them.
+# A widely quoted formula: a transformer layer stores **sbh (34 + 5as/h)** bytes for its backward
+# pass, at 16 bits, with s tokens, a batch of b, a heads and a width of h. Korthikanti et al.,
+# "Reducing activation recomputation in large transformer models", arXiv 2205.05198, section 4. Here
+# a graph yields it term by term; and with the terms, how to reduce them.
 
 # %%
 from pathlib import Path
@@ -21,8 +21,8 @@ SBH = s * b * h
 heads, turn = (b, s, a, h // a), (0, 2, 1, 3)
 
 # %% [markdown]
-# The layer as the paper has it. Their dropout keeps its mask, a byte an element; ours draws it
-# again (lesson 12). So here are both.
+# The layer of the paper. Its dropout saves the mask, one byte per element; ours regenerates it
+# (lesson 12). So here are both.
 
 
 # %%
@@ -65,12 +65,12 @@ def graph(layers, attend=core, dropout=keeping_the_mask, around=lambda function:
 
 
 def kept(training):
-    """Return what the adjoints of layer 2 read of the forward half."""
+    """Return the forward values that the adjoints of layer 2 read."""
     adjoints = [o for o in training.operators if o.phase == "backward" and "layer2" in o.scope]
     found = {}
     for data in [data for operator in adjoints for data in operator.inputs]:
         node = training.data[data]
-        while node.view_of is not None:  # a view holds the memory of another value
+        while node.view_of is not None:  # a view shares the memory of its base
             node = training.data[node.view_of]
         if node.role == "activation":
             found[node.name] = node
@@ -84,13 +84,13 @@ total = sum(node.nbytes for node in account) / SBH
 print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 
 # %% [markdown]
-# To the byte, but for 16 bytes a token: of two norms mean and deviation in float32, which the paper
-# leaves out. Of 114, 5as/h = 80 are the *core* of attention, softmax and dropout of s² weights a
-# head: 70.2 %, and cheap to make again from q and k. To recompute that and nothing else the paper
-# calls **selective**; `tc.checkpoint` around the core says so.
+# Exact to the byte, except 16 bytes per token: mean and deviation of two norms in float32, which
+# the paper neglects. Of 114, 5as/h = 80 are the *core* of attention, softmax and dropout of s²
+# weights per head: 70.2 %, and cheap to recompute from q and k. The paper calls recomputing only
+# the core **selective**; `tc.checkpoint` around the core expresses it.
 #
-# **Predict.** By how many percent do the FLOPs of a training step rise, to be rid of these 70.2 %?
-# (To recompute whole layers instead takes a forward pass, but for what nobody reads: 23 %.)
+# **Predict.** By how many percent do the FLOPs of a training step rise if these 70.2 % are
+# recomputed? (Recomputing whole layers takes a forward pass, less what nothing reads: 23 %.)
 
 # %%
 my_guess = viz.ask("By how many percent do the FLOPs rise?", 0.0)
@@ -102,8 +102,8 @@ def fused(q, k, v, dropout):
 
 
 forms = {
-    "keep all": ("store_all", {}),
-    "mask drawn again": ("store_all", {"dropout": drawing_the_mask}),
+    "store all": ("store_all", {}),
+    "mask recomputed": ("store_all", {"dropout": drawing_the_mask}),
     "selective": ("regions", {"attend": tc.checkpoint(core)}),
     "fused attention": ("store_all", {"attend": fused}),
     "whole layers": ("regions", {"around": tc.checkpoint}),
@@ -119,24 +119,24 @@ for name, (policy, options) in forms.items():
     held[name], work[name] = (most[1] - most[0]) / SBH, flops[1] - flops[0]
     print(f"{name:16} {held[name]:8.4f} sbh", end=" ")
     print(f"{held[name] * SBH * 96 / 2**30:6.1f} GiB in 96 layers", end=" ")
-    print(f"{work[name] / work['keep all'] - 1:+6.2%} FLOPs")
-extra = work["selective"] / work["keep all"] - 1
+    print(f"{work[name] / work['store all'] - 1:+6.2%} FLOPs")
+extra = work["selective"] / work["store all"] - 1
 print(f"you said {my_guess}; it is {extra:.2%}")
 
 # %% [markdown]
-# Half a percent; and while one layer is gone back through, its core is there besides. The paper
-# says 2.7 %, which is s/(6h). The two products of the core are 4bs²h of 72bsh²(1 + s/(6h)) FLOPs,
-# 0.9 %; and only the first is made again, since the second's result is kept. "Checkpoint what is
-# dear to compute" has it the wrong way round: recompute what is large and cheap.
+# Half a percent; and during a layer's backward pass its core is resident as well. The paper says
+# 2.7 %, which is s/(6h). The two products of the core are 4bs²h of 72bsh²(1 + s/(6h)) FLOPs, 0.9 %;
+# and only the first is recomputed, since the second's result is saved. "Checkpoint what is
+# expensive to compute" is backwards: recompute what is large and cheap.
 #
-# Fused attention is one operator which makes the weights block by block, forward and backward, and
-# holds none (here, without dropout of them). It keeps q, k, v, its result in two layouts and a
-# number a row and head, and skips what the mask hides: less work, not more (docs/attention.md).
+# Fused attention is one operator that computes the weights block by block, forward and backward,
+# and stores none (here, without dropout of them). It saves q, k, v, its result in two layouts and
+# one number per row and head, and skips masked entries: less work, not more (docs/attention.md).
 
 # %%
 axis = (figure := Figure(figsize=(7, 2.6), layout="constrained")).subplots()
 axis.bar_label(axis.barh(list(held), list(held.values())), fmt="%.0f", padding=3)
-axis.set(xlabel="sbh a layer", title="What a layer of GPT-3's shape keeps", xlim=(0, 130))
+axis.set(xlabel="sbh per layer", title="Saved values of a layer of GPT-3's shape", xlim=(0, 130))
 axis.invert_yaxis()
 figure.savefig(OUT / "13_activations.png", dpi=150)
 print(OUT / "13_activations.png", viz.player(traces["selective"], OUT / "13_player.html"))
@@ -147,4 +147,4 @@ assert total == 34 + 5 * a * s / h + norms
 assert list(held.values()) == [114 + norms, 96 + norms, 34 + norms, 36 + norms + row, 2]
 assert round(100 * 5 * a * s / h / (34 + 5 * a * s / h), 1) == 70.2
 assert round(100 * extra, 2) == 0.47
-assert work["fused attention"] < work["mask drawn again"] < work["keep all"]
+assert work["fused attention"] < work["mask recomputed"] < work["store all"]

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 14. The 100-layer CNN
 #
-# Here is a measurement to explain. Somebody trained a convolutional network of 100 layers, with
-# checkpoints in S segments, and reported 854, 686, 609, 590 and 580 M of memory for S = 2, 4, 8, 16
-# and 32. The more segments the less memory, as one expects. We count the same network, without a
-# single array.
+# Here is a measurement to explain. A convolutional network of 100 layers was trained with
+# checkpoints in S segments; the report gives 854, 686, 609, 590 and 580 M of memory for S = 2, 4,
+# 8, 16 and 32. More segments, less memory, as expected. We count the same network from shapes
+# alone.
 
 # %%
 from pathlib import Path
@@ -44,7 +44,7 @@ weights = sum(node.nbytes for node in graph.data if node.role == "parameter")
 print(f"{weights // 4:,} parameters, {weights / MIB:.1f} MiB")
 
 # %% [markdown]
-# For every image PyTorch saves it, the results of the first convolution, of every relu and every
+# Per image, PyTorch saves the image, the results of the first convolution, of every relu and every
 # pooling, and an index of 8 bytes for each maximum. (Here an index takes 1 byte.)
 
 # %%
@@ -56,14 +56,14 @@ for operator in graph.operators[: graph.forward_count]:
 each = sum(saved.values())
 for name in list(saved)[:6]:
     print(f"{name:12} {saved[name]:9,} bytes, {saved[name] / each:5.1%}")
-print(f"{'in all':12} {each:9,} bytes an image")
+print(f"{'total':12} {each:9,} bytes per image")
 
 # %% [markdown]
-# Padding makes an image 2 pixels larger, pooling halves it: from the sixth layer on it stays at
-# 2x2, for 95 layers. The activations are at the front; the parameters are everywhere.
+# Padding enlarges an image by 2 pixels, pooling halves it: from the sixth layer on it stays at 2x2,
+# for 95 layers. The activations are concentrated at the front; the parameters are not.
 #
-# **Predict.** Gradients are held until the optimiser comes, as is usual. With all activations
-# stored the peak is 1030 MiB, parameters included. What is it in 32 segments?
+# **Predict.** Gradients are held until the optimiser runs, as is usual. With all activations stored
+# the peak is 1030 MiB, parameters included. What is it in 32 segments?
 
 # %%
 my_guess = viz.ask("32 segments: how many MiB?", 0)
@@ -80,22 +80,22 @@ print(f"you said {my_guess}; it is {peaks[32]}, for every number of segments")
 
 # %% [markdown]
 # The peak is at the adjoint of the first relu. By then the gradients of all layers but two are
-# there; and the largest values of the network are, because they are needed right now. No checkpoint
-# does anything about either. The ledger of 32 segments:
+# live, and so are the largest values of the network, which this adjoint needs. Checkpointing
+# reduces neither. The ledger of 32 segments:
 
 # %%
 book = tc.ledger(traces[32].schedule)
 print(book)
 
 # %% [markdown]
-# (The workspace is a mask that NumPy makes. Without that and the images, it is 1010.3 MiB.)
+# (The workspace is a mask that NumPy allocates. Without it and the images, the peak is 1010.3 MiB.)
 #
-# So what was measured? Parameters and gradients alone are 703.5 MiB; whoever gets by with 580 does
-# not train all of it. PyTorch's *reentrant* checkpoint has gradients only if one of the inputs of a
+# So what was measured? Parameters and gradients alone are 703.5 MiB; a run within 580 does not
+# train all of it. PyTorch's *reentrant* checkpoint has gradients only if one of the inputs of a
 # segment requires one. An image does not; so the result of the first segment does not, nor that of
-# the next. The last segment is not checkpointed, and it alone is trained. (PyTorch warns, and goes
-# on.) What does that take? Parameters; gradients and momentum of what is trained, kept from step to
-# step; and what the forward pass holds at most, a convolution's result and its relu:
+# the next. The last segment is not checkpointed, and it alone is trained. (PyTorch warns, and
+# continues.) Its memory: parameters; gradients and momentum of the trained segment, kept from step
+# to step; and the peak of the forward pass, a convolution's result and its relu:
 
 # %%
 modules = ["stem", *["conv", "relu", "pool"] * LAYERS]
@@ -112,13 +112,12 @@ for segments, measured in reported.items():
     print(f"{found[segments][1]} MiB counted, {measured} reported")
 
 # %% [markdown]
-# What fell with S was not memory for the same work, but the work. A look at one gradient, which is
-# `None`, would have told; and so would the sum of two numbers.
+# What fell with S was the work, not the memory for the same work. One gradient, which is `None`,
+# would have shown it; so would the sum of two numbers.
 #
-# Does nothing help, then? First see what fills the peak: gradients. So begin with them. Consumed by
-# the optimiser (lesson 11), they are gone before the first relu's adjoint comes; what is left are
-# activations, and of them checkpointing saves something. Each remedy for its own kind of bytes, the
-# largest first.
+# What does help? Most of the peak is gradients, so begin there. Consumed by the optimiser (lesson
+# 11), they are freed before the first relu's adjoint runs; the rest are activations, some of which
+# checkpointing saves. Use one technique per kind of bytes, the largest kind first.
 
 # %%
 consumed = {}

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 16. An approximate backward half
+# # 16. An approximate backward pass
 #
-# So far, all gradients were the same to the last bit. Here the loss stays exact, and its derivative
-# does not: some values are kept only to tell a slope, and a rougher slope needs less. Yang et al.,
-# "Reducing fine-tuning memory overhead by approximate and memory-sharing backpropagation", ICML
-# 2024, arXiv 2406.16282.
+# So far, all gradients were bitwise equal. Here the loss stays exact and its derivative is
+# approximate: some values are saved only to select a slope, and a coarser slope needs fewer bits.
+# Yang et al., "Reducing fine-tuning memory overhead by approximate and memory-sharing
+# backpropagation", ICML 2024, arXiv 2406.16282.
 
 # %%
 from pathlib import Path
@@ -22,9 +22,9 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
-# The adjoint of gelu reads gelu's input, the largest value of a transformer's block. relu's needs
-# one bit of it: left or right of 0. Two bits make four slopes, those of a function of three kinks,
-# `a1 max(x - c1, 0) + a2 max(x - c2, 0) + a3 max(x - c3, 0)`, in the place of gelu on the way back.
+# The adjoint of gelu reads gelu's input, the largest value of a transformer block. That of relu
+# needs one bit: left or right of 0. Two bits select one of four slopes, those of a function with
+# three kinks, `a1 max(x - c1, 0) + a2 max(x - c2, 0) + a3 max(x - c3, 0)`, gelu's surrogate here.
 
 # %%
 A = np.array([-0.04922261145617846, 1.0979632065417297, -0.048740595085551286])
@@ -32,9 +32,9 @@ C = np.array([-3.1858810036855245, -0.001178821281161997, 3.190832613414926])
 print(f"slopes 0, {A.cumsum().round(4)}; the sum of a is {A.sum():.8f}, of a c {abs(A @ C):.8f}")
 
 # %% [markdown]
-# These sums say that far to the right the function is x, as gelu is. So the square of the distance
-# between the two is finite; the paper made it small by simulated annealing. There is a shorter way.
-# gelu - relu is *even*, and a symmetric function of this kind is relu and a tent:
+# By these sums the function is x far to the right, as gelu is. So the squared distance between the
+# two is finite; the paper minimised it by simulated annealing. There is a shorter way. gelu - relu
+# is *even*, and a symmetric function of this kind is relu plus a tent:
 
 # %%
 x = np.linspace(-30, 30, 240_001)
@@ -42,18 +42,18 @@ gelu, relu = tc.jit(tc.gelu)(x), np.maximum(x, 0)
 
 
 def square(values):
-    return float((values**2).sum() * (x[1] - x[0]))  # and integrated
+    return float((values**2).sum() * (x[1] - x[0]))  # integrated
 
 
 def with_tent(c):
-    """Return the best slope of a tent from -c to c, and what is left."""
+    """Return the best slope of a tent from -c to c, and the squared error."""
     tent = np.maximum(c - abs(x), 0)
     a = ((gelu - relu) * tent).sum() / (tent**2).sum()
     return a, square(gelu - relu - a * tent)
 
 
 low, high = 2.0, 5.0
-while high - low > 1e-6:  # there is one lowest point: each third that it is not in goes
+while high - low > 1e-6:  # ternary search: the minimum is unique
     left, right = (2 * low + high) / 3, (low + 2 * high) / 3
     low, high = (low, right) if with_tent(left)[1] < with_tent(right)[1] else (left, high)
 slope, least = with_tent(low)
@@ -61,8 +61,8 @@ theirs = square(gelu - np.maximum(x[:, None] - C, 0) @ A)
 print(f"annealed, six numbers: {theirs:.8f}; a = {slope:.6f}, c = {low:.6f}: {least:.8f}")
 
 # %% [markdown]
-# Two numbers are better than six, if only a little: an optimum is an optimum. `tc.regelu2` has
-# both, as `fit="published"` and `fit="symmetric"`. It is gelu to the last bit; its slope is not:
+# Two parameters beat six, if only slightly: they are at the optimum. `tc.regelu2` has both fits,
+# `fit="published"` and `fit="symmetric"`. Its value is gelu's to the last bit; its slope is not:
 
 # %%
 z = np.linspace(-4, 4, 800)
@@ -71,13 +71,13 @@ slopes = {"gelu": tc.grad(lambda z: tc.sum(tc.gelu(z)))(z)}
 for fit in ("published", "symmetric"):
     slopes[fit] = tc.grad(lambda z, fit=fit: tc.sum(tc.regelu2(z, fit=fit)))(z)
 errors = slopes["symmetric"] - slopes["gelu"]
-print(f"off by at most {abs(errors).max():.2f}, close to 0; on average {abs(errors.mean()):.1e}")
+print(f"error at most {abs(errors).max():.2f}, close to 0; on average {abs(errors.mean()):.1e}")
 
 # %% [markdown]
-# Norms, too, keep what they need not. A layer norm's adjoint reads its input; but from the *output*
-# y it is just as easy, (g - mean g - y mean(g y)) / deviation, and the product after the norm keeps
-# y in any case. What stands between the two, scale and shift, goes into that product's weights.
-# This is exact. `tc.rewrite` does both to a network.
+# Norms also save more than they need. A layer norm's adjoint reads its input; but it follows as
+# easily from the *output* y, (g - mean g - y mean(g y)) / deviation, and the product after the norm
+# saves y in any case. Scale and shift, which are between the two, are merged into that product's
+# weights. This is exact. `tc.rewrite` applies both to a network.
 
 # %%
 network = vit(2, 64, size=16, patch=4, classes=10, fused=True, dtype="float64")
@@ -89,19 +89,19 @@ for fit in (None, "symmetric"):
     ours = leaves(rewriting.gradients(found, params))
     error = sum(((a - b) ** 2).sum() for a, b in zip(ours, exact, strict=True))
     far[fit] = float((error / sum((b**2).sum() for b in exact)) ** 0.5)
-    print(f"norms, fit={fit!s:9}: gradients off by {far[fit]:.1e} of their length")
+    print(f"norms, fit={fit!s:9}: relative error of the gradients {far[fit]:.1e}")
 
 # %% [markdown]
-# A third is much, but it still goes downhill. Fine-tuned so, a small ViT got 79.4 % of digits right
-# instead of 79.9 %, on average over five seeds (benchmarks/results/fine_tuning.md).
+# A third is large, but still a descent direction. Fine-tuned so, a small ViT got 79.4 % of digits
+# right instead of 79.9 %, on average over five seeds (benchmarks/results/fine_tuning.md).
 #
-# A block of a ViT keeps, in values as large as its input and of 16 bits: 7 for linear layers, 4 for
-# attention, 4 for gelu, and 4 for two norms, which read 32 bits.
+# A ViT block saves, in units of its input at 16 bits: 7 for linear layers, 4 for attention, 4 for
+# gelu, and 4 for two norms, which read 32 bits.
 #
-# **Predict.** Of these 19, what share goes, in percent, with two bits for gelu and shared norms?
+# **Predict.** Of these 19, what percentage do two bits for gelu and shared norms eliminate?
 
 # %%
-my_guess = viz.ask("Two bits for gelu, shared norms: how many percent go?", 0.0)
+my_guess = viz.ask("Two bits for gelu, shared norms: how many percent less?", 0.0)
 
 # %%
 options = {"fused": True, "dtype": "float16"}
@@ -112,10 +112,10 @@ blocks = {  # tokens, and a network by its number of blocks; all 640 wide
 
 
 def kept(network, tokens):
-    """Return what a network keeps, in units of a block's input."""
+    """Return the size of a network's saved values, in units of a block's input."""
     graph, total = network.graph(), 0.0
     for node in saved_values(graph):
-        if node.spec.dtype.name in ("float16", "uint8"):  # not: labels, one number a row
+        if node.spec.dtype.name in ("float16", "uint8"):  # no labels, no row statistics
             kinds = {graph.operators[reader].kind for reader in graph.consumers[node.id]}
             wide = kinds & {"layer_norm_input_vjp", "rms_norm_input_vjp"}
             total += node.nbytes * (2 if wide else 1) / (2 * tokens * 640)

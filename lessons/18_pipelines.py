@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 18. Pipelines: the bubble, the memory, and a use for waiting
+# # 18. Pipelines: the bubble, the memory, and early recomputation
 #
-# A network that does not fit one device is cut into *stages*, one a device, and the batch into
-# *micro-batches*, which go through the stages like cars along a line. While the line fills and
-# empties, devices stand idle: the *bubble*. How long is it, what does each device hold, and what
-# can one do while one waits?
+# A network that does not fit one device is split into *stages*, one per device, and the batch into
+# *micro-batches*, which pass through the stages like cars on an assembly line. While the pipeline
+# fills and drains, devices are idle: the *bubble*. How long is it, how much memory does each device
+# need, and what can run in the idle time?
 
 # %%
 from fractions import Fraction
@@ -34,7 +34,7 @@ OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
 # GPipe (Huang et al., arXiv 1811.06965): all forwards, then all backwards. A forward takes 1, a
-# backward 2. A row is a device, a character a unit of time; digits are forwards, letters backwards.
+# backward 2. A row is a device, a column a unit of time; digits are forwards, letters backwards.
 
 
 # %%
@@ -53,11 +53,11 @@ def drawn(trace):
 
 
 line = replay_pipeline(gpipe(4, 6))
-print(drawn(line), f"{float(line.bubble):.1%} of all time idle", sep="\n")
+print(drawn(line), f"{float(line.bubble):.1%} of device time idle", sep="\n")
 
 # %% [markdown]
-# Each row is idle for 9 of 27 units, in which others do three forwards and three backwards. With K
-# devices and M micro-batches the bubble is (K-1)/(M+K-1). So have more micro-batches?
+# Each row is idle for 9 of 27 units, in which others run three forwards and three backwards. With K
+# devices and M micro-batches the bubble is (K-1)/(M+K-1). So use more micro-batches?
 
 # %%
 for count in (4, 16, 64):
@@ -65,21 +65,21 @@ for count in (4, 16, 64):
     print(f"{count:2} micro-batches: bubble {float(trace.bubble):5.1%}, in flight {trace.peaks}")
 
 # %% [markdown]
-# *In flight* are those whose forward is done and whose backward is not; each holds activations. All
-# M at once is what GPipe pays. 1F1B (Narayanan et al., arXiv 2104.04473) goes backward as soon as
-# it can. It is not faster, but device k has only min(K-k, M) in flight, however many there are:
+# A micro-batch is *in flight* between its forward and its backward, with its activations resident.
+# All M at once is the price of GPipe. 1F1B (Narayanan et al., arXiv 2104.04473) runs each backward
+# as soon as it can. It is not faster, but device k has only min(K-k, M) in flight, for any M:
 
 # %%
 turns = replay_pipeline(one_f_one_b(4, 6))
 print(drawn(turns), f"in flight {turns.peaks}", sep="\n")
 
 # %% [markdown]
-# GPipe also recomputes: a stage keeps what comes in, and makes its inside again before it goes
-# back. With 8 devices and 32 micro-batches the batch takes 117 units, and 156 with that, one more
-# for each backward. But recomputation reads no cotangent. So a device can do it *early*, while it
-# waits for the cotangent to arrive.
+# GPipe also recomputes: a stage saves its input, and recomputes its interior before its backward
+# pass. With 8 devices and 32 micro-batches the batch takes 117 units, and 156 with recomputation,
+# one more for each backward. But recomputation reads no cotangent. So a device can run it *early*,
+# while it waits for the cotangent to arrive.
 #
-# **Predict.** Of the 39 units that recomputation adds, how many are saved by beginning early?
+# **Predict.** Of the 39 units that recomputation adds, how many are saved by early recomputation?
 
 # %%
 my_guess = viz.ask("Of 39 units, how many are saved?", 0)
@@ -88,28 +88,28 @@ my_guess = viz.ask("Of 39 units, how many are saved?", 0)
 spans = {how: replay_pipeline(gpipe(8, 32, how)).makespan for how in (None, "late", "early")}
 print(spans)
 hidden = spans["late"] - spans["early"]
-print(f"you said {my_guess}; it is {hidden}, one on each device but the last")
+print(f"you said {my_guess}; it is {hidden}, one on each device except the last")
 
 # %% [markdown]
-# A device waits for its first cotangent; the others come one after another. To fill more of the
-# bubble, part backwards in two: what the stage before waits for, and the gradients of weights, for
-# which nobody waits. Zero-bubble pipelines (Qi et al., arXiv 2401.10241) put the latter where a
-# device would stand idle. V-shaped ones (arXiv 2405.15362) also give each device two stages, one
-# from either end, so that all devices hold the same, and less:
+# A device waits for its first cotangent; the others arrive back to back. To fill more of the
+# bubble, split each backward: the input's gradient, which the stage before waits for, and the
+# weights' gradients, which nothing waits for. Zero-bubble pipelines (Qi et al., arXiv 2401.10241)
+# run the latter where a device would be idle. V-shaped ones (arXiv 2405.15362) also give each
+# device two stages, one from either end, so that all devices need the same memory, and less:
 
 # %%
 forms = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "v-min": v_min, "v-half": v_half}
 table = {}
 for name, make in forms.items():
-    each = Fraction(1, 2 if name.startswith("v") else 1)  # the layers of a stage are half as many
+    each = Fraction(1, 2 if name.startswith("v") else 1)  # a stage has half as many layers
     trace = replay_pipeline(make(8, 32), PipelineCosts(each, each, each))
     table[name] = (float(trace.bubble), max(trace.peaks) * each)
     print(f"{name:6} bubble {table[name][0]:5.1%}, at most {float(table[name][1]):4} in flight")
 
 # %% [markdown]
-# Now a network, cut where stages take the same. Each is planned by itself, with one operator more,
-# *exchange*, which stands for all stages after it. The devices run in one process here, and in many
-# under MPI (docs/pipelines.md). The gradients are those of one device, to the last bit:
+# Now a network, partitioned into stages of equal cost. Each stage is planned by itself, with one
+# extra operator, *exchange*, which stands for all stages after it. The devices run in one process
+# here, and in many under MPI (docs/pipelines.md). The gradients are bitwise those of one device:
 
 # %%
 network = tc.networks.mlp(16, 32)
@@ -123,7 +123,7 @@ result = run_pipeline(one_f_one_b(4, 8, recompute="early"), stages, batches)
 results = [tc.run(tc.plan(graph), *batch).gradients for batch in batches]
 mean = [sum(parts[1:], parts[0]) / 8 for parts in zip(*map(leaves, results), strict=True)]
 same = all(map(np.array_equal, leaves(result.gradients), mean))
-print("the same bits:", same)
+print("bitwise equal:", same)
 
 # %%
 print(viz.pipeline([line, turns], OUT / "18_pipelines.png"))

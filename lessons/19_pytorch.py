@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 19. The model that you already have
+# # 19. Your PyTorch model
 #
-# So far every network was written for this project. Yours is in PyTorch, and says "CUDA out of
-# memory". PyTorch can be asked for the graph of a training step, forward and backward, as lesson 2
-# made it: operators, values, bytes. From there on all is as before. It needs
-# `pip install 'tinyckpt[torch]'`.
+# So far every network was written for this project. Yours is in PyTorch, and fails with "CUDA out
+# of memory". PyTorch can export the joint graph of a training step, forward and backward, as in
+# lesson 2: operators, values, bytes. From there on everything is as before. It needs `pip install
+# 'tinyckpt[torch]'`.
 
 # %%
 from pathlib import Path
@@ -57,7 +57,7 @@ model = GPT()
 batch = tuple(torch.randint(VOCABULARY, (2, BATCH, LENGTH)))
 
 # %% [markdown]
-# PyTorch takes a step, and its allocator is watched: a third account, neither replay nor execution.
+# PyTorch runs a step; its allocator's peak is a third account, neither replay nor execution.
 
 
 # %%
@@ -69,16 +69,16 @@ def plain():
 
 
 measured, (loss, gradients) = tct.allocator_peak(plain)
-traced = tct.trace(model, *batch)  # shapes alone; no step is taken
+traced = tct.trace(model, *batch)  # shapes alone; no step is run
 stored = tc.replay(tc.plan(traced.graph))
 print(traced)
 print(f"predicted {stored.peak_bytes:,} bytes, measured {measured:,}")
 
 # %% [markdown]
-# The four bytes between them are a number, 1, with which PyTorch begins the backward half.
+# The difference of four bytes is the scalar 1 that seeds PyTorch's backward pass.
 #
-# What most people write is `torch.utils.checkpoint` around every block. **Predict.** To get below
-# half of the peak, how many of the six blocks need it?
+# The usual remedy is `torch.utils.checkpoint` around every block. **Predict.** To get below half of
+# the peak, how many of the six blocks need it?
 
 # %%
 my_guess = viz.ask("Half of the peak: how many of six blocks?", 0)
@@ -92,8 +92,8 @@ print(f"you said {my_guess}; it is {len(advice.modules)}")
 print(advice)
 
 # %% [markdown]
-# The lines at the end are for plain eager training. `advice.apply(model)` does the same, so that it
-# is three lines: import, advise, apply. Another model of the kind shows that it holds:
+# The lines at the end are for plain eager training. `advice.apply(model)` does the same in three
+# lines: import, advise, apply. A second instance of the model confirms the prediction:
 
 # %%
 wrapped, model = model, GPT()
@@ -103,9 +103,9 @@ held, (again, their_gradients) = tct.allocator_peak(plain)
 print(f"advised {advice.peak:,} bytes, measured {held:,}")
 
 # %% [markdown]
-# A block is a coarse thing to decide about: all in it is dropped, what is large and cheap (lesson
-# 13) and what is dear. A plan decides about every value. `step` runs it in PyTorch, on the model
-# as it is, and returns loss and gradients.
+# A block is a coarse unit: all of its values are evicted, the large and cheap (lesson 13) and the
+# expensive. A plan decides per value. `step` runs it in PyTorch, on the unmodified model, and
+# returns loss and gradients.
 
 # %%
 schedule = tc.plan(traced.graph, budget=advice.peak, time_limit=4)
@@ -119,9 +119,9 @@ print(f"{times:.3f} times the FLOPs, instead of {advice.cost:.3f}")
 print(schedule.certificate)
 
 # %% [markdown]
-# For `torch.compile` it is `tct.backend(budget)`; and `tinyckpt torch` says all this of a model in
-# a file (docs/torch.md). PyTorch's own option for the purpose, `activation_memory_budget`, bounds
-# what is saved, which is not the peak (lesson 8): `tct.compare` puts both side by side.
+# For `torch.compile` use `tct.backend(budget)`; `tinyckpt torch` reports all this for a model in a
+# file (docs/torch.md). PyTorch's own option for the purpose, `activation_memory_budget`, bounds the
+# saved values, which is not the peak (lesson 8): `tct.compare` shows both side by side.
 
 # %%
 print(viz.player([stored, planned], OUT / "19_player.html"))

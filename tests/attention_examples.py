@@ -1,4 +1,4 @@
-"""Uses of attention for the tests that every primitive has to pass, small ones and large ones."""
+"""Example calls of attention for tests of every primitive, small and large."""
 
 from collections.abc import Callable
 from functools import partial

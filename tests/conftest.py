@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, and skips that CI does not accept."""
+"""Shared pytest configuration: Hypothesis profiles, and skips that fail in CI."""
 
 import gc
 import importlib.util
@@ -27,7 +27,7 @@ settings.load_profile(PROFILE)
 
 
 def examples(count: int) -> int:
-    """Return how many examples to draw where the default profile draws ``count``."""
+    """Scale a number of Hypothesis examples by the active profile; ``count`` in the default one."""
     return DEEPER * count if PROFILE == "deep" else count
 
 
@@ -41,7 +41,7 @@ def require(module: str) -> None:
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip the test for what is not there; in CI, which installs the newest of all, fail."""
+    """Skip the test for a missing feature; in CI, which installs the newest of all, fail."""
     if os.environ.get("CI"):
         pytest.fail(f"CI installs {what}, but it is not there")
     pytest.skip(f"needs {what}", allow_module_level=True)
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def collected() -> None:
-    """Have garbage collection pass over what is there when a module's tests begin.
+    """Freeze existing objects for the garbage collector (``gc.freeze``) before a module's tests.
 
     That is thousands of tests, and frameworks with what they cache. Tests that measure memory
     collect before they begin, and each look at all this takes a second.

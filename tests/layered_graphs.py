@@ -1,4 +1,4 @@
-"""Random layered graphs: the synthetic benchmark of papers about orders and rematerialisation.
+"""Random layered graphs: the synthetic benchmark of papers on ordering and rematerialization.
 
 Source: Gagrani et al., "Neural topological ordering for computation graphs", NeurIPS 2022, arXiv
 2207.05899, appendix A, by way of a public implementation of its layers and edges. How wide the
@@ -19,8 +19,8 @@ from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
 WIDTHS = {100: 0.27, 250: 0.43, 500: 0.36, 1000: 0.31}
 VARIABILITY = 0.75  # of the operators in a layer, around the mean
 EDGE_DENSITY = 0.2  # between neighbouring layers: from as few as join all, 0, to all, 1
-SKIP_DENSITY = 0.14  # of all edges, those that pass over a layer
-# Sizes are drawn from a mixture of normal distributions, above 0: weight, mean, deviation, in kB.
+SKIP_DENSITY = 0.14  # share of edges that skip a layer
+# Sizes are sampled from a mixture of normals, truncated at 0: weight, mean, deviation, in kB.
 SIZES = ((0.3, 0.5, 0.5), (0.3, 1.0, 1.0), (0.3, 3.0, 1.0), (0.1, 5.0, 1.0))
 GRAIN = 10  # bytes, of which sizes are whole numbers
 LARGEST_COST = 999
@@ -98,7 +98,7 @@ def near_edges(layers: list[range], random: Random) -> set[tuple[int, int]]:
 
 
 def skipping_edges(layers: list[range], count: int, random: Random) -> set[tuple[int, int]]:
-    """Return edges that pass over a layer or more, to about the same place or a little behind.
+    """Return edges that skip one or more layers, to about the same position or a little after.
 
     Args:
         layers: as above.
@@ -119,7 +119,7 @@ def skipping_edges(layers: list[range], count: int, random: Random) -> set[tuple
 
 
 def random_order(inputs: list[list[int]], random: Random) -> list[int]:
-    """Return an order of the operators in which each comes after what it reads."""
+    """Return a random topological order of the operators."""
     readers: list[list[int]] = [[] for _ in inputs]
     for operator, values in enumerate(inputs):
         for value in values:
@@ -138,7 +138,7 @@ def random_order(inputs: list[list[int]], random: Random) -> list[int]:
 
 
 def drawn_size(random: Random) -> int:
-    """Return a size in bytes."""
+    """Return a random size in bytes."""
     while True:
         _, mean, deviation = random.choices(SIZES, [weight for weight, _, _ in SIZES])[0]
         size = GRAIN * round(1000 * random.gauss(mean, deviation) / GRAIN)
@@ -149,7 +149,7 @@ def drawn_size(random: Random) -> int:
 def forward_graph(
     name: str, reads: list[list[int]], sizes: list[int], costs: list[int] | None = None
 ) -> Graph:
-    """Return a graph of abstract operators of one result each; what nobody reads is a result of it.
+    """Return a graph of abstract operators with one output each; unread outputs are its results.
 
     Args:
         name: of the graph.

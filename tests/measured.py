@@ -1,4 +1,4 @@
-"""What tracemalloc sees of single operators, beside what their primitives declare."""
+"""Memory of single operators: tracemalloc against the workspace that primitives declare."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ BUFFERS = 4 * 2**16
 
 
 def evaluated(graph: tc.TrainingGraph, *args: Any) -> Iterator[tuple[Operator, int, int]]:
-    """Yield every operator with the bytes that its results hold, and the most held on the way."""
+    """Yield every operator with the bytes of its outputs, and its peak of allocated bytes."""
     values: dict[int, Any] = dict(zip(leaves(graph.arguments), args, strict=True))
     values.update(graph.constants)
     for operator in graph.operators:
@@ -33,7 +33,7 @@ def evaluated(graph: tc.TrainingGraph, *args: Any) -> Iterator[tuple[Operator, i
 
 
 def check_workspace(function: Callable[..., Any], *args: Any) -> list[Operator]:
-    """Compare declared bytes with those held, in the training graph of a function's squared norm.
+    """Check declared workspace against tracemalloc, in a training graph of a squared norm.
 
     Args:
         function: returns one array.

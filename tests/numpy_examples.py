@@ -1,4 +1,4 @@
-"""NumPy's names that work on values of a function being traced, one example each.
+"""Examples of every NumPy name that works on traced values (``Var``), one call each.
 
 ``call(m, *arrays)`` is an ordinary use of the name in the module ``m``: NumPy itself, which gives
 what is expected of arrays and answers for Vars, or tinyckpt where it has the name. These examples

@@ -1,4 +1,4 @@
-"""Random training graphs for Hypothesis: fan-out, several outputs, views, dropout, dead code."""
+"""Hypothesis strategies for random training graphs: fan-out, several outputs, views, dropout."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -119,7 +119,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 
 @st.composite
 def graphs_of_views(draw: st.DrawFn, largest: int = 14) -> tc.TrainingGraph:
-    """Draw a training graph of 4 by 4 values in which most are views, of views as well."""
+    """Draw a training graph of 4 by 4 values, most of them views, also views of views."""
     picks = st.tuples(st.sampled_from(["product", *VIEWS]), st.integers(0, 5), st.integers(0, 5))
     steps = draw(st.lists(picks, min_size=2, max_size=largest))
 

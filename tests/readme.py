@@ -1,4 +1,4 @@
-"""The README and its like as a newcomer takes them: blocks to be copied, line by line."""
+"""Parser of code blocks and commands in the README and other Markdown pages."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ def python_blocks(text: str = TEXT) -> list[str]:
 
 
 def commands(text: str = TEXT) -> list[str]:
-    """Return the command lines, in order: those in blocks, and those inside of a sentence.
+    """Return the command lines, in order: in code blocks and inline.
 
     A block that shows what a command prints begins with ``$``. In a sentence, a command without
     anything to work on is named, not to be copied.
@@ -39,7 +39,7 @@ def needs_torch(text: str) -> bool:
 
 
 def outputs(text: str = TEXT) -> dict[str, list[str]]:
-    """Return what is said that commands print, by command."""
+    """Return the documented output of commands, by command."""
     shown = {}
     for block in FENCE.finditer(text):
         if block[2].startswith("$ "):

@@ -1,4 +1,4 @@
-"""Memory snapshots as PyTorch writes them, of plain dicts, and lists of moments."""
+"""Synthetic PyTorch memory snapshots, as plain dicts, and lists of samples."""
 
 import json
 import pickle
@@ -13,7 +13,7 @@ BEGAN = 1_700_000_000_000_000  # microseconds
 def event(
     action: str, address: int, size: int, moment: float | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Return an event; its moment is in seconds after the beginning."""
+    """Return an event; its time is in seconds after the start."""
     timed = {} if moment is None else {"time_us": BEGAN + round(1e6 * moment)}
     return {
         "action": action, "addr": address, "size": size, "stream": 0, "frames": FRAMES,
@@ -22,7 +22,7 @@ def event(
 
 
 def segment(device: int, address: int, blocks: Sequence[tuple[int, str]]) -> dict[str, Any]:
-    """Return a segment of blocks end to end: their bytes, and what state they are in."""
+    """Return a segment of contiguous blocks: their bytes and states."""
     placed, at = [], address
     for size, state in blocks:
         rounded = -(-size // 512) * 512
@@ -62,14 +62,14 @@ def training(peak: int = 4096, base: int = 10_000) -> dict[str, Any]:
 
 
 def pickled(tmp_path: Path, content: Any, name: str = "run.pickle", protocol: int = 4) -> Path:
-    """Write what ``torch.cuda.memory._dump_snapshot`` does."""
+    """Write a pickle as ``torch.cuda.memory._dump_snapshot`` does."""
     path = tmp_path / name
     path.write_bytes(pickle.dumps(content, protocol))
     return path
 
 
 def listed(tmp_path: Path, pairs: Sequence[tuple[float, int]], name: str = "run.json") -> Path:
-    """Write moments as JSON, or as CSV."""
+    """Write samples as JSON, or as CSV."""
     path = tmp_path / name
     if path.suffix == ".json":
         path.write_text(json.dumps(pairs))

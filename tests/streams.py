@@ -1,8 +1,8 @@
-"""Streams for the stand-in of CuPy: what is computed is there at once, copies come late.
+"""Fake CuPy streams: computation is immediate, copies complete late (asynchronously).
 
-Copies of a stream run in their order: when something waits for an event of it, and, where
-``progress`` says so, by chance before. A copy whose memory was given back is an error, and what has
-not arrived is garbage.
+Copies of a stream run in order: when something waits for an event of it, and, where ``progress`` is
+set, at random before. A copy whose memory was freed is an error, and a value that has not arrived
+is garbage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Event:
-    """A place in a stream: the copies before it, and what they are to wait for."""
+    """A position in a stream: the copies before it, and the events they wait for."""
 
     def __init__(self, stream: Stream, place: int) -> None:
         self.stream, self.place = stream, place
@@ -31,7 +31,7 @@ class Event:
 
 
 class Stream:
-    """A line of copies. Those of the current stream are computation, and done at once."""
+    """A queue of copies. Those of the current stream are computation, and run at once."""
 
     every: ClassVar[list[Stream]] = []
     progress: ClassVar[Callable[[], bool]] = lambda: False

@@ -1,11 +1,11 @@
-"""A stand-in for CuPy over NumPy's memory: a module of arrays that meet nobody else's.
+"""Fake CuPy: an array module over NumPy's memory that refuses to mix with NumPy arrays.
 
 Import it as ``xp``, or pass ``BACKEND`` where a backend's name goes. Its arrays keep CuPy's rules:
 
 - a NumPy array beside one of these is a TypeError: in arithmetic, as an argument of a function, as
   an index, on the right of an assignment, as ``out``;
 - NumPy's own functions, ``np.asarray`` among them, refuse these arrays;
-- whatever is computed is an array, with no axes if need be, and never a scalar;
+- every result is an array, zero-dimensional if need be, never a scalar;
 - the way in is ``asarray`` and ``array``, which copy; the way out ``asnumpy``, ``get``, ``item``
   and ``tolist``; and, with a stream, ``get`` and ``set``.
 

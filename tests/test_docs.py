@@ -1,4 +1,4 @@
-"""The pages of docs/: what they say runs, and prints what they show."""
+"""The pages of docs/: their code runs, and prints the output they show."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.long
-def test_what_is_your_own_runs_as_it_stands(
+def test_code_of_page_your_own_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ def test_what_is_your_own_runs_as_it_stands(
     assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
 
 
-def test_what_is_said_of_offloading_runs_as_it_stands(
+def test_code_of_page_offload_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (ROOT / "docs" / "offload.md").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def test_what_is_said_of_offloading_runs_as_it_stands(
 
 
 @pytest.mark.long
-def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_of_page_techniques_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "techniques.md").read_text(encoding="utf-8")
     ((command, shown),) = outputs(text).items()
     assert command == "tinyckpt compare transformer:12x768 --techniques --budget 50%"
@@ -72,7 +72,7 @@ def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[s
     assert re.search(r"^accumulation: [\d,]+ bytes, 1\.\d+ times the cost$", printed, re.MULTILINE)
 
 
-def test_what_is_said_of_training_runs_as_it_stands(
+def test_code_of_page_training_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def said(line: str) -> str:
     return " ".join(NUMBER.sub("#", line).split())
 
 
-def test_what_is_said_of_pipelines_runs_as_it_stands(
+def test_code_of_page_pipelines_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("matplotlib")
@@ -109,7 +109,7 @@ def test_what_is_said_of_pipelines_runs_as_it_stands(
 
 
 @pytest.mark.nightly
-def test_what_is_said_of_pytorch_runs_as_it_stands(
+def test_code_of_page_torch_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("torch")
@@ -129,7 +129,7 @@ def test_what_is_said_of_pytorch_runs_as_it_stands(
 
 
 @pytest.mark.long
-def test_the_command_prints_what_the_guide_to_pytorch_shows(
+def test_commands_of_page_torch_print_its_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("torch")
@@ -147,7 +147,7 @@ def test_the_command_prints_what_the_guide_to_pytorch_shows(
 
 
 @pytest.mark.long
-def test_what_is_said_of_jax_runs_as_it_stands(
+def test_code_of_page_jax_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("jax")

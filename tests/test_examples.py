@@ -1,4 +1,4 @@
-"""The examples run: a few steps of each."""
+"""The scripts of examples/ run, for a few steps each."""
 
 import runpy
 import sys
@@ -16,12 +16,12 @@ SHORT = {
 }
 
 
-def test_every_example_is_here() -> None:
+def test_every_example_script_is_listed() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT)
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_an_example_runs(
+def test_example_script_runs(
     tmp_path: Path,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -31,7 +31,7 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, *options])
     # A plan within a budget searches for seconds; how good it is is no matter here.
-    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "DEFAULT_SECONDS", 0.5)
+    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "PORTFOLIO_SECONDS", 0.5)
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert expected in capsys.readouterr().out
     if name == "train_gpt.py":

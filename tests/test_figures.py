@@ -1,4 +1,4 @@
-"""The page of published figures: what stands there is what is counted today."""
+"""The page of published figures equals today's counts."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -29,16 +29,16 @@ ROOT = Path(__file__).parent.parent
 
 
 # Some twenty seconds: in the deep profile; here one network of it.
-LONG = "What √n saves of a network"
+LONG = "Savings of √n per network"
 TITLES = [title for title in SECTIONS if title != LONG or PROFILE == "deep"]
 
 
 @pytest.mark.parametrize("title", TITLES)
-def test_a_section_is_what_the_script_writes(title: str) -> None:
+def test_section_equals_output_of_script(title: str) -> None:
     assert section(title) in PAGE.read_text(encoding="utf-8"), "run python -m lessons.figures"
 
 
-def test_one_network_saves_what_the_page_says() -> None:
+def test_saved_bytes_of_network_equal_page() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     name = "ViT-B/16"
     assert shares.verdict(name) in lines
@@ -46,14 +46,14 @@ def test_one_network_saves_what_the_page_says() -> None:
         assert f"| {' | '.join(row)} |" in lines
 
 
-def test_the_page_has_these_sections_and_no_others() -> None:
+def test_page_has_exactly_the_listed_sections() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.startswith(INTRODUCTION)
     assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS)
     assert "\nfigures\n" in (ROOT / "docs" / "how_to.md").read_text(encoding="utf-8")
 
 
-def test_a_verdict_is_computed() -> None:
+def test_verdict_is_computed_not_written() -> None:
     shape = transformers.GPT3
     graph = transformers.graph_of(shape)
     right = transformers.selective_rows(graph, shape, "GPT-3's", 0.702, 0.009)
@@ -62,7 +62,7 @@ def test_a_verdict_is_computed() -> None:
     assert Figure("a", "b", "c", True, "d").cells == ("a", "b", "c", "", "**Yes.** d")
 
 
-def test_the_terms_are_all_that_a_block_keeps() -> None:
+def test_terms_sum_to_all_saved_bytes_of_block() -> None:
     for shape in (transformers.SMALL, transformers.GPT3, transformers.MT_NLG):
         graph = transformers.graph_of(shape)
         here = transformers.kept(graph)
@@ -74,7 +74,7 @@ def test_the_terms_are_all_that_a_block_keeps() -> None:
 
 
 @pytest.mark.parametrize(("name", "left"), [("ViT", 7.5), ("LLaMA", 6.3625)])
-def test_every_slice_of_a_block_is_the_papers(name: str, left: float) -> None:
+def test_every_slice_of_block_equals_paper(name: str, left: float) -> None:
     block = approximate.BLOCKS[name]
     plain, rewritten = approximate.both(block)
     assert plain == pytest.approx(
@@ -85,7 +85,7 @@ def test_every_slice_of_a_block_is_the_papers(name: str, left: float) -> None:
     assert rewritten["activation"] == pytest.approx(plain["activation"] / 8, rel=1e-12)
 
 
-def test_another_share_would_not_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_share_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [figure.comes_out for figure in approximate.figures()] == [True, True]
     wrong = {name: replace(block, saved=block.saved + 1e-4)
              for name, block in approximate.BLOCKS.items()}  # fmt: skip
@@ -93,7 +93,7 @@ def test_another_share_would_not_come_out(monkeypatch: pytest.MonkeyPatch) -> No
     assert [figure.comes_out for figure in approximate.figures()] == [False, False]
 
 
-def test_other_claims_about_fits_codes_and_shards_would_not_come_out(
+def test_wrong_claims_on_fits_codes_and_shards_are_refuted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert all(figure.comes_out for figure in (*fits.figures(), *codes.figures()))
@@ -113,7 +113,7 @@ def test_other_claims_about_fits_codes_and_shards_would_not_come_out(
     assert not training.zero(mixed).comes_out
 
 
-def test_other_claims_about_pipelines_would_not_come_out() -> None:
+def test_wrong_claims_on_pipelines_are_refuted() -> None:
     verdicts = [figure.comes_out for figure in pipelines.figures()]
     assert verdicts == [True, True, False, True, True, True, True, True]
     assert not pipelines.bubble(4, 16, "3/20").comes_out
@@ -121,13 +121,13 @@ def test_other_claims_about_pipelines_would_not_come_out() -> None:
     assert not pipelines.v_shaped("V-Half", v_half, 2, 3).comes_out
 
 
-def test_beyond_two_layers_copies_of_both_directions_are_waited_for() -> None:
+def test_offload_of_more_than_two_layers_waits_for_copies_both_ways() -> None:
     halves = [offload.stalled(Fraction(n, 2)) for n in range(2, 7)]
     moved = offload.LAYERS - 1  # all but the last
     assert halves == [0, moved // 2, moved, 2 * moved, 3 * moved]
 
 
-def test_the_cnn_holds_what_was_derived_where_the_last_segment_alone_trains() -> None:
+def test_cnn_memory_equals_derivation_when_only_last_segment_trains() -> None:
     network = cnn100(convolutions.BATCH)
     found = [convolutions.steady(network, segments) for segments in convolutions.REPORTED]
     assert [round(total / MIB) for total, _ in found] == [864, 688, 611, 582, 561]

@@ -1,4 +1,4 @@
-"""Random layered graphs are as large and as dense as the published ones."""
+"""Random layered graphs have the size and density of the published instances."""
 
 from random import Random
 
@@ -12,7 +12,7 @@ PUBLISHED = {100: 236, 250: 944, 500: 2461, 1000: 5875}
 
 
 @pytest.mark.parametrize("count", PUBLISHED)
-def test_density_is_that_of_the_published_instances(count: int) -> None:
+def test_density_equals_published_instances(count: int) -> None:
     edges = [
         sum(len(operator.inputs) for operator in layered_graph(count, seed).operators)
         for seed in range(5)
@@ -20,7 +20,7 @@ def test_density_is_that_of_the_published_instances(count: int) -> None:
     assert 0.9 * PUBLISHED[count] < sum(edges) / len(edges) < 1.1 * PUBLISHED[count]
 
 
-def test_a_graph_begins_and_ends_with_one_operator() -> None:
+def test_first_and_last_layer_have_one_operator() -> None:
     for count in (4, 5, 17, 100):
         graph = layered_graph(count)
         assert len(graph.operators) == count
@@ -29,7 +29,7 @@ def test_a_graph_begins_and_ends_with_one_operator() -> None:
         assert tc.replay(tc.plan(graph)).evaluations == count
 
 
-def test_layers_are_as_wide_as_they_may_be() -> None:
+def test_layer_widths_stay_within_bounds() -> None:
     layers = layers_of(1000, 0.31, Random(0))
     mean = 1000 / 48
     assert [len(layer) for layer in (layers[0], layers[-1])] == [1, 1]
@@ -37,5 +37,5 @@ def test_layers_are_as_wide_as_they_may_be() -> None:
     assert min(map(len, layers[1:-2])) >= mean * (1 - VARIABILITY)
 
 
-def test_one_seed_makes_one_graph() -> None:
+def test_same_seed_gives_same_graph() -> None:
     assert layered_graph(100, 3) == layered_graph(100, 3) != layered_graph(100, 4)

@@ -104,7 +104,7 @@ CHECKED = [name for name in MODULES if room_of(name) and name not in ALIASES]
 
 
 @pytest.mark.parametrize("module", CHECKED)
-def test_imports_go_down(module: str) -> None:
+def test_imports_follow_layer_order(module: str) -> None:
     package, own = module.split(".")[0], room_of(module)
     if own == "__main__":
         return
@@ -127,7 +127,7 @@ def test_imports_go_down(module: str) -> None:
             assert target != "viz", f"{module} imports {name}"
 
 
-def test_exceptions_are_needed() -> None:
+def test_every_import_exception_is_used() -> None:
     used = set()
     for module in CHECKED:
         if module.startswith("tinyckpt."):
@@ -138,7 +138,7 @@ def test_exceptions_are_needed() -> None:
 
 
 @pytest.mark.parametrize("package", ["tinyckpt", "viz"])
-def test_no_module_imports_in_a_circle(package: str) -> None:
+def test_imports_are_acyclic(package: str) -> None:
     graph: dict[str, set[str]] = {}
     for module in CHECKED:
         if not module.startswith(f"{package}."):
@@ -157,7 +157,7 @@ def test_no_module_imports_in_a_circle(package: str) -> None:
         pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
 
 
-def test_every_room_is_there_and_few_names_stand_at_the_top() -> None:
+def test_every_package_exists_and_few_modules_are_top_level() -> None:
     assert {room_of(name) for name in MODULES if room_of(name)} - {"__main__", "viz"} == {
         *ROOMS,
         *VIZ_ROOMS,
@@ -171,7 +171,7 @@ def test_every_room_is_there_and_few_names_stand_at_the_top() -> None:
     assert deepest.count(".") <= 3
 
 
-def test_tinyckpt_needs_numpy_alone() -> None:
+def test_tinyckpt_depends_on_numpy_only() -> None:
     # OR-tools and CuPy are imported where a solver or a GPU is asked for, and PIL never; so are
     # safetensors. ml_dtypes is imported by its name, where bfloat16 is. PyTorch and JAX are in the
     # packages for them, which nothing below the command imports.

@@ -23,7 +23,7 @@ COSTS = re.compile(r"takes (?:less than )?([\d.]+)")
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson(
+def test_lesson_runs_without_warnings(
     path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,7 +86,7 @@ def numbers(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_question_stands_before_what_answers_it(path: Path) -> None:
+def test_question_precedes_its_answer(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     names = re.findall(r"^(my_\w+) = viz\.ask\(", text, re.MULTILINE)
     assert (
@@ -108,7 +108,7 @@ def test_a_question_stands_before_what_answers_it(path: Path) -> None:
     assert "viz.ask(" not in rest
 
 
-def test_a_lesson_is_a_script(tmp_path: Path) -> None:
+def test_lesson_runs_as_plain_script(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(LESSONS[0])]
     environment = {**os.environ, "PYTHONUTF8": "1"}
     result = subprocess.run(
@@ -118,5 +118,5 @@ def test_a_lesson_is_a_script(tmp_path: Path) -> None:
     assert "you said" in result.stdout
 
 
-def test_there_are_lessons() -> None:
+def test_lessons_exist() -> None:
     assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 20)]

@@ -1,4 +1,4 @@
-"""The newcomer's path: clone, ``make demo``, each next step that it prints, the whole README.
+"""The newcomer's path end to end: clone, ``make demo``, its next steps, the README's commands.
 
 In a copy of what git tracks, in an environment made from nothing, in a shell that knows of no other
 one: what is printed is what is run, to the letter. It takes minutes and downloads packages, so it
@@ -59,7 +59,7 @@ def demo(clone: Path) -> str:
     return shell("make demo", clone)
 
 
-def test_every_next_step_that_the_demo_prints(clone: Path, demo: str) -> None:
+def test_every_next_step_of_demo_runs(clone: Path, demo: str) -> None:
     before, _, after = demo.partition("Next, from this folder:")
     for path in re.findall(r"(?:watch it|browser|chart|both): (\S+)", before):
         assert (clone / path).exists()
@@ -71,7 +71,7 @@ def test_every_next_step_that_the_demo_prints(clone: Path, demo: str) -> None:
 
 
 @pytest.mark.nightly
-def test_every_line_of_the_readme(clone: Path, demo: str) -> None:
+def test_every_command_of_readme_runs(clone: Path, demo: str) -> None:
     # The demo ran, and CI; lines for PyTorch, which is large, are run in tests/test_readme.py.
     lines = [line for line in commands() if not line.startswith("make ") and not needs_torch(line)]
     (activation,) = [line for line in lines if line.startswith("source ")]

@@ -1,4 +1,4 @@
-"""What the README says can be done."""
+"""The README: its code runs, its commands print what it shows, its links resolve."""
 
 import importlib.util
 import re
@@ -17,12 +17,12 @@ from tinyckpt.cli.parser import make_parser
 
 
 @pytest.mark.long
-def test_its_lines_run(
+def test_readme_code_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # Plans within budgets search for seconds; what they find then is no matter here.
-    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "DEFAULT_SECONDS", 0.5)
+    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "PORTFOLIO_SECONDS", 0.5)
     names: dict[str, object] = {}
     for code in python_blocks():
         if not needs_torch(code):
@@ -38,7 +38,7 @@ def test_its_lines_run(
     ]
 
 
-def test_its_lines_about_pytorch_run(
+def test_readme_pytorch_code_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("torch")
@@ -52,7 +52,7 @@ def test_its_lines_about_pytorch_run(
     assert "Wrap 4 of 7 modules" in capsys.readouterr().out
 
 
-def test_its_commands_are_commands() -> None:
+def test_readme_commands_parse() -> None:
     # That they run as they stand is what tests/test_newcomer.py finds out.
     parser = make_parser(JOBS)
     lines = [shlex.split(line, comments=True) for line in commands()]
@@ -63,7 +63,7 @@ def test_its_commands_are_commands() -> None:
     assert {words[0] for words in lines} == {"make", "source", "tinyckpt"}
 
 
-def test_commands_print_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_commands_print_shown_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert outputs()
     for command, lines in outputs().items():
         assert main(shlex.split(command)[1:]) == 0
@@ -72,13 +72,13 @@ def test_commands_print_what_it_shows(capsys: pytest.CaptureFixture[str]) -> Non
         assert [line for line in lines if line not in printed] == []
 
 
-def test_everything_it_points_to_is_there() -> None:
+def test_readme_links_resolve() -> None:
     targets = re.findall(r"\]\(([^)]+)\)", TEXT)
     assert len(targets) >= 10
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def test_the_two_commands_stand_before_the_first_heading() -> None:
+def test_readme_has_two_commands_before_first_heading() -> None:
     top = TEXT.split("\n## ")[0]
     assert "make demo" in top
     assert "make test" in top
@@ -96,7 +96,7 @@ def test_the_two_commands_stand_before_the_first_heading() -> None:
         assert f"\n{target}:" in makefile
 
 
-def test_the_table_of_policies_is_what_they_say_of_themselves() -> None:
+def test_readme_policy_table_equals_policy_summaries() -> None:
     path = ROOT / "docs" / "policy_table.py"
     spec = importlib.util.spec_from_file_location("policy_table", path)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Random PyTorch modules for Hypothesis: norms, dropout, views, masks, statistics, dead code."""
+"""Hypothesis strategy of random PyTorch modules: norms, dropout, views, masks, dead code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Drawn(nn.Module):
-    """A layer, then actions on what there is so far, by (kind, value, other value)."""
+    """A layer, then actions on the values so far, by (kind, value, other value)."""
 
     def __init__(self, actions: list[tuple[str, int, int]]) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Drawn(nn.Module):
 
 
 def modules(most: int = 16) -> st.SearchStrategy[tuple[nn.Module, tuple[Tensor, ...]]]:
-    """Draw modules in training, with arguments for them; no call stands in one twice."""
+    """Draw modules in training mode, with arguments; actions are unique."""
     kinds = st.sampled_from([*LAYERS, *ACTIONS])
     actions = st.tuples(kinds, st.integers(0, most), st.integers(0, most))
     return st.lists(actions, min_size=3, max_size=most, unique=True).map(made)
 
 
 def made(actions: list[tuple[str, int, int]]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """Return a module of these actions, with arguments; always the same."""
+    """Return a module of these actions with arguments, deterministically."""
     torch.manual_seed(0)
     return Drawn(actions).train(), (torch.randn(ROWS, WIDTH),)

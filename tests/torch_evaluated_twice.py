@@ -1,7 +1,7 @@
-"""PyTorch models whose blocks do what might go wrong when ``checkpoint`` evaluates them twice.
+"""PyTorch blocks with every hazard of recomputation under ``torch.utils.checkpoint``.
 
-Each is three blocks in a row, of one kind, in a model that returns a loss. ``TRAPS`` says of each
-kind what advice has to say of its blocks: why they are refused, or nothing.
+Each model is three blocks of one kind in sequence, and returns a loss. ``TRAPS`` gives for each
+kind the expected reason of refusal, "" if the blocks may be wrapped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS, WIDTH = 64, 16
 
 
 class Block(nn.Module):
-    """A block without a trap; others are made of it."""
+    """A block without hazard; the base of the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Blocks in a row, and a loss."""
+    """Blocks in sequence, and a loss."""
 
     def __init__(self, kind: Callable[[], nn.Module], count: int = 3) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Assigned(InPlace):
 
 
 class After(InPlace):
-    """A buffer that is read first, and written at the end, when nothing is saved any more."""
+    """A buffer that is read first, and written at the end, after the last saved value."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = x + self.body(x * (1 + self.mean.clone()))
@@ -122,7 +122,7 @@ class Tied(Block):
 
 
 class Codebook(Block):
-    """Vector quantisation whose codes follow what is near them."""
+    """Vector quantisation whose codes track the nearest inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Codebook(Block):
 
 
 class Normed(Block):
-    """Batch norm, whose averages need no copies."""
+    """Batch norm, whose running averages need no copies."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Normed(Block):
 
 
 class ReadNorm(Normed):
-    """Batch norm whose averages are read besides."""
+    """Batch norm whose averages are also read by the block."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * (1 + self.norm.running_var.mean())
@@ -170,7 +170,7 @@ class NormAndMean(InPlace):
 
 
 class InstanceNormed(Block):
-    """Instance norm, whose averages do not stay the same to the bit if nothing is added to them."""
+    """Instance norm, whose averages are not bitwise stable when nothing is added to them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class InstanceNormed(Block):
 
 
 class FixedMomentum(nn.BatchNorm1d):
-    """A batch norm that does not go by its own momentum."""
+    """A batch norm that ignores its own momentum."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.batch_norm(
@@ -196,7 +196,7 @@ class OwnNorm(Normed):
 
 
 class Recursive(InPlace):
-    """Batch norm of one's own, by its operator."""
+    """A custom batch norm, by its operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class Recursive(InPlace):
 
 
 class Lists(nn.Module):
-    """DenseNet's: blocks are handed a list that their caller appends to."""
+    """DenseNet style: blocks are passed a list that their caller appends to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class Joining(nn.Module):
 
 
 class LastOnly(Lists):
-    """The same, but shapes agree whatever is in the list."""
+    """The same, but shapes agree for every length of the list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class Latest(Block):
 
 
 class Cache:
-    """What a T5 has: filled by the one that is handed it."""
+    """T5 style: a cache filled by the block it is passed to."""
 
     def __init__(self) -> None:
         self.values: dict[int, Tensor] = {}
@@ -277,7 +277,7 @@ class Cached(Model):
 
 
 class Appending(Block):
-    """Appends to a list that it is handed."""
+    """Appends to a list argument."""
 
     def forward(self, x: Tensor, seen: list[Tensor]) -> Tensor:
         seen.append(x)
@@ -360,7 +360,7 @@ class WrittenBuffer(Model):
 
 
 class ReadsParent(Block):
-    """Reads a tensor that stands elsewhere."""
+    """Reads a tensor that belongs to another module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -386,7 +386,7 @@ class ParentWrites(Model):
 
 
 class WrittenWeight(Block):
-    """Changes a parameter of its own."""
+    """Updates its own parameter in forward."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -395,7 +395,7 @@ class WrittenWeight(Block):
 
 
 class MaxNorm(nn.Module):
-    """An embedding whose rows are shortened when they are read."""
+    """An embedding with max_norm, which renormalises its rows when they are read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -422,7 +422,7 @@ class Counting(Block):
 
 
 class CountingAtTheEnd(Counting):
-    """Counts when nothing is saved any more."""
+    """Counts after the last saved value."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = x + self.body(x if self.count % 100 != 7 else torch.tanh(x))
@@ -497,7 +497,7 @@ class Filled(Block):
 
 
 class Previous(Block):
-    """Reads what it kept of the step before."""
+    """Reads a value kept from the previous step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -593,7 +593,7 @@ class Flagging(Block):
 
 
 class Keeping(Block):
-    """Keeps what it computes in an attribute."""
+    """Keeps its result in an attribute."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.hidden = self.body(x)
@@ -612,7 +612,7 @@ class Auxiliary(Model):
 
 
 def hooked() -> nn.Module:
-    """Return a block with hooks outside and inside that change what is handed on."""
+    """Return a block with hooks, outside and inside, that change inputs and results."""
     block = Block()
     block.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
     block.register_forward_hook(lambda module, args, result: torch.tanh(result) * result)
@@ -661,7 +661,7 @@ class Keywords(Model):
 
 
 def frozen() -> nn.Module:
-    """Return a block of which only the bias of a layer is trained."""
+    """Return a block in which only one layer's bias is trained."""
     block = Block()
     for parameter in (*block.wide.parameters(), block.narrow.weight):
         parameter.requires_grad_(False)
@@ -728,14 +728,14 @@ class ReadTwice(Block):
 
 
 class KeepingAll(Keeping):
-    """Goes on after what it keeps, which it evaluates again, therefore."""
+    """Computes further after the kept value, which is recomputed, therefore."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(super().forward(x))
 
 
 class KeepingDetached(Block):
-    """Keeps what it computes, without its graph."""
+    """Keeps its result detached."""
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.body(x)
@@ -754,7 +754,7 @@ class InPlaceInside(Block):
 
 
 class Returning(Block):
-    """Returns a view of its argument, and what it computed."""
+    """Returns a view of its argument and its own result."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x[:, : WIDTH // 2], self.body(x)[:, WIDTH // 2 :]], 1)
@@ -830,7 +830,7 @@ DEEDS: dict[str, Callable[[Doing, Tensor], Tensor]] = {
 
 
 class Doing(Block):
-    """Does some deeds in turn."""
+    """Performs some actions in turn."""
 
     mean: Tensor
     other: Tensor
@@ -852,7 +852,7 @@ class Doing(Block):
 
 
 class Drawn(Model):
-    """Blocks that do deeds; what they share is here."""
+    """Blocks that perform randomly chosen actions; their shared state is here."""
 
     scale: Tensor
 
@@ -896,10 +896,10 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "instance norm": ("", lambda: Model(InstanceNormed)),
     "own momentum": ("", lambda: Model(OwnNorm)),
     "own batch norm": ("", lambda: Model(Recursive)),
-    "list": ("is handed a list (features) that its caller appends to afterwards", Lists),
-    "list, last": ("is handed a list (features) that its caller appends to afterwards", LastOnly),
-    "cache": ("adds to a dict that it is handed (cache.values)", Cached),
-    "appending": ("appends to a list that it is handed (seen)", Appended),
+    "list": ("is passed a list (features) that its caller appends to afterwards", Lists),
+    "list, last": ("is passed a list (features) that its caller appends to afterwards", LastOnly),
+    "cache": ("adds to a dict passed to it (cache.values)", Cached),
+    "appending": ("appends to a list passed to it (seen)", Appended),
     "written argument": ("which is written to", WrittenArgument),
     "written keyword": ("which is written to", WrittenKeyword),
     "cloned buffer": ("", WrittenBuffer),
@@ -917,8 +917,8 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "drawing outside": ("", lambda: DrawingOutside(Block)),
     "numpy's generator": ("draws from generator", lambda: Model(DrawingDefault)),
     "torch.Generator": ("draws from a torch.Generator", lambda: Model(DrawingTorch)),
-    "filled": ("mask is another one then", lambda: Model(Filled)),
-    "previous": ("previous is another one then", lambda: Model(Previous)),
+    "filled": ("mask has changed by then", lambda: Model(Filled)),
+    "previous": ("previous has changed by then", lambda: Model(Previous)),
     "global": ("changes global CALLS", lambda: Model(Global)),
     "global list": ("changes global SEEN", lambda: Model(GlobalList)),
     "of class": ("changes OfClass.calls", lambda: Model(OfClass)),
@@ -928,7 +928,7 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "keeping": ("", lambda: Model(Keeping)),
     "keeping and going on": ("", lambda: Model(KeepingAll)),
     "keeping detached": ("", lambda: Model(KeepingDetached)),
-    "read twice": ("more than once what was saved once", lambda: Model(ReadTwice)),
+    "read twice": ("reads a saved tensor more than once", lambda: Model(ReadTwice)),
     "auxiliary": ("", Auxiliary),
     "hooks": ("", lambda: Model(hooked)),
     "dropout": ("", lambda: Model(Dropping)),
@@ -946,7 +946,7 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
 
 
 def trap(name: str) -> Made:
-    """Return a model with rows for it; always the same."""
+    """Return a model with inputs, deterministically."""
     global CALLS
     CALLS = 0
     SEEN.clear()
@@ -956,7 +956,7 @@ def trap(name: str) -> Made:
 
 
 def seeded(seed: int) -> None:
-    """Set the state of all that draws random numbers."""
+    """Seed all random generators."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Operators whose kernels end their process, hang or fail: namespace ``tinyckpt_fatal``."""
+"""Operators whose kernels crash the process, hang or fail: namespace ``tinyckpt_fatal``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def prints() -> None:
 
 
 def register(does: Callable[[], None]) -> Any:
-    """Return an operator that does something and returns a copy; its gradient is the cotangent."""
+    """Return an operator that runs a function and returns a copy; its vjp is the identity."""
 
     @torch.library.custom_op(f"tinyckpt_fatal::{does.__name__}", mutates_args=())
     def operator(x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""What a PyTorch model is, down to bits and identities: taken before and after a call, compared.
+"""Fingerprint of a PyTorch model, by bits and identities, to compare before and after a call.
 
-Written without anything of tinyckpt, which is what it checks::
+Independent of tinyckpt, which it checks::
 
     before = fingerprint(model, *args)
     tct.trace(model, *args)
@@ -40,7 +40,7 @@ class Fingerprint:
 
 
 def fingerprint(model: torch.nn.Module, *others: Any) -> Fingerprint:
-    """Return what a model is: modules, all they refer to, random numbers, modes, hooks."""
+    """Fingerprint a model: modules, all objects they refer to, random state, modes, hooks."""
     made = Fingerprint()
     seen: dict[int, str] = {}
     left = [(f"args[{i}]", other) for i, other in enumerate(others)]
@@ -61,7 +61,7 @@ def fingerprint(model: torch.nn.Module, *others: Any) -> Fingerprint:
 
 
 def changes(before: Fingerprint, after: Fingerprint) -> list[str]:
-    """Return where two fingerprints differ, and how."""
+    """Return the paths at which two fingerprints differ, and how."""
     absent = "(absent)"
     return [
         f"{path}: {before.found.get(path, absent)!r:.100} -> {after.found.get(path, absent)!r:.100}"
@@ -71,7 +71,7 @@ def changes(before: Fingerprint, after: Fingerprint) -> list[str]:
 
 
 def inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in an object, or what it refers to, by names."""
+    """Yield the members of an object, or the objects it refers to, by name."""
     if isinstance(value, torch.Tensor):
         yield from of_tensor(value)
     elif isinstance(value, np.ndarray):
@@ -111,7 +111,7 @@ def inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def of_tensor(value: torch.Tensor) -> Iterator[tuple[str, Any]]:
-    """Yield what a tensor is; its numbers as a hash."""
+    """Yield the properties of a tensor; its data as a hash."""
     if torch.nn.parameter.is_lazy(value):
         return  # a parameter without a shape
     yield "layout", f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device}"
@@ -132,7 +132,7 @@ def digest(array: np.ndarray[Any, Any]) -> str:
 
 
 def surroundings() -> Iterator[tuple[str, Any]]:
-    """Yield what belongs to the process: random numbers, modes, hooks for all modules."""
+    """Yield the global state of the process: random generators, modes, global module hooks."""
     yield "torch's random numbers", digest(torch.get_rng_state().numpy())
     yield "Python's random numbers", hash(random.getstate())
     yield "NumPy's random numbers", repr(np.random.get_state())

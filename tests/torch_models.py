@@ -1,4 +1,4 @@
-"""PyTorch modules whose forward returns the loss: what tests and benchmarks trace, at any size."""
+"""PyTorch models at any size whose forward returns the loss, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOCABULARY = 500
 
 
 class Block(nn.Module):
-    """A layer of a GPT: norms first, one product for query, key and value, dropout twice."""
+    """A GPT layer: pre-norm, one product for query, key and value, dropout twice."""
 
     def __init__(self, width: int, heads: int, rate: float, causal: bool = True) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class GPT(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer: patches of images as tokens, and one more that is classified."""
+    """A vision transformer: image patches as tokens, and a class token."""
 
     def __init__(
         self, layers: int, width: int, heads: int, size: int, patch: int, classes: int = 1000
@@ -82,7 +82,7 @@ class ViT(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """A layer of a Llama, without positions: RMS norms, and a gated perceptron."""
+    """A Llama layer without positions: RMS norms, and a gated perceptron."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Llama(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Return a convolution that keeps the extents, or halves them, with batch norm."""
+    """Return a convolution that keeps or halves the extents, with batch norm."""
     layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
@@ -191,7 +191,7 @@ def two_convolutions(inputs: int, outputs: int, rate: float) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """A U-Net: skip connections from each level of the way down to its like on the way up."""
+    """A U-Net: skip connections from each level of the encoder to the decoder."""
 
     def __init__(self, width: int, depth: int, rate: float = 0.1) -> None:
         super().__init__()
@@ -217,18 +217,18 @@ Example = tuple[nn.Module, tuple[Tensor, ...]]  # a model in training, and argum
 
 
 def tokens_for(model: nn.Module, batch: int, length: int) -> Example:
-    """Return a language model with tokens and labels drawn for it."""
+    """Return a language model with random tokens and labels."""
     drawn = torch.randint(VOCABULARY, (2, batch, length))
     return model.train(), (drawn[0], drawn[1])
 
 
 def images_for(model: nn.Module, batch: int, size: int, classes: int = 10) -> Example:
-    """Return a classifier with images and labels drawn for it."""
+    """Return a classifier with random images and labels."""
     return model.train(), (torch.randn(batch, 3, size, size), torch.randint(classes, (batch,)))
 
 
 def maps_for(model: nn.Module, batch: int, size: int) -> Example:
-    """Return a U-Net with images and targets drawn for it."""
+    """Return a U-Net with random images and targets."""
     return model.train(), (torch.randn(batch, 3, size, size), torch.randn(batch, 1, size, size))
 
 
@@ -254,19 +254,19 @@ LARGE: dict[str, Callable[[], Example]] = {
 
 
 def example(name: str, seed: int = 0) -> Example:
-    """Return a model and arguments by name; always the same for the same seed."""
+    """Return a model and arguments by name, deterministic in the seed."""
     torch.manual_seed(seed)
     return EXAMPLES[name]()
 
 
 def large_example(name: str, seed: int = 0) -> Example:
-    """Return a model and arguments as ``example``, in the sizes that benchmarks measure."""
+    """Return a model and arguments as ``example``, in benchmark sizes."""
     torch.manual_seed(seed)
     return LARGE[name]()
 
 
 def eager_step(model: nn.Module, args: tuple[Any, ...]) -> Callable[[], Tensor]:
-    """Return what makes a training step in plain PyTorch, gradients anew, and returns the loss."""
+    """Return a function that runs a plain PyTorch training step with fresh gradients."""
 
     def step() -> Tensor:
         model.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""PyTorch models whose forward writes to all that it can reach, and models with several names."""
+"""PyTorch models whose forward has side effects on all reachable state, and tied models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERRUPTED: set[int] = set()  # at which of them to raise
 
 
 class Interrupt(nn.Module):
-    """The identity, which raises where it is told to."""
+    """The identity, which raises when told to."""
 
     error: type[BaseException] = KeyboardInterrupt
 
@@ -36,7 +36,7 @@ class Interrupt(nn.Module):
 
 
 class Trap(nn.Module):
-    """Two layers, and what ``write`` does to the model in between."""
+    """Two layers, and ``write``, a side effect on the model, in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class CachedOnce(Trap):
 
 
 class Plain:
-    """An object that is no module, with slots besides."""
+    """A plain object (no module), with slots as well."""
 
     shared: list[Any] = []  # noqa: RUF012  (the trap)
     total = 0

@@ -319,7 +319,7 @@ from tinyckpt.training import (
 
 __version__ = "0.1.0"
 
-# NumPy's other names for these.
+# NumPy's aliases.
 abs, mod, flatten, concat = absolute, remainder, ravel, concatenate
 
 __all__ = [
@@ -362,10 +362,9 @@ __all__ = [
     "zeros", "zeros_like",
 ]  # fmt: skip
 
-# Python makes every module that is imported an attribute of its package. That would leave names
-# such as ``trace``, in NumPy a function, to whoever guesses; so those go that are not public.
-# They are imported as ever: ``from tinyckpt.core import trace``, ``import tinyckpt.trace as
-# trace``.
+# Importing a submodule makes it an attribute of its package. Private ones are deleted here, so that
+# a name like ``tc.storage`` or a NumPy function that is missing here is not silently a module. They
+# can still be imported: ``from tinyckpt.core import trace``, ``import tinyckpt.core as core``.
 for _name, _value in list(globals().items()):
     if isinstance(_value, ModuleType) and _name not in __all__:
         del globals()[_name]
@@ -373,14 +372,14 @@ del _name, _value
 
 
 def __dir__() -> list[str]:
-    """List the public names, and nothing that the module itself imports."""
+    """List the public names only."""
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # there, it would have every name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Say what a name is that is not public: a module of the package, or one of NumPy's."""
+        """Explain a missing name: a module of the package, or a NumPy name with its equivalent."""
         from sys import modules
 
         from tinyckpt.ops.protocols import hint

@@ -1,4 +1,4 @@
-"""Lets ``python -m tinyckpt`` be the ``tinyckpt`` command."""
+"""Entry point of ``python -m tinyckpt``: the ``tinyckpt`` command."""
 
 import sys
 

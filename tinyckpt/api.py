@@ -1,4 +1,9 @@
-"""The user's side: run a schedule, or let one call do everything from function to gradients."""
+"""The user's API: ``run`` a schedule; ``value_and_grad``, ``grad``, ``jit`` transform a function.
+
+The transformations trace, differentiate, plan and compile on the first call for a signature
+(nesting, shapes, dtypes, static arguments), and cache the program. Results never alias each other,
+arguments or constants.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +33,19 @@ from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run returns.
+    """The result of ``run``: value, gradients and trace.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.differentiate(tc.build(lambda x: x * x, tc.Spec(())))
+    >>> result = tc.run(tc.plan(graph), 3.0)
+    >>> float(result.value), float(result.gradients), result.trace.evaluations
+    (9.0, 6.0, 4)
 
     Attributes:
-        value: the function's result; None if the graph was asked for gradients only.
+        value: the function's result; None if the graph was differentiated with ``value=False``.
         gradients: in the nesting of the argument differentiated with respect to; None if the graph
-            has no backward half.
-        trace: what happened, as measured from the arrays.
+            has no backward pass.
+        trace: the measured trace.
     """
 
     value: Any
@@ -49,10 +60,10 @@ def run(
     timed: bool = False,
     check_nan: bool = True,
 ) -> RunResult:
-    """Execute a schedule on arrays, and measure what it holds.
+    """Execute a schedule on arrays, and measure the memory that is live at every step.
 
-    Its record of the steps takes about 150 bytes of the host's memory a step, which the trace does
-    not count; a compiled program has none.
+    The trace itself takes about 150 bytes of host memory per step, which it does not count; a
+    compiled program has none.
 
     >>> import numpy as np, tinyckpt as tc
     >>> x = np.arange(3.0)
@@ -65,27 +76,26 @@ def run(
     True
 
     Args:
-        schedule: what ``plan`` returned.
-        args: the arguments of the function that was built, in its nesting.
-        backend: ``numpy``, ``cupy`` for an NVIDIA GPU, or a ``Backend`` of your own.
+        schedule: a schedule from ``plan``.
+        args: the arguments of the traced function, in its nesting.
+        backend: ``numpy``, ``cupy`` for an NVIDIA GPU, or a ``Backend`` instance.
         timed: whether to measure the seconds of every step, in ``trace.seconds``.
-        check_nan: whether a NaN in the results is an error, or an infinity in float16, whose
-            largest number is 65504. It costs a second run to find where it came from, and only if
-            there is one.
+        check_nan: whether to raise on a NaN in the results, or on an infinity in float16, whose
+            largest number is 65504. If there is one, a second run locates its origin.
 
     Raises:
         GraphError: if an argument has another shape or dtype than the graph was built for.
-        BackendError: if the backend is not there, a kernel fails, or there is a NaN.
+        BackendError: if the backend is not available, a kernel fails, or there is a NaN.
     """
     graph = schedule.graph
     library = get_backend(backend)
     given = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
-    sources = with_own(graph, given)
+    sources = with_update_copies(graph, given)
     values, trace = execute(schedule, sources, library, timed)
     if (
         check_nan
         and any(map(defect_of, values.values()))
-        and (error := first_defect(schedule, with_own(graph, given), library))
+        and (error := first_defect(schedule, with_update_copies(graph, given), library))
     ):
         raise error
     own = partial(writable, ids_of(sources.values(), graph.constants.values()))
@@ -94,33 +104,33 @@ def run(
     return RunResult(value, gradients, trace)
 
 
-def with_own(graph: Graph, sources: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the sources, with copies of those that are updated: the caller's stay as they are."""
+def with_update_copies(graph: Graph, sources: Mapping[int, Any]) -> dict[int, Any]:
+    """Copy the sources that an update overwrites: the caller's arrays stay unchanged."""
     return {**sources, **{data: sources[data].copy() for data in updated_sources(graph)}}
 
 
 def ids_of(*groups: Iterable[Any]) -> set[int]:
-    """Return the identities of arrays whose memory is not the caller's to write to."""
+    """Return the ``id()`` of the arrays that own the memory of some arrays."""
     return {id(memory_owner(array, type(array))) for group in groups for array in group}
 
 
-def writable(met: set[int], array: Any) -> Any:
-    """Return a result that the caller may write to, no matter what else was returned.
+def writable(seen: set[int], array: Any) -> Any:
+    """Return a result that the caller may write to without affecting anything else.
 
-    There is a copy where its memory was met before (of an argument, of a constant, of another
-    result), or is not all shown once; graphs are built so that few results are such views.
+    It is copied if its memory is already in use (by an argument, a constant, another result), or
+    exceeds the array; graphs are built so that few results are such views.
     """
     owner = memory_owner(array, type(array))
-    if id(owner) in met or not (owner.flags.owndata and shows_all(array, owner)):
+    if id(owner) in seen or not (owner.flags.owndata and covers_its_memory(array, owner)):
         return array.copy()
-    met.add(id(owner))
+    seen.add(id(owner))
     if not getattr(array.flags, "writeable", True):
         array.flags.writeable = True  # broadcast along axes of length 1
     return array
 
 
-def shows_all(array: Any, owner: Any) -> bool:
-    """Whether an array shows each byte of its memory once, in whatever order of the axes."""
+def covers_its_memory(array: Any, owner: Any) -> bool:
+    """Whether an array covers each byte of its memory exactly once, in any order of the axes."""
     expected = array.itemsize
     for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
         if extent > 1 and stride != expected:
@@ -132,15 +142,15 @@ def shows_all(array: Any, owner: Any) -> bool:
 def first_defect(
     schedule: Schedule, sources: Mapping[int, Any], library: Backend
 ) -> BackendError | None:
-    """Run again to find where a NaN came from; return the error that says so.
+    """Run again, checking every evaluation, to locate the origin of a NaN; return the error.
 
-    None if there is nothing to say: an infinity of float16 that was an argument, say.
+    Returns None if there is no defect, such as for an infinity of float16 that was an argument.
     """
     watcher = Watcher(schedule.graph, sources, library.xp)
-    with np.errstate(all="ignore"):  # NumPy warned the first time
+    with np.errstate(all="ignore"):  # NumPy warned in the first run
         execute(schedule, sources, library, watch=watcher.watch)
     text = watcher.text()
-    return BackendError(f"{text} (check_nan=False lets it pass)") if text else None
+    return BackendError(f"{text} (check_nan=False disables this check)") if text else None
 
 
 def value_and_grad(
@@ -152,26 +162,25 @@ def value_and_grad(
     static: str | Collection[str] = (),
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
-    """Return a function that computes the loss and its gradients under a policy.
+    """Transform a function into one that returns its value and gradients, run under a policy.
 
-    It builds, differentiates, plans and compiles on the first call with new shapes or new static
-    arguments, and runs straight-line code from then on. What the function takes from outside of
-    its arguments is looked at in that first call only. The 128 programs that were used last are
-    kept (``tinyckpt.base.lru_cache.MOST_PROGRAMS``).
+    It traces, differentiates, plans and compiles on the first call with new shapes or new static
+    arguments, and runs straight-line code from then on. Values that the function captures from its
+    environment are read in that first call only. An LRU cache keeps the last 128 programs
+    (``tinyckpt.base.lru_cache.MOST_PROGRAMS``).
 
-    Called by a function that is being traced, it adds the loss and its gradients to that graph,
-    as ``gradients`` does: derivatives of derivatives are written as they are thought of, and the
-    policy is that of the outermost function.
+    Called inside a function that is being traced, it adds the loss and its gradients to that graph,
+    as ``gradients`` does: transformations compose, and the outermost function's policy applies.
 
     Args:
         function: returns a scalar loss, or a tuple that begins with it.
-        policy: name of a policy, or a policy of your own; store-all if not given, or with a
-            ``budget`` the best that is found.
+        policy: a policy's name, or a policy function; store-all if not given, or with a ``budget``
+            the best schedule found.
         wrt: position of the argument to differentiate with respect to, or several positions.
-        backend: ``numpy``, ``cupy``, or a ``Backend`` of your own.
-        static: names of arguments that are no arrays, such as ``("train",)``: the function gets
-            them as they are. They must be hashable, and each has programs of its own.
-        options: the policy's own, and those of ``plan``, such as ``budget``.
+        backend: ``numpy``, ``cupy``, or a ``Backend`` instance.
+        static: names of arguments that are not arrays, such as ``("train",)``: the function gets
+            them as they are. They must be hashable; programs are specialised to their values.
+        options: the policy's options, and those of ``plan``, such as ``budget``.
 
     >>> import tinyckpt as tc
     >>> value, gradient = tc.value_and_grad(lambda x: x**3)(2.0)
@@ -180,25 +189,30 @@ def value_and_grad(
     """
 
     def training_graph(call: Call) -> Graph:
-        return differentiate(trace(call), without_static(call, wrt))
+        return differentiate(trace(call), among_arrays(call, wrt))
 
-    evaluate = compiled_when_called(training_graph, policy, backend, options)
+    evaluate = compiled_on_demand(training_graph, policy, backend, options)
 
     def step(*args: Any, **named: Any) -> tuple[Any, Any]:
         call = call_of(function, args, named, static)
         if ACTIVE_BUILDER.get() is not None:
-            return value_and_gradients(call, without_static(call, wrt))
+            return value_and_gradients(call, among_arrays(call, wrt))
         return evaluate(call)
 
-    return named_like(function, step, "value_and_grad_of_")
+    return wrapped_as(function, step, "value_and_grad_of_")
 
 
 def grad(
     function: Callable[..., Any], policy: PolicyLike | None = None, **options: Any
 ) -> Callable[..., Any]:
-    """Return a function that computes the gradients alone; see ``value_and_grad``."""
+    """Transform a function into one that returns its gradients; options as in ``value_and_grad``.
+
+    >>> import tinyckpt as tc
+    >>> float(tc.grad(lambda x: tc.sin(x))(0.0))
+    1.0
+    """
     both = value_and_grad(function, policy, **options)
-    return named_like(function, lambda *args, **named: both(*args, **named)[1], "grad_of_")
+    return wrapped_as(function, lambda *args, **named: both(*args, **named)[1], "grad_of_")
 
 
 def jit(
@@ -209,11 +223,11 @@ def jit(
     static: str | Collection[str] = (),
     **options: Any,
 ) -> Callable[..., Any]:
-    """Return a function that computes the same on arrays: planned and compiled, no gradients.
+    """Transform a function into a planned and compiled one with the same results on arrays.
 
-    A graph without a backward half holds each value only until it was read for the last time;
-    where derivatives are taken inside, a policy has as much to choose as in training. Called by a
-    function that is being traced, it is the function itself.
+    A graph without a backward pass needs each value only until its last use; where derivatives are
+    taken inside, a policy has the same choices as in training. Called inside a function that is
+    being traced, it is the function itself.
 
     Args:
         function: ordinary Python over the operators of tinyckpt; returns Vars in any nesting.
@@ -224,26 +238,26 @@ def jit(
     >>> predict({"w": np.zeros((2, 2))}, np.ones((1, 2)))["h"].tolist()
     [[0.0, 0.0]]
     """
-    evaluate = compiled_when_called(trace, policy, backend, options)
+    evaluate = compiled_on_demand(trace, policy, backend, options)
 
     def compiled(*args: Any, **named: Any) -> Any:
         if ACTIVE_BUILDER.get() is not None:
             return function(*args, **named)
         return evaluate(call_of(function, args, named, static))[0]
 
-    return named_like(function, compiled, "jit_of_")
+    return wrapped_as(function, compiled, "jit_of_")
 
 
-def compiled_when_called(
+def compiled_on_demand(
     make_graph: Callable[[Call], Graph],
     policy: PolicyLike | None,
     backend: str | Backend,
     options: Mapping[str, Any],
 ) -> Callable[[Call], tuple[Any, Any]]:
-    """Return what evaluates a call, by a program for its shapes and static arguments.
+    """Just-in-time compilation: a function of calls, backed by a cache of programs per signature.
 
     Args:
-        make_graph: builds the graph of a call, the first time that its like is met.
+        make_graph: builds the graph of a call, on a cache miss.
         policy, backend, options: as in ``value_and_grad``.
     """
     library = get_backend(backend)
@@ -259,7 +273,7 @@ def compiled_when_called(
         try:
             key = signature(arrays), call.places, call.static
         except AttributeError:
-            trace(call)  # says which argument is no array
+            trace(call)  # raises, naming the argument that is not an array
             raise
         program = programs.get(
             key, lambda: compile(plan(make_graph(call), policy, **options), library)
@@ -271,50 +285,50 @@ def compiled_when_called(
     return evaluate
 
 
-def without_static(call: Call, wrt: int | Sequence[int]) -> int | Sequence[int]:
-    """Return positions among a call's arguments as positions among those that hold arrays."""
+def among_arrays(call: Call, wrt: int | Sequence[int]) -> int | Sequence[int]:
+    """Convert positions among all arguments to positions among the array arguments."""
     if not call.static:
         return wrt
-    name, every = function_name(call.function), [*range(len(call.args)), *call.named]
-    places = [every[position] for position in positions_of(name, len(every), wrt)]
+    name, arguments = function_name(call.function), [*range(len(call.args)), *call.named]
+    places = [arguments[position] for position in positions_of(name, len(arguments), wrt)]
     for place in places:
         if place not in call.places:
-            raise GraphError(f"wrt={wrt!r}: {name}'s argument {place} is static, and no array")
-    found = [call.places.index(place) for place in places]
-    return found if isinstance(wrt, Sequence) else found[0]
+            raise GraphError(f"wrt={wrt!r}: {name}'s argument {place} is static, not an array")
+    positions = [call.places.index(place) for place in places]
+    return positions if isinstance(wrt, Sequence) else positions[0]
 
 
-def named_like(
+def wrapped_as(
     function: Callable[..., Any], made: Callable[..., Any], prefix: str
 ) -> Callable[..., Any]:
-    """Return what was made of a function, with its signature and a name that says so."""
+    """Give a transformed function the signature of the original, and a prefixed name."""
     update_wrapper(made, function)
     made.__name__ = made.__qualname__ = f"{prefix}{getattr(function, '__name__', 'function')}"
     return made
 
 
 def as_array(leaf: Any) -> Any:
-    """Return an argument as a plain and C-contiguous array; what is none, or a float, as it is."""
+    """Convert an argument to a plain C-contiguous array; floats and non-arrays stay as they are."""
     if type(leaf) is np.ndarray:
         return dense(leaf)
     if type(leaf) is float:
-        return leaf  # its dtype is that of the arrays beside it
+        return leaf  # weakly typed: its dtype follows from the arrays among the arguments
     if isinstance(leaf, bool | int | float):
         return np.asarray(leaf)
     if isinstance(leaf, Spec):
         raise GraphError("an argument is a tc.Spec, which has no numbers; pass arrays to run this")
     if isinstance(leaf, np.ndarray):
-        leaf = np.asarray(leaf)  # subclasses, such as np.matrix, have rules of their own
+        leaf = np.asarray(leaf)  # subclasses, such as np.matrix, override operators
     if hasattr(leaf, "__array__") and not hasattr(leaf, "flags"):
-        return moved(NUMPY, leaf)  # another library's, such as JAX's
+        return moved(NUMPY, leaf)  # another library's array, such as JAX's
     return dense(leaf) if hasattr(leaf, "flags") else leaf
 
 
 def signature(args: Any) -> Any:
-    """Return what a program depends on: nesting, shapes and dtypes.
+    """Return the cache key of a call's arrays: nesting, shapes and dtypes.
 
     Raises:
-        AttributeError: if a leaf is no array.
+        AttributeError: if a leaf is not an array.
         GraphError: if the tree contains itself, or is nested too deep.
     """
     try:
@@ -325,7 +339,7 @@ def signature(args: Any) -> Any:
 
 
 def signature_below(args: Any) -> Any:
-    """Return what ``signature`` does."""
+    """Recursive part of ``signature``."""
     if isinstance(args, dict):
         return dict, tuple([(key, signature_below(value)) for key, value in args.items()])
     if isinstance(args, list | tuple):

@@ -1,4 +1,9 @@
-"""Where a NaN came from, or a number that float16 does not reach: what ``check_nan`` is about."""
+"""NaN and overflow detection: locates the first operator that produces a NaN or a float16 overflow.
+
+The implementation of ``run(check_nan=True)``, comparable to ``torch.autograd.detect_anomaly`` and
+``jax_debug_nans``: results are checked first, and only if they have a defect a second run checks
+every evaluation. An infinity that follows from an infinite input is not an overflow.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ BLOCK = 1 << 14  # elements
 
 
 def defect_of(array: Any) -> str:
-    """Return ``NaN`` if an array holds one, ``float16 overflow`` for an infinity, or nothing."""
+    """Return ``NaN`` if an array has one, ``float16 overflow`` for an infinity, else nothing."""
     if array.dtype == np.float16:
         for block in blocks(array):
             if bool((abs(block) == np.inf).any().item()):
@@ -24,12 +29,13 @@ def defect_of(array: Any) -> str:
 
 
 def has_nan(array: Any) -> bool:
-    """Whether a floating-point array holds a NaN."""
+    """Whether a floating-point array contains a NaN."""
     if not is_float(array.dtype):
         return False
     if array.dtype.itemsize == 2:
         return any(bool((block != block).any().item()) for block in blocks(array))
-    # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
+    # The sum of squares is NaN if and only if an element is: squares of infinities are +inf, and
+    # infinities of one sign add up to infinity.
     flat = in_order_of_memory(array)
     with np.errstate(all="ignore"):
         total = flat @ flat
@@ -37,7 +43,7 @@ def has_nan(array: Any) -> bool:
 
 
 def in_order_of_memory(array: Any) -> Any:
-    """Return an array with one axis: a view, if each byte of its memory is shown once."""
+    """Flatten an array in memory order: a view, if it covers each byte of its memory once."""
     steps = [slice(None, None, -1 if stride < 0 else 1) for stride in array.strides]
     forward = array[(*steps, ...)]
     axes = sorted(range(array.ndim), key=lambda axis: -forward.strides[axis])
@@ -45,20 +51,20 @@ def in_order_of_memory(array: Any) -> Any:
 
 
 def blocks(array: Any) -> Iterator[Any]:
-    """Yield all elements of an array, so few at once that what is made of them takes no memory."""
+    """Yield an array's elements in blocks, so small that temporaries take negligible memory."""
     flat = in_order_of_memory(array)
     for start in range(0, flat.size, BLOCK):
         yield flat[start : start + BLOCK]
 
 
 class Watcher:
-    """Looks at results, one operator after the other; infinities that were given are no overflow.
+    """Checks the results of every evaluation; infinities caused by infinite inputs are no overflow.
 
     Attributes:
-        graph, xp: of what is executed: the graph, and NumPy or CuPy.
+        graph, xp: the executed graph, and NumPy or CuPy.
         given: the arrays of arguments and constants.
-        infinite: the values that show an infinity, of what is given and of results so far.
-        found: what is to be said of the first defect that was watched.
+        infinite: the values that contain an infinity, of arguments, constants and results so far.
+        found: the messages about the first defect.
     """
 
     def __init__(self, graph: Graph, sources: Mapping[int, Any], xp: Any) -> None:
@@ -68,7 +74,7 @@ class Watcher:
         self.found: list[str] = []
 
     def watch(self, position: int, index: int, results: tuple[Any, ...]) -> None:
-        """Look at an evaluation's results, as ``execute`` hands them over."""
+        """Check the results of an evaluation; the ``watch`` callback of ``execute``."""
         if self.found or not (defect := self.defect(index, results)):
             return
         operator = self.graph.operators[index]
@@ -78,20 +84,20 @@ class Watcher:
         self.found += self.given_nan(operator.inputs)
 
     def text(self) -> str:
-        """Return what was found, and what to look for; nothing if there is nothing to say."""
-        # Where no operator made it, a result is an argument or a constant.
+        """Return the message about the first defect, with a hint; empty if there is none."""
+        # If no operator produced it, a result is itself an argument or a constant.
         found = self.found or self.given_nan(self.graph.outputs)
         if len(found) == 1 and found[0].startswith("NaN"):
             found.append("look for the log or root of a negative number, 0/0, or inf - inf")
         return "; ".join(found)
 
     def given_nan(self, values: Iterable[int]) -> list[str]:
-        """Return which of some values were given with NaN in them, and how much of it."""
+        """Describe the NaNs in those of some values that are arguments or constants."""
         arrays = {data: self.given[data] for data in values if data in self.given}
         return [nan_text(self.graph, data, a) for data, a in arrays.items() if has_nan(a)]
 
     def defect(self, index: int, results: tuple[Any, ...]) -> str:
-        """Return what is wrong with an operator's results, as ``defect_of``, or nothing."""
+        """Return the defect of an operator's results, as ``defect_of``; empty if none."""
         operator = self.graph.operators[index]
         is_given = not self.infinite.isdisjoint(operator.inputs)
         arrays = [self.xp.asarray(result) for result in results]
@@ -106,11 +112,11 @@ class Watcher:
 
 
 def has_infinity(array: Any) -> bool:
-    """Whether a floating-point array holds an infinity."""
+    """Whether a floating-point array contains an infinity."""
     return is_float(array.dtype) and bool((abs(array) == np.inf).any().item())
 
 
 def nan_text(graph: Graph, data: int, array: Any) -> str:
-    """Return how many elements of a source are NaN."""
+    """Describe how many elements of an argument or constant are NaN."""
     name, count = graph.data[data].name, int((array != array).sum().item())
     return f"{name} holds NaN in {count} of {array.size} elements"

@@ -1,13 +1,20 @@
-"""Pictures of traces: animations, stills, charts, a player, a lab: ``from tinyckpt import viz``."""
+"""Visualisation of traces: animated GIFs, stills, charts, an HTML player, an interactive lab.
 
-if __name__ == "viz":  # in a clone: from here on another name of tinyckpt.viz
+A trace (what ``tc.replay`` returns) or a graph goes in; a file, or a page that a notebook displays,
+comes out: ``from tinyckpt import viz``. Only ``lab`` and ``challenge`` search for schedules; every
+other picture shows exactly the trace that it is given.
+"""
+
+import warnings
+
+if __name__ == "viz":  # in a clone: make it an alias of tinyckpt.viz
     from tinyckpt.base.aliases import alias_module
 
     alias_module("viz", "tinyckpt.viz")
 
 from .packages import require_packages
 
-require_packages()  # before what follows fails for one of them, with less of a clue
+require_packages()  # before an import below fails with a less helpful message
 
 from .charts.breakdown import breakdown
 from .charts.frontier import frontier
@@ -48,3 +55,11 @@ __all__ = [
     "timeline",
     "with_bar",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Return a function by the name that it had; ``means`` goes with the next version."""
+    if name == "means":
+        warnings.warn("viz.means is now viz.techniques", DeprecationWarning, stacklevel=2)
+        return techniques
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""Where everything stands on a picture: panels, headers, strips, legend, at any width and aspect.
+"""Page layout of a picture: panels, headers, memory strips, legend, at any width and aspect ratio.
 
-What people ask of a picture comes in, a sheet goes out: positions in pixels at scale 1, and the
-scale. From 800 pixels on a picture is the same, only larger; a narrower one is laid out anew, so
-that its letters stay as large. Pictures as pixels and as SVG are drawn from one sheet.
+Traces and a ``Design`` (the user's options) come in; a ``Sheet`` goes out: all positions in pixels
+at scale 1, and the scale. From 800 pixels on, a picture only gets larger; a narrower one is laid
+out anew, so that its letters keep their size. Raster and SVG pictures are drawn from the same
+sheet. The graph inside a panel is laid out by ``layout.views``.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
 NARROWEST, WIDEST = 320, 3840  # pixels
 SCALES = (1, 2, 3)
 ARRANGEMENTS = ("stacked", "side by side")
-BESIDE = 480  # pixels of a panel that has others beside it, where nothing else is asked for
+BESIDE = 480  # default pixels of a panel that stands side by side with others
 ASPECTS = 0.25, 4.0  # width by height
-TRIES = 20  # widths at which a picture of a given aspect is laid out, each 8 % more than the last
-HIGHEST_STRIP = 160  # pixels that a strip may grow to where there is height to spare
+TRIES = 20  # widths tried for a given aspect ratio, each 8 % larger than the last
+HIGHEST_STRIP = 160  # pixels: limit of a strip's growth into free height
 COLUMN, NARROW_COLUMN = 26, 16  # pixels between two counters
-ROOM = 180  # pixels for a title beside the counters; with less these stand below it
+ROOM = 180  # least pixels for a title next to the counters; with less, they stand below it
 HEADING_ROWS, COUNTER_ROW = 64, 40  # pixels for title and subtitle, and for a row of counters
 SUBTITLE_ENDS = 57.0  # pixels from the top
 LEGEND_ROW = 22  # pixels
@@ -53,7 +54,7 @@ LEGEND_GAP = 10  # pixels between two items, at least
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What people ask of a picture; ``viz.gif`` says what is legal."""
+    """Display options of a picture, unchecked; ``viz.gif`` documents the accepted values."""
 
     theme: str = "light"
     title: str | Sequence[str] | None = None
@@ -70,13 +71,13 @@ PLAIN = Design()
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where title and counters stand, from the top left of a panel.
+    """Position of title and counters, relative to the top left of a panel.
 
     Attributes:
         height: of the whole header.
-        room: how wide title and subtitle may be.
+        room: maximum width of title and subtitle.
         names: of the counters.
-        counters: the top left of each name.
+        counters: the top left of each counter's name.
         widths: of the counters.
     """
 
@@ -88,20 +89,20 @@ class Header:
 
     @property
     def written(self) -> float:
-        """Where the lowest of its texts ends."""
+        """Bottom edge of the lowest text of the header."""
         return max(SUBTITLE_ENDS, *(y + COUNTER_ROW - 4 for _, y in self.counters))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Where one trace stands.
+    """Position of one trace.
 
     Attributes:
         left, top, width: of the panel.
         header: its uppermost part.
-        plan: the graph, below the header.
-        strip_top, strip: where the memory strip begins, and how high it is.
-        moves: whether it moves values: there is a lane below the strip then.
+        plan: layout of the graph, below the header.
+        strip_top, strip: top and height of the memory strip.
+        moves: whether the trace offloads values: then a lane for host memory follows the strip.
     """
 
     left: float
@@ -115,7 +116,7 @@ class Panel:
 
     @property
     def lane_top(self) -> float:
-        """Where the lane of what is on the host begins, if there is one."""
+        """Top of the host memory lane, if there is one."""
         return self.strip_top + self.strip + LANE_GAP
 
 
@@ -124,10 +125,10 @@ class Item:
     """An entry of the legend.
 
     Attributes:
-        x, y: the middle of its mark.
+        x, y: the centre of its mark.
         radius: of the mark.
         words: where its name begins.
-        name, look: what it says, and what its mark looks like; an arrow has no look.
+        name, look: its text, and the look of its mark; None for the arrow.
     """
 
     x: float
@@ -140,13 +141,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A whole picture.
+    """The layout of a whole picture.
 
     Attributes:
         width, height: in pixels at scale 1.
-        pixels: height and width in pixels of the picture itself; the height is even, as films ask.
-        scale: pixels of the picture for each at scale 1.
-        panels: one for each trace.
+        pixels: height and width of the picture in pixels; the height is even, as video codecs need.
+        scale: pixels of the picture per pixel at scale 1.
+        panels: one per trace.
         legend: its entries.
     """
 
@@ -159,10 +160,10 @@ class Sheet:
 
 
 def sheet_of(traces: Sequence[Trace], design: Design) -> Sheet:
-    """Return where everything stands.
+    """Lay out a picture of these traces.
 
     Raises:
-        OptionError: if there is nothing to draw, or what is asked for is not legal.
+        OptionError: if there is nothing to draw, or an option has no legal value.
         BackendError: if a layout needs a package that is missing.
     """
     check(traces, design.theme)
@@ -171,28 +172,28 @@ def sheet_of(traces: Sequence[Trace], design: Design) -> Sheet:
     check_naming(naming, [trace.graph for trace in traces])
     widths = counter_widths(traces)
     if ratio is not None:
-        return of_aspect(traces, design, naming, widths, ratio)
+        return fit_aspect(traces, design, naming, widths, ratio)
     columns = len(traces) if design.arrange == ARRANGEMENTS[1] else 1
     natural = natural_width(columns)
     width = natural * design.scale if design.width is None else design.width
-    sheet = laid_out(traces, naming, widths, columns, min(width, natural))
-    return scaled(sheet, width / sheet.width, width)
+    sheet = sheet_of_width(traces, naming, widths, columns, min(width, natural))
+    return with_scale(sheet, width / sheet.width, width)
 
 
 def checked_ratio(design: Design, count: int) -> float | None:
-    """Return width by height, if it is asked for; raise an OptionError about what is not legal."""
+    """Return the requested width-to-height ratio, or None; raise OptionError if one is illegal."""
     scale, width, arrange = design.scale, design.width, design.arrange
-    if not is_whole(scale) or scale not in SCALES:
-        raise OptionError(f"scale {scale!r}: legal are 1, 2 and 3")
-    if width is not None and (not is_whole(width) or not NARROWEST <= width <= WIDEST):
-        raise OptionError(f"width {width!r}: legal are {NARROWEST} to {WIDEST} pixels")
+    if not is_integer(scale) or scale not in SCALES:
+        raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
+    if width is not None and (not is_integer(width) or not NARROWEST <= width <= WIDEST):
+        raise OptionError(f"width {width!r}: expected {NARROWEST} to {WIDEST} pixels")
     if width is not None and scale != 1:
         raise OptionError(f"width {width} and scale {scale}: give one of them")
     if arrange is not None and arrange not in ARRANGEMENTS:
-        raise OptionError(f"arrange {arrange!r}: legal are {', '.join(ARRANGEMENTS)}")
+        raise OptionError(f"arrange {arrange!r}: expected {', '.join(ARRANGEMENTS)}")
     if arrange == ARRANGEMENTS[1] and width is not None and width < NARROWEST * count:
         raise OptionError(
-            f"width {width}: {count} traces side by side need {NARROWEST * count} at least"
+            f"width {width}: {count} traces side by side need at least {NARROWEST * count}"
         )
     if design.aspect is None:
         return None
@@ -200,23 +201,23 @@ def checked_ratio(design: Design, count: int) -> float | None:
     ratio = int(found[1]) / int(found[2]) if found else 0.0
     if not ASPECTS[0] <= ratio <= ASPECTS[1]:
         raise OptionError(
-            f"aspect {design.aspect!r}: legal are width and height such as 16:9, from 1:4 to 4:1"
+            f"aspect {design.aspect!r}: expected width:height such as 16:9, from 1:4 to 4:1"
         )
     return ratio
 
 
-def is_whole(number: object) -> bool:
-    """Whether something is a whole number, and not a truth."""
+def is_integer(number: object) -> bool:
+    """Whether a value is an integer and not a bool."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
 def natural_width(columns: int) -> int:
-    """Return how wide a picture is at scale 1, where nothing else is asked for."""
+    """Return the default width of a picture at scale 1, in pixels."""
     return max(WIDTH, BESIDE * columns)
 
 
 def header_of(width: float, by_name: Mapping[str, float]) -> Header:
-    """Return a header: the counters at the right, or below the title where that has no room."""
+    """Lay out a header: counters at the right, or below the title where they do not fit."""
     room = width - 2 * MARGIN
     names, widths = tuple(by_name), tuple(by_name.values())
     columns = [0.0] * len(widths)
@@ -238,14 +239,14 @@ def header_of(width: float, by_name: Mapping[str, float]) -> Header:
     return Header(HEADING_ROWS + rows * COUNTER_ROW, room, names, spots, widths)
 
 
-def laid_out(
+def sheet_of_width(
     traces: Sequence[Trace],
     naming: Naming,
     widths: Mapping[str, float],
     columns: int,
     width: float,
 ) -> Sheet:
-    """Return a sheet of a width, as high as it needs to be, at scale 1."""
+    """Lay out a sheet of a given width at scale 1, as high as it needs to be."""
     own = width / columns
     header = header_of(own, widths)
     plans = {id(trace.graph): overview(trace.graph, own, naming) for trace in traces}
@@ -268,7 +269,7 @@ def laid_out(
 def legend_of(
     width: float, top: float, entries: Sequence[tuple[str, NodeLook | None]]
 ) -> tuple[Item, ...]:
-    """Return the legend's entries: from margin to margin, or in rows where they need several."""
+    """Lay out the legend: justified between the margins, or in rows where it needs several."""
     face = font("Regular", 12)
     extents = []
     for name, look in entries:
@@ -289,45 +290,45 @@ def legend_of(
     return tuple(items)
 
 
-def scaled(sheet: Sheet, scale: float, width: int) -> Sheet:
-    """Return a sheet as it is, with the size of the picture that is made of it."""
+def with_scale(sheet: Sheet, scale: float, width: int) -> Sheet:
+    """Return a sheet with its scale and the size of the picture in pixels."""
     height = math.ceil(sheet.height * scale / 2 - 1e-9) * 2
     return replace(sheet, pixels=(height, width), scale=scale)
 
 
-def of_aspect(
+def fit_aspect(
     traces: Sequence[Trace],
     design: Design,
     naming: Naming,
     widths: Mapping[str, float],
     ratio: float,
 ) -> Sheet:
-    """Return the sheet of this aspect on which everything is as large as it can be."""
+    """Search the sheet of a given aspect ratio on which everything is drawn largest."""
     arrangements = [design.arrange] if design.arrange else ARRANGEMENTS[: min(2, len(traces))]
-    best = (0.0, 1, 0)  # how large letters are in the picture, columns, pixels of width
+    best = (0.0, 1, 0)  # size of letters in the picture, columns, pixels of width
     for arrange in arrangements:
         columns = len(traces) if arrange == ARRANGEMENTS[1] else 1
         natural = natural_width(columns)
         width = natural * design.scale if design.width is None else design.width
         narrow = min(natural, max(width, NARROWEST * columns))
         for step in range(TRIES):
-            sheet = laid_out(traces, naming, widths, columns, narrow * 1.08**step)
+            sheet = sheet_of_width(traces, naming, widths, columns, narrow * 1.08**step)
             size = min(1 / sheet.width, 1 / ratio / sheet.height)
             best = max(best, (size, columns, width))
             if sheet.height * ratio <= sheet.width:
                 break
     size, columns, width = best
-    # All the width that there is at this size: what was too high may have been narrower.
-    sheet = laid_out(traces, naming, widths, columns, 1 / size)
+    # Use the full width at this size: a trial that was too high may have been narrower.
+    sheet = sheet_of_width(traces, naming, widths, columns, 1 / size)
     height = 2 * round(width / ratio / 2)
     scale = min(width / sheet.width, height / sheet.height)
     return replace(
-        filled(sheet, width / scale, height / scale), pixels=(height, width), scale=scale
+        centred(sheet, width / scale, height / scale), pixels=(height, width), scale=scale
     )
 
 
-def filled(sheet: Sheet, width: float, height: float) -> Sheet:
-    """Return a sheet in a larger one: its strips grow, and the rest is around it."""
+def centred(sheet: Sheet, width: float, height: float) -> Sheet:
+    """Centre a sheet in a larger one; its memory strips grow into the free height."""
     tops = sorted({panel.top for panel in sheet.panels})
     grow = min(HIGHEST_STRIP - STRIP, int((height - sheet.height) / len(tops)))
     right = (width - sheet.width) / 2

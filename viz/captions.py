@@ -1,8 +1,9 @@
-"""What a step does, in words: for the caption of a picture.
+"""Captions: one sentence per step of a trace, for the caption line of a picture.
 
-A sentence of clauses. A run of recomputations has one sentence, which stands as long as the run and
-the evaluation that it is for: who reads what, and what is recomputed from what. What is freed is
-said behind it. The player says the same, in ``caption.js``.
+A trace and a step come in, clauses of a sentence come out. A run of recomputations has one
+sentence, shown during the run and the evaluation that needs it: which operator reads the values,
+and from which checkpoint they are recomputed. Freed values are named at the end. ``caption.js`` of
+the player is the same algorithm in JavaScript and must agree to the letter.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Naming = Callable[[str], str]
 
 
 def whole(name: str) -> str:
-    """Return a name with its scopes, cut to what anybody reads."""
+    """Return a name with its scopes, truncated to a readable length."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def short(name: str) -> str:
-    """Return a name without the scopes that it is in, and without its middle if it is long.
+    """Return a name without its scopes, and without its middle if it is long.
 
     >>> short("stage3/block2/relu_7"), short("the_weights_of_the_first_layer_matmul_1")
     ('relu_7', 'the_weights…yer_matmul_1')
@@ -39,7 +40,7 @@ def short(name: str) -> str:
 
 
 class Captions:
-    """What the steps of a trace do, in words: little work for one step after the other.
+    """Captions of the steps of a trace; consecutive steps are cheap.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
@@ -62,20 +63,20 @@ class Captions:
         for position, operator in enumerate(self.operators):
             self.again[position], seen[operator] = seen[operator], 1
         self.run = (0, -1)  # the run of recomputations that was looked at last: first, and its end
-        self.said: dict[Naming, tuple[str, ...]] = {}  # of that run
+        self.said: dict[Naming, tuple[str, ...]] = {}  # its clauses
 
     def text(self, step: int, name: Naming = whole) -> str:
-        """Return what a step does; nothing before the first one."""
+        """Return the caption of a step; empty before the first one."""
         return "; ".join(self.clauses(step, name))
 
     def texts(self, step: int) -> Iterator[str]:
-        """Yield what a step does in ever fewer letters, for where there is less room."""
+        """Yield captions of a step, each shorter than the last, for narrower pictures."""
         yield self.text(step)
         yield self.text(step, short)
         yield from self.clauses(step, short)[-1:]
 
     def clauses(self, step: int, name: Naming = whole) -> tuple[str, ...]:
-        """Return what a step does, what it does itself last, or first of all why."""
+        """Return the clauses of a step's caption: the reason first, the step's own effect last."""
         if step < 0:
             return ()
         taken = self.trace.steps[step]
@@ -89,7 +90,7 @@ class Captions:
         return (f"{moved} {way} ({size})",)
 
     def freed(self, step: int, name: Naming) -> tuple[str, ...]:
-        """Return what is freed one after the other up to a step, behind what was done before."""
+        """Return the clauses of consecutive frees up to a step, after those of the evaluation."""
         steps, first = self.trace.steps, step
         while first and isinstance(steps[first - 1], Free):
             first -= 1
@@ -97,23 +98,23 @@ class Captions:
         names = listed(len(freed), lambda i: name(data_title(self.graph, freed[i])))
         before = self.live[first - 1] - self.workspace[first - 1] if first else 0
         given_back = max(0, before - self.live[step])
-        size = f" ({size_text(given_back)})" if given_back else ""  # not that of a view's base
+        size = f" ({size_text(given_back)})" if given_back else ""  # without the base of a view
         done = self.clauses(first - 1, name) if self.is_evaluation(first - 1) else ()
-        return (*done, f"{names} {are(len(freed))} freed{size}")
+        return (*done, f"{names} {is_or_are(len(freed))} freed{size}")
 
     def is_evaluation(self, step: int) -> bool:
-        """Whether a step evaluates something."""
+        """Whether a step evaluates an operator."""
         return step >= 0 and isinstance(self.trace.steps[step], EVALUATIONS)
 
     def evaluated(self, position: int, name: Naming) -> tuple[str, ...]:
-        """Return what an evaluation does, or the run of recomputations that it belongs to."""
+        """Return the clauses of an evaluation, or of the run of recomputations that it is in."""
         first, end = self.run
         if not first <= position <= end:
             end = self.again.find(b"\0", position)
             end = len(self.again) if end < 0 else end
             first = self.again.rfind(b"\0", 0, position if position == end else position + 1) + 1
             self.run, self.said = (first, end), {}
-        if first == end:  # nothing is recomputed for it
+        if first == end:  # no recomputation before it
             return (self.plain(position, name),)
         if name not in self.said:
             self.said[name] = tuple(self.recomputed(first, end, name))
@@ -122,32 +123,32 @@ class Captions:
         return self.said[name]
 
     def recomputed(self, first: int, end: int, name: Naming) -> Iterator[str]:
-        """Yield who reads what is recomputed, if that is evaluated next; what, and from what."""
+        """Yield the clauses of a run: its reader if evaluated next, its operators, its inputs."""
         graph, run = self.graph, list(dict.fromkeys(self.operators[first:end]))
         made = {data for operator in run for data in graph.operators[operator].outputs}
         if end < len(self.operators):
             reader = self.operators[end]
             if not made.isdisjoint(graph.operators[reader].inputs):
                 yield f"{name(operator_title(graph, reader))} reads {self.sources(reader, name)}"
-        there: dict[int, None] = {}  # what it begins with
+        there: dict[int, None] = {}  # the resident values that it starts from
         known: set[int] = set()
         for operator in self.operators[first:end]:
-            there.update(dict.fromkeys(set_apart(self.read(operator), known)))
+            there.update(dict.fromkeys(excluding(self.read(operator), known)))
             known.update(graph.operators[operator].outputs)
         origin = list(there)
         source = listed(len(origin), lambda i: name(data_title(graph, origin[i])))
         names = self.run_names(run, name)
-        yield f"{names} {are(len(run))} recomputed from {source or 'the inputs'}"
+        yield f"{names} {is_or_are(len(run))} recomputed from {source or 'the inputs'}"
 
     def run_names(self, run: Sequence[int], name: Naming) -> str:
-        """Return the operators of a run: from one to another, where none between is left out."""
+        """Return the operators of a run: "first to last" if they are consecutive, else a list."""
         titles = [run[0], run[-1]]
         if len(run) > 2 and run[-1] - run[0] == len(run) - 1 and list(run) == sorted(run):
             return " to ".join(name(operator_title(self.graph, operator)) for operator in titles)
         return listed(len(run), lambda i: name(operator_title(self.graph, run[i])))
 
     def plain(self, position: int, name: Naming) -> str:
-        """Return what an evaluation does that nothing is recomputed for."""
+        """Return the caption of an evaluation that needs no recomputation."""
         operator = self.operators[position]
         title, source = name(operator_title(self.graph, operator)), self.sources(operator, name)
         if operator >= self.graph.forward_count and source:
@@ -155,30 +156,30 @@ class Captions:
         return f"{title} is computed{' from ' if source else ''}{source}"
 
     def sources(self, operator: int, name: Naming) -> str:
-        """Return what an operator reads that the caller did not give."""
+        """Return the names of the values that an operator reads, without the caller's own."""
         read = self.read(operator)
         return listed(len(read), lambda i: name(data_title(self.graph, read[i])))
 
     def read(self, operator: int) -> list[int]:
-        """Return the values that an operator reads and the caller did not give, each once."""
+        """Return the values that an operator reads, without the caller's own, each once."""
         data = self.graph.data
         return [
             i for i in dict.fromkeys(self.graph.operators[operator].inputs) if not data[i].is_source
         ]
 
 
-def set_apart(values: Sequence[int], known: set[int]) -> Iterator[int]:
-    """Yield the values that are not known."""
+def excluding(values: Sequence[int], known: set[int]) -> Iterator[int]:
+    """Yield the values that are not in ``known``."""
     return (value for value in values if value not in known)
 
 
-def are(count: int) -> str:
-    """Return the verb for so many."""
+def is_or_are(count: int) -> str:
+    """Return "is" or "are" for a count."""
     return "is" if count == 1 else "are"
 
 
 def listed(count: int, name: Callable[[int], str]) -> str:
-    """Return some names as a text; only those are asked for that it has.
+    """Return a list of names as text; only the names that appear in it are computed.
 
     >>> [listed(count, "abcdef".__getitem__) for count in (0, 1, 3, 6)]
     ['', 'a', 'a, b and c', 'a, b and 4 more']

@@ -1,6 +1,9 @@
-"""How a memory curve is stacked: a trace as heights a step, in the bands that pictures show.
+"""Memory curve of a trace: live bytes per step, stacked by kind (kept, recomputed, gradients, ...).
 
-And what curves of several traces share: their scales, and the lines across them.
+Arrays of heights come out, in bytes or values, with the scales that several curves share and the
+reference lines across them (budget, store-all peak). By construction the bands add up to the
+trace's live memory. Drawing is done elsewhere: ``raster.strip``, ``vector.strips``,
+``charts.timeline`` and the player stack the same bands.
 """
 
 from __future__ import annotations
@@ -19,26 +22,26 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
 
-# What a curve is stacked of, from the ground up, and the fill that each band shares with its nodes.
+# The bands of a curve from the bottom up, each with the theme colour that its nodes have too.
 BANDS = {
     "kept": "kept",  # forward values since their first evaluation
     "recomputed": "recomputed",  # forward values from an evaluation that was not their first
     "gradients": "gradient",
     "workspace": "workspace",
 }
-FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten what it is about
+FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten the curves
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What the curves of a picture share, so that they can be compared.
+    """Scales that the curves of a picture share, so that they can be compared.
 
     Attributes:
         traces: all that are shown.
-        in_nodes: whether memory is counted in nodes, not in bytes.
+        in_nodes: whether memory is counted in values and not in bytes.
         longest: steps of the longest trace.
         highest: the largest amount that is shown.
-        host: the most bytes that any of them has on the host.
+        host: the largest host memory of any of them, in bytes.
     """
 
     traces: tuple[Trace, ...]
@@ -49,9 +52,9 @@ class Scales:
 
 
 def scales_of(traces: Sequence[Trace], in_bytes: bool = False) -> Scales:
-    """Return the scales of the curves of some traces: room for their peaks, and for budgets.
+    """Return the common scales of some traces: large enough for their peaks and budgets.
 
-    Memory is counted in nodes where all are of one size, unless it must be ``in_bytes``.
+    Memory is counted in values where all have one size, unless ``in_bytes`` is set.
     """
     in_nodes = counts_nodes(traces) and not in_bytes
     peak = max(max(live_of(trace, in_nodes)) for trace in traces)
@@ -63,7 +66,7 @@ def scales_of(traces: Sequence[Trace], in_bytes: bool = False) -> Scales:
 
 
 def budget_of(trace: Trace, in_nodes: bool) -> int | None:
-    """Return the budget that a schedule was planned for, if it has one that counts the same."""
+    """Return the budget that a schedule was planned for, if it has one in the same unit."""
     schedule, known = trace.schedule, trace.schedule.certificate
     options = schedule.options
     budget = options.get("budget") if known is None else known.budget
@@ -74,7 +77,7 @@ def budget_of(trace: Trace, in_nodes: bool) -> int | None:
 
 
 def limits_of(trace: Trace, scales: Scales) -> dict[str, int]:
-    """Return what a trace's curve is compared with: its budget, and store-all's peak beside it."""
+    """Return the reference levels of a trace's curve: its budget and the peak of store-all."""
     limits = {}
     if (budget := budget_of(trace, scales.in_nodes)) is not None:
         limits["budget"] = budget
@@ -87,11 +90,11 @@ def limits_of(trace: Trace, scales: Scales) -> dict[str, int]:
 
 
 def stacked(trace: Trace, in_nodes: bool) -> Any:
-    """Return live memory by BANDS and step, an array (4, steps), in nodes or bytes.
+    """Return live memory by BANDS and step, an array (4, steps), in values or bytes.
 
-    Added up, they are the trace's live memory at every step: each block of memory counts once, for
-    the value that it was taken for. Results are no band of their own: the loss is a forward value
-    like any other, which is what its node looks like, and gradients are gradients.
+    The sum over bands is the trace's live memory at every step: each block of memory counts once,
+    for the value that it was allocated for. Results have no band of their own: the loss is a
+    forward value like any other, as its node shows, and gradients are gradients.
     """
     graph = trace.graph
     backward = {
@@ -112,10 +115,10 @@ def stacked(trace: Trace, in_nodes: bool) -> Any:
 
 
 def by_column(bands: Any, longest: int, width: int) -> Any:
-    """Return what each of ``width`` pixel columns shows of ``longest`` steps, (bands, width).
+    """Downsample ``longest`` steps to ``width`` pixel columns, (bands, width).
 
-    Where several steps share a column, the one with the most live memory is shown: a moment that
-    was, not the largest of every kind.
+    Where several steps share a column, the step with the most live memory is shown: a real moment,
+    not the maximum of each band.
     """
     total = np.zeros((len(bands), longest), bands.dtype)
     total[:, : bands.shape[1]] = bands
@@ -128,7 +131,7 @@ def by_column(bands: Any, longest: int, width: int) -> Any:
 
 
 def hosted(trace: Trace) -> Any:
-    """Return the bytes on the host at every step, as the one band of a lane: (1, steps)."""
+    """Return the bytes in host memory at every step, as the one band of a lane: (1, steps)."""
     return np.array([trace.host])
 
 

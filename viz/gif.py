@@ -1,4 +1,9 @@
-"""From traces to a file: an animation, a still, or frames for other tools."""
+"""Animations (GIF, APNG, WebP, MP4, WebM), stills (PNG, SVG) and raw frames of traces.
+
+The public entry points: options are checked, frames are chosen and timed here; ``raster`` draws and
+encodes them one after the other, ``vector`` writes SVG. Memory use does not depend on the number of
+frames.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +31,15 @@ if TYPE_CHECKING:
 
 # A frame of a GIF or PNG lasts at most 655 seconds; viewers show at most 50 frames a second.
 SLOWEST, FASTEST = 0.01, 50  # frames a second
-SHORTEST, LONGEST = 1, 600  # seconds that somebody may ask for
+SHORTEST, LONGEST = 1, 600  # seconds: the accepted durations
 LONGEST_HOLD = 600  # seconds
-HOLD = (1.5, 2.0)  # seconds that the first and the last frame stay
-FPS = 4.0  # frames a second, where the whole is not too long for it: so that words can be read
-MOST_UNASKED = 72  # frames: what is longer is thinned, and files stay small enough for any page
-LASTS = 30.0  # seconds at most, where nothing else is asked for
-SMOOTH = 25  # frames a second, beyond which a trace is rather thinned
+HOLD = (1.5, 2.0)  # seconds that the first and the last frame are shown, by default
+FPS = 4.0  # default frames per second, if the duration allows: slow enough to read the captions
+MOST_UNASKED = (
+    72  # frames of the default: longer traces are thinned, and files stay small enough for any page
+)
+LASTS = 30.0  # seconds: longest default duration
+SMOOTH = 25  # frames per second: beyond it a trace is thinned instead
 STILLS = (".png", ".svg")
 
 
@@ -57,16 +64,15 @@ def gif(
     title: str | Sequence[str] | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write traces as an animation, in step on shared scales.
+    """Write traces as an animation, in step and on shared scales.
 
-    There is a frame before the first step, which says what this is, one for each evaluation and one
-    for what is freed behind it; the last says what it took. Each says in words what happens.
-    Frames are written as they are drawn: memory does not grow with their number.
+    There is a title frame before the first step, one frame per evaluation and one for the frees
+    after it; the last one gives the totals. Each has a caption. Frames are written as they are
+    drawn: memory use does not grow with their number.
 
-    It shows 4 frames a second, and lasts 30 seconds at most. Of a trace that has more than 72
-    frames, those of evaluations alone are shown, or every so many of them, and it says so.
-    ``seconds``, ``fps`` and ``every`` ask for something else: ``seconds`` for up to 25 frames a
-    second.
+    The default is 4 frames per second and at most 30 seconds. A trace of more than 72 frames is
+    thinned: to the frames of evaluations, or to every n-th of them, and the picture says so.
+    ``seconds``, ``fps`` and ``every`` override this; ``seconds`` allows up to 25 frames per second.
 
     Args:
         traces: one trace, or several to compare.
@@ -74,38 +80,47 @@ def gif(
         theme: ``light`` or ``dark``.
         scale: 1 for 800 pixels of width, 2 for 1600, 3 for 2400.
         width: in pixels, from 320 to 3840, instead of a scale.
-        aspect: width to height, such as ``16:9``; without it, as high as it needs to be.
-        arrange: ``stacked`` or ``side by side``; with an aspect, what is larger; else stacked.
-        labels: what operators are called: ``name`` or ``symbol``; a mapping from an operator's id
-            or name to a text; or a function of an operator that returns a text or None. Without it,
-            and where those say nothing: the name that ``tc.name`` gave, or its own if that is
-            short, or its kind's symbol. Scopes stand above.
-        group: what shares a node: ``scope``, ``operator`` (nothing does), or a function of a
+        aspect: width to height, such as ``16:9``; without it, the height follows from the content.
+        arrange: ``stacked`` or ``side by side``; with an aspect ratio the default is the larger of
+            the two, else stacked.
+        labels: labels of operators: ``name`` or ``symbol``; a mapping from an operator's id or name
+            to a text; or a function of an operator that returns a text or None. By default, and
+            where those give none: the name given by ``tc.name``, or the operator's own if that is
+            short, or the symbol of its kind. Scopes are headings above.
+        group: operators that share a node: ``scope``, ``operator`` (no groups), or a function of a
             forward operator that returns its group's name or None; neighbours of one name share a
-            node. Without it, as the size of the graph asks for.
-        fps: frames a second, from 0.01 to 50, however long it takes; a trace is thinned to about
+            node. The default depends on the size of the graph.
+        fps: frames per second, from 0.01 to 50, whatever the duration; a trace is thinned to about
             1,500 frames.
-        seconds: how long it lasts, from 1 to 600.
-        hold: seconds that the first and the last frame stay, one number or two; they stay no
-            shorter than the others. 1.5 and 2 without it.
-        first, last: the steps to begin and to end with, from 0; the whole trace without them.
-        every: draw every one of so many frames, 1 for all. The first, the last and those of the
-            peaks are drawn in any case.
+        seconds: duration, from 1 to 600.
+        hold: seconds that the first and the last frame are shown, one number or two; never shorter
+            than the others. By default 1.5 and 2.
+        first, last: the first and the last step shown, from 0; by default the whole trace.
+        every: draw every n-th frame, 1 for all. The first, the last and the peaks are always drawn.
         format: ``gif``, ``apng``, ``webp``, or ``mp4`` or ``webm``, which need the extra ``mp4``;
-            without it, what the path ends in (``.png`` is an animated PNG).
-        title: in place of the policy's name; for several traces, as many titles.
-        progress: whether to show a bar on a terminal.
+            by default from the suffix of the path (``.png`` is an animated PNG).
+        title: replaces the policy's name; for several traces, one title for each.
+        progress: whether to show a progress bar on a terminal.
 
     Raises:
         OptionError: if an option is out of range.
         FormatError: if the file cannot be written.
         BackendError: if a package is missing.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> graph = tc.networks.chain(4)
+    >>> traces = [tc.replay(tc.plan(graph, policy)) for policy in ("store_all", "sqrt_n")]
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.gif(traces, f"{folder}/chain.gif").name
+    'chain.gif'
     """
     name, encoder = encoder_of(path, format)
     check_times(fps, seconds, hold)
     design = Design(theme, title, labels, group, scale, width, aspect, arrange)
     shown = {"first": first, "last": last, "every": every}
-    most = most_frames(fps, seconds, hold)
+    most = frame_limit(fps, seconds, hold)
     picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
     high, wide = picture.canvas.shape
     if max(high, wide) > encoder.largest:
@@ -140,30 +155,32 @@ def frames(
     every: int | None = None,
     title: str | Sequence[str] | None = None,
 ) -> Iterator[Any]:
-    """Yield the frames of an animation, one after the other, for tools of your own.
+    """Yield the frames of an animation one by one, for other tools.
 
     Each is a new array of colours, uint8 (height, width, 3), as imageio and others take it; the
-    height is even, as films ask, and so is the width unless an odd one is asked for. The options
-    are those of ``gif``; a long trace is thinned to about 700 frames. The first says what this is.
+    height is even, as video codecs need, and so is the width unless an odd one is requested. The
+    options are those of ``gif``; a long trace is thinned to about 700 frames. The first is the
+    title frame.
 
     Raises:
         OptionError: if an option is out of range.
         BackendError: if a package is missing.
 
-    >>> import tinyckpt as tc, viz
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
     >>> trace = tc.replay(tc.plan(tc.networks.chain(2)))
-    >>> [frame.shape for frame in viz.frames(trace, width=640)][0][1:]
+    >>> next(viz.frames(trace, width=640)).shape[1:]
     (640, 3)
     """
     design = Design(theme, title, labels, group, scale, width, aspect, arrange)
     shown = {"first": first, "last": last, "every": every}
-    most = most_frames(None, LASTS, None)
+    most = frame_limit(None, LASTS, None)
     picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
     return (picture.rgb() for _ in picture.play())
 
 
 def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Encoder]:
-    """Return the encoder of a format, or the one that a path's suffix stands for.
+    """Return the encoder of a format; without a name, that of the path's suffix.
 
     Raises:
         OptionError: if there is none.
@@ -181,11 +198,11 @@ def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Enc
 def check_times(
     fps: float | None, seconds: float | None, hold: float | tuple[float, float] | None
 ) -> None:
-    """Raise an OptionError unless speed, length and holds are within their ranges."""
+    """Raise OptionError unless frame rate, duration and holds are within their ranges."""
     if fps is not None and not is_within(fps, SLOWEST, FASTEST):
-        raise OptionError(f"fps {fps!r}: legal are {SLOWEST} to {FASTEST}")
+        raise OptionError(f"fps {fps!r}: expected {SLOWEST} to {FASTEST}")
     if seconds is not None and not is_within(seconds, SHORTEST, LONGEST):
-        raise OptionError(f"seconds {seconds!r}: legal are {SHORTEST} to {LONGEST}")
+        raise OptionError(f"seconds {seconds!r}: expected {SHORTEST} to {LONGEST}")
     if fps is not None and seconds is not None:
         raise OptionError(f"fps {fps} and seconds {seconds}: give one of them")
     holds = hold if isinstance(hold, tuple) else (hold, hold)
@@ -193,40 +210,40 @@ def check_times(
         len(holds) == 2 and all(is_within(value, 0, LONGEST_HOLD) for value in holds)
     ):
         raise OptionError(
-            f"hold {hold!r}: legal are one number of seconds, or a pair, from 0 to {LONGEST_HOLD}"
+            f"hold {hold!r}: expected a number of seconds, or a pair, from 0 to {LONGEST_HOLD}"
         )
-    if hold is not None and seconds is not None and sum(pair(hold)) > seconds / 2:
+    if hold is not None and seconds is not None and sum(hold_pair(hold)) > seconds / 2:
         raise OptionError(
             f"hold {hold!r}: the first and the last frame take more than half of {seconds} seconds"
         )
 
 
 def is_within(number: Any, least: float, most: float) -> bool:
-    """Whether something is a number within a range."""
+    """Whether a value is a number within a range."""
     return (
         isinstance(number, int | float) and not isinstance(number, bool) and least <= number <= most
     )
 
 
-def pair(hold: float | tuple[float, float]) -> tuple[float, float]:
-    """Return the seconds that the first and the last frame stay."""
+def hold_pair(hold: float | tuple[float, float]) -> tuple[float, float]:
+    """Return the hold times of the first and the last frame, in seconds."""
     return hold if isinstance(hold, tuple) else (hold, hold)
 
 
 def holds_of(
     hold: float | tuple[float, float] | None, seconds: float | None
 ) -> tuple[float, float]:
-    """Return the seconds that the first and the last frame stay: less in a short animation."""
+    """Return the hold times of the first and the last frame: shorter in short animations."""
     if hold is not None:
-        return pair(hold)
+        return hold_pair(hold)
     share = min(1.0, (LASTS if seconds is None else seconds) / (4 * sum(HOLD)))
     return (share * HOLD[0], share * HOLD[1])
 
 
-def most_frames(
+def frame_limit(
     fps: float | None, seconds: float | None, hold: float | tuple[float, float] | None
 ) -> int:
-    """Return to how many frames a long trace is thinned."""
+    """Return the number of frames to which a long trace is thinned."""
     if fps is not None:
         return MOST_FRAMES
     if seconds is None:
@@ -235,14 +252,14 @@ def most_frames(
 
 
 def speed_of(count: int, seconds: float | None, hold: float | tuple[float, float] | None) -> float:
-    """Return the frames a second with which so many frames last as long as they are to.
+    """Return the frame rate at which ``count`` frames have the requested duration.
 
     Raises:
-        OptionError: if there are too many for the seconds that somebody asked for.
+        OptionError: if there are too many frames for the requested duration.
     """
     less, more = sorted(holds_of(hold, seconds))
-    # Within rounding to centiseconds. A frame between the first and the last stays for a delay; and
-    # where that is longer than a hold, so do these.
+    # Within rounding to centiseconds. A frame between the first and the last is shown for a delay;
+    # where the delay is longer than a hold, so are the first and the last.
     lasts = (LASTS if seconds is None else seconds) - 0.02
     delay = lasts
     if count > 1:
@@ -255,16 +272,17 @@ def speed_of(count: int, seconds: float | None, hold: float | tuple[float, float
         return min(max(FPS, 1 / max(delay, 1 / FASTEST)), FASTEST)
     if delay < 1 / FASTEST:
         raise OptionError(
-            f"seconds {seconds}: {count:,} frames are too many for it; leave every out, or draw "
+            f"seconds {seconds}: {count:,} frames are too many; omit every, or draw "
             f"a part of the trace"
         )
     return 1 / delay
 
 
 def delays_of(count: int, fps: float, hold: float | tuple[float, float]) -> list[int]:
-    """Return how long each frame stays, in centiseconds.
+    """Return the delay of each frame in centiseconds.
 
-    Each ends at the centisecond next to where it should, so that errors do not add up.
+    Each frame ends at the centisecond nearest to its exact time, so that rounding errors do not
+    accumulate.
 
     >>> delays_of(5, 30, (0, 1))
     [3, 4, 3, 3, 100]
@@ -291,7 +309,7 @@ def save_still(
     group: Grouping = None,
     title: str | Sequence[str] | None = None,
 ) -> Path:
-    """Write one frame as PNG or SVG: at a step, or at the end if none is given.
+    """Write one step as a PNG or SVG picture; by default the last one.
 
     Args:
         traces: one trace, or several to compare.
@@ -302,6 +320,14 @@ def save_still(
     Raises:
         OptionError: if an option is out of range, or the suffix is another.
         FormatError: if the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.save_still(trace, f"{folder}/step.svg", step=8).name
+    'step.svg'
     """
     suffix = Path(path).suffix.lower()
     if suffix not in STILLS:

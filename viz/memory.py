@@ -1,11 +1,12 @@
-"""What of each cell's memory is held, as values come and go: counts, kept up to date.
+"""Incremental memory accounting per cell: resident bytes, recomputed bytes, bytes in host memory.
 
-A value that is computed takes a block of memory, and a view stands in that of its base; a block is
-held while any value in it is resident, as in every number of a trace. Added up over cells that hold
-the whole graph, and with the workspace, they are the trace's live bytes.
+Steps come in one after the other, counters per cell are kept up to date. A value that is computed
+allocates a block, and a view lies in that of its base; a block is live while any value in it is
+resident, as in every number of a trace. Summed over cells that cover the whole graph, and with the
+workspace, the counters are the trace's live bytes.
 
-What an evaluation makes that is not the first of its operator is *recomputed*, and all else is
-*kept*: values, and the blocks that are taken for them. This is the one place where that is decided.
+Outputs of any evaluation of an operator but its first are *recomputed*, all others are *kept*
+(saved): values, and the blocks allocated for them. This is the one place where that is decided.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
     from .layout.cells import Cell
 
-LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
+LABEL_BAND = 0.46  # of a group's height: the band in the middle that its label takes
 NOWHERE = -1
-LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker
+LEVELS = 8  # of a group's fill: few, so that sprites can be cached and do not flicker
 
 
 def shown_share(share: float) -> float:
-    """Return up to which part of its height a group is filled.
+    """Return the fraction of a group's height that is filled for a share of its bytes.
 
-    The surface never runs through the label, which it would seem to strike out: it passes below or
-    above, whatever is nearer.
+    The surface never crosses the label, which it would seem to strike out: it passes below or
+    above, whichever is nearer.
     """
     if abs(share - 0.5) >= LABEL_BAND / 2:
         return share
@@ -38,16 +39,16 @@ def shown_share(share: float) -> float:
 
 
 class CellMemory:
-    """What is held of every cell.
+    """Resident and offloaded memory of every cell.
 
     Attributes:
         values: resident values.
-        recomputed: those of them whose operator was evaluated more than once.
-        bytes: bytes held.
-        bytes_again: those of them that were taken by a recomputation.
-        all_values, all_bytes: what there would be if everything was.
-        waiting, waiting_bytes: values in the host's memory, and their bytes.
-        touched: the cells that may look different, until somebody clears it.
+        recomputed: resident values whose operator was evaluated more than once.
+        bytes: resident bytes.
+        bytes_again: resident bytes that were allocated by a recomputation.
+        all_values, all_bytes: the totals if everything was resident.
+        waiting, waiting_bytes: values in host memory, and their bytes.
+        touched: the cells that may look different, until the caller clears it.
     """
 
     def __init__(self, graph: Graph, home: Mapping[int, int], cells: int) -> None:
@@ -55,10 +56,10 @@ class CellMemory:
         self.home = [NOWHERE] * len(graph.data)  # the cell that a value is in
         self.touched: set[int] = set()
         self.resident = bytearray(len(graph.data))  # 2 for values that were recomputed
-        self.block = [NOWHERE] * len(graph.data)  # the memory of a value; a source's is not ours
+        self.block = [NOWHERE] * len(graph.data)  # the block of each value; sources have none
         self.times = [0] * len(graph.operators)  # evaluations so far
-        self.owner: list[int] = []  # by block, the value that it was taken for
-        self.again: list[bool] = []  # by block, whether a recomputation took it
+        self.owner: list[int] = []  # by block, the value that it was allocated for
+        self.again: list[bool] = []  # by block, whether a recomputation allocated it
         self.holders: list[int] = []  # by block, resident values in it
         self.values, self.recomputed = [0] * cells, [0] * cells
         self.bytes, self.bytes_again = [0] * cells, [0] * cells
@@ -70,14 +71,14 @@ class CellMemory:
             self.all_bytes[cell] += graph.data[data].nbytes
 
     def take(self, step: Step) -> None:
-        """Note what a step does."""
+        """Apply a step."""
         if isinstance(step, EVALUATIONS):
             self.times[step.operator] += 1
             again = self.is_again(step)
             for data in self.graph.operators[step.operator].outputs:
                 self.hold(data, again)
         elif isinstance(step, Fetch):
-            # Nothing is evaluated anew while a result of it is on the host.
+            # No operator is evaluated again while an output of it is in host memory.
             producer = self.graph.data[step.data].producer
             again = producer is not None and self.times[producer] > 1
             self.hold(step.data, again, fetched=True)
@@ -88,13 +89,13 @@ class CellMemory:
                 self.count_on_host(step.data, 1)
 
     def is_again(self, step: Evaluation) -> bool:
-        """Whether the evaluation that was noted last was a recomputation."""
+        """Whether the evaluation applied last was a recomputation."""
         return self.times[step.operator] > 1
 
     def hold(self, data: int, recomputed: bool, fetched: bool = False) -> None:
-        """Note that a value is resident now.
+        """Mark a value as resident.
 
-        What comes back from the host has memory of its own, a view too.
+        A fetched value has memory of its own, even if it is a view.
         """
         if not self.resident[data]:
             base = self.graph.data[data].view_of
@@ -107,10 +108,10 @@ class CellMemory:
         self.become(data, 2 if recomputed else 1)
 
     def release(self, data: int) -> int | None:
-        """Note that a value is not resident any more; its block goes with the last one in it.
+        """Mark a value as not resident; its block is freed with the last value in it.
 
         Returns:
-            The value for which the block was taken that is given back, if one is.
+            The value for which the freed block was allocated, or None if no block is freed.
         """
         block, owner = self.block[data], None
         if self.resident[data] and block != NOWHERE:
@@ -131,7 +132,7 @@ class CellMemory:
         return block
 
     def become(self, data: int, now: int) -> None:
-        """Count a value in its cell: 0 if it is not resident, 2 if it was recomputed."""
+        """Update a value's state in its cell's counters: 0 not resident, 1 kept, 2 recomputed."""
         before = self.resident[data]
         self.resident[data] = now
         cell = self.home[data]
@@ -141,7 +142,7 @@ class CellMemory:
             self.touched.add(cell)
 
     def count_bytes(self, block: int, sign: int) -> None:
-        """Add the bytes of a block to its owner's cell, or take them away."""
+        """Add the bytes of a block to its owner's cell, or subtract them."""
         owner = self.owner[block]
         cell = self.home[owner]
         if cell != NOWHERE:
@@ -151,17 +152,17 @@ class CellMemory:
             self.touched.add(cell)
 
     def count_on_host(self, data: int, sign: int) -> None:
-        """Add a value to those of its cell that wait on the host, or take it away."""
+        """Add a value to its cell's counters of host memory, or subtract it."""
         cell = self.home[data]
         if cell != NOWHERE:
             self.waiting[cell] += sign
             self.waiting_bytes[cell] += sign * self.graph.data[data].spec.nbytes
 
     def level(self, cell: Cell) -> int:
-        """Return how many of LEVELS parts of a cell's bytes are held, rounded.
+        """Return the resident share of a cell's bytes, rounded to LEVELS parts.
 
-        0 only if nothing is resident, and LEVELS only if everything is. Where all values are
-        views, they are counted instead.
+        0 only if nothing is resident, and LEVELS only if everything is. Where all values are views,
+        they are counted instead.
         """
         values, every = self.values[cell.id], self.all_values[cell.id]
         held, total = self.bytes[cell.id], self.all_bytes[cell.id]
@@ -173,10 +174,11 @@ class CellMemory:
         return max(1, min(LEVELS - 1, round(LEVELS * share)))
 
     def hosted_level(self, cell: Cell) -> int:
-        """Return how many of LEVELS parts of a cell's bytes are on the host, rounded.
+        """Return the share of a cell's bytes in host memory, rounded to LEVELS parts.
 
-        0 only if nothing is there, and LEVELS only for as much as everything: a view takes memory
-        of its own there. Values without any bytes are counted instead, as in ``level``.
+        0 only if nothing is there, and LEVELS only if as many bytes as everything has are: a view
+        takes memory of its own there. Values without any bytes are counted instead, as in
+        ``level``.
         """
         waiting, total = self.waiting_bytes[cell.id], self.all_bytes[cell.id]
         if not self.waiting[cell.id]:
@@ -188,13 +190,13 @@ class CellMemory:
         return max(1, min(LEVELS - 1, round(LEVELS * waiting / total)))
 
     def is_recomputed(self, cell: Cell) -> bool:
-        """Whether something that a cell holds is recomputed: of a group's bytes, if it has any."""
+        """Whether any resident memory of a cell is recomputed: bytes of a group, if it has any."""
         if cell.group and self.bytes[cell.id]:
             return self.bytes_again[cell.id] > 0
         return self.recomputed[cell.id] > 0
 
     def kept_level(self, cell: Cell, level: int) -> int:
-        """Return how many of the ``level`` parts that a cell holds, some recomputed, were kept."""
+        """Return how many of the ``level`` resident parts of a partly recomputed cell were kept."""
         kept = self.bytes[cell.id] - self.bytes_again[cell.id]
         if not kept or not level:
             return 0

@@ -1,4 +1,8 @@
-"""How a node looks, whoever draws it: colours, outline, corner, fill and label."""
+"""Node styling for every renderer: fill, outline, corner, dashes, stripes, arrowheads, labels.
+
+A ``NodeLook`` and a theme come in; colours and geometry in pixels at scale 1 go out. ``raster`` and
+``vector`` turn them into pixels and SVG, so that both show the same.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ from .theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
 DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn
-STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; whole ones from stripe to stripe, so that all are sharp
-LABELLED = 20  # pixels of height from which an operator's node has room for a label
+STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; the period is an integer, so that all stripes are sharp
+LABELLED = 20  # pixels: least height of an operator's node with a label
 
 
 def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
-    """Return fill, outline and label of a node."""
+    """Return the colours of fill, outline and label of a node."""
     if look.fill is Fill.ON_HOST:
         outline = theme.gradient if look.backward else theme.kept
         return theme.background, outline, theme.muted
@@ -30,7 +34,7 @@ def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
     if look.fill is Fill.DROPPED:
         outline = theme.dropped_backward if look.backward else theme.dropped_forward
         if look.activity is Activity.RECOMPUTING:
-            outline = theme.recomputing  # the rest of a group of which little is there yet
+            outline = theme.recomputing  # the empty part of a nearly empty group
         return theme.background, outline, theme.muted
     fills = {
         Fill.KEPT: (theme.kept, theme.ink, theme.kept_label),
@@ -41,7 +45,7 @@ def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
 
 
 def fitted(text: str, weight: str, size: int, room: float) -> str:
-    """Return text cut to a width in pixels at scale 1."""
+    """Truncate a text to a width in pixels at scale 1."""
     line = one_line(text, 200)
     face = font(weight, size)
     if face.getlength(line) <= room:
@@ -52,44 +56,44 @@ def fitted(text: str, weight: str, size: int, room: float) -> str:
 
 
 def emptied(look: NodeLook) -> NodeLook:
-    """Return how the part of a group looks that is not resident."""
+    """Return the look of the non-resident part of a group."""
     if look.fill is Fill.NOT_YET:
         return look
     return replace(look, fill=Fill.ON_HOST if look.hosted else Fill.DROPPED)
 
 
 def kept_part(look: NodeLook) -> NodeLook:
-    """Return how the part of a group looks that was kept, where the rest is recomputed."""
+    """Return the look of the kept part of a group whose rest is recomputed."""
     now = Activity.NONE if look.activity is Activity.NONE else Activity.COMPUTING
     return replace(look, fill=Fill.KEPT, activity=now, hosted=0)
 
 
 def fill_of(look: NodeLook, theme: Theme) -> RGB:
-    """Return what a whole node is filled with, below the level of a group."""
+    """Return the fill of a node, below the level of a group."""
     return node_colours(emptied(look) if is_partial(look) else look, theme)[0]
 
 
 def is_partial(look: NodeLook) -> bool:
-    """Whether a look is that of a group with some of its memory resident, but not all."""
+    """Whether a look is of a group with some of its memory resident, but not all."""
     return look.level not in (None, 0, LEVELS)
 
 
 def share_of(look: NodeLook) -> float:
-    """Return how far a node is filled."""
+    """Return the fraction of a node that is filled."""
     return 1.0 if look.level is None else look.level / LEVELS
 
 
 def corner_of(size: Size) -> float:
-    """Return the radius of a group's corners."""
+    """Return the corner radius of a group."""
     return min(CORNER, size[1] / 4)
 
 
 def stripes(look: NodeLook, size: Size, corner: float) -> list[tuple[float, float]]:
-    """Return the stripes of a node, of what waits on the host: heights, and half their lengths.
+    """Return the stripes of a node for its memory on the host: heights and half lengths.
 
-    They lie around 0, 0, and leave out where the label stands. An operator is striped as a whole;
-    a group from what is resident on, as far as its bytes are on the host, and with one stripe at
-    least: as a solid fill is what is held here, a striped one is what is held there.
+    They are relative to the centre, and leave out the label. An operator is striped as a whole; a
+    group from its resident level upwards, in proportion to its bytes in host memory, with at least
+    one stripe: solid fill is memory on the device, stripes are memory on the host.
     """
     whole = look.level is None
     if not (look.hosted or (whole and look.fill is Fill.ON_HOST)):
@@ -111,19 +115,19 @@ def stripes(look: NodeLook, size: Size, corner: float) -> list[tuple[float, floa
 
 
 def is_dashed(look: NodeLook) -> bool:
-    """Whether a node's outline is dashed: that of what is not there yet is, of what is gone not."""
+    """Whether a node's outline is dashed: for values not yet computed, but not for freed ones."""
     return look.fill is Fill.NOT_YET
 
 
 def dash_lengths(size: Size, corner: float) -> tuple[float, float]:
-    """Return how long the dashes of a rounded rectangle's rim are, and the gaps, in pixels."""
+    """Return the lengths of dash and gap on a rounded rectangle's rim, in pixels."""
     length = 2 * sum(size) - (8 - math.tau) * corner  # for a disc, that of its corners alone
     period = length / max(4, round(length / DASH_AND_GAP))
     return DASH * period, (1 - DASH) * period
 
 
 def dashes(size: Size, corner: float) -> list[Line]:
-    """Return the dashes of a rounded rectangle's rim around 0, 0, in points close together."""
+    """Return the dashes of a rounded rectangle's rim around the origin, as dense polylines."""
     period = sum(dash_lengths(size, corner))
     found: dict[int, list[Point]] = {}
     walked = 0.0
@@ -140,7 +144,7 @@ def dashes(size: Size, corner: float) -> list[Line]:
 
 
 def rim(size: Size, corner: float) -> Iterator[Point]:
-    """Yield points around 0, 0 along a rounded rectangle, from one corner to the next."""
+    """Yield points along a rounded rectangle around the origin, corner by corner."""
     x, y = size[0] / 2 - corner, size[1] / 2 - corner
     steps = 2 + math.ceil(2 * corner)
     for quarter, (across, down) in enumerate(((x, y), (-x, y), (-x, -y), (x, -y))):
@@ -150,12 +154,12 @@ def rim(size: Size, corner: float) -> Iterator[Point]:
 
 
 def arrow_sizes(diameter: float) -> tuple[float, float]:
-    """Return how long arrowheads are, and how thick the lines, between nodes of a size."""
+    """Return length of arrowheads and thickness of lines between nodes of a diameter."""
     return (3.2, 1.3) if diameter >= 20 else (2.2, 1.0)
 
 
 def arrow_parts(line: Line, head: float) -> tuple[Line, Line]:
-    """Return an arrow's shaft as a polyline, and its head as a triangle, the tip first."""
+    """Split an arrow into its shaft, a polyline, and its head, a triangle with the tip first."""
     (x0, y0), (x1, y1) = line[-2], line[-1]
     if (x0, y0) == (x1, y1) and len(line) > 2:
         x0, y0 = line[-3]
@@ -168,5 +172,5 @@ def arrow_parts(line: Line, head: float) -> tuple[Line, Line]:
 
 
 def outline_of(size: Size) -> float:
-    """Return how thick a node's outline is."""
+    """Return the thickness of a node's outline."""
     return 1.5 if size[1] >= 14 else 1.0

@@ -1,7 +1,7 @@
-"""What graphs, traces and players look like in a notebook: pictures by MIME type.
+"""Rich display in notebooks (``_repr_mimebundle_``): graphs as SVG, traces, timelines as players.
 
-A player runs in a frame of its own with no right but to run its scripts and to save a picture: it
-sees nothing of the notebook, and the notebook's styles do not reach into it.
+A player runs in a sandboxed iframe whose only permissions are to run its scripts and to save a
+picture: it sees nothing of the notebook, and the notebook's styles do not reach into it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.offload.simulate import Timeline
 
-MOST_STEPS = 50_000  # of a trace that is shown unasked: a page of about a megabyte
+MOST_STEPS = 50_000  # of a trace that a notebook shows by default: a page of about a megabyte
 
 
 def mimebundle(shown: Graph | Trace | Timeline) -> dict[str, str]:
-    """Return the pictures of a graph, trace or timeline; none where there is nothing to draw.
+    """Return the MIME bundle of a graph, trace or timeline; empty where there is nothing to draw.
 
     A graph is a picture, the others are players. Where a layout needs a package that is missing,
-    that is what is shown.
+    the bundle is that message.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> graph = tc.networks.chain(4)
+    >>> list(viz.mimebundle(graph)), list(viz.mimebundle(tc.replay(tc.plan(graph))))
+    (['image/svg+xml'], ['text/plain', 'text/html'])
     """
     try:
         if hasattr(shown, "schedule"):

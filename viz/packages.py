@@ -1,4 +1,4 @@
-"""The packages that pictures need, asked for at once: the extra ``viz``."""
+"""Check for the optional dependencies of the extra ``viz``, with one error that names them all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PACKAGES = ("PIL", "imageio", "matplotlib", "graphviz", "tqdm")
 
 
 def require_packages() -> None:
-    """Raise one error about all that is missing, whatever would be drawn.
+    """Raise one error that names every missing package.
 
     Raises:
         ModuleNotFoundError: says what to install.

@@ -1,4 +1,4 @@
-"""Progress bars for long work, on a terminal only."""
+"""Progress bar (tqdm) over an iterator, shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ T = TypeVar("T")
 
 
 def with_bar(items: Iterator[T], count: int, what: str, unit: str) -> Iterator[T]:
-    """Return the items, behind a progress bar; without one where stderr is no terminal."""
+    """Return the items, with a progress bar unless stderr is not a terminal.
+
+    >>> from tinyckpt import viz
+    >>> list(viz.with_bar(iter("abc"), 3, "planning", "steps"))
+    ['a', 'b', 'c']
+    """
     if not sys.stderr.isatty():
         return items
     from tqdm import tqdm

@@ -1,6 +1,8 @@
-"""From a trace to frames as plain data: which node is in which state, counters, the curve.
+"""Scene model: a trace as frames of plain data (node states, counters, captions), without drawing.
 
-No drawing here, and no pixels: a frame can be printed and compared in a test.
+A trace and cells come in; a ``Frame`` per shown step goes out, with the looks that changed since
+the frame before. The renderers (``raster``, ``vector``) draw it; a frame can be printed and
+compared in a test. The player's ``state.js`` is the same state machine in JavaScript.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ TITLES = {
     "retain": "hand-picked",
 }
 MOVES = (Offload, Fetch)
-SEEN = (*EVALUATIONS, *MOVES)  # steps that each have a frame of their own
+SEEN = (*EVALUATIONS, *MOVES)  # kinds of steps that have a frame of their own
 
 
 class Fill(StrEnum):
-    """What a node shows of its values' memory."""
+    """Memory state of a node's values."""
 
     NOT_YET = "not yet"
     DROPPED = "dropped"
@@ -41,7 +43,7 @@ class Fill(StrEnum):
 
 
 class Activity(StrEnum):
-    """What happens to a node in this very step."""
+    """Evaluation state of a node in the current step."""
 
     NONE = ""
     COMPUTING = "computing"
@@ -50,18 +52,18 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """How one node looks: everything that its picture depends on.
+    """Visual state of one node: everything that its picture depends on.
 
     Attributes:
-        fill: what it shows of its values' memory.
-        activity: what happens to it.
-        checkpoint: whether it holds a value that the policy chose to keep; of a group, whether one
-            that leaves it is.
-        backward: whether it stands in the backward half.
+        fill: memory state of its values.
+        activity: evaluation state.
+        checkpoint: whether it holds a value that the policy chose to save; for a group, whether
+            such a value leaves it.
+        backward: whether it belongs to the backward pass.
         level: for a group, how many eighths of its bytes are resident: 0 only if nothing is, 8 only
             if everything is. None for an operator.
-        kept: for a group of which some is recomputed, how many of these eighths are not.
-        hosted: for a group, how many eighths of its bytes wait in the host's memory.
+        kept: for a partly recomputed group, how many of these eighths are not recomputed.
+        hosted: for a group, how many eighths of its bytes are in host memory.
     """
 
     fill: Fill
@@ -87,17 +89,17 @@ class NodeLook:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment: what differs from the moment before, and the counters.
+    """One moment: differences from the frame before, and the counters.
 
     Attributes:
         step: position in the schedule; -1 before the first step.
         changed: the new look of every cell that looks different than in the frame before.
-        evaluations, live, peak: the counters' texts; peak is so far.
-        host: that of what is in the host's memory.
-        active: the cell whose operator is evaluated, if one of these.
-        reads: the other cells out of which it reads.
-        freed: by cell, the bytes that were freed last, by one step or several in a row; nothing at
-            the next step.
+        evaluations, live, peak: texts of the counters; the peak so far.
+        host: text of the counter of host memory.
+        active: the cell whose operator is evaluated, if it is among the cells.
+        reads: the other cells from which it reads.
+        freed: by cell, the bytes freed last, by one step or several consecutive ones; empty at the
+            next step.
     """
 
     step: int
@@ -112,38 +114,38 @@ class Frame:
 
 
 def moves(trace: Trace) -> bool:
-    """Whether values move between the memory of the device and that of the host."""
+    """Whether a trace offloads values to host memory."""
     return any(isinstance(step, MOVES) for step in trace.steps)
 
 
 def moved_values(trace: Trace) -> set[int]:
-    """Return the values that wait in the host's memory for a while."""
+    """Return the values that are offloaded to host memory."""
     return {step.data for step in trace.steps if isinstance(step, Offload)}
 
 
 def checkpoints_of(trace: Trace) -> list[int]:
-    """Return the values that the policy chose to keep where they are made.
+    """Return the values that the policy chose to save on the device.
 
-    What is moved to the host is shown as that, and needs no ring to be told apart.
+    Offloaded values are drawn as such, and need no ring.
     """
     moved = moved_values(trace)
     return [data for data in trace.schedule.checkpoints if data not in moved]
 
 
 def title_of(trace: Trace) -> str:
-    """Return the name of the policy as a heading."""
+    """Return the policy's name as a heading."""
     return TITLES.get(trace.schedule.policy, trace.schedule.policy.replace("_", " "))
 
 
 def subtitle_of(trace: Trace) -> str:
-    """Return what the policy costs, in one line, with all that is to be said."""
+    """Return the cost of a schedule in one line, in its longest form."""
     return subtitles_of(trace)[0]
 
 
 def subtitles_of(trace: Trace) -> list[str]:
-    """Return what the policy costs, in one line: the longest first, for where there is less room.
+    """Return the cost of a schedule in one line: the longest form first, for narrower pictures.
 
-    A schedule that was planned for other costs than evaluations says what it costs in their unit.
+    A schedule that was planned for other costs than evaluations also gives its cost in their unit.
     """
     certificate = trace.schedule.certificate
     what, cost = what_of(trace), cost_of(trace)
@@ -159,13 +161,13 @@ def subtitles_of(trace: Trace) -> list[str]:
 
 
 def what_of(trace: Trace) -> str:
-    """Return what is trained."""
+    """Return a description of the trained network."""
     name, _, size = trace.graph.name.partition(":")
     return one_line(f"chain of {size} layers" if name == "chain" else trace.graph.name)
 
 
 def cost_of(trace: Trace) -> str:
-    """Return what a schedule costs, beside what it costs to keep everything."""
+    """Return the cost of a schedule, compared with that of store-all."""
     certificate = trace.schedule.certificate
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
@@ -181,13 +183,13 @@ def cost_of(trace: Trace) -> str:
 
 
 def one_line(text: str, longest: int = 40) -> str:
-    """Return text with everything unprintable as spaces, cut to a length."""
+    """Replace unprintable characters by spaces, and truncate to a length."""
     line = printable(text)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def count_text(count: int) -> str:
-    """Return a count with thin spaces between thousands.
+    """Format a count with thin spaces between thousands.
 
     >>> count_text(1234567)
     '1\u2009234\u2009567'
@@ -196,7 +198,7 @@ def count_text(count: int) -> str:
 
 
 def counts_nodes(traces: Sequence[Trace]) -> bool:
-    """Whether memory reads best in values: all have one size, and none is empty or a view."""
+    """Whether memory is counted in values: all have one size, and none is empty or a view."""
     sizes = {node.nbytes for trace in traces for node in trace.graph.data if not node.is_source}
     return len(sizes) <= 1 and 0 not in sizes and not any(any(trace.workspace) for trace in traces)
 
@@ -207,12 +209,12 @@ def live_of(trace: Trace, in_nodes: bool) -> tuple[int, ...]:
 
 
 def live_text(amount: int, in_nodes: bool) -> str:
-    """Return an amount of memory as a counter shows it."""
+    """Format an amount of memory for a counter."""
     return count_text(amount) if in_nodes else size_text(amount)
 
 
 def frame_steps(trace: Trace) -> list[int]:
-    """Return the steps that get a frame: each evaluation, each move, the last frees behind it."""
+    """Return the steps that have a frame: evaluations, transfers, the last free after each."""
     last = len(trace.steps) - 1
     return [
         position
@@ -243,10 +245,10 @@ def frames(
 
 
 class CellLooks:
-    """The looks of all cells at one moment of a trace.
+    """State machine of all cells' looks over a trace.
 
-    Cells may be a part of the graph, as in the picture of one group; steps that touch no cell
-    change nothing then. A step costs as much as its operator has outputs, however large a cell is.
+    Cells may cover a part of the graph, as in the picture of one group; steps that touch no cell
+    then change nothing. A step costs as much as its operator has outputs, however large a cell is.
     """
 
     def __init__(self, trace: Trace, cells: Sequence[Cell]) -> None:
@@ -259,16 +261,16 @@ class CellLooks:
         self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation
-        self.reads: tuple[int, ...] = ()  # the cells out of which it reads
+        self.reads: tuple[int, ...] = ()  # the cells that it reads
         self.freed: dict[int, int] = {}  # bytes that were freed last, by cell
         self.shown: dict[int, NodeLook] = {}
         self.touched = self.memory.touched
         self.touched.update(cell.id for cell in cells)
 
     def cells_with_rings(self) -> set[int]:
-        """Return the cells that hold a checkpoint; of groups, those out of which one leads.
+        """Return the cells that hold a checkpoint; for groups, those that a checkpoint leaves.
 
-        Nearly every group holds some value that is kept, which its level says.
+        Nearly every group holds some saved value, which its level shows.
         """
         graph, ringed = self.trace.graph, set()
         for data in checkpoints_of(self.trace):
@@ -283,7 +285,7 @@ class CellLooks:
         return ringed
 
     def take(self, position: int) -> None:
-        """Do one step."""
+        """Apply one step."""
         step = self.trace.steps[position]
         if self.active is not None:
             self.touched.add(self.active)
@@ -303,10 +305,10 @@ class CellLooks:
                 self.reads = tuple(i for i in dict.fromkeys(read) if i not in (None, self.active))
 
     def free(self, position: int, data: int) -> None:
-        """Free a value, and note whose bytes that gives back: of several in a row, of all."""
+        """Free a value, and record the bytes freed by consecutive frees, per cell."""
         if position and not isinstance(self.trace.steps[position - 1], Free):
             self.freed = {}
-        self.freed = dict(self.freed)  # a frame has the one before
+        self.freed = dict(self.freed)  # copy: the frame before refers to the old one
         owner = self.memory.release(data)
         if data in self.home:
             self.freed.setdefault(self.home[data], 0)
@@ -325,7 +327,7 @@ class CellLooks:
         return changed
 
     def look(self, cell: Cell) -> NodeLook:
-        """Return how a cell looks now."""
+        """Return the current look of a cell."""
         memory = self.memory
         if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
             again = memory.is_recomputed(cell)

@@ -1,4 +1,8 @@
-"""What all pictures share: the sizes of their parts, and the texts above and below."""
+"""Parts shared by raster and SVG pictures: sizes, counters, headings, strip lines, legend entries.
+
+Constants in pixels at scale 1, texts as plain strings, and the argument checks that all pictures
+have in common. Positions are computed in ``arrange``.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +39,14 @@ AIR = 4  # pixels between the strip's words and its sides
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
-HOST_COUNTER = "on the host"  # where values are moved there
-CAPTION = 22  # pixels of the words above the strip: what happens
-LANE = 40  # pixels of the lane below it: what is on the host
+HOST_COUNTER = "on the host"  # of traces that offload values
+CAPTION = 22  # pixels of the caption above the strip
+LANE = 40  # pixels of the lane below it: host memory
 LANE_GAP = 4  # pixels between the two
 LANE_WORDS = "on the host"
-WORDS = 13  # pixels that words upon a line of a strip are high
+WORDS = 13  # pixels: height of a label on a line of a strip
 DASHES_OF = {"budget": (1, 0), "store all": (1, 1)}  # pixels that are drawn, and pixels between
-# A node says what becomes of its value; an arrow, without a look, says what reads what.
+# A node shows the state of its value; the arrow, which has no look, stands for a read.
 LEGEND_ITEMS: tuple[tuple[str, NodeLook | None], ...] = (
     ("kept", NodeLook(Fill.KEPT)),
     ("recomputed", NodeLook(Fill.RECOMPUTED)),
@@ -61,13 +65,13 @@ HOST_ITEM = ("on the host", NodeLook(Fill.ON_HOST))
 
 @dataclass(frozen=True, slots=True)
 class StripLine:
-    """A line across a memory strip, and what stands upon it at the right.
+    """A horizontal reference line across a memory strip, with a label at its right end.
 
     Attributes:
-        words: what it is.
-        amount: where it is, in nodes or bytes.
+        words: the label.
+        amount: its height, in values or bytes.
         dashes: pixels that are drawn, and pixels between.
-        beside: the lines before it that are so near that its words stand to the left of theirs.
+        beside: the earlier lines so near that its label stands to the left of theirs.
     """
 
     words: str
@@ -77,7 +81,7 @@ class StripLine:
 
 
 def lines_of(trace: Trace, scales: Scales, height: float = STRIP) -> list[StripLine]:
-    """Return the lines across a memory strip, ``height`` pixels high: the peak's, then limits'."""
+    """Return the lines across a strip of ``height`` pixels: peak first, then budget, store-all."""
     in_nodes = scales.in_nodes
     nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
     peak = f"peak {nodes}{size_text(trace.peak_bytes)}"
@@ -94,13 +98,13 @@ def lines_of(trace: Trace, scales: Scales, height: float = STRIP) -> list[StripL
 
 
 def lane_lines(trace: Trace) -> list[StripLine]:
-    """Return the line across the lane of what is on the host: the most that ever is."""
+    """Return the line across the host memory lane: its maximum."""
     most = max(trace.host)
     return [StripLine(f"most {size_text(most)}", most, (4, 4))]
 
 
 def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, NodeLook | None], ...]:
-    """Return what the legend explains: what is on the host only where something is."""
+    """Return the entries of the legend; host memory only where a trace uses it."""
     if not any(map(moves, traces)):
         return LEGEND_ITEMS
     place = [name for name, _ in LEGEND_ITEMS].index("checkpoint")
@@ -110,7 +114,7 @@ def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, NodeLook | None], 
 def strip_words(
     trace: Trace, scales: Scales, width: float, height: float = STRIP, note: str = ""
 ) -> str:
-    """Return what a memory strip shows, as far as there is room beside what stands on its lines."""
+    """Return the caption inside a memory strip, as long as the labels of its lines leave room."""
     face = font("Regular", 10)
     room = width - 2 * AIR
     for line in lines_of(trace, scales, height):
@@ -125,7 +129,7 @@ def strip_words(
 
 
 def counter_widths(traces: Sequence[Trace]) -> dict[str, float]:
-    """Return how wide each counter is at most, so that it stands still, by its name."""
+    """Return the maximum width of each counter, by its name, so that it does not move."""
     in_nodes = counts_nodes(traces)
     face = font("SemiBold", 16)
     digit = max(math.ceil(face.getlength(figure)) for figure in "0123456789")
@@ -173,7 +177,7 @@ def as_list(traces: Any) -> list[Trace]:
 
 
 def check(traces: Sequence[Trace], theme: str) -> None:
-    """Raise an OptionError unless there is something to draw, in a known theme."""
+    """Raise OptionError unless there is something to draw, in a known theme."""
     if not traces or not all(trace.steps for trace in traces):
         raise OptionError("nothing to draw: give at least one trace, with at least one step")
     if theme not in THEMES:
@@ -181,7 +185,7 @@ def check(traces: Sequence[Trace], theme: str) -> None:
 
 
 def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list[str]:
-    """Return what stands above each trace.
+    """Return the heading of each trace.
 
     Raises:
         OptionError: if there are titles, but not one for each trace.

@@ -1,8 +1,8 @@
-"""Colours, sizes and fonts: the one place where the look is decided.
+"""Visual theme: colour palette (Okabe-Ito), fonts, light and dark mode.
 
-The fills are based on the Okabe-Ito palette, so that they differ under colour blindness too, and in
-lightness, so that they differ on a greyscale print; row, ring, halo and dashes say the same without
-colour.
+The one place where colours are decided. The fills are based on the Okabe-Ito palette, so that they
+differ under colour blindness too, and in lightness, so that they differ on a greyscale print; row,
+ring, halo and dashes say the same without colour.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FONTS = Path(__file__).parent / "fonts"
 
 
 def rgb(text: str) -> RGB:
-    """Return the colour that ``#RRGGBB`` names."""
+    """Parse a colour ``#RRGGBB``."""
     return (int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16))
 
 
 def blend(over: RGB, under: RGB, share: float) -> RGB:
-    """Return ``share`` of one colour over another."""
+    """Alpha-blend one colour over another."""
     red, green, blue = (
         round(share * a + (1 - share) * b) for a, b in zip(over, under, strict=True)
     )
@@ -57,12 +57,12 @@ class Theme:
 
     @property
     def evaluation(self) -> RGB:
-        """An evaluation in a ledger: as far as can be from all fills, and so pure white on dark."""
+        """Colour of an evaluation in a ledger: far from all fills, so pure white on dark."""
         return self.ink if self.name == "light" else rgb("#FFFFFF")
 
     @property
     def impossible(self) -> RGB:
-        """The area of a frontier in which nothing can be."""
+        """Colour of the infeasible region of a frontier."""
         return blend(self.not_yet_outline, self.panel, 0.6)
 
 
@@ -72,14 +72,14 @@ def faint_edge(theme: Theme) -> RGB:
 
 
 def staying(theme: Theme) -> RGB:
-    """Return the colour of gradients that stay to the end, a darker one than of those that pass."""
+    """Return the colour of gradients that are results: darker than that of temporary cotangents."""
     return blend(theme.gradient, DARK.background, 0.62)
 
 
 def differing(theme: Theme) -> dict[str, RGB]:
-    """Return the colours of a difference: of what both have, and of what either has alone.
+    """Return the colours of a difference of two traces: in both, only in A, only in B.
 
-    The first is dark where the other is light, which carries stripes besides.
+    Only-A is dark where only-B is light, and only-B has stripes too.
     """
     light = theme.name == "light"
     return {
@@ -140,9 +140,9 @@ THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
 def palette(theme: Theme) -> list[RGB]:
-    """Return the at most 64 colours that a picture is made of.
+    """Return the palette of a picture: at most 64 colours.
 
-    The theme's own, and between those that meet along an edge or in a letter, three steps.
+    The theme's own colours, and three steps between any two that meet along an edge or in a letter.
     Encoding a GIF is much faster below 64 colours than above.
     """
     own = [getattr(theme, field.name) for field in fields(theme) if field.name != "name"]
@@ -182,5 +182,5 @@ def font(weight: str, size: float) -> Any:
 
 
 def css(colour: RGB) -> str:
-    """Return a colour as ``#RRGGBB``."""
+    """Format a colour as ``#RRGGBB``."""
     return "#{:02X}{:02X}{:02X}".format(*colour)

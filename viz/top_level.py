@@ -1,6 +1,6 @@
-"""The top-level module ``viz`` of a wheel: another name of ``tinyckpt.viz``.
+"""Top-level module ``viz`` of an installed wheel: an alias of ``tinyckpt.viz``.
 
-It is installed as ``viz.py``. Where another distribution has a package ``viz``, Python takes that.
+It is installed as ``viz.py``. If another distribution has a package ``viz``, Python takes that.
 """
 
 from tinyckpt.base.aliases import alias_module

@@ -1,7 +1,7 @@
-"""Models that nobody here wrote, and ours with every trap: what is promised of advice and plans.
+"""Model zoo: third-party models and adversarial ones, to test advice and plans of PyTorch models.
 
-Tables in sight: a model's name, how it is made at a small size with random weights, and what is
-expected of it. ``trials`` says what is tried; ``python -m benchmarks.zoo`` writes what came of it.
+Explicit tables: a model's name, its construction at a small size with random weights, and the
+expected outcome. ``trials`` has the tests; ``python -m benchmarks.zoo`` writes their outcomes.
 """
 
 from benchmarks.zoo import operators  # noqa: F401  (before whatever imports torchvision)

@@ -1,4 +1,4 @@
-"""Write the table of the zoo: what came of every model, beside what is expected of it.
+"""Run the model zoo's trials, and write the table of outcomes against expectations.
 
 ``python -m benchmarks.zoo`` writes results/zoo.md, in some minutes; with names of models, it prints
 their rows alone.

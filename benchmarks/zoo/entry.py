@@ -1,4 +1,4 @@
-"""One model of the zoo: how it is made, and what is known of it."""
+"""Entry of the model zoo: construction of a model, and expectations of its training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Example = tuple[nn.Module, tuple[Any, ...]]  # a model in training, and argument
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model, and what is known of its training step.
+    """A model, and expectations of its training step.
 
     Attributes:
         make: returns the model and its arguments, small, with random weights; nothing is loaded.

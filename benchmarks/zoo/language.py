@@ -1,4 +1,4 @@
-"""Models of transformers, from configurations, small, with random weights."""
+"""Language, speech and multimodal models of transformers, small, with random weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torchvision cannot be imported without, declared where its library cannot be loaded.
+"""Stub operators of torchvision, for a build of PyTorch that cannot load its library.
 
 Its wheel for Linux is linked to CUDA. Beside a build of PyTorch for the CPU its library is left
 out, which its models take in their stride; but of two operators it registers what they return

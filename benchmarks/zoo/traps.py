@@ -1,4 +1,4 @@
-"""Models of ours, each with something that planners, captures or checkpoints stumble over."""
+"""Adversarial PyTorch models: each has a feature that breaks planners, captures or checkpoints."""
 
 from __future__ import annotations
 

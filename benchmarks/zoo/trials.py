@@ -1,9 +1,9 @@
-"""What is tried with a model of the zoo: training as advised and as planned, beside plain PyTorch.
+"""Differential tests of a zoo model: training as advised and as planned, against plain PyTorch.
 
 Each trial makes the model anew from the same seed, trains it for a few steps by plain PyTorch and
-by what tinyckpt says, and compares losses, gradients, parameters and buffers, bit by bit, and the
-predicted peak with what the allocator hands out. Each call of tinyckpt's must leave the model, its
-arguments and all random numbers as they were.
+by tinyckpt's advice or plan, and compares losses, gradients, parameters and buffers, bit by bit,
+and the predicted peak with the allocator's. Each call of tinyckpt must leave the model, its
+arguments and all random states unchanged.
 """
 
 from __future__ import annotations

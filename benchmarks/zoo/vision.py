@@ -1,4 +1,4 @@
-"""Models of torchvision, small, with random weights."""
+"""Vision models of torchvision, small, with random weights."""
 
 from __future__ import annotations
 

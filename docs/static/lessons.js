@@ -1,4 +1,4 @@
-/** Answers that are folded away: print shows them, and the search of this site leaves them out. */
+/** Collapsed answers: expanded for print, excluded from the site's search. */
 (() => {
   let opened = [];
   addEventListener("beforeprint", () => {
@@ -8,7 +8,7 @@
   addEventListener("afterprint", () => {
     for (const answer of opened) answer.open = false;
   });
-  // Sphinx's search shows the text around a word: with what was folded away, if nobody took it out.
+  // Sphinx's search shows excerpts of a page, which would otherwise include collapsed answers.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
     const { htmlToText } = Search;

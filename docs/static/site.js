@@ -1,6 +1,6 @@
-/** What all pages of the site do: players follow the switch of themes, parts have names, search works from a folder. */
+/** For all pages of the site: players follow the theme, landmarks have names, search works offline. */
 (() => {
-  // A player follows the system by itself; what the site's own switch says, it has to be told.
+  // A player follows the system's theme by itself; the site's own switch is sent as a message.
   const tell = (frame) => frame.postMessage({ theme: document.body.dataset.theme ?? "auto" }, "*");
   const players = () => [...document.querySelectorAll("iframe.player")].map((player) => player.contentWindow);
   addEventListener("message", ({ source, data }) => {
@@ -8,7 +8,7 @@
   });
   new MutationObserver(() => players().forEach(tell)).observe(document.body, { attributeFilter: ["data-theme"] });
 
-  // Which of the labs is in the frame.
+  // Mark the link of the lab in the frame as current.
   for (const link of document.querySelectorAll('a[target="lab"]')) {
     link.addEventListener("click", () => {
       for (const other of document.querySelectorAll('a[target="lab"]')) other.removeAttribute("aria-current");
@@ -16,7 +16,7 @@
     });
   }
 
-  // What the theme leaves unsaid: the names of its parts, a heading, and that some parts scroll.
+  // Accessibility that the theme lacks: landmark names, a heading, focusable scroll areas.
   for (const [part, name] of [[".sidebar-drawer", "Site"], [".toc-drawer", "On this page"]]) {
     document.querySelector(part)?.setAttribute("aria-label", name);
   }
@@ -34,7 +34,7 @@
   addEventListener("resize", scrollable);
   scrollable();
 
-  // Of a page in a folder, no other page can be read: results without a line from them.
+  // A page opened from a file cannot fetch others: show search results without excerpts.
   if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
     DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
   }

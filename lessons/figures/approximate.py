@@ -1,9 +1,9 @@
-"""What LowMemoryBP leaves away of a transformer's block: every slice of the published figure.
+"""Memory savings of LowMemoryBP in a transformer block: every slice of the published figure.
 
-Units are b n c, the elements of one value of the residual stream. Everything has 16 bits; what a
-norm reads counts twice, as in the paper, whose norms read 32 bits. A block is what the network of
-two blocks keeps more than that of one; the numbers of a row, such as a norm's deviation or the
-logarithm of a sum, are left out, as in the paper.
+Units are b n c, the elements of one value of the residual stream. Everything has 16 bits; the
+inputs of norms count twice, as in the paper, whose norms read 32 bits. A block is the difference
+between networks of two blocks and of one; row statistics, such as a norm's deviation or the
+logarithm of a sum, are omitted, as in the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tinyckpt.networks import Network, llama, vit
 from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"
-# Which slice a value belongs to: the first of these that reads it in the backward half.
+# The slice of a value: the first of these whose operators read it in the backward pass.
 SLICES = {
     "linear layers": ("matmul",),
     "attention: q, k, v and output": ("fused_attention_vjp",),
@@ -38,9 +38,9 @@ class Block:
 
     Attributes:
         make: the network, by the number of its blocks.
-        tokens: how many it has.
-        slices: what the paper's figure has of each slice, in units of b n c.
-        saved: the share that LowMemoryBP is said to save.
+        tokens: the sequence length.
+        slices: the size of each slice in the paper's figure, in units of b n c.
+        saved: the published saving of LowMemoryBP.
     """
 
     make: Callable[[int], Network]
@@ -73,7 +73,7 @@ BLOCKS = {
 
 
 def slice_of(graph: tc.Graph, node: tc.DataNode) -> str:
-    """Return the slice of a value that is kept: which derivatives read it, or a view of it."""
+    """Return the slice of a saved value, by the derivatives that read it or a view of it."""
     kinds = set()
     for operator in graph.operators[graph.forward_count :]:
         for data in operator.inputs:
@@ -86,45 +86,45 @@ def slice_of(graph: tc.Graph, node: tc.DataNode) -> str:
 
 
 def kept(network: Network) -> dict[str, int]:
-    """Return the bytes that a network keeps for its backward half, by slice."""
+    """Return the bytes that a network saves for its backward pass, by slice."""
     graph = network.graph()
     found = dict.fromkeys([*SLICES, OTHERS], 0)
     for node in saved_values(graph):
-        # Tokens and labels are integers, and numbers of rows have 32 bits.
+        # Tokens and labels are integers, and row statistics have 32 bits.
         if node.spec.dtype.name in ("float16", "uint8"):
             found[slice_of(graph, node)] += node.nbytes
     return found
 
 
 def of_a_block(block: Block, network: Callable[[int], Network]) -> dict[str, float]:
-    """Return what one block of a network keeps, by slice, in units of b n c."""
+    """Return the saved values of one block of a network, by slice, in units of b n c."""
     one, two = kept(network(1)), kept(network(2))
     unit = 2 * block.tokens * WIDTH
     found = {name: (two[name] - one[name]) / unit for name in one}
-    # What norms read has 32 bits in the paper. Shared, it is what linear layers read.
+    # Inputs of norms have 32 bits in the paper. Shared, they count as inputs of linear layers.
     return {name: units * (1 + (name == "norms")) for name, units in found.items()}
 
 
 def both(block: Block) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what a block keeps, and what it keeps when it is rewritten."""
+    """Return the saved values of a block, as it is and rewritten."""
     plain = of_a_block(block, block.make)
     return plain, of_a_block(block, lambda layers: tc.rewrite(block.make(layers)).network)
 
 
 def figures() -> list[Figure]:
-    """Return the rows: how much of a block is not kept."""
+    """Return the rows: the saving per block."""
     found = []
     for name, block in BLOCKS.items():
         plain, rewritten = both(block)
         before, after = sum(plain.values()), sum(rewritten.values())
         share = percent(1 - after / before, 2)
-        same = plain["norms"] / 2  # what norms read, if it has 16 bits as everything else
+        same = plain["norms"] / 2  # the inputs of norms at 16 bits, as everything else
         narrow = percent(1 - after / (before - same), 2)
         every = all(round(plain[part] - units, 9) == 0 for part, units in block.slices.items())
         found.append(
             Figure(
-                f"ReGELU2 or ReSiLU2 and MS norms save {percent(block.saved, 2)} of what a {name} "
-                "block keeps",
+                f"ReGELU2 or ReSiLU2 and MS norms save {percent(block.saved, 2)} of the activation "
+                f"memory of a {name} block",
                 PAPER,
                 f"{before:g} becomes {after:g}, in units of b n c: {share}",
                 every and share == percent(block.saved, 2),
@@ -144,4 +144,4 @@ def slices() -> str:
             body.append([name, part, f"{units:g}", f"{ours:g}", f"{left:g}"])
         totals = (sum(values.values()) for values in (block.slices, plain, rewritten))
         body.append([name, "total", *(f"{round(total, 9):g}" for total in totals)])
-    return rows(("block", "kept", "in the paper", "here", "rewritten"), body)
+    return rows(("block", "saved value", "paper", "here", "rewritten"), body)

@@ -1,4 +1,4 @@
-"""Compressed activations: whether codes are right on average, how they vary, what they save."""
+"""Quantised activations: bias and variance of stochastic rounding, and the memory saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tinyckpt.planner.model.saved_values import saved_values
 MESA = "Pan et al. 2021, arXiv 2111.11124"
 ACTNN = "Chen et al. 2021, arXiv 2104.14129"
 DRAWS, GROUP = 10**6, 1000
-BETWEEN = (0.1, 0.25, 0.5, 0.75, 0.9)  # two steps
+BETWEEN = (0.1, 0.25, 0.5, 0.75, 0.9)  # positions between two steps
 
 
 def figures() -> list[Figure]:
@@ -23,7 +23,7 @@ def figures() -> list[Figure]:
 
 
 def rounding() -> Figure:
-    """Return the row of rounding by chance."""
+    """Return the row of stochastic rounding."""
     variances, unbiased = {}, []
     for bits in (8, 4, 2):
         found = []
@@ -35,12 +35,12 @@ def rounding() -> Figure:
         variances[bits] = max(found)
     shown = ", ".join(f"{variance:.3f}" for variance in variances.values())
     return Figure(
-        "rounding by chance is unbiased, with a variance of at most a quarter of the squared step",
+        "stochastic rounding is unbiased, with a variance of at most a quarter of the squared step",
         MESA,
         f"at most {shown} steps squared with {', '.join(map(str, variances))} bits",
         all(unbiased) and max(variances.values()) <= 0.25 * (1 + 4 / DRAWS**0.5),
-        "It is largest halfway between two steps. A gradient that reads codes linearly is unbiased "
-        "then; one that multiplies or exponentiates them is not.",
+        "It is largest halfway between two steps. A gradient that reads codes linearly is "
+        "unbiased; one that multiplies or exponentiates them is not.",
         "10⁶ draws at each of five places: the mean within 4 standard errors"
         if all(unbiased)
         else "the mean is off",
@@ -48,30 +48,30 @@ def rounding() -> Figure:
 
 
 def errors(bits: int, where: float) -> Any:
-    """Return by how many steps what is read back is off, of numbers between two steps."""
+    """Return the error, in steps, of dequantised numbers between two steps."""
     x = np.full((DRAWS // GROUP, GROUP), 1 + where)
-    x[:, 0], x[:, 1] = 1, 2**bits  # the ends: steps of 1
+    x[:, 0], x[:, 1] = 1, 2**bits  # minimum and maximum of the group: steps of 1
 
-    def loss(w: Any, x: Any) -> Any:  # whose gradient is what is read back
+    def loss(w: Any, x: Any) -> Any:  # its gradient is the dequantised array
         return tc.sum(tc.compressed(x * 1.0, bits, GROUP, seed=bits) * w)
 
     return (tc.grad(loss)(np.ones_like(x), x) - x)[:, 2:]
 
 
 def smaller() -> Figure:
-    """Return the row of a network with codes of two bits."""
+    """Return the row of a network at two bits."""
     network = resnet(50, batch=8)
     before, after = kept(network), kept(tc.with_compression(network, bits=2))
     return Figure(
         "with 2 bits, activations are 12 times smaller",
         ACTNN,
-        f"{before / after:.1f} times, of ResNet-50",
+        f"{before / after:.1f} times, for ResNet-50",
         before / after > 12,
-        "ActNN's bits are 2 on average, chosen by value. Here all have 2, and each group of 256 "
-        "has two numbers of 32 bits besides.",
+        "ActNN uses 2 bits on average, allocated per value. Here all have 2, and each group of 256 "
+        "has two 32-bit numbers in addition.",
     )
 
 
 def kept(network: Network) -> int:
-    """Return the bytes of activations that store-all keeps."""
+    """Return the bytes of activations that store-all saves."""
     return sum(v.nbytes for v in saved_values(network.graph()) if v.role == "activation")

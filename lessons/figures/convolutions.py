@@ -1,4 +1,4 @@
-"""The CNN of 100 layers whose reported saving by checkpointing was not one."""
+"""The 100-layer CNN whose reported saving by checkpointing was a training error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tinyckpt.networks import cnn100, cnn100_logits
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network
 
-SOURCE, SIZES = "the report on it", "its sizes"
+SOURCE, SIZES = "the report", "its shapes"
 BATCH, LAYERS = 64, 100
 REPORTED = {2: 854, 4: 686, 8: 609, 16: 590, 32: 580}  # MiB, by segments
-NEAR = 0.04  # of what a process was seen to hold
+NEAR = 0.04  # relative tolerance to the reported memory
 CORRECT = 1010.3  # MiB
-MODULES = 1 + 3 * LAYERS  # of the sequence: the stem; convolution, relu, pooling a hundred times
+MODULES = 1 + 3 * LAYERS  # in sequence: the stem; a hundred times convolution, relu, pooling
 
 
 def figures() -> list[Figure]:
@@ -27,7 +27,7 @@ def figures() -> list[Figure]:
     saved = saved_by_pytorch(cnn100(1))
     return [
         Figure(
-            "7,974,976 bytes are saved for an image",
+            "7,974,976 bytes are saved per image",
             SIZES,
             f"{saved:,} with indices of 8 bytes",
             saved == 7_974_976,
@@ -41,7 +41,7 @@ def figures() -> list[Figure]:
 
 
 def saved_by_pytorch(network: Network) -> int:
-    """Return the bytes kept up to the first affine layer, with indices of PyTorch's 8 bytes."""
+    """Return the bytes saved up to the first affine layer, with PyTorch's indices of 8 bytes."""
     graph = network.graph()
     total = graph.data[graph.arguments[1]].spec.nbytes  # the image
     for operator in graph.operators[: graph.forward_count]:
@@ -52,13 +52,13 @@ def saved_by_pytorch(network: Network) -> int:
 
 
 def layers_of_last(segments: int) -> int:
-    """Return how many convolutions are in the last segment, as ``checkpoint_sequential`` cuts."""
+    """Return the number of convolutions in the last segment of ``checkpoint_sequential``."""
     begin = (MODULES // segments) * (segments - 1)
     return sum(1 + 3 * layer >= begin for layer in range(LAYERS))
 
 
 def impossible(graph: tc.TrainingGraph) -> Figure:
-    """Return the row of what training it takes at least."""
+    """Return the row of a lower bound on the memory of training."""
     parameters = sum(node.nbytes for node in graph.data if node.role == "parameter")
     gradients = sum(graph.data[data].nbytes for data in leaves(graph.gradients))
     least = min(REPORTED.values())
@@ -67,16 +67,16 @@ def impossible(graph: tc.TrainingGraph) -> Figure:
         SOURCE,
         f"parameters {mib(parameters)}, with gradients {mib(parameters + gradients)}",
         parameters + gradients <= least * MIB,
-        "Parameters and gradients alone are more, so not all of them can have been trained.",
+        "Parameters and gradients alone exceed it, so not all of them can have been trained.",
     )
 
 
 def steady(network: Network, segments: int) -> tuple[int, int]:
-    """Return the bytes held where nothing before the last segment trains, and tensors that do.
+    """Return the peak and the trained tensors where only the last segment trains.
 
-    The image requires no gradient, so the checkpointed segments are run without one. In the steady
-    state there are the parameters, and of the last segment the gradients and momenta: the peak is
-    in the first layers' evaluation, of which nothing is kept but what the next one reads.
+    The image requires no gradient, so the checkpointed segments run without one. Resident in the
+    steady state are all parameters, and the gradients and momenta of the last segment. The peak is
+    in the evaluation of the first layers, of which only the next layer's input is resident.
     """
     count = layers_of_last(segments)
     parts = dict(network.specs[0])
@@ -103,12 +103,12 @@ def only_the_last(network: Network, segments: int, claim: int) -> Figure:
         f"{mib(total)} if {tensors} of {len(leaves(network.specs[0]))} tensors train",
         abs(total / MIB / claim - 1) < NEAR,
         "Within 4 %, and only so: the image required no gradient, and the last segment alone "
-        "trained. What was saved are gradients and momenta.",
+        "trained. The saving is in gradients and momenta.",
     )
 
 
 def correct(graph: tc.TrainingGraph) -> Figure:
-    """Return the row of checkpointing done right; without batch, workspace and optimiser."""
+    """Return the row of correct checkpointing; without batch, workspace and optimiser."""
     parameters = sum(node.nbytes for node in graph.data if node.role == "parameter")
     totals = []
     for segments in (1, *REPORTED):
@@ -118,10 +118,10 @@ def correct(graph: tc.TrainingGraph) -> Figure:
         totals.append((parameters + max(values)) / MIB)
     each = ", ".join(f"{total:,.1f}" for total in totals)
     return Figure(
-        f"checkpointing done right saves nothing: {CORRECT:,} MiB for every number of segments",
+        f"correct checkpointing saves nothing: {CORRECT:,} MiB for every number of segments",
         SIZES,
         f"{each} MiB for 1, {', '.join(map(str, REPORTED))} segments",
         {round(total, 1) for total in totals} == {CORRECT},
-        "The peak is in the first layer's adjoint, with nearly every gradient alive. The momenta "
-        "would be 351.7 MiB more.",
+        "The peak is in the first layer's adjoint, with nearly every gradient live. The momenta "
+        "would add 351.7 MiB.",
     )

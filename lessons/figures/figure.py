@@ -1,4 +1,4 @@
-"""One published figure: what is claimed, what the engine counts, and whether that is the same."""
+"""One published figure: the claim, the number that the engine counts, and whether they agree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Figure:
     """A row of the page.
 
     Attributes:
-        claim: what is published.
-        source: where.
-        counted: what a graph yields.
-        measured: what a process does, where it fits; may be empty.
-        comes_out: whether what is counted is what is claimed; computed, never written down.
+        claim: the published statement.
+        source: its publication.
+        counted: the value counted on a graph.
+        measured: the value measured in a process, where it fits; may be empty.
+        comes_out: whether the count confirms the claim; computed, never written by hand.
         why: the verdict in a sentence.
     """
 
@@ -35,7 +35,7 @@ class Figure:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The cells of its row."""
+        """The cells of the figure's row."""
         verdict = "**Yes.**" if self.comes_out else "**No.**"
         return self.claim, self.source, self.counted, self.measured, f"{verdict} {self.why}"
 
@@ -48,7 +48,7 @@ def rows(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the table of some figures."""
-    header = ("claim", "source", "counted", "measured", "does it come out?")
+    header = ("claim", "source", "counted", "measured", "confirmed?")
     return rows(header, [figure.cells for figure in figures])
 
 
@@ -68,12 +68,12 @@ def gib(nbytes: float) -> str:
 
 
 def measured(schedule: tc.Schedule, *args: Any) -> str:
-    """Run the program of a schedule; return how its peak, by tracemalloc, is to the counted one.
+    """Run the program of a schedule; compare its tracemalloc peak with the counted one.
 
     The text is the same in every run, unless the two differ by 1 % or more.
     """
     program = tc.compile(schedule)
-    program(*args)  # what is made once, such as caches of imports
+    program(*args)  # warm up: import caches and other one-time allocations
     gc.collect()
     tracemalloc.start()
     program(*args)

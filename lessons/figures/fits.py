@@ -1,4 +1,4 @@
-"""The piecewise linear functions of ReGELU2 and ReSiLU2: their sums, and how well they fit."""
+"""The piecewise linear functions of ReGELU2 and ReSiLU2: coefficient sums and squared errors."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def sums() -> Figure:
         sum(a * c for a, c in zip(fit.weights, fit.breakpoints, strict=True)) for fit in published
     ]
     return Figure(
-        "of both fits Σa = 1 and Σac = 0",
+        "both fits have Σa = 1 and Σac = 0",
         PAPER,
         f"Σa - 1 is {worst([total - 1 for total in totals])}, Σac is {worst(moments)}",
         max(abs(total - 1) for total in totals) < 1e-12 and max(map(abs, moments)) < 1e-8,
-        "So they end as gelu and silu do, in 0 and in x, and the squared difference is finite.",
+        "So their asymptotes are 0 and x, as of gelu and silu, and the squared error is finite.",
     )
 
 
 def worst(values: list[float]) -> str:
-    """Return a power of ten that none of some values is above."""
+    """Return a power of ten that bounds the absolute values."""
     largest = max(map(abs, values))
     return f"below 1e{int(np.ceil(np.log10(max(largest, 1e-16))))}"
 
@@ -54,17 +54,17 @@ def fitted(name: str) -> Figure:
     claimed = ERRORS[name]
     digits = len(str(claimed[0])) - 2
     return Figure(
-        f"∫({name} - fit)² is {claimed[0]:g} with {ACTIVATIONS[name][0]}'s six numbers, and "
+        f"∫({name} - fit)² is {claimed[0]:g} with {ACTIVATIONS[name][0]}'s six parameters, and "
         f"{claimed[1]:g} at the minimum, which is symmetric and has two",
         f"{PAPER}, by simulated annealing; the minimum is derived",
         f"{published:.{digits}f} and {symmetric:.{digits}f}",
         (round(published, digits), round(symmetric, digits)) == claimed and symmetric < published,
-        f'{name}(x) - x/2 is even. As `fit="symmetric"` it is there to be had.',
+        f'{name}(x) - x/2 is even. It is available as `fit="symmetric"`.',
     )
 
 
 def error(name: str, fit: Fit) -> float:
-    """Return the squared difference to an activation, integrated by Gauss and Legendre."""
+    """Return the squared error of a fit, integrated by Gauss-Legendre quadrature."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
     exact = tc.jit(tc.gelu if name == "gelu" else tc.silu)
     ends = [-FARTHEST, -FARTHEST / 3, *fit.breakpoints, FARTHEST / 3, FARTHEST]
@@ -79,7 +79,7 @@ def error(name: str, fit: Fit) -> float:
 
 
 def kept() -> Figure:
-    """Return the row of what is kept of an element, and of how far slopes are off."""
+    """Return the row of the saved bits per element, and of the error of slopes."""
     count, bits = 1001, {}
     for name, (_, activation) in ACTIVATIONS.items():
         graph = tc.differentiate(
@@ -92,15 +92,15 @@ def kept() -> Figure:
         for name, (_, activation) in ACTIVATIONS.items()
     ]
     return Figure(
-        "two bits are kept of an element, an eighth of 16",
+        "two bits per element are saved, an eighth of 16",
         PAPER,
         f"{bits['gelu'][0]} bytes of {count} elements, ⌈N/4⌉",
         list(bits.values()) == [[-(-count // 4)]] * 2,
-        f"Forward, values are exact to the last bit. Slopes are off by up to {off[0]:.2f} and "
+        f"Forward values are exact to the last bit. Slopes are off by up to {off[0]:.2f} and "
         f"{off[1]:.2f}, close to 0.",
     )
 
 
 def slope(function: Any, x: Any) -> Any:
-    """Return the derivative of a function of one number, for many."""
+    """Return the derivative of a scalar function, elementwise."""
     return tc.grad(lambda x: tc.sum(function(x)))(x)

@@ -1,4 +1,4 @@
-"""Offload: up to which bandwidth a copy is free, and where recomputing is as fast."""
+"""Offload: the bandwidth from which copies are free, and the break-even with recomputation."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def figures() -> list[Figure]:
     both_ways = stalled(Fraction(3)) - stalls[Fraction(2)]
     return [
         Figure(
-            "moving everything is free while a copy takes no longer than a layer's forward",
+            "offloading everything is free while a copy takes no longer than a layer's forward",
             ARITHMETIC,
-            f"{shown} units of waiting for copies of {at} layers, of {LAYERS} layers in "
+            f"{shown} units of stall for copies of {at} layers, with {LAYERS} layers in "
             f"{ROOM} values",
             [stall == 0 for stall in stalls.values()] == [True, True, False, False],
-            "Copies run beside computation: those out beside the forward half, those back beside "
-            "the backward half, which takes twice as long.",
+            "Offloads overlap with the forward pass, and fetches with the backward pass, which "
+            "takes twice as long.",
         ),
         Figure(
-            "it breaks even with recomputing every layer where a copy takes as long as two",
+            "it breaks even with recomputing every layer when a copy takes as long as two",
             ARITHMETIC,
-            f"{float(stalls[Fraction(2)]):g} units of waiting; {LAYERS} to recompute",
+            f"{float(stalls[Fraction(2)]):g} units of stall; {LAYERS} to recompute",
             stalls[Fraction(2)] <= LAYERS < stalled(Fraction(2) + Fraction(1, 16)),
-            "The last value is read at once, and stays. Beyond that, copies of both directions are "
-            f"waited for: {float(both_ways):g} units more for copies of 3 layers.",
+            "The last value is read at once, and stays resident. Beyond that, copies in both "
+            f"directions stall: {float(both_ways):g} units more for copies of 3 layers.",
         ),
     ]
 
 
 def stalled(duration: Fraction) -> Fraction:
-    """Return how long computation waits where a copy takes so many layers."""
+    """Return the stall of computation for a duration of a copy, in layers."""
     graph = tc.networks.chain(LAYERS)
     costs = custom(graph, [1] * (LAYERS + 1) + [2] * LAYERS)
     value = graph.data[graph.operators[0].outputs[0]].nbytes

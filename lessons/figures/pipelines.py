@@ -1,4 +1,4 @@
-"""Pipelines: the published bubbles, what is in flight, and what recomputing early is worth."""
+"""Pipelines: published bubbles, micro-batches in flight, and the gain of early recomputation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ GPIPE = "Huang et al. 2019, arXiv 1811.06965"
 FLUSH = "Narayanan et al. 2021, arXiv 2104.04473"
 V_SHAPES = "Qi et al. 2024, arXiv 2405.15362"
 LAYERS, DEVICES, BATCH, PARTS = 24, 4, 64, 8  # of GPipe's peak
-MOST_DEVICES = 24  # for which V-shapes are replayed
-NEGLIGIBLE = 0.05  # an idle share that most would call so
+MOST_DEVICES = 24  # up to which V-shaped schedules are replayed
+NEGLIGIBLE = 0.05  # an idle share below which the bubble counts as negligible
 
 
 def figures() -> list[Figure]:
@@ -49,21 +49,21 @@ def bubble(devices: int, micro_batches: int, claimed: str) -> Figure:
         f"GPipe's bubble is (K-1)/(M+K-1): {claimed} for {devices} devices and {micro_batches} "
         "micro-batches",
         GPIPE,
-        f"{found}, or {percent(float(found))} of all devices' time",
+        f"{found}, or {percent(float(found))} of device time",
         found == Fraction(claimed),
-        "Whatever a forward and a backward take, if it is the same on every device.",
+        "For any forward and backward times, if they are the same on every device.",
     )
 
 
 def negligible() -> Figure:
-    """Return the row of how large the bubble is where it is said not to matter."""
+    """Return the row of the bubble where it is claimed to be negligible."""
     shares = {k: float(replay_pipeline(gpipe(k, 4 * k)).bubble) for k in (2, 4, 8, 16)}
     return Figure(
         "with M = 4K micro-batches GPipe's bubble is negligible",
         GPIPE,
         ", ".join(map(percent, shares.values())) + f" for K = {', '.join(map(str, shares))}",
         max(shares.values()) < NEGLIGIBLE,
-        "It nears a fifth, (K-1)/(5K-1). What is hidden in it is early recomputation, below.",
+        "It approaches a fifth, (K-1)/(5K-1). Early recomputation, below, hides in it.",
     )
 
 
@@ -95,23 +95,22 @@ def peak() -> Figure:
         GPIPE,
         f"{model:,} instead of {stored // value:,}, in layers times samples",
         (model, stored // value) == (112, 1536),
-        "That counts what stages take and what one of them recomputes. A chain of tanh in "
-        f"stages, cotangents included, holds {', '.join(map(str, peaks))}: all but the first "
-        "device also keep what they sent, which tanh's derivative reads.",
+        "This counts the stages' inputs and what one of them recomputes. A chain of tanh in "
+        f"stages, cotangents included, takes {', '.join(map(str, peaks))}: all but the first "
+        "device also keep the values that they sent, which tanh's derivative reads.",
     )
 
 
 def early() -> Figure:
-    """Return the row of what recomputation takes while a device waits."""
+    """Return the row of recomputation while a device waits."""
     spans = [replay_pipeline(gpipe(8, 32, form)).makespan for form in (None, "late", "early")]
     return Figure(
-        "recomputing early, while waiting for the gradient, takes 149 units instead of 156; with "
-        "nothing recomputed it is 117; for 8 devices, 32 micro-batches, forwards of 1, backwards "
-        "of 2",
+        "early recomputation, while waiting for the gradient, takes 149 units instead of 156, and "
+        "no recomputation 117; for 8 devices, 32 micro-batches, forwards of 1, backwards of 2",
         "arithmetic, after Huang et al.",
-        ", ".join(map(str, reversed(spans))) + " early, late, not at all",
+        ", ".join(map(str, reversed(spans))) + " early, late, none",
         spans == [117, 156, 149],
-        "It hides K-1 forwards, one on each device but the last, which has nothing to wait for.",
+        "It hides K-1 forwards, one on each device except the last, which does not wait.",
     )
 
 
@@ -137,14 +136,14 @@ def in_flight() -> Figure:
 def v_shaped(name: str, make: Callable[[int, int], Pipeline], more: int, divisor: int) -> Figure:
     """Return the row of a V-shaped pipeline's peak: floor((p + more) / divisor)."""
     counts = range(2, MOST_DEVICES + 1)
-    # A device holds two stages, each of half a micro-batch's layers.
+    # A device has two stages, each with half of the layers.
     peaks = [max(replay_pipeline(make(p, 4 * p + 10)).peaks) / 2 for p in counts]
     shown = {p: peak for p, peak in zip(counts, peaks, strict=True) if p in (4, 8, 16, 24)}
     return Figure(
-        f"{name} holds ⌊(p+{more})/{divisor}⌋ micro-batches a device, where 1F1B holds p",
+        f"{name} stores ⌊(p+{more})/{divisor}⌋ micro-batches per device, where 1F1B stores p",
         V_SHAPES,
         f"{', '.join(f'{peak:g}' for peak in shown.values())} for p = {', '.join(map(str, shown))}",
         peaks == [(p + more) // divisor for p in counts],
-        f"For every p from 2 to {MOST_DEVICES}. The paper's orders are rebuilt from its building "
-        "blocks.",
+        f"For every p from 2 to {MOST_DEVICES}. The paper's schedules are rebuilt from its "
+        "building blocks.",
     )

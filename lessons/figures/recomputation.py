@@ -1,4 +1,4 @@
-"""What recomputation costs: the published figures about chains."""
+"""The cost of recomputation: published figures about chains."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lessons.figures.figure import Figure, percent
 
 CHEN = "Chen et al. 2016, arXiv 1604.06174"
 TEN_TIMES = "Bulatov 2018, gradient-checkpointing"
-BACKWARD = 2  # times as long as forward: two products where the forward half has one
+BACKWARD = 2  # times the forward pass: two products where the forward pass has one
 
 
 def extra_time(n: int) -> tuple[tc.Trace, float]:
-    """Return the trace of sqrt(n) on a chain, and the time it takes over store-all's."""
+    """Return the trace of sqrt(n) on a chain, and its extra time relative to store-all."""
     trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
     return trace, trace.recomputations / (n * (1 + BACKWARD))
 
@@ -43,16 +43,16 @@ def figures() -> list[Figure]:
             CHEN,
             ", ".join(percent(extra) for extra in extras) + " at n = 100, 2,500, 10,000",
             all(a < b < 1 / 3 for a, b in pairwise(extras)) and extras[-1] > 0.32,
-            "From below: one forward pass is never reached.",
+            "It is approached from below: one forward pass is never reached.",
         )
     )
     return [*found, ten_times()]
 
 
 def ten_times() -> Figure:
-    """Return the row of the network ten times larger."""
+    """Return the row of the tenfold network."""
     trace, extra = extra_time(400)
-    largest = trace.peak_nodes - 2  # of store-all, which holds n + 2 nodes
+    largest = trace.peak_nodes - 2  # of store-all, whose peak is n + 2 nodes
     assert (
         tc.replay(tc.plan(tc.networks.chain(largest), "store_all")).peak_nodes == trace.peak_nodes
     )
@@ -62,5 +62,5 @@ def ten_times() -> Figure:
         f"in {trace.peak_nodes} nodes, {largest} layers with store-all, 400 with √n: "
         f"{400 / largest:.1f} times, {percent(extra)} more time",
         round(extra, 1) == 0.2,
-        "The size does; the time is (√n - 1)²/3n here, too, and near its limit already.",
+        "The size does; the time is again (√n - 1)²/3n, already near its limit.",
     )

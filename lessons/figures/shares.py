@@ -1,4 +1,4 @@
-"""What share of memory checkpointing saves: parameter counts, and four claims about training."""
+"""Memory savings of checkpointing: parameter counts, and four claims about training."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ PARAMETERS: dict[str, tuple[Callable[[], Network], int]] = {
 }
 
 
-MOST = 32  # images or sequences, at which each claim has come out
+MOST = 32  # images or sequences, at which each claim is confirmed
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A share of memory that sqrt(n) checkpointing is said to save in training.
+    """A claimed saving of sqrt(n) checkpointing in training, as a share of memory.
 
     Attributes:
-        share: what is claimed.
+        share: the claimed saving.
         make: the network, by its batch.
     """
 
@@ -68,7 +68,7 @@ def counts() -> str:
     for name, (make, published) in PARAMETERS.items():
         count = make().parameter_count
         body.append([name, f"{published:,}", f"{count:,}", "yes" if count == published else "no"])
-    return rows(("network", "published", "counted", "the same?"), body)
+    return rows(("network", "published", "counted", "equal?"), body)
 
 
 def block_of(scope: str) -> str:
@@ -77,7 +77,7 @@ def block_of(scope: str) -> str:
 
 
 def per_block(graph: tc.TrainingGraph) -> tc.Schedule:
-    """Return the schedule that keeps what blocks hand on, and recomputes each block once."""
+    """Return the schedule that keeps the values between blocks and recomputes each block once."""
 
     def handed_on(node: tc.DataNode) -> bool:
         own = block_of(graph.operators[node.producer or 0].scope)
@@ -88,7 +88,7 @@ def per_block(graph: tc.TrainingGraph) -> tc.Schedule:
 
 
 def training_graph(network: Network) -> tc.TrainingGraph:
-    """Return the graph of a step with Adam, in which each gradient is consumed once it is there."""
+    """Return the graph of a step with Adam that consumes each gradient once computed."""
     step = tc.train_step(network.loss, tc.adam(1e-4))
     return step.graph(step.init(network.specs[0]), *network.specs[1:])
 
@@ -100,7 +100,7 @@ def flops_of(schedule: tc.Schedule) -> int:
 
 
 def rows_of(name: str, batch: int) -> list[list[str]]:
-    """Return the rows of a network at a batch: three plans beside store-all."""
+    """Return the rows of a network at a batch: three plans compared with store-all."""
     claim = CLAIMS[name]
     graph = training_graph(claim.make(batch))
     stored = tc.plan(graph, "store_all")
@@ -128,7 +128,7 @@ def rows_of(name: str, batch: int) -> list[list[str]]:
 
 
 def share_of_total(network: Network) -> float:
-    """Return the share of everything, Adam's state in, that sqrt(n) saves."""
+    """Return the share of the total, Adam's state included, that sqrt(n) saves."""
     graph = training_graph(network)
     peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("store_all", "sqrt_n")]
     return 1 - (peaks[1] + graph.source_bytes) / (peaks[0] + graph.source_bytes)
@@ -138,7 +138,7 @@ def share_of_total(network: Network) -> float:
 def batches(name: str) -> dict[int, float]:
     """Return the share of the total saved at the smallest batch where a claim holds, and before.
 
-    The share grows with the batch: activations do, and nothing else.
+    The share grows with the batch, because only activations do.
     """
     claim = CLAIMS[name]
     few, enough = 1, MOST
@@ -152,22 +152,22 @@ def batches(name: str) -> dict[int, float]:
 
 
 def verdict(name: str) -> str:
-    """Return in a sentence under which reading a claim comes out."""
+    """Return a sentence with the reading under which a claim is confirmed."""
     (few, below), (enough, above) = batches(name).items()
     return (
         f"- **{name}**, {percent(CLAIMS[name].share, 0)}: of activations alone √n saves more than "
-        f"that. Of everything it saves {percent(below)} at a batch of {few}, and {percent(above)} "
+        f"that. Of the total it saves {percent(below)} at a batch of {few}, and {percent(above)} "
         f"at {enough}."
     )
 
 
 HEADER = (
-    "network", "claimed", "plan", "activations, store-all", "saved of them", "total, store-all",
-    "saved of the total", "more FLOPs",
+    "network", "claimed", "plan", "activations, store-all", "saving", "total, store-all",
+    "saving of the total", "extra FLOPs",
 )  # fmt: skip
 
 
 def claims() -> str:
-    """Return the table of the four claims, and what comes out of them."""
+    """Return the table of the four claims, and their verdicts."""
     body = [row for name in CLAIMS for row in rows_of(name, max(batches(name)))]
     return "\n\n".join([rows(HEADER, body), "\n".join(map(verdict, CLAIMS))])

@@ -1,4 +1,4 @@
-"""What is commonly taught about checkpointing and can be counted, with what the engine shows."""
+"""Common statements about checkpointing that can be counted, checked by the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYERS, SQUARE, ROWS = 16, tc.Spec((64, 64)), tc.Spec((1024, 64))
 
 
 def deep(params: Any, x: Any) -> Any:
-    """Return what comes out of a chain of affine layers under tanh."""
+    """Return the output of a chain of linear layers with tanh."""
     for w in params:
         x = tc.tanh(x @ w)
     return x
@@ -36,13 +36,13 @@ def graph_of(function: Any) -> tc.TrainingGraph:
 def figures() -> list[Figure]:
     """Return the rows."""
     return [
-        adjoints(), lone(), whole(), dear(), reentrant(), sweep(), forward_only(), saveable(),
+        adjoints(), lone(), whole(), expensive(), reentrant(), sweep(), forward_only(), saveable(),
         elsewhere(), pieces(),
     ]  # fmt: skip
 
 
 def adjoints() -> Figure:
-    """Return the row of what recomputation depends on."""
+    """Return the row of the dependencies of recomputation."""
     graph = graph_of(deep)
     schedule = tc.plan(graph, "recompute_all")
     computed = [step.operator for step in schedule.steps if isinstance(step, tc.Compute)]
@@ -55,13 +55,13 @@ def adjoints() -> Figure:
         TAUGHT,
         f"{len(again)} recomputations read {reads} cotangents",
         reads == 0,
-        "Of the cotangents, that is: it can begin before they arrive. When it is wanted, and what "
-        "it may drop, the backward half says.",
+        "It is independent of cotangents and can begin before they arrive. The backward pass "
+        "determines when it is needed, and what it may evict.",
     )
 
 
 def lone() -> Figure:
-    """Return the row of one affine layer in a checkpoint of its own."""
+    """Return the row of one linear layer in a checkpoint of its own."""
 
     def marked(params: Any, x: Any) -> Any:
         for w in params:
@@ -75,7 +75,7 @@ def lone() -> Figure:
         TAUGHT,
         f"{peaks[0] - peaks[1]} bytes of {peaks[0]:,} saved",
         peaks[1] < peaks[0],
-        "Its input is kept in either case, and its output by whoever reads it.",
+        "Its input is saved in either case, and its output if another adjoint reads it.",
     )
 
 
@@ -90,26 +90,26 @@ def whole() -> Figure:
         f"peak {once.peak_bytes:,} bytes, with store-all {stored.peak_bytes:,}, with √n "
         f"{per_block.peak_bytes:,}; {once.recomputations} recomputations",
         once.peak_bytes < 0.9 * stored.peak_bytes,
-        "All of it is made again before the first layer is gone back through. Wrap blocks.",
+        "All of it is recomputed before the first adjoint runs. Wrap blocks instead.",
     )
 
 
-def dear() -> Figure:
-    """Return the row of what to recompute: a transformer block's parts."""
+def expensive() -> Figure:
+    """Return the row of the values to recompute in a transformer block."""
     graph = transformers.graph_of(transformers.GPT3)
     core = transformers.core_of(graph) / transformers.published_bytes(graph, transformers.GPT3)
     _, both = transformers.extra_products(graph, transformers.selective(graph))
     return Figure(
-        "recompute what takes much computing",
+        "recompute what is expensive to compute",
         TAUGHT,
-        f"GPT-3's attention core: {percent(core)} of the bytes for {percent(both, 2)} of products",
+        f"GPT-3's attention core: {percent(core)} of bytes, {percent(both, 2)} of products' FLOPs",
         both > core,
-        "The reverse: recompute what is large and cheap, keep what products of matrices return.",
+        "The reverse: recompute what is large and cheap, keep the results of matrix products.",
     )
 
 
 def reentrant() -> Figure:
-    """Return the row of the gradients' bits."""
+    """Return the row of bitwise equality of gradients."""
     network = mlp(8, 32)
     graph, args = network.graph(), network.arrays()
     results = [
@@ -122,8 +122,8 @@ def reentrant() -> Figure:
         TAUGHT,
         "the same operators on the same values",
         not same,
-        "Where kernels are deterministic they are equal to the last bit, reentrant or not. What "
-        "PyTorch's reentrant form loses are gradients, where no input requires one.",
+        "With deterministic kernels they are bitwise equal, reentrant or not. PyTorch's reentrant "
+        "form omits gradients where no input requires one.",
         "bitwise equal under 4 policies" if same else "bits differ",
     )
 
@@ -149,7 +149,7 @@ def sweep() -> Figure:
 
 
 def forward_only() -> Figure:
-    """Return the row of where the peak is."""
+    """Return the row of the position of the peak."""
     graph = graph_of(deep)
     trace = tc.replay(tc.plan(graph, "sqrt_n"))
     first = next(
@@ -159,16 +159,16 @@ def forward_only() -> Figure:
     )
     forward = max(trace.live_bytes[:first])
     return Figure(
-        "measuring the forward pass tells the peak",
+        "measuring the forward pass gives the peak",
         TAUGHT,
         f"{forward:,} bytes in the forward pass, {trace.peak_bytes:,} total",
         trace.peak_step < first,
-        "The peak is in the backward half, where a segment is there again, and cotangents besides.",
+        "The peak is in the backward pass, where a segment is resident again, with cotangents.",
     )
 
 
 def saveable() -> Figure:
-    """Return the row of a name."""
+    """Return the row of the meaning of a policy's name."""
     graph = graph_of(deep)
     counts = {
         rule: tc.replay(tc.plan(graph, "saveable", rule=rule)).recomputations
@@ -184,7 +184,7 @@ def saveable() -> Figure:
 
 
 def elsewhere() -> Figure:
-    """Return the row of layers whose results come from elsewhere, without gradients."""
+    """Return the row of layers that run on the CPU without gradients."""
     graph = graph_of(deep)
     moved = tc.replay(tc.plan(graph, "offload"))
     half = LAYERS // 2
@@ -196,17 +196,17 @@ def elsewhere() -> Figure:
     return Figure(
         "running layers on the CPU, without gradients, offloads them",
         TAUGHT,
-        f"with half of the layers there, {trained} of {every} gradients; with activations on the "
+        f"with half of the layers so, {trained} of {every} gradients; with activations on the "
         f"host {len(leaves(moved.graph.gradients))}, and a peak of {moved.peak_bytes:,} bytes "
         f"instead of {stored:,}",
         trained == every,
-        "What was computed elsewhere without gradients is an input, and nothing before it is "
-        "trained. To offload is to move what the backward half reads, and to bring it back.",
+        "A value computed elsewhere without gradients is an input, and nothing before it is "
+        "trained. Offload copies saved values to the host, and fetches them.",
     )
 
 
 def pieces() -> Figure:
-    """Return the row of attention over pieces of a sequence."""
+    """Return the row of attention over chunks of a sequence."""
     x = np.random.default_rng(0).normal(size=(1, 8, 4))
     w = np.random.default_rng(1).normal(size=(4, 4))
 
@@ -230,12 +230,12 @@ def pieces() -> Figure:
         refused = str(error)
     equal = float(off[perceptron].max()) < 1e-12
     return Figure(
-        "a long sequence can be gone through in pieces, with any layer",
+        "a long sequence can be processed in chunks, with any layer",
         TAUGHT,
         f"`tc.chunked` of attention: {refused}",
         float(off[attention].max()) < 1e-12,
-        "Each token looks at all others. What works on tokens one by one can be: perceptrons, "
-        "norms of a token, the loss.",
+        "Each token attends to all others. Token-wise layers can be chunked: perceptrons, norms "
+        "of a token, the loss.",
         f"by hand, attention is off by up to {off[attention].max():.1f}, a perceptron "
         + ("not at all" if equal else "as well"),
     )

@@ -1,4 +1,4 @@
-"""What a parameter costs in training, and what gradient accumulation does."""
+"""Bytes per parameter in training, and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANKS = 64
 
 
 def ledger_of(count: int, dtype: str, optimizer: Any) -> tuple[tc.Ledger, int]:
-    """Return the ledger of a step in which all gradients are alive, and how many parameters."""
+    """Return the ledger of a step with all gradients live, and the number of parameters."""
     width = int(count**0.5)
 
     def loss(params: Any, x: Any) -> Any:
@@ -44,11 +44,11 @@ def figures() -> list[Figure]:
     of_each = [round(nbytes / halves, 3) for nbytes in parts]
     return [
         Figure(
-            "Adam takes 16 bytes a parameter, of which the two moments are optimiser state",
+            "Adam takes 16 bytes per parameter, of which the two moments are optimiser state",
             "arithmetic",
             " + ".join(f"{nbytes / count:.0f}" for nbytes in own),
             [nbytes // count for nbytes in own] == [4, 4, 8],
-            "Often taught: the moments as gradients. They are state, and there in every step.",
+            "The moments are often taught as gradients. They are state, resident in every step.",
         ),
         Figure(
             "10 billion parameters in float32: 40, 40 and 80 GB",
@@ -58,11 +58,11 @@ def figures() -> list[Figure]:
             "Parameters, gradients, moments.",
         ),
         Figure(
-            "mixed precision: 2 + 2 + 12 bytes a parameter, 120 GB for 7.5 billion",
+            "mixed precision: 2 + 2 + 12 bytes per parameter, 120 GB for 7.5 billion",
             ZERO,
             f"{' + '.join(f'{nbytes:g}' for nbytes in of_each)}; {sum(parts) / 1e9:.1f} GB",
             of_each == [2, 2, 12] and round(sum(parts) / 1e9) == 120,
-            "As much as in float32: the copy of 32 bits takes what 16 bits save.",
+            "As much as in float32: the float32 copy takes what 16 bits save.",
         ),
         zero(mixed),
         *accumulated(),
@@ -70,18 +70,18 @@ def figures() -> list[Figure]:
 
 
 def zero(mixed: tc.Ledger) -> Figure:
-    """Return the row of a state that ranks share out among themselves."""
+    """Return the row of a state partitioned over ranks."""
     claimed = ["31.4", "16.6", "1.9"]
     shares = [sharded(mixed, RANKS, zero) for zero in range(4)]
     found = [f"{share.nbytes / 1e9:.1f}" for share in shares[1:]]
     sent = [f"{share.exchanged / 1e9:.0f} GB" for share in shares]
     return Figure(
-        f"of these 120 GB, each of {RANKS} ranks holds 31.4, 16.6 and 1.9 GB with ZeRO-1, 2 and 3",
+        f"of these 120 GB, each of {RANKS} ranks stores 31.4, 16.6 and 1.9 GB with ZeRO-1, 2 and 3",
         ZERO,
         f"{', '.join(found)} GB",
         found == claimed,
-        "Shared out are the optimiser's state, then gradients, too, then parameters, too. A rank "
-        f"sends {', '.join(sent[1:])} in a step; without any sharing {sent[0]}.",
+        "Partitioned are the optimiser state, then also gradients, then also parameters. A rank "
+        f"sends {', '.join(sent[1:])} per step; without partitioning {sent[0]}.",
     )
 
 
@@ -109,7 +109,7 @@ def accumulated() -> list[Figure]:
             "for a mean loss",
             "the same step but for rounding" if error < 1e-12 else f"{error:.1e}",
             error < 1e-12,
-            "Summed instead of averaged, it would be M times the gradient.",
+            "Summed instead of averaged, the result is M times the gradient.",
             "float64, below 1e-12" if error < 1e-12 else f"{error:.1e}",
         ),
         Figure(
@@ -117,14 +117,14 @@ def accumulated() -> list[Figure]:
             "arithmetic",
             f"{peaks[1] / peaks[8]:.2f} times less for M = 8",
             round(peaks[1] / peaks[8], 1) == 8.0,
-            "What a micro-batch holds is proportional to it.",
+            "Activation memory is proportional to the micro-batch.",
         ),
         batch_normed(),
     ]
 
 
 def batch_normed() -> Figure:
-    """Return the row of batch norm, which sees the parts and not the whole."""
+    """Return the row of batch norm, whose statistics are per micro-batch."""
 
     def loss(params: Any, x: Any) -> Any:
         y, _, _ = tc.batch_norm(x @ params["w"], params["scale"], params["shift"])
@@ -139,10 +139,10 @@ def batch_normed() -> Figure:
         values.append(step(state, x)[0]["parameters"]["w"])
     error = float(np.abs(values[1] - values[0]).max() / np.abs(values[0]).max())
     return Figure(
-        "with batch norm it is not the same",
+        "with batch norm the gradient differs",
         "arithmetic",
-        "each part is normalised by itself",
+        "each micro-batch is normalised separately",
         error > 1e-3,
-        "So M is no free choice there.",
+        "So M is not a free choice there.",
         "parameters differ after one step" if error > 1e-3 else f"{error:.1e}",
     )

@@ -1,7 +1,7 @@
-"""Where a transformer's activations go: sbh(34 + 5as/h), term by term, of the graph of a block.
+"""Activation memory of a transformer block: sbh(34 + 5as/h), term by term, from its graph.
 
-The block is that of the paper, at 16 bits: queries, keys and values by products of their own,
-dropout of the weights and behind both sublayers. s tokens, a batch of b, a heads, a width of h.
+The block is that of the paper, at 16 bits: separate products for queries, keys and values, dropout
+of the weights and after both sublayers. s tokens, a batch of b, a heads, a width of h.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def as2b(self) -> int:
-        """Elements of the weights of all heads."""
+        """Elements of the attention weights of all heads."""
         return self.a * self.s**2 * self.b
 
 
@@ -44,7 +44,7 @@ SMALL = Shape(s=128, b=4, a=4, h=256)  # to run
 
 
 def graph_of(shape: Shape, dtype: str = "float16") -> tc.TrainingGraph:
-    """Return the training graph of a block; what it keeps is labelled with the paper's terms."""
+    """Return the training graph of a block; saved values are labelled with the paper's terms."""
     s, b, a, h = shape.s, shape.b, shape.a, shape.h
 
     def by_head(x: Any) -> Any:
@@ -87,14 +87,14 @@ def label_of(graph: tc.Graph, node: tc.DataNode) -> str:
 
 
 def memory_of(graph: tc.Graph, node: tc.DataNode) -> int:
-    """Return the value in whose memory a value is."""
+    """Return the value that owns the memory of a value."""
     while node.view_of is not None:
         node = graph.data[node.view_of]
     return node.id
 
 
 def kept(graph: tc.Graph) -> dict[str, int]:
-    """Return the bytes that store-all keeps, by the paper's terms."""
+    """Return the bytes that store-all saves, by the paper's terms."""
     found: dict[str, int] = {}
     for node in saved_values(graph):
         if node.role == "activation":
@@ -104,7 +104,7 @@ def kept(graph: tc.Graph) -> dict[str, int]:
 
 
 def masks(graph: tc.Graph) -> dict[str, int]:
-    """Return the bytes that masks of one byte would take, one for each dropout of the graph."""
+    """Return the bytes of one-byte masks, one for each dropout of the graph."""
     sizes = [
         graph.data[operator.outputs[0]].spec.size
         for operator in graph.operators[: graph.forward_count]
@@ -131,9 +131,9 @@ def terms() -> str:
     for name, nbytes in {**here, **drawn}.items():
         published = 0 if name.startswith("norm: ") else nbytes
         why = {
-            "mask": "drawn again from its seed",
-            "mean and deviation": "two float32 a row, which the paper leaves out as small",
-            "query": "the scaled one, in the place of the query",
+            "mask": "regenerated from its seed",
+            "mean and deviation": "two float32 per row, which the paper neglects",
+            "query": "the scaled query, in place of the query",
         }.get(name.partition(": ")[2], "")
         ours = 0 if name in drawn else nbytes
         body.append([name, term(published, GPT3), term(ours, GPT3), why])
@@ -141,18 +141,18 @@ def terms() -> str:
     sizes = {"paper": published_bytes(graph, GPT3), "here": sum(here.values())}
     of_sbh = {who: nbytes / GPT3.sbh for who, nbytes in sizes.items()}
     body.append(["total, GPT-3", *(f"{of_sbh[who]:.2f} sbh" for who in ("paper", "here")), ""])
-    return rows(("kept", "in the paper", "here", "why"), body)
+    return rows(("saved value", "paper", "here", "note"), body)
 
 
 def published_bytes(graph: tc.Graph, shape: Shape) -> int:
-    """Return what the graph keeps by the paper's account: masks in, statistics of norms out."""
+    """Return the graph's saved bytes as the paper counts: with masks, without norm statistics."""
     here = kept(graph)
     here.pop("norm: mean and deviation")
     return sum(here.values()) + sum(masks(graph).values())
 
 
 def core_of(graph: tc.Graph) -> int:
-    """Return the bytes of the attention core by the paper's account."""
+    """Return the bytes of the attention core as the paper counts them."""
     parts = {**kept(graph), **masks(graph)}
     return sum(nbytes for name, nbytes in parts.items() if name.startswith("core"))
 
@@ -168,9 +168,9 @@ def selective(graph: tc.TrainingGraph) -> tc.Schedule:
 
 
 def extra_products(graph: tc.Graph, schedule: tc.Schedule) -> tuple[float, float]:
-    """Return shares of all products, in FLOPs: those that a schedule makes again; the core's two.
+    """Return shares of all products' FLOPs: those that a schedule recomputes; the core's two.
 
-    The core's are those of four axes; the others are of matrices.
+    The core's products have four axes; the others are of matrices.
     """
     products = [o for o in graph.operators if o.kind == "matmul"]
     once = sum(operator.flops for operator in products)
@@ -200,12 +200,12 @@ def figures() -> list[Figure]:
         formula = shape.sbh * 34 + 5 * shape.as2b
         found.append(
             Figure(
-                f"a layer of {name} shape keeps sbh(34 + 5as/h) = {formula / shape.sbh:.0f} sbh",
+                f"a layer of {name} shape stores sbh(34 + 5as/h) = {formula / shape.sbh:.0f} sbh",
                 PAPER,
-                f"{counted / shape.sbh:.2f} sbh with masks of a byte; "
-                f"{sum(kept(graph).values()) / shape.sbh:.2f} sbh as it is",
+                f"{counted / shape.sbh:.2f} sbh with one-byte masks; "
+                f"{sum(kept(graph).values()) / shape.sbh:.2f} sbh as implemented",
                 counted == formula,
-                "Term by term, in the table below; here no mask is kept.",
+                "Term by term, in the table below; here no mask is saved.",
                 f"a block of {SMALL.s} tokens: " + measured(tc.plan(small), *args)
                 if shape is GPT3
                 else "",
@@ -241,9 +241,9 @@ def selective_rows(
             f"recomputing it takes {percent(published)} more FLOPs",
             PAPER,
             f"{percent(both, 2)} of all products for the core's two; {percent(extra, 2)} for the "
-            f"one that has to be made again; s/6h = {percent(shape.s / (6 * shape.h), 2)}",
+            f"one that is recomputed; s/6h = {percent(shape.s / (6 * shape.h), 2)}",
             round(both, 3) == published,
-            "What is published is s/6h; 4bs²h over 72bsh²(1 + s/6h) is a third of it. And the "
-            "second product need not be made again: the projection's input is kept.",
+            "The published value is s/6h; 4bs²h over 72bsh²(1 + s/6h) is a third of it. And the "
+            "second product need not be recomputed: the projection's input is saved.",
         ),
     ]

@@ -17,7 +17,7 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-5}
 
 
 def ours(form: Any, arrays: Any, weights: Any) -> list[Any]:
-    """Return the output and the gradients of a weighed sum of it."""
+    """Return the output and the gradients of a weighted sum of it."""
 
     def loss(*variables: Any) -> Any:
         out = form(*variables)
@@ -28,7 +28,7 @@ def ours(form: Any, arrays: Any, weights: Any) -> list[Any]:
 
 
 def theirs(arrays: Any, weights: Any, causal: bool, scale: float | None) -> list[Any]:
-    """Return the same of PyTorch's function."""
+    """Return the output and gradients of PyTorch's function."""
     tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
     length, keys = arrays[0].shape[-2], arrays[1].shape[-2]
     # PyTorch aligns is_causal to the first key; here the last query sees the last key.
@@ -43,7 +43,7 @@ def theirs(arrays: Any, weights: Any, causal: bool, scale: float | None) -> list
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @settings(max_examples=examples(40))
 @given(data=st.data())
-def test_values_and_gradients_are_those_of_pytorch(dtype: str, data: st.DataObject) -> None:
+def test_attention_values_and_gradients_match_pytorch(dtype: str, data: st.DataObject) -> None:
     draw = data.draw
     causal, length = draw(st.booleans()), draw(st.integers(1, 40))
     keys = draw(st.integers(length, 50)) if causal else draw(st.integers(1, 50))
@@ -72,7 +72,7 @@ def test_values_and_gradients_are_those_of_pytorch(dtype: str, data: st.DataObje
             assert abs(found - other).max() <= TOLERANCES[dtype] * largest
 
 
-def test_several_blocks_of_the_usual_size_are_those_of_pytorch() -> None:
+def test_multi_block_attention_matches_pytorch() -> None:
     arrays = operands(4, 2, 300, 1100, 8, 1)
     weights = np.random.default_rng(5).normal(size=arrays[0].shape)
     graph = tc.build(partial(tc.attention, fused=True), *arrays)
@@ -84,7 +84,7 @@ def test_several_blocks_of_the_usual_size_are_those_of_pytorch() -> None:
             assert abs(array - other).max() <= 1e-10 * max(1.0, abs(other).max())
 
 
-def test_float16_is_as_near_to_the_truth_as_pytorchs() -> None:
+def test_float16_attention_is_as_accurate_as_pytorch() -> None:
     arrays = operands(2, 1, 256, 256, 32, 2)
     weights = np.random.default_rng(5).normal(size=arrays[0].shape)
     exact = theirs(arrays, weights, True, None)

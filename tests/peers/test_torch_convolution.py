@@ -1,4 +1,4 @@
-"""Convolutions and pooling beside PyTorch's: values, gradients, and gradients of gradients."""
+"""Convolution and pooling against PyTorch: values, first and second derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def check_same(ours: Callable[..., Any], theirs: Callable[..., Any], *args: Any)
 
 @settings(max_examples=examples(60))
 @given(case=convolutions(("float32", "float64")))
-def test_conv2d(case: Any) -> None:
+def test_conv2d_matches_pytorch(case: Any) -> None:
     x, weight, bias, options = case
     args = (x, weight) if bias is None else (x, weight, bias)
     check_same(
@@ -53,7 +53,7 @@ def test_conv2d(case: Any) -> None:
 
 @settings(max_examples=examples(20))
 @given(case=convolutions())
-def test_gradients_of_gradients_of_conv2d(case: Any) -> None:
+def test_conv2d_second_derivatives_match_pytorch(case: Any) -> None:
     x, weight, _, options = case
 
     def ours(x: Any, weight: Any) -> Any:
@@ -69,7 +69,7 @@ def test_gradients_of_gradients_of_conv2d(case: Any) -> None:
 
 @settings(max_examples=examples(60))
 @given(case=transposed_convolutions(("float32", "float64")))
-def test_conv_transpose2d(case: Any) -> None:
+def test_conv_transpose2d_matches_pytorch(case: Any) -> None:
     x, weight, bias, options = case
     args = (x, weight) if bias is None else (x, weight, bias)
     check_same(
@@ -79,7 +79,7 @@ def test_conv_transpose2d(case: Any) -> None:
     )
 
 
-def test_conv2d_of_several_blocks() -> None:
+def test_multi_block_conv2d_matches_pytorch() -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(12, 32, 60, 60)).astype("float32")
     weight = generator.normal(size=(48, 32, 3, 3)).astype("float32")
@@ -92,7 +92,7 @@ def test_conv2d_of_several_blocks() -> None:
 
 @settings(max_examples=examples(40))
 @given(case=poolings(("float32", "float64")))
-def test_max_pool2d(case: Any) -> None:
+def test_max_pool2d_matches_pytorch(case: Any) -> None:
     x, kernel, options = case
     check_same(
         lambda x: tc.max_pool2d(x, kernel, **options),
@@ -103,7 +103,7 @@ def test_max_pool2d(case: Any) -> None:
 
 @settings(max_examples=examples(40))
 @given(case=poolings(("float32", "float64")), padded=st.booleans())
-def test_avg_pool2d(case: Any, padded: bool) -> None:
+def test_avg_pool2d_matches_pytorch(case: Any, padded: bool) -> None:
     x, kernel, options = case
     check_same(
         lambda x: tc.avg_pool2d(x, kernel, **options, count_include_pad=padded),
@@ -112,7 +112,7 @@ def test_avg_pool2d(case: Any, padded: bool) -> None:
     )
 
 
-def test_global_avg_pool2d() -> None:
+def test_global_avg_pool2d_matches_pytorch() -> None:
     check_same(
         tc.global_avg_pool2d,
         lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 1).flatten(1),

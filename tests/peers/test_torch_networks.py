@@ -1,4 +1,4 @@
-"""Each network at a small size, in float64, against PyTorch with the same parameters."""
+"""Networks at small sizes, in float64, against PyTorch with the same parameters."""
 
 from functools import partial
 from importlib import import_module
@@ -36,7 +36,7 @@ def assert_close(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_losses_and_gradients_are_pytorchs(name: str) -> None:
+def test_network_losses_and_gradients_match_pytorch(name: str) -> None:
     network = small(name)
     params, *data = arguments(name, network, seed=4)
     result = tc.run(tc.plan(network.graph()), params, *data)
@@ -49,7 +49,7 @@ def test_losses_and_gradients_are_pytorchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg16_bn"])
-def test_running_statistics_are_pytorchs(name: str) -> None:
+def test_running_statistics_match_pytorch(name: str) -> None:
     network = small(name, statistics=True)
     arrays = arguments(name, network, seed=4)
     _, updated = tc.run(tc.plan(network.graph()), *arrays).value

@@ -1,4 +1,4 @@
-"""Normalisation, embedding and logsumexp beside PyTorch: values and gradients."""
+"""Normalisation, embedding and logsumexp against PyTorch: values and gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ def agree(
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_layer_norm(
+def test_layer_norm_matches_pytorch(
     shape: list[int], count: int, parameters: int, epsilon: float, dtype: str, seed: int
 ) -> None:
     r = np.random.default_rng(seed)
@@ -79,7 +79,9 @@ def test_layer_norm(
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_rms_norm(shape: list[int], scaled: bool, epsilon: float, dtype: str, seed: int) -> None:
+def test_rms_norm_matches_pytorch(
+    shape: list[int], scaled: bool, epsilon: float, dtype: str, seed: int
+) -> None:
     r = np.random.default_rng(seed)
     arrays = [r.normal(1, 2, shape), *([r.normal(size=shape[-1:])] if scaled else [])]
     agree(
@@ -98,7 +100,7 @@ def test_rms_norm(shape: list[int], scaled: bool, epsilon: float, dtype: str, se
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_group_norm(
+def test_group_norm_matches_pytorch(
     shape: tuple[int, list[int]],
     groups: int,
     depth: int,
@@ -126,7 +128,7 @@ def test_group_norm(
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_batch_norm_and_its_running_statistics(
+def test_batch_norm_and_running_statistics_match_pytorch(
     shape: tuple[int, int],
     image: tuple[int, ...],
     epsilon: float,
@@ -162,7 +164,7 @@ def test_batch_norm_and_its_running_statistics(
         assert found.dtype == dtype
 
 
-def test_gradients_through_mean_and_variance() -> None:
+def test_batch_norm_gradients_through_mean_and_variance_match_pytorch() -> None:
     r = np.random.default_rng(0)
     x, scale, shift = r.normal(1, 2, (4, 3, 2)), r.normal(size=3), r.normal(size=3)
 
@@ -185,7 +187,7 @@ def test_gradients_through_mean_and_variance() -> None:
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_embedding(rows: int, shape: list[int], dtype: str, seed: int) -> None:
+def test_embedding_matches_pytorch(rows: int, shape: list[int], dtype: str, seed: int) -> None:
     r = np.random.default_rng(seed)
     ids = r.integers(0, rows, shape)
     agree(
@@ -202,7 +204,9 @@ def test_embedding(rows: int, shape: list[int], dtype: str, seed: int) -> None:
     dtype=DTYPES,
     seed=SEEDS,
 )
-def test_logsumexp(shape: list[int], keepdims: bool, scale: float, dtype: str, seed: int) -> None:
+def test_logsumexp_matches_pytorch(
+    shape: list[int], keepdims: bool, scale: float, dtype: str, seed: int
+) -> None:
     r = np.random.default_rng(seed)
     axis = int(r.integers(-len(shape), len(shape)))
     agree(

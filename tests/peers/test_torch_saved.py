@@ -1,4 +1,4 @@
-"""What store-all keeps is what PyTorch keeps, or the page says which tensor is not."""
+"""Saved tensors against PyTorch's: store-all saves the same bytes, except documented items."""
 
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "saved.md"
 
 
 @pytest.mark.parametrize("name", saved.BLOCKS)
-def test_the_same_bytes_are_kept_but_for_what_is_itemised(name: str) -> None:
+def test_saved_bytes_match_pytorch_except_documented_items(name: str) -> None:
     block = saved.BLOCKS[name]
     ours, theirs = saved.kept_here(block), saved.kept_there(block)
     here, there = sum(ours.values()), sum(theirs.values())
@@ -22,7 +22,7 @@ def test_the_same_bytes_are_kept_but_for_what_is_itemised(name: str) -> None:
     assert f"| {' | '.join([*row, '; '.join(items)])} |" in PAGE.read_text(encoding="utf-8")
 
 
-def test_every_block_of_the_page_is_checked() -> None:
+def test_every_block_on_saved_page_is_checked() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith("| ")][2:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(saved.BLOCKS)

@@ -1,4 +1,4 @@
-"""The networks for images once more, in PyTorch, as functions of the same parameters."""
+"""Reference implementations of the image networks in PyTorch, on the same parameters."""
 
 from collections.abc import Callable
 from itertools import count

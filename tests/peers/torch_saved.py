@@ -1,4 +1,4 @@
-"""Blocks of networks twice, here and in PyTorch, and what either keeps for the way back."""
+"""Network blocks in tinyckpt and in PyTorch, and the bytes that each saves for backward."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ FLOATS = 4 * ROWS * WIDTH  # bytes of one value of the residual stream, sbh in f
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a network, here and there.
+    """A block of a network, in tinyckpt and in PyTorch.
 
     Attributes:
         ours, theirs: the function of parameters and of what the block reads.
@@ -144,7 +144,7 @@ BLOCKS = {
 
 
 def kept_here(block: Block) -> dict[str, int]:
-    """Return the bytes that store-all keeps here, by name."""
+    """Return the bytes that store-all saves here, by name."""
 
     def loss(params: Any, x: Any) -> Any:
         return tc.sum(block.ours(params, x))

@@ -1,4 +1,4 @@
-"""The transformers once more, in PyTorch, as functions of the same parameters."""
+"""Reference implementations of the transformers in PyTorch, on the same parameters."""
 
 from collections.abc import Callable
 from typing import Any
@@ -71,7 +71,7 @@ def rms_norm(x: Tensor, layer: Any) -> Tensor:
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Return queries or keys turned by their positions; halves are turned, as in published code."""
+    """Rotate queries or keys by their positions; halves are turned, as in published code."""
     length, width = x.shape[-2:]
     frequencies = 10000.0 ** (-torch.arange(0, width, 2, dtype=x.dtype) / width)
     angles = torch.arange(length, dtype=x.dtype)[:, None] * frequencies

@@ -1,4 +1,4 @@
-"""One call does everything; real data; the demo."""
+"""The API end to end: value_and_grad, grad and jit; results; real data; the demo."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def loss(params: Any, x: Any) -> Any:
     return tc.sum(tc.tanh(x @ params["w"]) ** 2)
 
 
-def test_value_and_grad_builds_once_for_each_shape() -> None:
+def test_value_and_grad_traces_once_per_shape() -> None:
     calls = []
 
     def counted(params: Any, x: Any) -> Any:
@@ -31,12 +31,12 @@ def test_value_and_grad_builds_once_for_each_shape() -> None:
     assert calls == [(2, 3), (4, 3)]
 
 
-def test_plain_numbers_are_arguments() -> None:
+def test_plain_numbers_are_accepted_as_arguments() -> None:
     value, gradient = tc.value_and_grad(lambda x, y: x * y + x)(3.0, 4.0)
     assert (float(value), float(gradient)) == (15.0, 5.0)
 
 
-def test_several_arguments_to_differentiate() -> None:
+def test_value_and_grad_of_several_arguments() -> None:
     _, (first, second) = tc.value_and_grad(lambda x, y: x * y, wrt=(0, 1))(3.0, 4.0)
     assert (float(first), float(second)) == (4.0, 3.0)
     with pytest.raises(tc.GraphError, match=r"wrt=2: .* has 2 positional arguments"):
@@ -55,7 +55,7 @@ def test_dicts_are_matched_by_key() -> None:
                 runner(schedule, *wrong)
 
 
-def test_programs_are_told_apart_by_nesting() -> None:
+def test_programs_are_cached_by_argument_structure() -> None:
     step = tc.value_and_grad(lambda p, m=None: tc.sum(p[0] * p[1]))
     x = np.ones(2)
     assert isinstance(step([x, x])[1], list)
@@ -64,7 +64,7 @@ def test_programs_are_told_apart_by_nesting() -> None:
     assert float(tc.value_and_grad(lambda x: tc.sum(x[None] * 2))(3.0)[0]) == 6.0
 
 
-def test_results_may_be_written_to() -> None:
+def test_results_are_writable() -> None:
     def both(p: Any) -> Any:
         return tc.sum((p["a"] + p["b"]) ** 2), p["a"]
 
@@ -85,7 +85,7 @@ def test_results_may_be_written_to() -> None:
         assert float(gradient()) == 1.0
 
 
-def test_arrays_in_fortran_order_give_the_same_bits() -> None:
+def test_fortran_order_arguments_give_bitwise_equal_results() -> None:
     generator = np.random.default_rng(0)
     p, x = (np.asfortranarray(generator.normal(size=(50, 70)).astype("f4")) for _ in range(2))
 
@@ -120,7 +120,7 @@ def test_mixed_float_dtypes_have_gradients() -> None:
     assert tc.value_and_grad(lambda x: tc.sum(tc.where(x > 0, x, 0.0)))(x)[0].dtype == np.float32
 
 
-def test_powers_at_zero() -> None:
+def test_gradients_of_powers_at_zero() -> None:
     def third(x: Any) -> Any:
         second = tc.gradients(tc.sum(tc.gradients(tc.sum(x**2), x)), x)
         return tc.sum(second)
@@ -131,7 +131,7 @@ def test_powers_at_zero() -> None:
     assert tc.grad(lambda x: tc.sum(x ** np.array(2.0)))(-np.ones(2)).tolist() == [-2.0, -2.0]
 
 
-def test_labels_are_checked() -> None:
+def test_labels_out_of_range_are_refused() -> None:
     logits = np.zeros((2, 3))
     for labels in ([0, -1], [0, 3]):
         schedule = tc.plan(tc.build(tc.cross_entropy, logits, np.array(labels)))
@@ -139,7 +139,7 @@ def test_labels_are_checked() -> None:
             tc.run(schedule, logits, np.array(labels))
 
 
-def test_functions_that_a_function_takes_of_its_own_accord_are_forward() -> None:
+def test_gradients_taken_inside_a_function_are_forward() -> None:
     def penalised(w: Any, x: Any) -> Any:
         plain = tc.sum(tc.tanh(x @ w))
         return plain + tc.sum(tc.gradients(plain, w) ** 2)
@@ -164,7 +164,7 @@ def test_functions_that_a_function_takes_of_its_own_accord_are_forward() -> None
         lambda x: x @ np.ones((2, np.int64(1))),
     ],
 )
-def test_what_numpy_users_write_works(function: Any) -> None:
+def test_numpy_idioms_trace(function: Any) -> None:
     assert tc.run(tc.plan(tc.build(function, np.ones((3, 2)))), np.ones((3, 2))).value is not None
 
 
@@ -185,7 +185,7 @@ def test_what_numpy_users_write_works(function: Any) -> None:
         lambda x: tc.full((2, "a"), 0.0),
     ],
 )
-def test_what_cannot_be_is_a_graph_error(function: Any) -> None:
+def test_impossible_functions_raise_graph_error(function: Any) -> None:
     with pytest.raises(tc.GraphError):
         tc.build(function, np.ones((3, 2)))
 
@@ -208,14 +208,14 @@ class Callable:
         (lambda xp, x: x + 1.0, {}),
     ],
 )
-def test_anybodys_kernels_compile(kernel: Any, attrs: Any) -> None:
+def test_user_kernels_compile(kernel: Any, attrs: Any) -> None:
     mine = tc.Primitive("mine", kernel, lambda x, **attrs: (x,))
     x = np.ones(3)
     schedule = tc.plan(tc.build(lambda x: tc.apply(mine, x, **attrs), x))
     assert np.array_equal(tc.compile(schedule)(x)[0], tc.run(schedule, x).value)
 
 
-def test_names_that_python_or_the_program_uses() -> None:
+def test_names_that_clash_with_python_or_program_compile() -> None:
     def function(map: Any, np: Any, hasattr: Any, host_tanh_1: Any) -> Any:
         losses, _ = tc.apply_all(tc.PRIMITIVES["cross_entropy"], map, np)
         return tc.sum(tc.tanh(losses)) + tc.sum(hasattr) + tc.sum(host_tanh_1)
@@ -234,7 +234,7 @@ def test_names_that_python_or_the_program_uses() -> None:
     assert np.array_equal(gradients, result.gradients)
 
 
-def test_digits_are_as_published() -> None:
+def test_digits_equal_published_data() -> None:
     digits = load_digits()
     labels = np.concatenate([digits.labels, digits.test_labels])
     assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
@@ -244,7 +244,7 @@ def test_digits_are_as_published() -> None:
     assert (len(digits.images), len(digits.test_images)) == (1400, 397)
 
 
-def test_training_is_the_same_to_the_last_bit_under_every_policy() -> None:
+def test_training_is_bitwise_equal_under_every_policy() -> None:
     losses = {}
     for policy in ("store_all", "sqrt_n", "recompute_all"):
         steps = list(train(policy))
@@ -255,7 +255,7 @@ def test_training_is_the_same_to_the_last_bit_under_every_policy() -> None:
 
 
 @pytest.mark.long
-def test_the_demo_says_where_everything_is(
+def test_demo_prints_paths_of_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tinyckpt.cli.demo.PLANNING", 0.5)
@@ -269,15 +269,13 @@ def test_the_demo_says_where_everything_is(
     assert "losses are equal to the last bit" in out
 
 
-def test_the_demo_refuses_a_folder_that_cannot_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_demo_refuses_impossible_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["demo", "-o", str(tmp_path / "file" / "folder")]) == 1
     assert "cannot make the folder" in capsys.readouterr().err
 
 
-def test_the_digits_network_has_what_the_demo_says() -> None:
+def test_digits_network_matches_demo() -> None:
     graph = digits_network().graph()
     traces = [tc.replay(tc.plan(graph, p)) for p in ("store_all", "sqrt_n", "recompute_all")]
     assert [trace.evaluations for trace in traces] == [52, 61, 136]
@@ -285,7 +283,7 @@ def test_the_digits_network_has_what_the_demo_says() -> None:
     assert peaks == sorted(peaks, reverse=True)
 
 
-def test_an_overflow_of_float16_is_named() -> None:
+def test_float16_overflow_is_named() -> None:
     def function(x: Any) -> Any:
         return tc.sum(tc.exp(x * 2.0))
 

@@ -1,4 +1,4 @@
-"""What users hold goes through pickle and copy, and comes back equal or doing the same."""
+"""Pickle and copy of all public objects: copies are equal or behave equally."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ COPIES = (pickled, copy.deepcopy, copy.copy)
 
 @settings(max_examples=examples(20))
 @given(training_graphs())
-def test_a_copy_is_equal_and_runs_to_the_same_bits(case: Any) -> None:
+def test_copied_graph_and_schedule_run_bitwise_equal(case: Any) -> None:
     graph, args = case
     for policy in ("store_all", "sqrt_n"):
         schedule = tc.plan(graph, policy)
@@ -51,7 +51,7 @@ def test_a_copy_is_equal_and_runs_to_the_same_bits(case: Any) -> None:
 
 
 @pytest.mark.long
-def test_what_plans_return_goes_through_pickle() -> None:
+def test_planning_results_pickle() -> None:
     graph = tc.networks.mlp(4, 8).graph()
     planned = tc.plan(graph, budget=0.8, time_limit=0.5)
     frontier = tc.frontier(graph, time_limit=0.5)
@@ -79,7 +79,7 @@ OWN = tc.Primitive("double", double, same)
 
 
 @pytest.mark.parametrize("copied", COPIES)
-def test_a_primitive_of_ones_own_is_pickled_by_its_functions(copied: Callable[[Any], Any]) -> None:
+def test_user_primitive_pickles_by_its_functions(copied: Callable[[Any], Any]) -> None:
     schedule = tc.plan(tc.build(lambda x: tc.apply(OWN, x), tc.Spec(3)))
     again = copied(schedule)
     assert again == schedule
@@ -229,7 +229,7 @@ HELD: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_a_copy_of_what_users_hold_does_the_same(name: str) -> None:
+def test_copy_of_public_object_behaves_equally(name: str) -> None:
     does, thing = HELD[name]
     expected = does(thing)
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
@@ -241,12 +241,12 @@ def test_a_copy_of_what_users_hold_does_the_same(name: str) -> None:
         assert does(copied(copied(thing))) == expected
 
 
-def test_numpys_backend_stays_the_one_there_is() -> None:
+def test_numpy_backend_is_a_singleton_after_pickling() -> None:
     backend = HELD["numpy"][1]
     assert all(copied(backend) is backend for copied in COPIES)
 
 
-def test_a_disk_is_pickled_as_its_folder_and_opens_another_file(tmp_path: Any) -> None:
+def test_unpickled_disk_opens_its_own_file(tmp_path: Any) -> None:
     backend = tc.on_disk(tmp_path)
     for copied in (pickled, copy.deepcopy):
         disk, other = backend.host(), copied(backend).host()  # type: ignore[misc]
@@ -263,6 +263,6 @@ def results_of(things: dict[str, tuple[Callable[[Any], Any], Any]]) -> dict[str,
 
 
 @pytest.mark.long
-def test_what_users_hold_goes_to_a_process_that_was_spawned() -> None:
+def test_public_objects_pass_to_spawned_process() -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
         assert processes.submit(results_of, HELD).result(timeout=120) == results_of(HELD)

@@ -1,4 +1,4 @@
-"""Blocks of memory by their definition, for tests of what pictures make of them."""
+"""Reference implementation of block-level memory accounting, for tests of pictures."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ Block = tuple[int, int, bool]  # the value that it was taken for, at which step,
 
 
 def blocks_held(trace: tc.Trace) -> Iterator[set[Block]]:
-    """Yield after every step which blocks are held: each while a value is resident in it."""
+    """Yield the live blocks after every step: a block is live while any value in it is resident."""
     graph = trace.graph
     times = [0] * len(graph.operators)
     blocks: dict[int, Block] = {}  # of resident values

@@ -1,4 +1,4 @@
-"""A real Chromium for the tests of pages, and pages that must neither complain nor reach out."""
+"""Fixtures of browser tests: a real Chromium, pages that must not log errors or use the network."""
 
 import json
 import shutil
@@ -15,13 +15,13 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-MOST_CONTEXTS = 4  # that are kept from test to test
+MOST_CONTEXTS = 4  # kept from test to test
 Open = Callable[..., Any]
 USUAL: dict[str, Any] = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 800}}
 
 
 def chromium_path() -> str | None:
-    """Return where a Chromium is, if there is one."""
+    """Return the path of a Chromium, if there is one."""
     return next((found for name in CHROMIUM if (found := shutil.which(name))), None)
 
 
@@ -41,9 +41,10 @@ def browser() -> Iterator[Any]:
 
 
 class Contexts:
-    """Contexts of a browser by their options: they serve one test after the other.
+    """Pool of browser contexts by their options, reused from test to test.
 
-    Each has an empty page: beside it another is a tab, and takes two thirds of what a window does.
+    Each keeps an empty page: next to it a new page is a tab, which opens in two thirds of the time
+    of a window.
     """
 
     def __init__(self, browser: Any) -> None:
@@ -51,7 +52,7 @@ class Contexts:
         self.known: dict[str, Any] = {}
 
     def of(self, **options: Any) -> Any:
-        """Return the context with some options beside the usual ones."""
+        """Return the context with the given options, in addition to the defaults."""
         key = json.dumps(options, sort_keys=True)
         context = self.known.pop(key, None)
         if context is None:
@@ -61,14 +62,14 @@ class Contexts:
         return context
 
     def close_old(self) -> None:
-        """Close all but those that were asked for last."""
+        """Close all but the most recently used contexts."""
         while len(self.known) > MOST_CONTEXTS:
             self.known.pop(next(iter(self.known))).close()
 
 
 @pytest.fixture(scope="session")
 def contexts(browser: Any) -> Contexts:
-    """Return the contexts in which pages are opened that leave nothing there."""
+    """Return the shared contexts; pages in them leave nothing behind."""
     return Contexts(browser)
 
 
@@ -76,7 +77,7 @@ def contexts(browser: Any) -> Contexts:
 def open_page(contexts: Contexts) -> Iterator[Open]:
     """Return ``open_page(path, fragment, **context)``, which returns a page that has loaded.
 
-    When the test ends, none of the pages may have complained, or asked for anything but its file.
+    When the test ends, no page may have logged an error, or requested anything but its file.
     """
     pages, complaints, requests = [], [], []
 
@@ -102,7 +103,7 @@ def open_page(contexts: Contexts) -> Iterator[Open]:
 def assert_accessible(
     page: Any, within: str | None = None, *, minor: bool = False, **options: Any
 ) -> None:
-    """Assert that axe finds nothing in a page, or a part of it; or, with ``minor``, nothing worse.
+    """Assert that axe finds no violation in a page or a part; with ``minor``, no serious one.
 
     Options are axe's own.
     """

@@ -1,8 +1,8 @@
-"""A stock Firefox for the tests of pages, driven by WebDriver BiDi (W3C), which it speaks itself.
+"""Driver of a stock Firefox by WebDriver BiDi (W3C), for browser tests.
 
-Playwright drives a Firefox that it builds and brings along, not the one that a system installs.
-This module starts that one and speaks as much of the protocol as the tests need: open a file, ask a
-function of the page, move the pointer, press keys; and it hears what a page complains of.
+Playwright drives a Firefox of its own build, not the system's. This module starts the latter and
+speaks as much of the protocol as the tests need: open a file, evaluate a function in the page, move
+the pointer, press keys; and it records console messages.
 """
 
 import json
@@ -40,14 +40,14 @@ CALL = "async (given) => JSON.stringify((await ({function})(JSON.parse(given))) 
 
 
 def firefox_path() -> str | None:
-    """Return where a Firefox is, if there is one."""
+    """Return the path of a Firefox, if there is one."""
     return next((found for name in FIREFOX if (found := shutil.which(name))), None)
 
 
 class Firefox:
-    """A running Firefox: commands go one by one; what pages say on their consoles is kept.
+    """A running Firefox: commands are sequential; console messages are recorded.
 
-    Whatever a page asks for against its own policy is said there too.
+    Requests that violate a page's own policy are reported there too.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -58,7 +58,7 @@ class Firefox:
         self.send("session.subscribe", events=["log.entryAdded"])
 
     def send(self, method: str, **parameters: Any) -> Any:
-        """Return what a command answers."""
+        """Send a command; return its result."""
         self.commands += 1
         self.socket.send(json.dumps({"id": self.commands, "method": method, "params": parameters}))
         while True:
@@ -71,7 +71,7 @@ class Firefox:
                 return message["result"]
 
     def open(self, path: Path, fragment: str = "", size: tuple[int, int] = (1280, 800)) -> "Tab":
-        """Return a tab that shows a page whose scripts have begun."""
+        """Return a tab with a loaded page whose scripts have started."""
         context = self.send("browsingContext.create", type="tab")["context"]
         viewport = dict(zip(("width", "height"), size, strict=True))
         self.send("browsingContext.setViewport", context=context, viewport=viewport)
@@ -83,14 +83,14 @@ class Firefox:
 
 
 class Tab:
-    """A page that is open."""
+    """An open page."""
 
     def __init__(self, browser: Firefox, context: str) -> None:
         self.browser = browser
         self.context = context
 
     def evaluate(self, function: str, given: Any = None) -> Any:
-        """Return what a function of the page says of something, both as JSON can say it."""
+        """Evaluate a function in the page, with a JSON argument and result."""
         answer = self.browser.send(
             "script.callFunction",
             functionDeclaration=CALL.format(function=function),
@@ -102,13 +102,13 @@ class Tab:
         return json.loads(answer["result"]["value"])
 
     def until(self, function: str, expected: object = True) -> None:
-        """Wait until a function of the page says something."""
+        """Wait until a function of the page returns a value."""
         end = monotonic() + ANSWERING
         while (found := self.evaluate(function)) != expected:
             assert monotonic() < end, f"{function} is {found}, not {expected}"
 
     def middle(self, selector: str) -> tuple[float, float]:
-        """Return where the middle of an element is, once it is in sight."""
+        """Return the centre of an element, once it is in view."""
         left, top = self.evaluate(
             """selector => {
                 const element = document.querySelector(selector);
@@ -124,14 +124,14 @@ class Tab:
         self.browser.send("input.performActions", context=self.context, actions=[source])
 
     def press(self, keys: str) -> None:
-        """Press a key, with others held if their names stand before it: ``Control+z``."""
+        """Press a key, with modifiers if named before it: ``Control+z``."""
         held = [KEYS.get(key, key) for key in re.split(r"(?<=.)\+", keys)]
         down = [{"type": "keyDown", "value": key} for key in held]
         up = [{"type": "keyUp", "value": key} for key in reversed(held)]
         self.act("key", [*down, *up])
 
     def drag(self, *places: tuple[float, float]) -> None:
-        """Press the pointer at a place, move it over others, let go at the last."""
+        """Press the pointer at a point, move it over others, release it at the last."""
         moves = [{"type": "pointerMove", "x": round(x), "y": round(y)} for x, y in places]
         down, up = ({"type": f"pointer{way}", "button": 0} for way in ("Down", "Up"))
         self.act("pointer", [moves[0], down, *moves[1:], up])
@@ -144,7 +144,7 @@ class Tab:
         self.act("pointer", [{"type": "pointerMove", "x": round(x), "y": round(y)}])
 
     def wheel(self, place: tuple[float, float], by: int) -> None:
-        """Turn the wheel at a place, towards the hand where ``by`` is positive."""
+        """Turn the wheel at a point, downwards if ``by`` is positive."""
         x, y = place
         turn = {"type": "scroll", "x": round(x), "y": round(y), "deltaX": 0, "deltaY": by}
         self.act("wheel", [turn])
@@ -155,7 +155,7 @@ class Tab:
 
 @contextmanager
 def running(program: str, profile: str) -> Iterator[Firefox]:
-    """Start a Firefox without windows on a profile of its own; end it when done."""
+    """Run a headless Firefox with a temporary profile; stop it at the end."""
     from websockets.sync.client import connect
 
     lines = [f"user_pref({json.dumps(name)}, {json.dumps(v)});" for name, v in PREFERENCES.items()]

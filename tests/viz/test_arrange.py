@@ -1,4 +1,4 @@
-"""Sheets: everything stands on the picture at any width and aspect, and nothing on the rest."""
+"""Page layout: everything is inside the picture at any width and aspect ratio."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -74,7 +74,7 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
     st.sampled_from([None, "16:9", "4:3", "1:1", "9:16", "4:1"]),
     st.sampled_from([None, "stacked", "side by side"]),
 )
-def test_everything_stands_on_the_sheet(
+def test_all_parts_are_within_the_sheet(
     names: list[str], width: int | None, aspect: str | None, arrange: str | None
 ) -> None:
     traces = [TRACES[name] for name in names]
@@ -93,7 +93,7 @@ def test_everything_stands_on_the_sheet(
 
 @pytest.mark.parametrize("width", [320, 801, 1280, 3839])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pictures_have_the_size_that_was_asked_for(width: int, theme: str) -> None:
+def test_pictures_have_the_requested_size(width: int, theme: str) -> None:
     picture = Picture([TRACES["chain:16"], TRACES["mlp:6x8"]], Design(theme, width=width))
     assert picture.canvas.shape[1] == width
     before = picture.canvas.copy()
@@ -104,7 +104,7 @@ def test_pictures_have_the_size_that_was_asked_for(width: int, theme: str) -> No
         assert set(edge.tolist()) == {picture.drawing.ground}
 
 
-def test_a_slide_holds_three_policies() -> None:
+def test_three_policies_fit_a_slide() -> None:
     traces: Any = [trace_of("chain:16", p) for p in ("store_all", "sqrt_n", "recompute_all")]
     sheet = sheet_of(traces, Design(width=1280, aspect="16:9"))
     assert sheet.pixels == (720, 1280)

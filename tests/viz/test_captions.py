@@ -1,4 +1,4 @@
-"""What a step does, in words: golden sentences, and the same facts found another way."""
+"""Captions of steps: golden sentences, and a naive reference."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def said(network: str, policy: str, **options: Any) -> list[str]:
     return [captions.text(step) for step in range(len(captions.trace.steps))]
 
 
-def test_a_run_of_recomputations_has_one_sentence_to_the_operator_that_it_is_for() -> None:
+def test_run_of_recomputations_has_one_sentence_with_its_reader() -> None:
     sentence = "b7 reads f7 and b8; f5 to f7 are recomputed from f4"
     captions = said("chain:16", "sqrt_n")
     where = [place for place, text in enumerate(captions) if text.startswith(sentence)]
@@ -34,7 +34,7 @@ def test_a_run_of_recomputations_has_one_sentence_to_the_operator_that_it_is_for
     ]
 
 
-def test_what_is_freed_in_a_run_and_what_is_recomputed_from_the_start() -> None:
+def test_captions_of_frees_in_a_run_and_recomputation_from_inputs() -> None:
     captions = said("chain:4", "recompute_all")
     sentence = "b2 reads f2 and b3; f1 and f2 are recomputed from the inputs"
     assert sentence in said("chain:3", "recompute_all")
@@ -42,7 +42,7 @@ def test_what_is_freed_in_a_run_and_what_is_recomputed_from_the_start() -> None:
     assert "b1 reads f1 and b2; f1 is recomputed from the inputs" in captions
 
 
-def test_what_is_computed_once_and_what_moves() -> None:
+def test_captions_of_first_evaluations_and_transfers() -> None:
     captions = said("chain:3", "offload", bandwidth=512)
     assert captions[:4] == [
         "f1 is computed", "f2 is computed from f1", "f1 goes to the host (512 B)",
@@ -51,7 +51,7 @@ def test_what_is_computed_once_and_what_moves() -> None:
     assert "f2 comes back from the host (512 B)" in captions
 
 
-def test_names_that_people_gave_and_no_more_than_a_few() -> None:
+def test_captions_use_user_names_and_limit_their_number() -> None:
     def function(x: tc.Var) -> Any:
         with tc.scope("block"):
             parts = [tc.name(tc.tanh(x * n), f"part{n}") for n in range(1, 6)]
@@ -71,13 +71,13 @@ def test_names_that_people_gave_and_no_more_than_a_few() -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 10_000, "x/" * 200 + "tanh_1", "größe" * 9, ""])
-def test_a_name_is_cut(name: str) -> None:
+def test_long_name_is_truncated(name: str) -> None:
     assert len(whole(name)) <= 200
     assert len(short(name)) <= SHORT
     assert short("tanh_1") == whole("tanh_1") == "tanh_1"
 
 
-def test_before_the_first_step_there_is_nothing_to_say() -> None:
+def test_caption_before_the_first_step_is_empty() -> None:
     captions = Captions(tc.replay(tc.plan(tc.networks.chain(2))))
     assert (captions.text(-1), list(captions.texts(-1))) == ("", ["", ""])
 
@@ -87,8 +87,8 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all")
 
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.sampled_from(POLICIES), st.randoms())
-def test_a_run_is_what_the_steps_say(drawn: Any, policy: str, random: Any) -> None:
-    """The clauses, found by going through the steps one by one."""
+def test_captions_of_random_traces_match_a_naive_scan(drawn: Any, policy: str, random: Any) -> None:
+    """The clauses, found by scanning the steps one by one."""
     trace = tc.replay(tc.plan(drawn[0], policy))
     graph, again = trace.graph, recomputations(trace.steps)
     computes = [step for step, one in enumerate(trace.steps) if hasattr(one, "operator")]
@@ -114,7 +114,7 @@ def test_a_run_is_what_the_steps_say(drawn: Any, policy: str, random: Any) -> No
 
 @settings(max_examples=examples(60))
 @given(moved())
-def test_as_much_is_freed_as_a_caption_says(trace: tc.Trace) -> None:
+def test_captions_state_the_freed_bytes(trace: tc.Trace) -> None:
     home = {node.id: 0 for node in trace.graph.data if node.producer is not None}
     memory, captions, held = CellMemory(trace.graph, home, 1), Captions(trace), 0
     for step, taken in enumerate(trace.steps):

@@ -1,4 +1,4 @@
-"""Bands of memory: what each holds at every step, from its definition and from the trace."""
+"""Bands of the memory curve against their definition and the trace's live memory."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
 
 
 def defined(trace: tc.Trace) -> list[list[int]]:
-    """Return the bands by their definition: a block is of the value that it was taken for."""
+    """Return the bands by their definition: a block belongs to the value it was allocated for."""
     graph, rows = trace.graph, []
     for workspace, blocks in zip(trace.workspace, blocks_held(trace), strict=True):
         row = [0, 0, 0, workspace]
@@ -39,7 +39,7 @@ def defined(trace: tc.Trace) -> list[list[int]]:
 @pytest.mark.long
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.sampled_from(POLICIES))
-def test_bands_are_what_they_are_defined_as_and_add_up(case: Any, policy: str) -> None:
+def test_bands_match_their_definition_and_add_up(case: Any, policy: str) -> None:
     trace = tc.replay(tc.plan(case[0], policy))
     bands = stacked(trace, False)
     assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
@@ -47,7 +47,7 @@ def test_bands_are_what_they_are_defined_as_and_add_up(case: Any, policy: str) -
 
 
 @pytest.mark.parametrize("trace", [views_and_moves()], ids=["views and moves"])
-def test_a_view_of_what_was_made_first_keeps_it(trace: tc.Trace) -> None:
+def test_view_keeps_its_base_in_the_kept_band(trace: tc.Trace) -> None:
     bands = stacked(trace, False)
     assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
     assert bands.tolist() == defined(trace)
@@ -56,7 +56,7 @@ def test_a_view_of_what_was_made_first_keeps_it(trace: tc.Trace) -> None:
     assert bands[:2, 4].tolist() == [0, 64]
 
 
-def test_a_chain_step_by_step() -> None:
+def test_bands_of_a_chain_match_golden_numbers() -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
     kept, recomputed, gradients, workspace = stacked(trace, True).tolist()
     assert "".join(map(str, kept)) == "1212333222111000000"
@@ -67,7 +67,7 @@ def test_a_chain_step_by_step() -> None:
 
 @settings(max_examples=examples(25))
 @given(training_graphs(), st.sampled_from(POLICIES))
-def test_a_band_is_there_where_nodes_of_its_fill_are(case: Any, policy: str) -> None:
+def test_band_is_nonempty_iff_nodes_have_its_fill(case: Any, policy: str) -> None:
     graph, _ = case
     if any(node.view_of is not None for node in graph.data):
         return  # a view is a node without memory of its own
@@ -80,13 +80,13 @@ def test_a_band_is_there_where_nodes_of_its_fill_are(case: Any, policy: str) -> 
             assert (fill in fills) == bool(band[step]), (step, fill)
 
 
-def test_each_band_has_the_fill_of_its_nodes() -> None:
+def test_bands_share_the_fill_of_their_nodes() -> None:
     assert all(hasattr(LIGHT, fill) for fill in BANDS.values())
     nodes = {fill.value for fill in (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)}
     assert {*BANDS.values()} == {*nodes, "workspace"}
 
 
-def test_views_alone_are_not_counted_as_values() -> None:
+def test_trace_of_views_is_counted_in_bytes() -> None:
     graph = tc.build(lambda x: x.T, tc.Spec((1, 1)))
     trace = tc.replay(tc.plan(graph))
     assert trace.peak_nodes == 1
@@ -102,7 +102,7 @@ def lines(traces: list[tc.Trace]) -> list[list[str]]:
     return [[line.words for line in lines_of(trace, scales)] for trace in traces]
 
 
-def test_a_curve_is_compared_with_its_budget_and_with_store_all_beside_it() -> None:
+def test_curve_has_lines_for_budget_and_store_all() -> None:
     graph = tc.networks.chain(16)
     kept = tc.replay(tc.plan(graph, "store_all"))
     planned = tc.replay(tc.plan(graph, budget="10 nodes"))
@@ -117,7 +117,7 @@ def test_a_curve_is_compared_with_its_budget_and_with_store_all_beside_it() -> N
     assert lines([free, other])[0] == ["peak 9 nodes = 4.5 KiB"]  # another graph's store-all
 
 
-def test_a_budget_far_above_the_peak_does_not_flatten_the_curve() -> None:
+def test_budget_far_above_the_peak_is_not_drawn() -> None:
     graph = tc.networks.chain(4)
     trace = tc.replay(tc.plan(graph, budget="7 nodes"))
     assert (trace.peak_nodes, scales_of([trace]).highest) == (6, 7)
@@ -130,7 +130,7 @@ def test_a_budget_far_above_the_peak_does_not_flatten_the_curve() -> None:
     assert lines([tc.replay(other)]) == [["peak 6 nodes = 3.0 KiB"]]
 
 
-def test_words_of_lines_that_are_near_stand_side_by_side() -> None:
+def test_labels_of_near_lines_stand_side_by_side() -> None:
     graph = tc.networks.chain(16)
     traces = [tc.replay(tc.plan(graph, *how)) for how in (("store_all",), ("sqrt_n",))]
     near = tc.replay(tc.plan(graph, budget="10 nodes"))

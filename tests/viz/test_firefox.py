@@ -1,6 +1,6 @@
-"""Player and lab in a stock Firefox: all that a browser may do in its own way.
+"""Player and lab in a stock Firefox: behaviour that may differ between browsers.
 
-The tests in Chromium say in detail what the pages do; these say that another engine shows the same.
+The tests in Chromium cover the pages in detail; these check that another engine shows the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def firefox() -> Iterator[Firefox]:
 
 @pytest.fixture
 def open_tab(firefox: Firefox) -> Iterator[Shown]:
-    """Return what opens a page; none of them may complain, or ask for anything but its file."""
+    """Return a function that opens a page; pages must not log errors or use the network."""
     tabs = []
 
     def opened(*place: object, **options: object) -> Tab:
@@ -58,7 +58,7 @@ def open_tab(firefox: Firefox) -> Iterator[Shown]:
     assert said == []
 
 
-def test_what_a_page_says_and_asks_is_heard(firefox: Firefox, tmp_path: Path) -> None:
+def test_driver_reports_console_and_requests(firefox: Firefox, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(
         """<!doctype html><html data-ready="true"><meta http-equiv="Content-Security-Policy"
@@ -78,7 +78,7 @@ def test_what_a_page_says_and_asks_is_heard(firefox: Firefox, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
-def test_every_step_looks_as_python_says(network: str, tmp_path: Path, open_tab: Shown) -> None:
+def test_every_step_matches_python(network: str, tmp_path: Path, open_tab: Shown) -> None:
     traces = traces_of(network, POLICIES)
     tab = open_tab(viz.player(traces, tmp_path / "player.html", view="graph"))
     last = max(len(trace.steps) for trace in traces) - 1
@@ -92,7 +92,7 @@ def test_every_step_looks_as_python_says(network: str, tmp_path: Path, open_tab:
     assert tab.evaluate(TICK) == traces[0].peak_step
 
 
-def test_blocks_add_up_to_what_is_live(tmp_path: Path, open_tab: Shown) -> None:
+def test_blocks_add_up_to_live_memory(tmp_path: Path, open_tab: Shown) -> None:
     (trace,) = traces_of("residual:4x8", ("sqrt_n",))
     tab = open_tab(viz.player(trace, tmp_path / "player.html"))
     sums = tab.evaluate(
@@ -104,7 +104,7 @@ def test_blocks_add_up_to_what_is_live(tmp_path: Path, open_tab: Shown) -> None:
     assert sums == list(trace.live_bytes)
 
 
-def test_time_is_dragged_zoomed_and_looped(tmp_path: Path, open_tab: Shown) -> None:
+def test_time_axis_drags_zooms_and_loops(tmp_path: Path, open_tab: Shown) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     tab = open_tab(viz.player(trace, tmp_path / "player.html"))
     left, top, wide, high = tab.evaluate(
@@ -135,7 +135,7 @@ def test_time_is_dragged_zoomed_and_looped(tmp_path: Path, open_tab: Shown) -> N
     assert tab.evaluate(TICK) > len(trace.steps) / 2
 
 
-def test_rows_are_selected_and_explained(tmp_path: Path, open_tab: Shown) -> None:
+def test_rows_are_selectable_with_details(tmp_path: Path, open_tab: Shown) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     tab = open_tab(viz.player(trace, tmp_path / "player.html"), "#step=30")
     tab.click(".rail-row[data-row='4']")
@@ -157,7 +157,7 @@ def test_rows_are_selected_and_explained(tmp_path: Path, open_tab: Shown) -> Non
     assert tab.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
-def test_the_lab_is_dragged_and_clicked(tmp_path: Path, open_tab: Shown) -> None:
+def test_lab_responds_to_drag_and_click(tmp_path: Path, open_tab: Shown) -> None:
     graph = tc.networks.chain(16)
     tab = open_tab(viz.lab(graph, tmp_path / "lab.html", network="chain:16"))
     assert tab.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
@@ -188,9 +188,7 @@ def test_the_lab_is_dragged_and_clicked(tmp_path: Path, open_tab: Shown) -> None
 
 
 @pytest.mark.long
-def test_the_pages_of_the_demo_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_tab: Shown
-) -> None:
+def test_demo_pages_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_tab: Shown) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
     pages = sorted(tmp_path.rglob("*.html"))

@@ -1,4 +1,4 @@
-"""What waits on the host is shown as that: by its look, in every picture."""
+"""Offloaded values in every picture: looks, lanes, counters, legend."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -51,7 +51,7 @@ def offloaded(graph: tc.Graph, **options: Any) -> tc.Trace:
 
 @st.composite
 def moved(draw: Any) -> tc.Trace:
-    """Draw a trace of which some values wait on the host for a while, of any policy."""
+    """Generate a trace of any policy with some values offloaded."""
     graph, _ = draw(training_graphs())
     policy = draw(st.sampled_from(("store_all", "sqrt_n", "recompute_all", "offload")))
     schedule = tc.plan(graph, policy)
@@ -59,7 +59,7 @@ def moved(draw: Any) -> tc.Trace:
 
 
 def on_host_at(trace: tc.Trace, step: int) -> set[int]:
-    """Return what is on the host after a step, by what was moved last and which way."""
+    """Return the values in host memory after a step, by the last transfer of each."""
     there: dict[int, bool] = {}
     for taken in trace.steps[: step + 1]:
         if isinstance(taken, tc.Offload | tc.Fetch):
@@ -70,7 +70,7 @@ def on_host_at(trace: tc.Trace, step: int) -> set[int]:
 # As data -----------------------------------------------------------------------------------------
 
 
-def test_a_chain_of_three_says_where_each_value_is() -> None:
+def test_offloaded_chain_frames_match_golden_text() -> None:
     trace = offloaded(tc.networks.chain(3), bandwidth=512)
     state = CellLooks(trace, cells_of(trace.graph))
     lines = ["not yet " * 7]
@@ -98,7 +98,7 @@ def test_a_chain_of_three_says_where_each_value_is() -> None:
     ]
 
 
-def test_only_what_stays_on_the_device_has_a_ring() -> None:
+def test_only_values_saved_on_the_device_have_a_ring() -> None:
     trace = offloaded(tc.networks.chain(16), bandwidth=512)
     assert len(trace.schedule.checkpoints) == 16
     assert [trace.graph.data[data].name for data in checkpoints_of(trace)] == ["f16"]
@@ -107,7 +107,7 @@ def test_only_what_stays_on_the_device_has_a_ring() -> None:
     assert (moves(trace), moves(kept)) == (True, False)
 
 
-def test_a_group_says_how_much_of_it_is_on_the_host() -> None:
+def test_group_shows_its_share_in_host_memory() -> None:
     graph = tc.networks.chain(4)
     cells = cells_of_parts(graph, [Part(0, 2, "f1-2", "f1-2"), Part(2, 4)], range(4, 9))
     state = CellLooks(offloaded(graph), cells)
@@ -123,7 +123,7 @@ def test_a_group_says_how_much_of_it_is_on_the_host() -> None:
 
 @settings(max_examples=examples(60))
 @given(moved(), st.sets(st.integers(1, 99), max_size=4))
-def test_a_look_says_where_values_are(trace: tc.Trace, cuts: set[int]) -> None:
+def test_looks_match_memory_location(trace: tc.Trace, cuts: set[int]) -> None:
     graph = trace.graph
     states = [CellLooks(trace, cells_of(graph)), CellLooks(trace, cut_at(graph, cuts))]
     shown: list[dict[int, NodeLook]] = [{}, {}]
@@ -151,7 +151,7 @@ def test_a_look_says_where_values_are(trace: tc.Trace, cuts: set[int]) -> None:
                     assert (look.level, look.kept) == (0, 0)
 
 
-def test_every_move_has_a_frame_and_a_caption() -> None:
+def test_every_transfer_has_a_frame_and_a_caption() -> None:
     graph = tc.networks.chain(3)
     trace = offloaded(graph, bandwidth=512)
     shown = frames(trace, cells_of(graph), frame_steps(trace), in_nodes=True)
@@ -175,7 +175,7 @@ def test_every_move_has_a_frame_and_a_caption() -> None:
     ]
 
 
-def test_the_subtitle_says_how_many_values_wait_on_the_host() -> None:
+def test_subtitle_counts_offloaded_values() -> None:
     moved_once = subtitles_of(offloaded(tc.networks.chain(16), bandwidth=512))
     assert moved_once[0].startswith("chain of 16 layers · 15 on the host · 33 evaluations = 1.00")
 
@@ -183,7 +183,7 @@ def test_the_subtitle_says_how_many_values_wait_on_the_host() -> None:
 # Counters, lanes and the legend ------------------------------------------------------------------
 
 
-def test_only_where_something_moves_there_are_a_counter_a_lane_and_an_entry() -> None:
+def test_host_counter_lane_and_legend_exist_only_with_offload() -> None:
     graph = tc.networks.chain(16)
     kept, moving = tc.replay(tc.plan(graph, "store_all")), offloaded(graph)
     plain, both = sheet_of([kept], Design()), sheet_of([kept, moving], Design())
@@ -197,7 +197,7 @@ def test_only_where_something_moves_there_are_a_counter_a_lane_and_an_entry() ->
 
 @settings(max_examples=examples(30))
 @given(moved(), st.sampled_from([1, 2]))
-def test_a_lane_is_as_high_as_what_is_on_the_host(trace: tc.Trace, scale: int) -> None:
+def test_host_lane_height_equals_host_memory(trace: tc.Trace, scale: int) -> None:
     scales, inks, height = scales_of([trace]), inks_of(THEMES["light"]), 40 * scale
     assert scales.host == max(trace.host)
     lane = lane_of(trace, scales, (height, len(trace.steps)), scale, inks)
@@ -213,7 +213,7 @@ def test_a_lane_is_as_high_as_what_is_on_the_host(trace: tc.Trace, scale: int) -
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("design", [Design(), Design(width=480), Design(aspect="16:9")])
-def test_a_frame_is_the_same_whatever_was_drawn_before(theme: str, design: Design) -> None:
+def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Design) -> None:
     traces = [offloaded(tc.networks.chain(6)), tc.replay(tc.plan(tc.networks.chain(6)))]
     design = replace(design, theme=theme)
     picture = Picture(traces, design)
@@ -224,7 +224,7 @@ def test_a_frame_is_the_same_whatever_was_drawn_before(theme: str, design: Desig
             assert np.array_equal(canvas, fresh.canvas), step
 
 
-def test_a_still_as_svg_says_the_same() -> None:
+def test_svg_still_shows_host_memory() -> None:
     trace = offloaded(tc.networks.chain(9), bandwidth=512)
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
     root = ElementTree.fromstring(svg_still(trace, step))
@@ -241,7 +241,7 @@ def test_a_still_as_svg_says_the_same() -> None:
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
 @pytest.mark.parametrize("backward", [False, True])
-def test_what_is_on_the_host_can_be_seen(theme: Theme, backward: bool) -> None:
+def test_host_stripes_are_visible(theme: Theme, backward: bool) -> None:
     look = NodeLook(Fill.ON_HOST, backward=backward)
     fill, outline, label = node_colours(look, theme)
     assert fill == theme.background  # nothing is held here: it is hollow
@@ -250,7 +250,7 @@ def test_what_is_on_the_host_can_be_seen(theme: Theme, backward: bool) -> None:
 
 
 @pytest.mark.parametrize("diameter", [10, 16, 20, 30])
-def test_stripes_stay_within_a_disc_and_leave_its_label_out(diameter: int) -> None:
+def test_stripes_stay_within_a_disc_and_avoid_the_label(diameter: int) -> None:
     size = (float(diameter), float(diameter))
     lines = stripes(NodeLook(Fill.ON_HOST), size, diameter / 2)
     assert len(lines) >= 2
@@ -264,7 +264,7 @@ def test_stripes_stay_within_a_disc_and_leave_its_label_out(diameter: int) -> No
 
 
 @pytest.mark.parametrize("height", [8, 12, 30, 44])
-def test_the_more_of_a_group_is_on_the_host_the_higher_its_stripes(height: int) -> None:
+def test_group_stripes_grow_with_host_share(height: int) -> None:
     size = (60.0, float(height))
     for level in range(LEVELS):
         fill = Fill.KEPT if level else Fill.ON_HOST

@@ -1,4 +1,4 @@
-"""Notebooks: what displays itself, how, and that it runs in a real one."""
+"""Notebook display: MIME bundles, and an executed notebook."""
 
 import html
 import pickle
@@ -16,7 +16,7 @@ from tests.viz.player.player_driver import code_of
 from viz.player import Page
 
 
-def test_a_graph_is_a_picture_and_a_trace_a_player() -> None:
+def test_graph_displays_as_svg_and_trace_as_player() -> None:
     graph = tc.networks.chain(4)
     schedule = tc.plan(graph, "sqrt_n")
     trace = tc.replay(schedule)
@@ -31,7 +31,7 @@ def test_a_graph_is_a_picture_and_a_trace_a_player() -> None:
     assert schedule._repr_mimebundle_()["text/html"] == player["text/html"]
 
 
-def test_a_timeline_is_a_player_with_times() -> None:
+def test_timeline_displays_as_player_with_times() -> None:
     timeline = tc.timed(tc.plan(tc.networks.chain(4), "offload"), tc.Link(512))
     player = timeline._repr_mimebundle_()
     assert player["text/plain"] == repr(timeline)
@@ -39,7 +39,7 @@ def test_a_timeline_is_a_player_with_times() -> None:
     assert "class TimeLane" in code_of(html.unescape(player["text/html"]))
 
 
-def test_a_player_without_a_path_displays_itself() -> None:
+def test_player_without_a_path_displays_itself() -> None:
     traces = [tc.replay(tc.plan(tc.networks.chain(4), p)) for p in ("store_all", "sqrt_n")]
     page = viz.player(traces, title="two policies")
     assert isinstance(page, Page)
@@ -49,7 +49,7 @@ def test_a_player_without_a_path_displays_itself() -> None:
     assert "two policies" in frame
 
 
-def test_pictures_of_two_graphs_share_no_ids() -> None:
+def test_svgs_of_two_graphs_share_no_ids() -> None:
     import re
 
     pictures = [tc.networks.chain(n)._repr_mimebundle_()["image/svg+xml"] for n in (3, 4)]
@@ -58,7 +58,7 @@ def test_pictures_of_two_graphs_share_no_ids() -> None:
     assert not first & second
 
 
-def test_pictures_of_graphs_of_one_name_and_size_share_only_what_looks_alike() -> None:
+def test_svgs_of_similar_graphs_share_only_equal_shapes() -> None:
     import re
 
     def loss(x: Any, wide: bool) -> Any:
@@ -76,7 +76,7 @@ def test_pictures_of_graphs_of_one_name_and_size_share_only_what_looks_alike() -
     assert shapes[0] != shapes[1]
 
 
-def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undisplayable_objects_fall_back_to_text(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.chain(3)
     schedule = tc.plan(graph)
     broken = tc.Schedule(graph, schedule.steps[1:], "by hand")
@@ -89,7 +89,7 @@ def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "are not shown unasked" in tc.replay(schedule)._repr_mimebundle_()["text/html"]
 
 
-def test_explanations_and_frontiers_are_tables() -> None:
+def test_explanations_and_frontiers_display_as_tables() -> None:
     graph = tc.differentiate(
         tc.build(lambda x: tc.sum(tc.name(tc.tanh(tc.sin(x)), "<b>")), tc.Spec(3), graph_name="<i>")
     )
@@ -107,7 +107,7 @@ def test_explanations_and_frontiers_are_tables() -> None:
     assert repr(found) == f"<Frontier of <i>, {len(found.points)} points>"
 
 
-def test_what_is_drawn_shows_itself_and_is_a_path(tmp_path: Path) -> None:
+def test_drawn_path_displays_itself_and_is_a_path(tmp_path: Path) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(3)))
     drawn = {
         ".gif": viz.gif(trace, tmp_path / "a.gif"),
@@ -131,12 +131,12 @@ def test_what_is_drawn_shows_itself_and_is_a_path(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(drawn[".png"])) == drawn[".png"]
 
 
-def test_without_viz_there_is_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "viz")
+def test_display_without_viz_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "tinyckpt.viz")
     assert list(tc.networks.chain(3)._repr_mimebundle_()) == ["text/plain"]
 
 
-def test_a_notebook_shows_the_player_and_the_picture(tmp_path: Path) -> None:
+def test_executed_notebook_shows_player_and_picture(tmp_path: Path) -> None:
     for module in ("nbclient", "nbformat", "ipykernel"):
         require(module)
     import nbformat

@@ -1,4 +1,4 @@
-"""Layout, pixels and files: nothing overlaps, nothing is left behind, errors are clear."""
+"""Layout, pixels and files: no overlaps, no leftovers, clear errors."""
 
 import sys
 from dataclasses import replace
@@ -38,7 +38,7 @@ def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nodes_stand_apart_and_inside(name: str) -> None:
+def test_nodes_do_not_overlap_and_stay_inside(name: str) -> None:
     plan = layout(graph_named(name))
     radius = plan.diameter / 2
     for x, y in plan.centres:
@@ -52,7 +52,7 @@ def test_nodes_stand_apart_and_inside(name: str) -> None:
             assert plan.centres[cell.id][1] > plan.centres[cell.mirror][1]
 
 
-def test_a_chain_folds_into_bands() -> None:
+def test_long_chain_folds_into_bands() -> None:
     plan = layout(tc.networks.chain(100))
     rows = {y for cell, (_, y) in zip(plan.cells, plan.centres, strict=True) if not cell.backward}
     assert len(rows) == 4
@@ -60,7 +60,7 @@ def test_a_chain_folds_into_bands() -> None:
     assert layout(tc.networks.chain(20)).labelled
 
 
-def test_dot_text() -> None:
+def test_dot_matches_golden_text() -> None:
     assert viz.dot(tc.networks.chain(2)).source == (
         'digraph "chain:2" {\n'
         "\tgraph [nodesep=0.22 rankdir=LR ranksep=0.28]\n"
@@ -80,7 +80,7 @@ def test_dot_text() -> None:
     )
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_are_literal_text(tmp_path: Path) -> None:
     import pygraphviz
 
     graph = hostile_graph()
@@ -108,7 +108,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("letter", ["v", "\\", '"', "𝛁"])
-def test_a_name_may_be_longer_than_graphviz_reads(letter: str, tmp_path: Path) -> None:
+def test_name_longer_than_graphviz_limit_is_truncated(letter: str, tmp_path: Path) -> None:
     import pygraphviz
 
     def loss(x: tc.Var) -> tc.Var:
@@ -122,7 +122,7 @@ def test_a_name_may_be_longer_than_graphviz_reads(letter: str, tmp_path: Path) -
 
 
 def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
-    """Return all pictures of a graph whose names are full of some text, as they are written."""
+    """Return all pictures of a graph whose names contain a text, as written."""
     graph = scoped_graph(count, seed=5)
     operators = [
         replace(o, name=f"{odd}{o.id}", kind=f"{odd}k", scope=f"s{odd}{o.id // 40}/b{odd}")
@@ -140,7 +140,7 @@ def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [5, 200])  # one node an operator, and groups under a heading
-def test_what_no_font_can_measure_is_written_out(count: int, tmp_path: Path) -> None:
+def test_unprintable_names_can_be_drawn(count: int, tmp_path: Path) -> None:
     odd = "\n\x01\ud800"
     found, expected = (pictures_of(count, text, tmp_path) for text in (odd, printable(odd)))
     assert [name for name in found if found[name] != expected[name]] == []
@@ -166,17 +166,17 @@ def still(trace: tc.Trace, step: int) -> Any:
     return picture.rgb()
 
 
-def test_a_still_is_the_frame_at_its_step(tmp_path: Path) -> None:
+def test_still_equals_the_frame_of_its_step(tmp_path: Path) -> None:
     trace = trace_of("chain:4")
     path = viz.save_still(trace, tmp_path / "s.png", 7)  # a free between the frames of 6 and 8
     expected = still(trace, 6)
     assert np.array_equal(iio.imread(path), expected)
     assert not np.array_equal(still(trace, 8), expected)
-    with pytest.raises(tc.TinyckptError, match="step 19 is out of range: legal are 0 to 18"):
+    with pytest.raises(tc.TinyckptError, match="step 19 is out of range: expected 0 to 18"):
         viz.save_still(trace, path, 19)
 
 
-def test_nothing_to_draw(tmp_path: Path) -> None:
+def test_empty_input_is_refused(tmp_path: Path) -> None:
     empty = tc.Trace(tc.Schedule(tc.networks.chain(1), (), "none"), *[()] * 7)
     for traces in ([], [empty]):
         with pytest.raises(tc.TinyckptError, match="nothing to draw"):
@@ -186,14 +186,14 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
     viz.gif((trace_of(name) for name in ("chain:2", "chain:3")), tmp_path / "out.gif")
 
 
-def test_unwritable_places(tmp_path: Path) -> None:
+def test_unwritable_paths_raise_format_error(tmp_path: Path) -> None:
     trace = trace_of("chain:2")
     for write, name in ((viz.gif, "a.gif"), (viz.save_still, "a.png"), (viz.timeline, "a.svg")):
         with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
             write(trace, tmp_path / "missing" / name)
 
 
-def test_without_pygraphviz_chains_are_drawn_and_others_say_what_to_install(
+def test_missing_pygraphviz_affects_only_non_chains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
@@ -202,7 +202,7 @@ def test_without_pygraphviz_chains_are_drawn_and_others_say_what_to_install(
         layout(graph_named("residual:2x4"))
 
 
-def test_the_strip_never_rises_above_the_peak() -> None:
+def test_strip_never_exceeds_the_peak() -> None:
     for name, policy in (("chain:64", "recompute_all"), ("residual:9x8", "recompute_all")):
         trace = trace_of(name, policy)
         in_nodes = name.startswith("chain")
@@ -215,7 +215,7 @@ def test_the_strip_never_rises_above_the_peak() -> None:
             assert columns.sum(axis=0).max() == max(live)
 
 
-def test_a_graph_of_views_holds_no_memory_and_can_be_drawn(tmp_path: Path) -> None:
+def test_graph_of_views_has_no_memory_and_can_be_drawn(tmp_path: Path) -> None:
     graph = tc.differentiate(tc.build(tc.sum, tc.Spec((1, 1))), value=False)
     trace = tc.replay(tc.plan(graph))
     assert trace.peak_bytes == 0
@@ -223,27 +223,27 @@ def test_a_graph_of_views_holds_no_memory_and_can_be_drawn(tmp_path: Path) -> No
     viz.gif(trace, tmp_path / "t.gif")
 
 
-def test_the_loss_is_no_gradient() -> None:
+def test_loss_is_not_in_the_gradient_band() -> None:
     x = tc.Spec(4)
     trace = tc.replay(tc.plan(tc.build(lambda x: {"a": tc.tanh(x), "b": tc.exp(x)}, x)))
     assert stacked(trace, False).tolist() == [[32, 64], [0, 0], [0, 0], [0, 0]]
 
 
-def test_no_label_is_a_word_cut_short() -> None:
+def test_every_primitive_has_a_label_of_at_most_four_letters() -> None:
     for kind in tc.PRIMITIVES:
         base = kind.removesuffix("_vjp")
         assert base in SYMBOLS or len(base) <= 4, kind
     assert all(len(symbol) <= 4 for symbol in SYMBOLS.values())
 
 
-def test_wide_graphs_stay_on_a_screen() -> None:
+def test_wide_graphs_fit_a_screen() -> None:
     def wide(x: Any) -> Any:
         return tc.half_squared_norm(sum(tc.tanh(x * float(i)) for i in range(80)))
 
     assert layout(tc.differentiate(tc.build(wide, tc.Spec(3)))).height < 800
 
 
-def test_zero_gradients_are_not_wired_up() -> None:
+def test_zero_gradients_have_no_arrows() -> None:
     def one_of_four(p: Any, x: Any) -> Any:
         return tc.sum(tc.tanh(x) * p[0])
 

@@ -1,4 +1,4 @@
-"""Pages of lessons: the player at the top, answers folded away, and what questions are made of."""
+"""Lesson pages: the player first, answers folded, and the data of questions."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def docs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Path) -> None:
+def test_lesson_page_starts_with_the_player_and_hides_the_answer(docs: None, path: Path) -> None:
     import folding
     import pages
 
@@ -50,7 +50,7 @@ def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Pa
     assert all(folding.ASKED.search(texts[i + 1]) and i + 1 == last for i in pages_shown[1:])
 
 
-def test_each_question_for_the_mouse_has_its_place(docs: None) -> None:
+def test_interactive_questions_have_their_place(docs: None) -> None:
     import folding
     import pages
     import predict
@@ -70,7 +70,7 @@ def test_each_question_for_the_mouse_has_its_place(docs: None) -> None:
     assert kinds == set(predict.KINDS) == set(predict.data())
 
 
-def test_the_data_are_what_python_says(docs: None) -> None:
+def test_question_data_equal_python(docs: None) -> None:
     import predict
 
     data = predict.data()
@@ -88,7 +88,7 @@ def test_the_data_are_what_python_says(docs: None) -> None:
     assert len(json.dumps(data)) < 40_000
 
 
-def test_what_is_drawn_and_clicked_is_what_python_says(docs: None) -> None:
+def test_question_answers_equal_python(docs: None) -> None:
     import predict
 
     data = predict.data()

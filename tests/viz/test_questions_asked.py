@@ -1,4 +1,4 @@
-"""Questions in a real browser: with the mouse, a finger and the keyboard, small, large and dark."""
+"""Lesson questions in a real browser: mouse, touch and keyboard, small, large and dark."""
 
 import json
 import shutil
@@ -89,7 +89,7 @@ def page(open_questions: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.browser
-def test_a_peak_is_guessed_with_keys_and_with_a_pointer(page: Any) -> None:
+def test_peak_question_takes_keys_and_pointer(page: Any) -> None:
     place = page.locator("[data-predict=peak]")
     high, when = place.locator("input").all()
     for _ in range(6):
@@ -108,7 +108,7 @@ def test_a_peak_is_guessed_with_keys_and_with_a_pointer(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_placed_checkpoints_are_held_against_the_policy(page: Any) -> None:
+def test_placed_checkpoints_are_compared_with_the_policy(page: Any) -> None:
     place = page.locator("[data-predict=place]")
     for name in ("f4", "f7"):
         place.get_by_role("button", name=name, exact=True).press("Enter")
@@ -125,7 +125,7 @@ def test_placed_checkpoints_are_held_against_the_policy(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_print_opens_the_answer_and_closes_it_again(page: Any) -> None:
+def test_print_expands_and_restores_the_answer(page: Any) -> None:
     is_open = "document.querySelector('details').open"
     assert not page.evaluate(is_open)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -135,7 +135,7 @@ def test_print_opens_the_answer_and_closes_it_again(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_memory_curve_is_drawn_with_keys(page: Any) -> None:
+def test_memory_curve_question_takes_keys(page: Any) -> None:
     place = page.locator("[data-predict=draw]")
     columns = place.locator("[role=slider]")
     assert columns.count() == 18
@@ -172,7 +172,7 @@ def test_a_memory_curve_is_drawn_with_keys(page: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("finger", [False, True])
-def test_a_memory_curve_is_drawn_at_one_stroke(
+def test_memory_curve_question_takes_one_stroke(
     finger: bool, open_questions: Callable[..., Any]
 ) -> None:
     page = open_questions(360, has_touch=finger, is_mobile=finger)
@@ -204,7 +204,7 @@ def test_a_memory_curve_is_drawn_at_one_stroke(
 
 
 @pytest.mark.browser
-def test_what_an_adjoint_reads_is_clicked(page: Any) -> None:
+def test_inputs_of_a_gradient_question_takes_clicks(page: Any) -> None:
     place = page.locator("[data-of=reads]")
     button = lambda name: place.get_by_role("button", name=name)  # noqa: E731
     for name in ("e", "s"):
@@ -234,9 +234,9 @@ def test_what_an_adjoint_reads_is_clicked(page: Any) -> None:
         place.locator(f"[aria-label='{name}']").click()
     button("Reveal").click()
     assert "You were right." in place.locator(".said").inner_text()
-    assert place.locator(".own").inner_text() == "So far 1 of 2 without a fault."
+    assert place.locator(".own").inner_text() == "So far 1 of 2 correct."
     place.locator("[aria-label='x']").click()  # afterwards is too late
-    assert place.locator(".own").inner_text() == "So far 1 of 2 without a fault."
+    assert place.locator(".own").inner_text() == "So far 1 of 2 correct."
     button("Next").click()
     button("Reveal").click()
     button("Start again").click()
@@ -244,13 +244,13 @@ def test_what_an_adjoint_reads_is_clicked(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_what_is_computed_again_is_tapped(open_questions: Callable[..., Any]) -> None:
+def test_recomputation_question_takes_taps(open_questions: Callable[..., Any]) -> None:
     page = open_questions(360, has_touch=True, is_mobile=True)
     place = page.locator("[data-of=again]")
     assert place.locator("[data-state=held]").all_inner_texts() == ["f4", "f8"]
     place.get_by_role("button", name="Reveal").tap()
     said = place.locator(".said").inner_text()
-    assert said.startswith("Computed again before b11: nothing. You were right.")
+    assert said.startswith("Recomputed before b11: nothing. You were right.")
     place.get_by_role("button", name="Next").tap()
     for name in ("f5", "f6", "f7"):
         node = place.get_by_role("button", name=name, exact=True)
@@ -258,13 +258,13 @@ def test_what_is_computed_again_is_tapped(open_questions: Callable[..., Any]) ->
         node.tap()
     place.get_by_role("button", name="Reveal").tap()
     said = place.locator(".said").inner_text()
-    assert said.startswith("Computed again before b7: f5, f6, f7. You were right.")
+    assert said.startswith("Recomputed before b7: f5, f6, f7. You were right.")
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_questions_are_accessible(
+def test_lesson_questions_are_accessible(
     width: int, scheme: str, open_questions: Callable[..., Any]
 ) -> None:
     page = open_questions(width, color_scheme=scheme)
@@ -286,7 +286,7 @@ def test_questions_are_accessible(
 
 
 @pytest.mark.browser
-def test_without_scripts_the_questions_stand_there_as_text(
+def test_questions_without_scripts_are_text(
     open_questions: Callable[..., Any],
 ) -> None:
     page = open_questions(java_script_enabled=False)

@@ -1,4 +1,4 @@
-"""Frames as data: golden text, so that what a picture says can be read here."""
+"""Scene frames as golden text."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from viz.scene import (
 
 
 def script(trace: tc.Trace) -> list[str]:
-    """Return every frame as a line: the nodes that changed, then the counters."""
+    """Return every frame as a line: the changed nodes, then the counters."""
     cells = cells_of(trace.graph)
     lines = []
     for frame in frames(trace, cells, frame_steps(trace), in_nodes=True):
@@ -31,7 +31,7 @@ def script(trace: tc.Trace) -> list[str]:
     return lines
 
 
-def test_sqrt_of_a_chain_of_four() -> None:
+def test_frames_of_sqrt_n_on_a_chain_match_golden_text() -> None:
     assert script(tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))) == [
         "-1: f1 not yet, f2 not yet*, f3 not yet, f4 not yet, l not yet, b4 not yet, b3 not yet, "
         "b2 not yet, b1 not yet | 0 0 0",
@@ -53,7 +53,7 @@ def test_sqrt_of_a_chain_of_four() -> None:
     ]
 
 
-def test_headings() -> None:
+def test_titles_and_subtitles_match_golden_text() -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
     assert title_of(trace) == "√n checkpointing"
     expected = "chain of 16 layers · 3 checkpoints · 42 evaluations = 1.27× store-all"  # noqa: RUF001
@@ -61,7 +61,7 @@ def test_headings() -> None:
     assert count_text(1234567) == "1\u2009234\u2009567"
 
 
-def test_a_plan_for_other_costs_says_what_it_costs_in_their_unit() -> None:
+def test_subtitle_of_a_plan_for_other_costs_has_their_unit() -> None:
     graph = tc.networks.chain(9)
     schedule = tc.plan(graph, budget="5 nodes", costs=tc.cost.traffic(graph))
     assert schedule.certificate is not None
@@ -75,7 +75,7 @@ def test_a_plan_for_other_costs_says_what_it_costs_in_their_unit() -> None:
 
 @settings(max_examples=examples(50))
 @given(training_graphs())
-def test_looks_follow_from_what_is_resident(case: Any) -> None:
+def test_looks_match_resident_values(case: Any) -> None:
     graph, _ = case
     for policy in ("sqrt_n", "recompute_all"):
         trace = tc.replay(tc.plan(graph, policy))
@@ -93,7 +93,7 @@ def test_looks_follow_from_what_is_resident(case: Any) -> None:
 
 
 @given(training_graphs())
-def test_every_operator_is_in_one_cell(case: Any) -> None:
+def test_every_operator_is_in_exactly_one_cell(case: Any) -> None:
     graph, _ = case
     cells = cells_of(graph)
     assert sorted(i for cell in cells for i in cell.operators) == list(range(len(graph.operators)))
@@ -102,7 +102,7 @@ def test_every_operator_is_in_one_cell(case: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all"])
-def test_frames_end_where_the_trace_ends(policy: str) -> None:
+def test_last_frame_is_the_last_step(policy: str) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(9), policy))
     steps = frame_steps(trace)
     assert steps[-1] == len(trace.steps) - 1

@@ -1,7 +1,7 @@
-"""The theme can be read: by the colour-blind, and on whatever its text stands on.
+"""Colour theme: distinguishable fills under colour blindness, contrast of text.
 
-Colour blindness is simulated in linear sRGB by the matrices of G. M. Machado, M. M. Oliveira and
-L. A. F. Fernandes, A Physiologically-based Model for Simulation of Color Vision Deficiency, 2009,
+Colour blindness is simulated in linear sRGB by the matrices of G. M. Machado, M. M. Oliveira and L.
+A. F. Fernandes, A Physiologically-based Model for Simulation of Color Vision Deficiency, 2009,
 doi:10.1109/TVCG.2009.113, at severity 1.0. Differences are CIE76: the distance in CIELAB (D65).
 They are measured between fills that carry a meaning by their colour alone. Rings, halos and hollow
 nodes carry theirs by their shape: they are left out.
@@ -57,7 +57,7 @@ FILLS = {
 
 
 def linear(colour: Any) -> Any:
-    """Return the light that an sRGB colour is, each channel from 0 to 1."""
+    """Convert sRGB to linear light, each channel from 0 to 1."""
     share = np.array(colour) / 255
     return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
 
@@ -70,7 +70,7 @@ def lab(light: Any) -> Any:
 
 
 def difference(one: Any, other: Any, vision: Any) -> float:
-    """Return how far two colours are apart for somebody."""
+    """Return the distance of two colours for a kind of vision."""
     seen = [lab(np.clip(vision @ linear(colour), 0, 1)) for colour in (one, other)]
     return float(np.linalg.norm(seen[0] - seen[1]))
 
@@ -81,7 +81,7 @@ def contrast(one: Any, other: Any) -> float:
     return float((light + 0.05) / (dark + 0.05))
 
 
-def test_the_measures_are_right() -> None:
+def test_colour_measures_match_published_values() -> None:
     black, white, red, green = (0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0)
     full = VISIONS["full"]
     assert lab(linear(red)) == pytest.approx([53.24, 80.09, 67.20], abs=0.05)
@@ -99,7 +99,9 @@ def test_the_measures_are_right() -> None:
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("picture", FILLS)
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_fills_are_told_apart(theme: Theme, picture: str, vision: str) -> None:
+def test_fills_are_distinguishable_for_every_vision(
+    theme: Theme, picture: str, vision: str
+) -> None:
     differences = {
         pair: difference(*(getattr(theme, name) for name in pair), VISIONS[vision])
         for pair in combinations(FILLS[picture], 2)
@@ -108,7 +110,7 @@ def test_fills_are_told_apart(theme: Theme, picture: str, vision: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_what_is_held_is_told_apart_in_grey(theme: Theme) -> None:
+def test_resident_fills_are_distinguishable_in_grey(theme: Theme) -> None:
     grey = {
         name: float(lab(linear(getattr(theme, name)))[0])
         for name in ("kept", "recomputed", "gradient", "panel")
@@ -118,7 +120,7 @@ def test_what_is_held_is_told_apart_in_grey(theme: Theme) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_what_is_not_held_can_be_seen_and_differs_by_its_shape(theme: Theme) -> None:
+def test_non_resident_nodes_are_visible_and_differ_by_shape(theme: Theme) -> None:
     outlines = {}
     for fill, backward in product((Fill.DROPPED, Fill.NOT_YET), (False, True)):
         look = NodeLook(fill, backward=backward)
@@ -128,7 +130,7 @@ def test_what_is_not_held_can_be_seen_and_differs_by_its_shape(theme: Theme) -> 
 
 
 @pytest.mark.parametrize(("size", "corner"), [((30, 30), 15), ((10, 10), 5), ((60, 30), 6)])
-def test_dashes_go_round_a_rim_in_equal_steps(size: tuple[float, float], corner: float) -> None:
+def test_dashes_divide_a_rim_equally(size: tuple[float, float], corner: float) -> None:
     drawn, gap = dash_lengths(size, corner)
     rim = dashes(size, corner)
     length = 2 * sum(size) - (8 - 2 * pi) * corner
@@ -155,7 +157,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_text_can_be_read_on_what_it_stands_on(theme: Theme) -> None:
+def test_text_has_contrast_on_its_background(theme: Theme) -> None:
     contrasts = {
         name: contrast(getattr(theme, text), getattr(theme, ground))
         for name, (text, ground) in TEXTS.items()
@@ -164,12 +166,12 @@ def test_text_can_be_read_on_what_it_stands_on(theme: Theme) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_a_palette_has_at_most_64_colours(theme: Theme) -> None:
+def test_palette_has_at_most_64_colours(theme: Theme) -> None:
     colours = palette(theme)
     assert len(colours) == len(set(colours)) <= 64
 
 
-def test_both_modes_say_the_same() -> None:
+def test_light_and_dark_mode_have_the_same_roles() -> None:
     assert (LIGHT.name, DARK.name) == ("light", "dark")
     assert contrast(LIGHT.background, (255, 255, 255)) == 1
     assert contrast(DARK.background, (255, 255, 255)) > 15

@@ -1,1 +1,4 @@
-"""Programs changed to need less memory: compressed saved values, chunked losses."""
+"""Program rewrites for less memory: compressed activations, LowMemoryBP norms, chunked losses.
+
+``compressing`` and ``rewrite`` change gradients or parameters, ``chunked`` and ``losses`` neither.
+"""

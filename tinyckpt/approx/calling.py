@@ -1,4 +1,9 @@
-"""A graph called as a function, inside of a build, with other operators in the place of some."""
+"""Graph inlining with operator substitution: replay a graph into another build, with replacements.
+
+The interpreter under all rewrites: every operator of a traced graph is applied again to new
+arguments, except those that have a replacement. Scopes, labels, checkpointed regions and
+once-only marks are preserved.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.primitive import active_builder, apply_all
 from tinyckpt.core.tracing import Builder, Var
 
-# What stands in an operator's place: from its operands to its outputs, of which it may make fewer.
+# The replacement of an operator: from its operands to its outputs, or to the first few of them.
 Replacement = Callable[..., tuple[Var, ...]]
 
 
@@ -22,16 +27,16 @@ def call_graph(
     replacements: Mapping[int, Replacement],
     around: Mapping[int, Callable[[Var], Var]] | None = None,
 ) -> Tree:
-    """Add a graph's operators to the one being built, and return its results.
+    """Inline a graph into the one being built, and return its results.
 
-    Scopes, labels, regions to be recomputed and what may be evaluated once stay what they are.
+    Scopes, labels, checkpointed regions and once-only marks are preserved.
 
     Args:
         graph: a forward graph.
-        sources: by data id what is put in the place of its arguments; without those that nothing
+        sources: by data id the substitutes of its arguments; those may be missing that no operator
             reads any more.
-        replacements: by operator.
-        around: by data id, what is made of a value before it is read.
+        replacements: by operator id.
+        around: by data id, functions that wrap a value before it is read.
     """
     builder = active_builder(graph.name)
     values: dict[int, Any] = {**graph.constants, **sources}
@@ -40,10 +45,12 @@ def call_graph(
             enter(operator.regions)
             replacement = replacements.get(operator.id)
             with scope_of(builder, operator):
-                # None for a source that is not there: only what replaces an operator may read one.
+                # None for a missing source: only a replacement may be passed one.
                 operands = [values.get(data) for data in operator.inputs]
                 outputs = (
-                    added(operator, operands) if replacement is None else replacement(*operands)
+                    apply_unchanged(operator, operands)
+                    if replacement is None
+                    else replacement(*operands)
                 )
             for data, output in zip(operator.outputs, outputs, strict=False):
                 label = graph.data[data].label
@@ -54,23 +61,23 @@ def call_graph(
     return map_leaves(values.__getitem__, graph.results)
 
 
-def added(operator: Operator, operands: list[Any]) -> tuple[Var, ...]:
-    """Add an operator as it is."""
+def apply_unchanged(operator: Operator, operands: list[Any]) -> tuple[Var, ...]:
+    """Apply an operator unchanged."""
     if operator.primitive is None:
         raise GraphError(f"{operator.name} is abstract: it has no kernel; rewrite a function")
     return apply_all(operator.primitive, *operands, **operator.attrs)
 
 
 def scope_of(builder: Builder, operator: Operator) -> AbstractContextManager[None]:
-    """Return the context in which operators have the scope of another."""
+    """Return a context in which new operators get another operator's scope."""
     return builder.scoped(operator.scope) if operator.scope else nullcontext()
 
 
 @contextmanager
 def regions_of(builder: Builder) -> Iterator[Callable[[tuple[int, ...]], None]]:
-    """Give a function that enters the regions of an operator, and leaves those it is not in.
+    """Yield a function that enters an operator's checkpointed regions, and leaves all others.
 
-    The operators of one region stand side by side, so that each is entered once.
+    The operators of a region are consecutive, so that each region is entered once.
     """
     entered: list[tuple[int, AbstractContextManager[None]]] = []
 

@@ -1,9 +1,9 @@
-"""A function of an array as the same function of one piece after another.
+"""Chunking (sequential map over an axis): apply a function to one chunk after another, verified.
 
-What is refused is what would not be equal: see ``following``. Whether a function does the same for
-a piece as for the whole is not taken on trust either. It is traced for the whole and for a piece of
-each length, and the two graphs must be alike: the same operators, the same constants, and shapes
-that differ in the chunked axis alone.
+Memory for the inside of the function is then that of one chunk. Functions are refused whose chunked
+result could differ: see ``following``. That a function computes the same for a chunk as for the
+whole is verified as well: it is traced for the whole and for a chunk of each length, and the graphs
+must have the same operators, the same constants, and shapes that differ in the chunked axis only.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tinyckpt.core.tracing import build, checkpoint
 from tinyckpt.ops.infer import as_integer
 from tinyckpt.ops.shape import concatenate
 
-# Attributes that say how large something is, or is gone through, and not what is computed.
+# Attributes that follow from shapes: sizes, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))
-MOST_OPERATORS = 10**6  # of all pieces together: a graph of so many takes a minute, and a GiB
+MOST_OPERATORS = 10**6  # of all chunks together: building as many takes a minute and a GiB
 
 
 def chunked(
@@ -32,21 +32,21 @@ def chunked(
     axis: int = 0,
     arguments: int | Collection[int] = 0,
 ) -> Callable[..., Any]:
-    """Return the function of one piece of its arguments after another, its results put together.
+    """Map a function over chunks of its arguments along an axis, and concatenate the results.
 
-    Each piece is marked as with ``checkpoint``: the policy ``regions`` recomputes it in the
-    backward half, so that what is inside is held for one piece at a time.
+    Each chunk is a checkpointed region: the policy ``regions`` recomputes it in the backward pass,
+    so that the values inside are in memory for one chunk at a time.
 
     Args:
-        function: of Vars, nested or not, all given by position. It may use no Var that it is not
-            given, nor anything that looks across pieces.
-        chunks: how many pieces; the first are longer by one where they cannot be equal.
-        axis: of the chunked arguments, a batch or the positions of a sequence.
-        arguments: which arguments are chunked, by position; every array in them is.
+        function: of Vars, nested or not, all positional. It may read only Vars that are passed to
+            it, and no operator in it may look across chunks.
+        chunks: number of chunks; the first are longer by one where they cannot be equal.
+        axis: the axis of the chunked arguments: a batch, or the positions of a sequence.
+        arguments: positions of the chunked arguments; every array in them is chunked.
 
     Raises:
-        GraphError: if an option is not legal; and when it is called, if the result would not be
-            that of the whole, or may not be: names the first operator because of which.
+        GraphError: if an option is not legal; and on a call, if the result would differ from that
+            of the whole, or might: names the first operator that is the cause.
 
     >>> import tinyckpt as tc
     >>> def block(x, w):
@@ -59,8 +59,8 @@ def chunked(
     tinyckpt.base.errors.GraphError: chunked: softmax_1: softmax looks across the chunked axis
     """
     if not callable(function):
-        raise GraphError(f"chunked: {function!r:.80} is no function")
-    chunks, axis = at_least("chunks", chunks, 1), at_least("axis", axis, 0)
+        raise GraphError(f"chunked: {function!r:.80} is not a function")
+    chunks, axis = checked_integer("chunks", chunks, 1), checked_integer("axis", axis, 0)
     which = positions_of(arguments)
 
     @wraps(function)
@@ -71,14 +71,14 @@ def chunked(
             return checkpoint(function)(*variables)
         if chunks > extent:
             most = f"1 to {extent}" if extent > 1 else "1"
-            raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; take {most}")
-        template, found = checked(function, variables, which, axis, extent, chunks)
+            raise GraphError(f"chunked: {chunks} chunks of an axis of {extent}; take {most}")
+        template, found = verify_chunks(function, variables, which, axis, extent, chunks)
         results, begin = [], 0
         for place in range(chunks):
             length = extent // chunks + (place < extent % chunks)
             key = (*[slice(None)] * axis, slice(begin, begin + length))
             pieces = [
-                map_leaves(partial(piece_of, key), variable) if place in which else variable
+                map_leaves(partial(chunk_of, key), variable) if place in which else variable
                 for place, variable in enumerate(variables)
             ]
             results.append(leaves(checkpoint(function)(*pieces)))
@@ -92,8 +92,8 @@ def chunked(
     return over_pieces
 
 
-def at_least(option: str, number: Any, least: int) -> int:
-    """Return an option that is an integer, NumPy's too."""
+def checked_integer(option: str, number: Any, least: int) -> int:
+    """Return an integer option, NumPy's integers included, after checking its lower bound."""
     found = as_integer(number)
     if found is None or found < least:
         raise GraphError(
@@ -106,7 +106,7 @@ def positions_of(arguments: Any) -> set[int]:
     """Return the positions of the chunked arguments.
 
     Raises:
-        GraphError: if they are no positions, or there are none.
+        GraphError: if they are not positions, or there are none.
     """
     try:
         several = (arguments,) if as_integer(arguments) is not None else tuple(arguments)
@@ -121,8 +121,8 @@ def positions_of(arguments: Any) -> set[int]:
     return {position for position in found if position is not None}
 
 
-def piece_of(key: tuple[slice, ...], variable: Any) -> Any:
-    """Return a piece of an array."""
+def chunk_of(key: tuple[slice, ...], variable: Any) -> Any:
+    """Return a chunk of an array."""
     return variable[key]
 
 
@@ -148,7 +148,7 @@ def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int
     return next(iter(extents))
 
 
-def checked(
+def verify_chunks(
     function: Callable[..., Any],
     variables: tuple[Any, ...],
     which: set[int],
@@ -156,17 +156,17 @@ def checked(
     extent: int,
     chunks: int,
 ) -> tuple[Any, list[AxisPlace]]:
-    """Return the template of the results, and where the chunked axis is in each of them.
+    """Verify that chunks give the result of the whole; return its template and chunked axes.
 
     Raises:
-        GraphError: if pieces would not add up to the whole, or are too many.
+        GraphError: if chunks might not give the same, or are too many.
     """
-    whole = traced(function, variables, which, axis, None)
+    whole = trace_function(function, variables, which, axis, None)
     count = chunks * max(len(whole.operators), 1)
     if count > MOST_OPERATORS:
         raise GraphError(
-            f"chunked: chunks={chunks}: pieces of {len(whole.operators)} operators each, "
-            f"{count:,} in all; take {MOST_OPERATORS // len(whole.operators) or 1} pieces at most"
+            f"chunked: chunks={chunks}: chunks of {len(whole.operators)} operators each, "
+            f"{count:,} total; take {MOST_OPERATORS // len(whole.operators) or 1} chunks at most"
         )
     sources = {
         data: AxisPlace(axis, 1, extent)
@@ -176,16 +176,16 @@ def checked(
     try:
         found = places(whole, sources)
         for length in {extent // chunks, -(-extent // chunks)}:
-            compare(whole, piece_traced(function, variables, which, axis, length), found, length)
-        ends = [end_of(whole, data, found[data]) for data in leaves(whole.results)]
+            compare(whole, trace_chunk(function, variables, which, axis, length), found, length)
+        ends = [result_axis(whole, data, found[data]) for data in leaves(whole.results)]
     except GraphError as error:
         raise GraphError(f"chunked: {error}") from None
     numbers = iter(range(len(ends)))
     return map_leaves(lambda leaf: next(numbers), whole.results), ends
 
 
-def end_of(whole: Graph, data: int, place: AxisPlace | None) -> AxisPlace:
-    """Return where the chunked axis is in a result, along which its pieces are put together."""
+def result_axis(whole: Graph, data: int, place: AxisPlace | None) -> AxisPlace:
+    """Return the chunked axis of a result, along which its chunks are concatenated."""
     node = whole.data[data]
     if place is None:
         raise GraphError(
@@ -200,31 +200,31 @@ def end_of(whole: Graph, data: int, place: AxisPlace | None) -> AxisPlace:
     return place
 
 
-def piece_traced(
+def trace_chunk(
     function: Callable[..., Any],
     variables: tuple[Any, ...],
     which: set[int],
     axis: int,
     length: int,
 ) -> Graph:
-    """Return the graph of the function for a piece; what it refuses is said to be of a piece."""
+    """Trace the function for a chunk; errors say that they are about a chunk."""
     try:
-        return traced(function, variables, which, axis, length)
+        return trace_function(function, variables, which, axis, length)
     except GraphError as error:
         raise GraphError(
-            f"for a piece, of {length} along axis {axis}: {error}; the function must go by the "
-            "shapes of what it is given, as in x.reshape(x.shape[0], -1)"
+            f"for a chunk of length {length} along axis {axis}: {error}; the function must use the "
+            "shapes of its arguments, as in x.reshape(x.shape[0], -1)"
         ) from None
 
 
-def traced(
+def trace_function(
     function: Callable[..., Any],
     variables: tuple[Any, ...],
     which: set[int],
     axis: int,
     length: int | None,
 ) -> Graph:
-    """Return the graph of the function for pieces of a length, or for the whole."""
+    """Trace the function for chunks of a length, or for the whole if that is None."""
 
     def piece(variable: Any) -> Spec:
         shape = list(variable.shape)
@@ -238,8 +238,8 @@ def traced(
     return build(function, *specs, graph_name="chunked")
 
 
-def told(operator: Operator) -> dict[str, Any]:
-    """Return the attributes of an operator, but for those that follow from shapes."""
+def shape_independent_attrs(operator: Operator) -> dict[str, Any]:
+    """Return the attributes of an operator that do not follow from shapes."""
     return {
         key: value
         for key, value in operator.attrs.items()
@@ -248,19 +248,19 @@ def told(operator: Operator) -> dict[str, Any]:
 
 
 def compare(whole: Graph, piece: Graph, found: Places, length: int) -> None:
-    """Raise a GraphError unless a piece's graph is the whole's but for the chunked axis."""
+    """Raise a GraphError unless a chunk's graph equals the whole's but for the chunked axis."""
     if len(whole.operators) != len(piece.operators) or len(whole.data) != len(piece.data):
-        raise GraphError("it does something else for a piece than for the whole")
+        raise GraphError("it computes something else for a chunk than for the whole")
     for own, other in zip(whole.operators, piece.operators, strict=True):
         same = (own.kind, own.inputs, own.outputs) == (other.kind, other.inputs, other.outputs)
-        if not same or repr(told(own)) != repr(told(other)):
-            raise GraphError(f"{own.name}: for a piece, {other.name} is another operator")
+        if not same or repr(shape_independent_attrs(own)) != repr(shape_independent_attrs(other)):
+            raise GraphError(f"{own.name}: for a chunk, {other.name} is a different operator")
     for node, place, part in zip(whole.data, found, piece.data, strict=True):
         shape = list(node.spec.shape)
         if place is not None:
             shape[place.axis] = shape[place.axis] // place.extent * length
         if tuple(shape) != part.spec.shape or node.spec.dtype != part.spec.dtype:
-            raise GraphError(f"{node.name}: for a piece it is {part.spec}, not of shape {shape}")
+            raise GraphError(f"{node.name}: for a chunk it is {part.spec}, not of shape {shape}")
     for data, value in whole.constants.items():
         if value.tobytes() != piece.constants[data].tobytes():
-            raise GraphError(f"{whole.data[data].name}: a constant that is another for a piece")
+            raise GraphError(f"{whole.data[data].name}: a constant that differs for a chunk")

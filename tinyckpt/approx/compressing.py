@@ -1,4 +1,8 @@
-"""Networks whose kept values are codes of few bits: ``tc.compressed`` around each of them."""
+"""Activation-compressed training: saved values of a whole network as codes of 2 to 8 bits.
+
+Wraps each value that store-all would save for the backward pass in ``tc.compressed``, which stores
+it quantised with seeded stochastic rounding. The loss is unchanged, gradients are approximate.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from tinyckpt.planner.model.saved_values import saved_values
 def with_compression(
     what: Network | Callable[..., Any], *specs: Any, bits: int = 8, group: int = 256
 ) -> Network:
-    """Return a network that computes the same, and keeps codes for its backward half.
+    """Rewrite a network to save compressed activations for its backward pass; same loss.
 
-    What store-all would keep of the activations is compressed, but for values of fewer elements
-    than a group, integers, and the statistics of norms and of attention, which are one number a
-    row. Gradients are approximate, and right on average where the loss is linear in what is kept.
-    The loss takes one argument more, the last: a seed, an integer of 0 or more, to be another in
-    each step. No two values share their chances, nor does a value those of another seed.
+    Compressed are the activations that store-all would save, except values of fewer elements than
+    a group, integers, and the statistics of norms and of attention, which are one number per row.
+    Gradients are approximate, and unbiased where the loss is linear in the saved values. The loss
+    takes one more argument, the last: a seed, an integer of 0 or more, which should differ in each
+    step. Random streams differ between values and between seeds.
 
     >>> import tinyckpt as tc
     >>> network = tc.networks.mlp(3, 64, batch=2048, dtype="float32")
@@ -52,16 +56,19 @@ def with_compression(
             f"with_compression: {graph.name} updates its arguments; compress the loss instead"
         )
     chosen = [
-        node.id for node in saved_values(differentiate(graph)) if is_worth(graph, node, group)
+        node.id
+        for node in saved_values(differentiate(graph))
+        if should_compress(graph, node, group)
     ]
     if not chosen:
-        raise GraphError(f"with_compression: {graph.name} keeps nothing of {group} floats or more")
+        raise GraphError(f"with_compression: {graph.name} saves no value of {group} floats or more")
 
     def loss(*args: Any) -> Any:
         *own, seed = args
         sources = {i: leaf for i, _, leaf in leaves_like(graph.arguments, tuple(own), "arguments")}
         around = {
-            data: partial(coded, bits, group, seed, number) for number, data in enumerate(chosen)
+            data: partial(compress_value, bits, group, seed, number)
+            for number, data in enumerate(chosen)
         }
         return call_graph(graph, sources, {}, around)
 
@@ -70,13 +77,13 @@ def with_compression(
     return Network(network.name, loss, (*own, Spec((), "int64")))
 
 
-def coded(bits: int, group: int, seed: Any, number: int, x: Var) -> Var:
-    """Return a value of which the backward half keeps a code."""
+def compress_value(bits: int, group: int, seed: Any, number: int, x: Var) -> Var:
+    """Return a value whose code is saved for the backward pass instead of it."""
     return compressed_as(x, bits, group, seed, number)
 
 
-def is_worth(graph: Graph, node: DataNode, group: int) -> bool:
-    """Whether a value is compressed: an operator's first result, of floats, and not too small."""
+def should_compress(graph: Graph, node: DataNode, group: int) -> bool:
+    """Whether a value is compressed: an operator's first output, of floats, not too small."""
     if node.producer is None or node.producer >= graph.forward_count:
         return False
     first = graph.operators[node.producer].outputs[0] == node.id

@@ -1,4 +1,8 @@
-"""Which norms of a graph can give their scale and shift to the products that read them."""
+"""Pattern matching for memory-sharing norms: norms whose affine part folds into linear layers.
+
+For each layer norm or RMS norm of a forward graph: the linear layers that read it, if its scale and
+shift can be merged into their weights and biases; else the reason why they cannot.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ NORMS = ("layer_norm", "rms_norm")
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A product of matrices that reads a norm, by the data ids of its parameters.
+    """A linear layer that reads a norm, by the data ids of its parameters.
 
     Attributes:
-        weight: shape ``(inputs, outputs)``; the other way round if ``transposed``.
-        bias: what is added to it, shape ``(outputs,)``, or None.
+        weight: shape ``(inputs, outputs)``; ``(outputs, inputs)`` if ``transposed``.
+        bias: added to the product, shape ``(outputs,)``, or None.
         transposed: whether the function transposes the weight.
     """
 
@@ -27,7 +31,13 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A norm, by the id of its operator and the data ids of its parameters, and who takes them."""
+    """A norm and the linear layers that its scale and shift fold into.
+
+    Attributes:
+        norm: id of the norm's operator.
+        scale, shift: data ids of its parameters, or None.
+        linears: its readers.
+    """
 
     norm: int
     scale: int | None
@@ -36,7 +46,7 @@ class Merge:
 
 
 class NotMergeableError(Exception):
-    """Says why a norm cannot give up its scale and shift; caught where norms are looked for."""
+    """The reason why a norm's scale and shift cannot be folded; caught by the search for norms."""
 
 
 def norms_of(graph: Graph) -> Iterator[Operator]:
@@ -45,21 +55,21 @@ def norms_of(graph: Graph) -> Iterator[Operator]:
 
 
 def merge_of(graph: Graph, norm: Operator, parameters: frozenset[int]) -> Merge:
-    """Return how a norm is merged into the products that read it.
+    """Match a norm and its readers, and return how its affine part folds into them.
 
     Args:
         graph: a forward graph.
         norm: one of its norms.
-        parameters: the data ids that may be changed.
+        parameters: data ids of the parameters that may change.
 
     Raises:
-        NotMergeableError: says why it cannot be.
+        NotMergeableError: with the reason, if it cannot be folded.
     """
     x, *affine = norm.inputs
     y, *statistics = norm.outputs
     if any(graph.consumers[data] or data in graph.outputs for data in statistics):
         raise NotMergeableError("its statistics are read")
-    if not affine:  # nothing to merge: it is exact, whoever reads it
+    if not affine:  # nothing to fold: exact for any reader
         return Merge(norm.id, None, None, ())
     last = (len(graph.data[x].spec.shape) - 1,)
     if norm.attrs["axes"] != last or norm.attrs["parameter_axes"] != last:
@@ -69,24 +79,26 @@ def merge_of(graph: Graph, norm: Operator, parameters: frozenset[int]) -> Merge:
     if len(set(affine)) < len(affine):
         raise NotMergeableError(f"{graph.data[affine[0]].name} is its scale and its shift")
     scale, shift = (*affine, None)[:2]
-    readers = [(reader, data) for data in seen_as(graph, y) for reader in readers_of(graph, data)]
+    readers = [
+        (reader, data) for data in row_reshapes_of(graph, y) for reader in readers_of(graph, data)
+    ]
     linears = [linear_of(graph, reader, data, parameters, shift) for reader, data in readers]
     return Merge(norm.id, scale, shift, tuple(linears))
 
 
 def require_own(graph: Graph, data: int, parameters: frozenset[int]) -> None:
-    """Raise a NotMergeableError unless a value is a parameter that one operator reads."""
+    """Raise a NotMergeableError unless a value is a parameter with exactly one reader."""
     node = graph.data[data]
     if data not in parameters:
-        raise NotMergeableError(f"{node.name} is no parameter")
+        raise NotMergeableError(f"{node.name} is not a parameter")
     if len(graph.consumers[data]) != 1 or data in graph.outputs:
         raise NotMergeableError(f"{node.name} is read elsewhere, too")
 
 
-def seen_as(graph: Graph, data: int) -> list[int]:
-    """Return a value and those that are the same rows in another shape."""
+def row_reshapes_of(graph: Graph, data: int) -> list[int]:
+    """Return a value and its reshapes that regroup rows."""
     found = [data]
-    for value in found:  # which grows
+    for value in found:  # the list grows meanwhile: a work list
         for reader in graph.consumers[value]:
             if is_regrouping(graph, graph.operators[reader]):
                 found += graph.operators[reader].outputs
@@ -102,7 +114,7 @@ def is_regrouping(graph: Graph, operator: Operator) -> bool:
 
 
 def readers_of(graph: Graph, data: int) -> Iterator[Operator]:
-    """Yield the operators that read a value, but for those that only regroup its rows."""
+    """Yield the readers of a value, except reshapes that regroup its rows."""
     if data in graph.outputs:
         raise NotMergeableError("the function returns it")
     readers = (graph.operators[reader] for reader in graph.consumers[data])
@@ -112,22 +124,22 @@ def readers_of(graph: Graph, data: int) -> Iterator[Operator]:
 def linear_of(
     graph: Graph, reader: Operator, data: int, parameters: frozenset[int], shift: int | None
 ) -> Linear:
-    """Return the linear layer that a reader of a norm is, or raise a NotMergeableError."""
+    """Match a reader of a norm as a linear layer, or raise a NotMergeableError."""
     if reader.kind != "matmul" or reader.inputs[0] != data or reader.attrs["transpose_x"]:
-        raise NotMergeableError(f"{reader.name} reads it, which is no product with a weight")
+        raise NotMergeableError(f"{reader.name} reads it, which is not a product with a weight")
     weight, transposed = reader.inputs[1], bool(reader.attrs["transpose_y"])
     node = graph.data[weight]
-    if is_flip(graph, node) and len(graph.consumers[weight]) == 1:
+    if is_transpose(graph, node) and len(graph.consumers[weight]) == 1:
         (weight,) = graph.operators[node.producer or 0].inputs
         transposed = not transposed
     require_own(graph, weight, parameters)
     if len(graph.data[weight].spec.shape) != 2:
-        raise NotMergeableError(f"{graph.data[weight].name} is no matrix")
+        raise NotMergeableError(f"{graph.data[weight].name} is not a matrix")
     bias = None if shift is None else bias_of(graph, reader, parameters)
     return Linear(weight, bias, transposed)
 
 
-def is_flip(graph: Graph, node: DataNode) -> bool:
+def is_transpose(graph: Graph, node: DataNode) -> bool:
     """Whether a value is a transposed matrix."""
     if node.producer is None:
         return False
@@ -136,17 +148,17 @@ def is_flip(graph: Graph, node: DataNode) -> bool:
 
 
 def bias_of(graph: Graph, product: Operator, parameters: frozenset[int]) -> int:
-    """Return the bias that a product adds, or raise a NotMergeableError."""
-    shapes = seen_as(graph, product.outputs[0])
+    """Match the bias that is added to a product, or raise a NotMergeableError."""
+    shapes = row_reshapes_of(graph, product.outputs[0])
     readers = [(reader, data) for data in shapes for reader in readers_of(graph, data)]
     if len(readers) == 1 and readers[0][0].kind == "add":
         others = [data for data in readers[0][0].inputs if data != readers[0][1]]
-        if len(others) == 1 and is_row(graph, others[0], product.outputs):
+        if len(others) == 1 and is_per_column(graph, others[0], product.outputs):
             require_own(graph, others[0], parameters)
             return others[0]
     raise NotMergeableError(f"{product.name} adds no bias, into which its shift could go")
 
 
-def is_row(graph: Graph, data: int, product: Sequence[int]) -> bool:
-    """Whether a value has one number for each column of a product."""
+def is_per_column(graph: Graph, data: int, product: Sequence[int]) -> bool:
+    """Whether a value has one element per column of a product."""
     return graph.data[data].spec.shape == graph.data[product[0]].spec.shape[-1:]

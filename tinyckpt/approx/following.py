@@ -1,9 +1,10 @@
-"""Where the chunked axis goes: from the arguments through every operator, or why it cannot.
+"""Batch-axis propagation: track a chunked axis through every operator, as vmap tracks a batch axis.
 
-A piece of an array can be computed from the same piece of what it is computed from if no operator
-looks across pieces. Each rule here says for one kind of operator where the axis is in its results,
-or refuses; a kind without a rule is refused. After a reshape the axis may be a factor of one: of
-``(batch, length, width)`` as ``(batch * length, width)``, the length is the inner factor of rows.
+A chunk of an array can be computed from the same chunk of its inputs if no operator looks across
+chunks. Each rule gives for one kind of operator the place of the axis in its results, or refuses; a
+kind without a rule is refused. After a reshape the axis may be a factor of another: if
+``(batch, length, width)`` becomes ``(batch * length, width)``, the length is the inner factor of
+the rows.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Shape = tuple[int, ...]
 
 
 class AxisPlace(NamedTuple):
-    """Where the chunked axis is in a value: a factor of one of its axes, or all of it.
+    """The place of the chunked axis in a value: an axis, or a factor of an axis.
 
     Attributes:
         axis: counted from the left.
-        outer: the product of the factors of that axis before it; 1 if it is the first.
-        extent: its own length.
+        outer: product of the factors of that axis before the chunked one; 1 if it is the first.
+        extent: length of the chunked axis.
     """
 
     axis: int
@@ -49,14 +50,14 @@ ELEMENTWISE = (
 
 
 def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
-    """Return for every value of a graph where the chunked axis is; None where it is not.
+    """Propagate the chunked axis: return its place in every value of a graph; None for no place.
 
     Args:
         graph: a forward graph.
-        sources: where it is in those sources that have it.
+        sources: its place in the sources that have it.
 
     Raises:
-        GraphError: names the first operator that looks across pieces, or may.
+        GraphError: names the first operator that looks across chunks, or might.
     """
     found: Places = [sources.get(node.id) for node in graph.data]
     for operator in graph.operators:
@@ -68,7 +69,7 @@ def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
         results = [graph.data[data].spec.shape for data in operator.outputs]
         try:
             if rule is None:
-                raise GraphError(f"{operator.kind} is not known to keep pieces apart")
+                raise GraphError(f"{operator.kind} is not known to keep chunks separate")
             outputs = rule(operator, shapes, inputs, results)
         except GraphError as error:
             raise GraphError(f"{operator.name}: {error}") from None
@@ -80,7 +81,7 @@ def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
 def elementwise(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow an axis that all operands have at the same distance from the right."""
+    """Track an axis through broadcasting: all operands have it at the same place from the right."""
     rank = len(results[0])
     found = {
         place._replace(axis=rank - len(shape) + place.axis)
@@ -106,13 +107,13 @@ def within_last(count: int) -> Rule:
         operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
     ) -> Places:
         axes = range(len(shapes[0]) - count, len(shapes[0]))
-        return [across(axes, inputs, operator.kind)] * len(results)
+        return [place_outside(axes, inputs, operator.kind)] * len(results)
 
     return rule
 
 
-def across(axes: object, inputs: Places, what: str) -> AxisPlace:
-    """Return the place in the only input that has one, unless it is along one of some axes."""
+def place_outside(axes: object, inputs: Places, what: str) -> AxisPlace:
+    """Return the place of the axis in the first operand, refusing it along the given axes."""
     place, *others = inputs
     if place is None or any(others):
         raise GraphError("only its first operand may be chunked")
@@ -124,36 +125,36 @@ def across(axes: object, inputs: Places, what: str) -> AxisPlace:
 def along_axis(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow past an operator along one axis, whose results have the axes of the input."""
-    return [across((operator.attrs["axis"],), inputs, operator.kind)] * len(results)
+    """Track an axis past an operator along another one, whose results have the input's axes."""
+    return [place_outside((operator.attrs["axis"],), inputs, operator.kind)] * len(results)
 
 
 def reduction(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow past a reduction over other axes, which may be gone."""
+    """Track an axis past a reduction over others, which may be dropped."""
     axes = operator.attrs["axes"]
-    place = across(axes, inputs, operator.kind)
+    place = place_outside(axes, inputs, operator.kind)
     gone = 0 if operator.attrs["keepdims"] else sum(axis < place.axis for axis in axes)
     return [place._replace(axis=place.axis - gone)]
 
 
 def norm(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
-    """Follow past a norm over other axes; its statistics are those of the axes that remain."""
+    """Track an axis past a norm over others; its statistics have the remaining axes."""
     axes = operator.attrs["axes"]
     if set(operator.attrs.get("parameter_axes", ())) - set(axes):
         raise GraphError("its parameters vary along axes that are not normalised")
-    place = across(axes, inputs, operator.kind)
+    place = place_outside(axes, inputs, operator.kind)
     gone = sum(axis < place.axis for axis in axes)
     statistics = place._replace(axis=place.axis - gone)
     return [place, *[statistics] * (len(results) - 1)]
 
 
 def matmul(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
-    """Follow the rows of the first operand, the columns of the second, or an axis of the batch."""
+    """Track rows of the first operand, columns of the second, or a batch axis."""
     rank = len(results[0])
     if min(map(len, shapes)) < 2:
-        raise GraphError("a product with a vector is not followed")
+        raise GraphError("a product with a vector has no rule")
     batch: Places = [None, None]
     edges = []
     for side, (shape, place) in enumerate(zip(shapes, inputs, strict=True)):
@@ -179,7 +180,7 @@ def matmul(operator: Operator, shapes: list[Shape], inputs: Places, results: lis
 def reshape(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow an axis into the factor of an axis that it becomes."""
+    """Track an axis into the factor of a new axis that it becomes."""
     (place,) = inputs
     assert place is not None
     before = prod(shapes[0][: place.axis]) * place.outer
@@ -190,7 +191,7 @@ def reshape(
             return [AxisPlace(axis, outer, place.extent)]
         passed *= extent
     raise GraphError(
-        f"reshape from {shapes[0]} to {results[0]} tears the chunked axis apart, {place.extent} "
+        f"reshape from {shapes[0]} to {results[0]} splits the chunked axis, {place.extent} "
         f"along axis {place.axis}; leave it one axis, or a whole factor of one"
     )
 
@@ -198,7 +199,7 @@ def reshape(
 def transpose(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow an axis to where it is put."""
+    """Track an axis through a permutation."""
     (place,) = inputs
     assert place is not None
     return [place._replace(axis=operator.attrs["axes"].index(place.axis))]
@@ -207,7 +208,7 @@ def transpose(
 def embedding(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow the ids; the table is whole."""
+    """Track an axis of the ids; the table is whole."""
     table, ids = inputs
     if table:
         raise GraphError("its table has the chunked axis")
@@ -217,7 +218,7 @@ def embedding(
 def cross_entropy(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow the logits and labels of examples; the classes are whole."""
+    """Track an axis of examples in logits and labels; the classes are whole."""
     logits, labels = inputs
     if logits is None or logits.axis == len(shapes[0]) - 1:
         raise GraphError("cross_entropy looks across all classes")
@@ -229,19 +230,19 @@ def cross_entropy(
 def concatenate(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow an axis that all operands have, if they are put together along another."""
+    """Track an axis that all operands have, if they are concatenated along another."""
     (place, *others) = set(inputs)
     if others or place is None:
         raise GraphError("not all of its operands have the chunked axis at one place")
-    return [across((operator.attrs["axis"],), [place], operator.kind)]
+    return [place_outside((operator.attrs["axis"],), [place], operator.kind)]
 
 
 def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
-    """Follow an axis of which all is taken past those of which a part is, or that are new."""
+    """Track an axis that is taken whole, past indexed and new axes."""
     (place,) = inputs
     assert place is not None
     axis = found = 0
-    for part in written_out(operator.attrs["key"], len(shapes[0])):
+    for part in expand_ellipsis(operator.attrs["key"], len(shapes[0])):
         if axis == place.axis and part is not None:
             break
         axis += part is not None
@@ -252,14 +253,14 @@ def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list
     extent = shapes[0][place.axis]
     if not isinstance(part, slice) or part.indices(extent) != (0, extent, 1):
         raise GraphError(
-            f"it does not take all of the chunked axis, in its order; legal is : for axis "
+            f"it does not take all of the chunked axis, in its order; expected : for axis "
             f"{place.axis} of {shapes[0]}"
         )
     return [place._replace(axis=found)]
 
 
-def written_out(key: tuple[Any, ...], rank: int) -> list[Any]:
-    """Return an index with the slices that its ellipsis stands for."""
+def expand_ellipsis(key: tuple[Any, ...], rank: int) -> list[Any]:
+    """Expand the ellipsis of an index."""
     at = next((place for place, part in enumerate(key) if part is Ellipsis), None)
     if at is None:
         return list(key)
@@ -270,18 +271,18 @@ def written_out(key: tuple[Any, ...], rank: int) -> list[Any]:
 def attention(
     operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
 ) -> Places:
-    """Follow an axis of queries, keys and values before their heads."""
+    """Track an axis of queries, keys and values before their heads."""
     (place, *others) = set(inputs)
     if others:
         raise GraphError("not all of its operands have the chunked axis at one place")
     rank = len(shapes[0])
-    return [across(range(rank - 3, rank), [place], operator.kind)] * len(results)
+    return [place_outside(range(rank - 3, rank), [place], operator.kind)] * len(results)
 
 
 def rotary(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
-    """Follow an axis before the positions, if these are the same for all that it is of."""
+    """Track an axis before the positions, if the positions are the same along it."""
     if any(len(positions) > 1 for positions in shapes[1:]):
-        raise GraphError("its positions are not the same for all pieces")
+        raise GraphError("its positions are not the same for all chunks")
     return within_last(2)(operator, shapes, inputs, results)
 
 

@@ -1,4 +1,8 @@
-"""Cross-entropy whose logits are gone through a piece at a time, so that they are never whole."""
+"""Chunked (linear) cross-entropy: logits of a few rows at a time, never whole in memory.
+
+The output projection and the loss in one, chunk by chunk, each recomputed in the backward pass;
+known from Liger Kernel as fused linear cross-entropy, here without a fused kernel.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,20 @@ from tinyckpt.ops.shape import reshape
 
 
 def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) -> Var:
-    """Return ``cross_entropy(hidden @ weight, labels)`` without ever holding all of the logits.
+    """Compute ``cross_entropy(hidden @ weight, labels)`` without all logits in memory.
+
+    >>> import tinyckpt as tc
+    >>> specs = tc.Spec((6, 4)), tc.Spec((4, 9)), tc.Spec((6,), "int64")
+    >>> graph = tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, chunks=3), *specs)
+    >>> [graph.data[op.outputs[0]].spec.shape for op in graph.operators if op.kind == "matmul"]
+    [(2, 9), (2, 9), (2, 9)]
 
     Args:
         hidden: floats of shape ``(..., width)``.
         weight: floats of shape ``(width, classes)``.
         labels: integers of shape ``(...)``, each from 0 to classes - 1.
-        chunks: in how many pieces the rows of ``hidden`` are gone through. With the policy
-            ``regions`` one piece's logits, ``rows / chunks * classes``, are held at a time.
+        chunks: number of chunks of the rows of ``hidden``. With the policy ``regions`` the logits
+            of one chunk, ``rows / chunks * classes``, are in memory at a time.
 
     Raises:
         GraphError: if the shapes do not fit, or there are more chunks than rows.
@@ -31,7 +41,7 @@ def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) ->
     hidden, labels = as_var(hidden), as_var(labels)
     if not hidden.shape:
         raise GraphError(
-            f"chunked_cross_entropy: hidden is one number, {hidden.spec}; it must have a last "
+            f"chunked_cross_entropy: hidden is a scalar, {hidden.spec}; it must have a last "
             "axis, its width"
         )
     if hidden.shape[:-1] != labels.shape:
@@ -45,14 +55,14 @@ def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) ->
 def losses_in_pieces(
     logits: Callable[..., Any], hidden: Any, labels: Any, chunks: int, *whole: Any
 ) -> Var:
-    """Return the cross-entropy of each row, in one axis.
+    """Return the cross-entropy of each row, flattened to one axis, computed in chunks.
 
     Args:
-        logits: from some rows of the hidden states, and ``whole``, to those rows' logits.
+        logits: from a chunk of rows of the hidden states, and ``whole``, to the logits of these.
         hidden: floats of shape ``(..., width)``.
         labels: integers; as many as there are rows.
-        chunks: how many pieces.
-        whole: what every piece reads all of, such as the weight.
+        chunks: number of chunks.
+        whole: arrays that every chunk reads whole, such as the weight.
     """
 
     def losses(rows: Any, labels: Any, *whole: Any) -> Var:

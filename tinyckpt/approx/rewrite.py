@@ -1,19 +1,19 @@
-"""Networks with memory-sharing norms and 2-bit activations, and parameters there and back.
+"""LowMemoryBP rewriting: memory-sharing norms and 2-bit activation derivatives; Yang et al. 2024.
 
-A norm's scale and shift go into the weights and biases of the linear layers that read it. Then the
-norm has no parameters, returns what those layers keep, and keeps the same value itself. With scale
-s and shift t, and a layer ``y w + b``:
+A norm's scale and shift are folded into the weights and biases of the linear layers that read it.
+Then the norm has no parameters, and saves its output, which those layers save anyway: one value
+instead of two. With scale s and shift t, and a layer ``y w + b``:
 
     w' = diag(s) w            b' = b + t w
     dw = diag(s) dw' + t db'  ds = sum over outputs of dw' w      dt = w db'
 
-This is exact: loss and gradients are the same but for rounding. The merged parameters are others,
-and so an optimiser's steps on them are, too; training them is training another parameterisation.
-What takes the place of gelu and silu has the same values, and approximate gradients.
+This is exact: loss and gradients are the same but for rounding. Training the merged parameters is
+training a reparameterised network: an optimiser's steps on them differ. The replacements of gelu
+and silu (ReGELU2, ReSiLU2) have the same values, and approximate gradients.
 
 Source: Yang et al., "Reducing fine-tuning memory overhead by approximate and memory-sharing
-backpropagation", ICML 2024, arXiv 2406.16282, section 5. Not here: norms behind which a residual is
-read, as in BERT; they are refused.
+backpropagation", ICML 2024, arXiv 2406.16282, section 5. Not here: norms whose output is also read
+by a residual connection, as in BERT (post-norm); they are refused.
 """
 
 from __future__ import annotations
@@ -49,15 +49,24 @@ MOST_NAMED = 3  # norms that an error lists
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """A network, rewritten, and the way from its parameters to the others' and back.
+    """A rewritten network, with the maps between its parameters and the original's.
 
     Attributes:
-        original: the network as it was.
-        network: the rewritten one. Its parameters have the nesting of the others, with None where a
-            norm's were.
+        original: the network before.
+        network: the rewritten one. Its parameters have the same nesting, with None in the place of
+            a folded norm's.
         norms: names of the norms that share memory now.
         activations: names of the activations whose derivative is a step function now.
-        left: names of the norms that stayed as they were, each with why.
+        left: names of the norms that are unchanged, each with the reason.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> network = tc.networks.vit(1, 8, 2, size=8, patch=4, classes=3, dtype="float64")
+    >>> rewriting = tc.rewrite(network, fit=None)
+    >>> params, *_ = network.arrays()
+    >>> merged = rewriting.merged(params)
+    >>> again = rewriting.merged(rewriting.unmerged(merged))
+    >>> bool(np.allclose(again["head"]["w"], merged["head"]["w"]))
+    True
     """
 
     original: Network
@@ -70,7 +79,7 @@ class Rewriting:
     _merged: Template = field(repr=False)
 
     def merged(self, params: Tree) -> Tree:
-        """Return the parameters of the rewritten network that make it compute the same."""
+        """Fold parameters of the original into the equivalent ones of the rewritten network."""
         values = by_id(self._parameters, params)
         for merge in self._merges:
             for linear in merge.linears:
@@ -84,7 +93,7 @@ class Rewriting:
         return map_leaves(values.__getitem__, self._merged)
 
     def unmerged(self, merged: Tree) -> Tree:
-        """Return parameters of the original: norms get a scale of 1 and a shift of 0."""
+        """Map parameters back to the original network: norms get a scale of 1 and a shift of 0."""
         values = by_id(self._merged, merged)
         scales = {merge.scale for merge in self._merges}
         for data, spec in by_id(self._parameters, self.original.specs[0]).items():
@@ -92,7 +101,7 @@ class Rewriting:
         return map_leaves(values.__getitem__, self._parameters)
 
     def gradients(self, merged: Tree, params: Tree) -> Tree:
-        """Return the gradients of the network as it was, given those of the rewritten one.
+        """Map gradients of the rewritten network back to the original's parameters (chain rule).
 
         Args:
             merged: gradients of the rewritten network's loss, at ``self.merged(params)``.
@@ -119,12 +128,12 @@ class Rewriting:
 
 
 def as_read(weight: Any, transposed: bool) -> Any:
-    """Return a weight with an axis of inputs, then one of outputs; and the other way round."""
+    """Transpose a weight that the function transposes: to ``(inputs, outputs)``, and back."""
     return weight.T if transposed else weight
 
 
 def by_id(template: Template, tree: Tree) -> dict[int, Any]:
-    """Return the arrays of a tree by what the template calls them."""
+    """Return the arrays of a tree by the data ids in its template."""
     return {data: leaf for data, _, leaf in leaves_like(template, tree, "params")}
 
 
@@ -134,7 +143,7 @@ def rewrite(
     norms: str | None = "all",
     fit: str | None = "published",
 ) -> Rewriting:
-    """Return a network that keeps less for its backward half, with memory-sharing norms.
+    """Rewrite a network to save less for its backward pass (LowMemoryBP).
 
     >>> import numpy as np, tinyckpt as tc
     >>> network = tc.networks.vit(2, 8, 2, size=8, patch=4, classes=3, dtype="float64")
@@ -151,21 +160,21 @@ def rewrite(
     Args:
         what: a network; or a function, whose first argument holds the parameters.
         specs: of a function's arguments: arrays or ``tc.Spec``, in their nesting.
-        norms: ``"all"``: layer norms and RMS norms are merged into the linear layers that read
-            them, and an error names those that cannot be. ``"possible"`` leaves these as they are.
-            None leaves all.
-        fit: of ReGELU2 and ReSiLU2, which take the place of gelu and silu; see ``tc.regelu2``.
-            None leaves them: then gradients are exact.
+        norms: ``"all"``: layer norms and RMS norms are folded into the linear layers that read
+            them, and an error names those that cannot be. ``"possible"`` leaves these unchanged.
+            None leaves all unchanged.
+        fit: of ReGELU2 and ReSiLU2, which replace gelu and silu; see ``tc.regelu2``. None leaves
+            them: then gradients are exact.
 
     Raises:
-        GraphError: if a norm feeds something besides linear layers, such as the residual behind it
-            in BERT, if its parameters or theirs are read elsewhere, too, as a tied embedding; if
-            it has a shift, and a layer no bias; or if there is nothing to rewrite.
+        GraphError: if a norm has readers other than linear layers, such as a residual connection
+            in BERT; if its parameters or theirs have other readers, such as a tied embedding; if
+            it has a shift, and a layer has no bias; or if there is nothing to rewrite.
 
     Source: Yang et al., arXiv 2406.16282.
     """
     if norms not in ("all", "possible", None):
-        raise GraphError(f"rewrite: norms={norms!r}; legal are 'all', 'possible' and None")
+        raise GraphError(f"rewrite: norms={norms!r}; expected 'all', 'possible' or None")
     fit = None if fit is None else checked_fit("rewrite", fit)
     network = network_of("rewrite", what, specs)
     graph = build(network.loss, *network.specs, graph_name=network.name)
@@ -177,7 +186,7 @@ def rewrite(
     coded = [op for op in graph.operators if fit is not None and op.kind in ACTIVATIONS]
     if not merges and not coded:
         raise GraphError(
-            f"rewrite: in {graph.name} is nothing to rewrite with norms={norms!r}, fit={fit!r}"
+            f"rewrite: {graph.name} has nothing to rewrite with norms={norms!r}, fit={fit!r}"
         )
     gone = {data for merge in merges for data in (merge.scale, merge.shift)}
     merged = map_leaves(lambda data: None if data in gone else data, graph.arguments[0])
@@ -196,7 +205,7 @@ def rewrite(
 def replacements_of(
     graph: Graph, merges: tuple[Merge, ...], coded: list[Operator], fit: str | None
 ) -> dict[int, Replacement]:
-    """Return what stands in the place of merged norms and of activations, by operator."""
+    """Return the replacements of merged norms and of activations, by operator id."""
     found: dict[int, Replacement] = {
         merge.norm: partial(plain_norm, graph.operators[merge.norm]) for merge in merges
     }
@@ -208,7 +217,7 @@ def replacements_of(
 def rewritten(
     graph: Graph, network: Network, merged: Template, replacements: dict[int, Replacement]
 ) -> Network:
-    """Return the network that calls a graph with other operators in the place of some."""
+    """Return the network that inlines a graph with replacements of operators."""
     templates = (merged, *graph.arguments[1:])
 
     def loss(*args: Any) -> Any:
@@ -221,14 +230,14 @@ def rewritten(
 
 
 def network_of(asker: str, what: Network | Callable[..., Any], specs: tuple[Any, ...]) -> Network:
-    """Return a network, or a function and specs of its arguments as one.
+    """Return a network; make one of a function and specs of its arguments.
 
     Raises:
-        GraphError: if it is neither, or has no specs; in the name of who asks.
+        GraphError: if it is neither, or has no specs; the message begins with ``asker``.
     """
     if isinstance(what, Network):
         if specs:
-            raise GraphError(f"{asker}: {what.name} has specs of its own; give none besides")
+            raise GraphError(f"{asker}: {what.name} has specs of its own; pass no others")
         return what
     if not callable(what):
         raise GraphError(f"{asker}: expected a Network or a function, got a {type(what).__name__}")
@@ -245,7 +254,7 @@ def network_of(asker: str, what: Network | Callable[..., Any], specs: tuple[Any,
 
 
 def merges_of(graph: Graph) -> tuple[tuple[Merge, ...], tuple[tuple[str, str], ...]]:
-    """Return the norms that can be merged, and the names of the others, each with why not."""
+    """Return the norms that can be merged, and the names of the others with the reasons."""
     parameters = frozenset(leaves(graph.arguments[0]))
     merges, left = [], []
     for norm in norms_of(graph):
@@ -257,7 +266,7 @@ def merges_of(graph: Graph) -> tuple[tuple[Merge, ...], tuple[tuple[str, str], .
 
 
 def refusal(graph: Graph, left: tuple[tuple[str, str], ...]) -> str:
-    """Return what an error says of norms that cannot be merged."""
+    """Return the error message about norms that cannot be merged."""
     named = "; ".join(f"{name}: {why}" for name, why in left[:MOST_NAMED])
     more = f"; and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
     return (
@@ -267,6 +276,6 @@ def refusal(graph: Graph, left: tuple[tuple[str, str], ...]) -> str:
 
 
 def plain_norm(norm: Operator, x: Var, *affine: Any) -> tuple[Var, ...]:
-    """Add the memory-sharing norm in the place of one whose scale and shift have gone."""
+    """Apply the memory-sharing norm that replaces a norm whose affine part is folded."""
     attrs = {key: norm.attrs[key] for key in ("axes", "epsilon", "centred")}
     return apply_all(SHARING[norm.kind], x, **attrs)

@@ -1,1 +1,1 @@
-"""Errors, units, nested arguments, files, deadlines: what knows nothing of graphs."""
+"""Foundations without graphs: errors, units, pytrees, dtypes, files, deadlines, caches, display."""

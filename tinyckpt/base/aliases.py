@@ -1,7 +1,7 @@
-"""Module aliases: one module object under two names, its submodules too (PEP 451 finder).
+"""Module aliases: one module object under two names, submodules included (a PEP 451 finder).
 
-``tinyckpt.viz`` is the name of the pictures' package; scripts that say ``import viz`` get the same
-module object, so that no class exists twice. Nothing here is specific to that package.
+``tinyckpt.viz`` is the package of visualisers; scripts that say ``import viz`` get the same module
+object, so that no class exists twice. Nothing here is specific to that package.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import ModuleType
 
 
 class AliasFinder(MetaPathFinder, Loader):
-    """Finds the submodules of an alias: those of the module that it stands for.
+    """Import finder and loader for the submodules of an alias: resolves them to the target's.
 
     Attributes:
-        alias: the other name.
+        alias: the additional name.
         target: the full name of the module.
     """
 
@@ -29,23 +29,23 @@ class AliasFinder(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a submodule of the alias; None for all other names."""
+        """Return the spec of a submodule of the alias; None for any other name."""
         return ModuleSpec(name, self) if name.startswith(f"{self.alias}.") else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module that an alias stands for, after importing it."""
+        """Import and return the module that an alias refers to."""
         module = import_module(self.target + spec.name.removeprefix(self.alias))
         self.specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec, in whose place the import system has put the alias's."""
+        """Restore the module's own spec, which the import system has replaced by the alias's."""
         assert module.__spec__ is not None
         module.__spec__ = self.specs.pop(module.__spec__.name)
 
 
 def alias_module(alias: str, target: str) -> None:
-    """Make a second name for a module and for all of its submodules.
+    """Register a second name for a module and all of its submodules.
 
     Args:
         alias: the new name, of a top-level module.
@@ -55,8 +55,9 @@ def alias_module(alias: str, target: str) -> None:
         ImportError: if the module cannot be imported.
 
     >>> alias_module("units_of_tinyckpt", "tinyckpt.base.units")
-    >>> import tinyckpt.base.units, units_of_tinyckpt
-    >>> units_of_tinyckpt is tinyckpt.base.units
+    >>> import units_of_tinyckpt
+    >>> from tinyckpt.base import units
+    >>> units_of_tinyckpt is units
     True
     """
     import_module(target)

@@ -1,4 +1,9 @@
-"""What a search may take: seconds, and the length of what it makes."""
+"""Deadlines and size limits of searches: wall-clock seconds, and the length of a schedule.
+
+A search gets a ``Clock``, which it polls; when time is up it raises OutOfTimeError, and its caller
+falls back to the best result so far (an anytime algorithm). ``Pace`` predicts whether
+non-interruptible work fits into the remaining time.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +14,37 @@ from typing import TypeVar
 
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
 
-# A step takes some 300 bytes while it is planned and replayed: an entry of the order, of its
-# spans and of what they are sorted by, a pointer in the schedule, seven numbers of the trace. So
-# ten million steps take 3 GB, and an evaluation is two of them: it and the free that follows.
+# A step takes about 300 bytes while it is planned and replayed: an entry of the order, of its live
+# ranges and of their sort keys, a pointer in the schedule, seven numbers of the trace. So ten
+# million steps take 3 GB; an evaluation is two steps: itself and the free that follows.
 MOST_STEPS = 10_000_000
 MOST_EVALUATIONS = MOST_STEPS // 2
-DEFAULT_SECONDS = 60.0  # for a policy that searches, unless it is told otherwise
+DEFAULT_SECONDS = 60.0  # time limit of a policy that searches
 
 T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """The time for a search is up; who set the clock knows what to do."""
+    """A search's deadline has passed; caught by the caller that set the deadline."""
 
 
 class Clock:
-    """Seconds that a search has, from when the clock is made."""
+    """A deadline: the seconds that a search may take, counted from construction."""
 
     def __init__(self, seconds: float = inf) -> None:
         self.seconds, self.begin = seconds, perf_counter()
         self.end = self.begin + seconds
 
     def spent(self) -> float:
-        """Return the seconds since the clock was made."""
+        """Return the seconds since construction."""
         return perf_counter() - self.begin
 
     def left(self) -> float:
-        """Return the seconds that are left, 0 if none are."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self.end - perf_counter())
 
     def check(self) -> None:
-        """Raise an OutOfTimeError if the time is up."""
+        """Raise an OutOfTimeError if the deadline has passed."""
         if perf_counter() >= self.end:
             raise OutOfTimeError
 
@@ -48,43 +53,46 @@ ENDLESS = Clock()
 
 
 class Pace:
-    """How long work takes that looks at no clock, as told by such work before; none at first."""
+    """Predicted duration of work that cannot be interrupted, from its slowest rate so far.
+
+    Before any work has been noted the prediction is 0.
+    """
 
     def __init__(self) -> None:
-        self.seconds = 0.0  # of an evaluation, in the slowest schedule that was made
+        self.seconds = 0.0  # per evaluation, in the slowest schedule so far
 
     def check(self, clock: Clock, evaluations: float) -> None:
-        """Raise an OutOfTimeError if a schedule of so many would probably not be made in time."""
+        """Raise an OutOfTimeError if a schedule of this many evaluations would be late."""
         if not self.allows(clock, evaluations):
             raise OutOfTimeError
 
     def allows(self, clock: Clock, evaluations: float) -> bool:
-        """Whether a schedule of so many evaluations would probably be made in time."""
+        """Whether a schedule of this many evaluations is predicted to meet the deadline."""
         left = clock.left()
         return left > 0 and left >= self.seconds * evaluations
 
     def note(self, seconds: float, evaluations: int) -> None:
-        """Take note that a schedule of so many evaluations took some time."""
+        """Record that a schedule of this many evaluations took some seconds."""
         self.seconds = max(self.seconds, seconds / max(evaluations, 1))
 
 
 def made_once(make: Callable[[Clock], T]) -> Callable[[Clock], T]:
-    """Return what gives the same thing whenever it is called, made by the first call.
+    """Memoise a function of a clock: the first call computes the result, later calls return it.
 
-    If the clock of that call runs down meanwhile, the next one begins anew.
+    If the first call runs out of time, nothing is stored, and the next call starts over.
     """
-    made: list[T] = []
+    result: list[T] = []
 
     def get(clock: Clock) -> T:
-        if not made:
-            made.append(make(clock))
-        return made[0]
+        if not result:
+            result.append(make(clock))
+        return result[0]
 
     return get
 
 
 def checked_seconds(seconds: object) -> float:
-    """Return a time limit, or raise a PolicyOptionError that says what one is."""
+    """Return a time limit as a float, or raise a PolicyOptionError."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         what = "is NaN" if isinstance(seconds, float) and isnan(seconds) else f"= {seconds!r:.80}"
         raise PolicyOptionError(f"time_limit {what}; it must be a number of seconds, 0 or more")
@@ -92,14 +100,14 @@ def checked_seconds(seconds: object) -> float:
 
 
 def check_length(evaluations: float, what: str) -> None:
-    """Raise a ScheduleError if a schedule of so many evaluations is too long to be made."""
+    """Raise a ScheduleError if a schedule would have too many evaluations."""
     if evaluations > MOST_EVALUATIONS:
         raise ScheduleError(too_long(evaluations, what))
 
 
 def too_long(evaluations: float, what: str) -> str:
-    """Return the text that says how long a schedule would be, and how long one may be."""
+    """Format the error about a schedule's length, with the limit."""
     return (
-        f"{what} would be a schedule of about {evaluations:,.0f} evaluations; those of more than "
-        f"{MOST_EVALUATIONS:,} evaluations ({MOST_STEPS:,} steps) are not made"
+        f"{what} would be a schedule of about {evaluations:,.0f} evaluations; the limit is "
+        f"{MOST_EVALUATIONS:,} evaluations ({MOST_STEPS:,} steps)"
     )

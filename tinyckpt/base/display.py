@@ -1,7 +1,7 @@
-"""How things show themselves: names on a terminal; graphs, schedules and traces in notebooks.
+"""Display: escaping of names on terminals; notebook output (MIME bundles) of graphs and traces.
 
-In notebooks as text; and as pictures once the reader has imported ``viz``. Nothing here imports it:
-the engine needs NumPy alone, and whoever wants pictures says so.
+Notebooks show text; and pictures, once the user has imported ``viz``. Nothing here imports it: the
+engine needs NumPy alone, and pictures are opt-in.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if sys.platform == "win32":
 else:
     from pathlib import PosixPath as SystemPath
 
-# What a browser shows of a file, by its suffix; and a file that is too much for a notebook.
+# MIME types that browsers show inline, by suffix; and the largest file embedded in a notebook.
 PICTURES = {
     ".gif": "image/gif", ".apng": "image/apng", ".png": "image/png", ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }  # fmt: skip
-FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
-LARGEST = 2**25  # bytes
+VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm"}
+LARGEST_EMBEDDED = 2**25  # bytes
 
 
 def printable(text: str) -> str:
-    """Return a text with what does not print written out, as Python writes it.
+    """Escape non-printable characters, as ``repr`` does.
 
-    A name may come from a file of somebody else's. On a terminal its control characters would move
-    the cursor, and its marks of direction turn a line around.
+    A name may come from an untrusted file. On a terminal its control characters would move the
+    cursor, and bidirectional marks would reverse the text.
 
     >>> printable("tanh\\x1b[2J"), printable("größer")
     ('tanh\\\\x1b[2J', 'größer')
@@ -41,10 +41,10 @@ def printable(text: str) -> str:
 
 
 def make_printable(node: object, *names: str) -> None:
-    """Write out what does not print in a frozen object's texts, before anything shows them.
+    """Escape non-printable characters in the text fields of a frozen object, in place.
 
-    Whoever shows a name, on a terminal, in a picture or in an error, need not think of it: the
-    types that hold names call this, and so do traced functions and files of somebody else's.
+    The types that hold names call this at construction, for traced functions and untrusted files
+    alike, so that code which shows a name, on a terminal, in a picture or in an error, is safe.
     """
     for name in names:
         text = getattr(node, name)
@@ -53,32 +53,32 @@ def make_printable(node: object, *names: str) -> None:
 
 
 def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
-    """Return what IPython is to display: representations by MIME type, the text among them.
+    """Return a MIME bundle for IPython: representations by MIME type, plain text always included.
 
     Args:
         text: the plain text.
-        shown: called for the graph or trace that is shown, if ``viz`` is there to show it.
+        shown: returns the graph or trace to draw; called only if ``viz`` is imported.
     """
     pictures = getattr(sys.modules.get("tinyckpt.viz"), "mimebundle", None)
     return {**(pictures(shown()) if pictures else {}), "text/plain": text}
 
 
 class DrawnPath(SystemPath):
-    """The path of a file that was drawn: any path, and in a notebook the picture itself."""
+    """The path of a drawn file: an ordinary path, which a notebook shows as the picture itself."""
 
     __slots__ = ()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the picture or the film; only a link where there is none to be shown."""
+        """Return the picture or video inline; only a link if it cannot be embedded."""
         name, suffix = html.escape(str(self)), self.suffix.lower()
         shown = f'<a href="{name}">{name}</a>'
         try:
-            kind = PICTURES.get(suffix) or FILMS.get(suffix)
-            if kind and self.stat().st_size <= LARGEST:
+            kind = PICTURES.get(suffix) or VIDEOS.get(suffix)
+            if kind and self.stat().st_size <= LARGEST_EMBEDDED:
                 content = f"data:{kind};base64,{base64.b64encode(self.read_bytes()).decode()}"
                 shown = f'<img src="{content}" alt="{name}" style="max-width: 100%">'
-                if suffix in FILMS:
+                if suffix in VIDEOS:
                     shown = f'<video src="{content}" controls style="max-width: 100%"></video>'
-        except OSError:  # it is gone, or not to be read
+        except OSError:  # deleted or not readable
             pass
         return {"text/plain": str(self), "text/html": shown}

@@ -1,29 +1,57 @@
-"""The errors of tinyckpt: every message says what went wrong, where, and what would be legal."""
+"""The exception hierarchy: every message says what is wrong, where, and what would be legal."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class TinyckptError(Exception):
-    """Any error that tinyckpt raises on purpose; catch this one to catch them all."""
+    """Base class of all errors that tinyckpt raises deliberately.
+
+    >>> import tinyckpt as tc
+    >>> try:
+    ...     tc.plan(tc.networks.chain(2), "sqrtn")
+    ... except tc.TinyckptError as error:
+    ...     print(type(error).__name__)
+    PolicyOptionError
+    """
 
 
 class GraphError(TinyckptError):
-    """A function cannot become a graph, or a graph cannot be differentiated."""
+    """A function cannot be traced, or a graph cannot be differentiated or called.
+
+    >>> import tinyckpt as tc
+    >>> tc.build(lambda x: x if x > 0 else -x, tc.Spec(()))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tinyckpt.base.errors.GraphError: the truth value of greater_1 (bool[]): while a function is ...
+    """
 
 
 class ScheduleError(TinyckptError):
-    """A schedule is not legal for its graph, or a policy was asked for something it cannot do."""
+    """A schedule is illegal for its graph, or a policy cannot do what was requested.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(1)
+    >>> tc.replay(tc.Schedule(graph, (tc.Compute(2),), "mine"))
+    Traceback (most recent call last):
+    tinyckpt.base.errors.ScheduleError: step 0: compute b1 needs f1, which has not been computed yet
+    """
 
 
 class BudgetError(TinyckptError):
     """No schedule fits the memory budget.
 
+    >>> import tinyckpt as tc
+    >>> try:
+    ...     tc.plan(tc.networks.chain(4), budget="2 nodes")
+    ... except tc.BudgetError as error:
+    ...     print(error.smallest, error.proven)
+    3 True
+
     Attributes:
-        smallest: the smallest peak that was found, in the plan's memory unit; or, where the budget
-            was refused before anything was looked for, what any schedule needs at least. None if
-            neither is known, as of what is no budget at all.
-        proven: whether no schedule has a smaller one than was found.
+        smallest: the smallest peak found, in the plan's memory unit; or, if the budget was rejected
+            before any search, a lower bound on the peak of every schedule. None if neither is
+            known, as for a budget that cannot be parsed.
+        proven: whether no schedule has a smaller peak than the one found.
     """
 
     def __init__(self, message: str, smallest: int | None = None, proven: bool = False) -> None:
@@ -32,23 +60,47 @@ class BudgetError(TinyckptError):
 
 
 class BackendError(TinyckptError):
-    """A schedule cannot be executed: the backend is missing, a kernel fails, or makes a NaN."""
+    """A schedule cannot be executed: the backend is missing, a kernel fails, or produces a NaN.
+
+    >>> import tinyckpt as tc
+    >>> tc.run(tc.plan(tc.networks.chain(1)), [[1.0] * 8] * 8, backend="torch")
+    Traceback (most recent call last):
+    tinyckpt.base.errors.BackendError: unknown backend 'torch'; expected one of numpy, cupy
+    """
 
 
 class FormatError(TinyckptError):
-    """A file is not one of tinyckpt's documents, or is damaged."""
+    """A file is not one of tinyckpt's documents, is damaged, or cannot be written.
+
+    >>> import tinyckpt as tc
+    >>> tc.load_graph("missing.json")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tinyckpt.base.errors.FormatError: ...
+    """
 
 
 class OptionError(TinyckptError):
-    """An option's value is not legal, or not together with the others'."""
+    """An option's value is illegal, by itself or in combination with others.
+
+    >>> import tinyckpt as tc
+    >>> tc.on_disk(5)
+    Traceback (most recent call last):
+    tinyckpt.base.errors.OptionError: folder=5; on_disk expects a folder's path
+    """
 
 
 class PolicyOptionError(OptionError, ScheduleError):
-    """There is no such policy, or one of its options is not legal."""
+    """Unknown policy, or an illegal option of a policy.
+
+    >>> import tinyckpt as tc
+    >>> tc.plan(tc.networks.chain(4), "sqrt_n", by="size")
+    Traceback (most recent call last):
+    tinyckpt.base.errors.PolicyOptionError: sqrt_n: by='size'; expected 'count' or 'bytes'
+    """
 
 
 def meant(word: object, known: Iterable[str]) -> str:
-    """Return the question which known name was meant, to stand after an unknown one; or nothing.
+    """Suggest the known name closest to an unknown one, as a suffix for its error; empty if none.
 
     >>> meant("sqrtn", ["store_all", "sqrt_n"]), meant("sphere", ["store_all", "sqrt_n"])
     (' (did you mean sqrt_n?)', '')

@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: beside the destination first, then renamed into place."""
+"""Atomic file writes: to a temporary file in the same folder, then renamed to the destination."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from tinyckpt.base.errors import FormatError
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that whoever reads the path sees the old content or the new, never a part.
+    """Write a file so that readers of the path see the old content or the new, never a part.
 
     Raises:
-        FormatError: if the folder does not exist, cannot be written to, or is full.
+        FormatError: if the folder does not exist, is not writable, or the disk is full.
     """
     with replacing(path) as file:
         file.write(content)
 
 
-BUFFER = 2**18  # bytes: an animation is written in thousands of small pieces
+BUFFER = 2**18  # bytes: an animation is written in thousands of small chunks
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Yield an empty file that takes the path's place once the block ends without an error.
+    """Yield an empty file that replaces the path once the block ends without an error.
 
-    The file can be sought in. After an error, or if the process is killed, the path is as it was.
+    The file is seekable. After an error, or if the process is killed, the path is unchanged.
 
     Raises:
-        FormatError: if the folder does not exist, cannot be written to, or is full; an OSError
+        FormatError: if the folder does not exist, is not writable, or the disk is full; an OSError
             in the block counts as one of these.
     """
     try:
-        # A link stays a link, and what is no regular file (a pipe, a device) is written into.
+        # A link stays a link; anything but a regular file (a pipe, a device) is written in place.
         target = real_path(path)
         into = into_place if target.is_file() or not target.exists() else into_device
         with into(target) as file:
@@ -48,10 +48,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path with all links followed.
+    """Resolve all symbolic links of a path.
 
     Raises:
-        FormatError: if no file can have this name.
+        FormatError: if the name is not a legal file name.
     """
     try:
         return Path(os.path.realpath(path))
@@ -61,18 +61,19 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def into_place(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file in the target's folder, and rename it to the target at the end."""
-    # Made by open, so that its rights follow the umask: a process can read that only by setting it,
-    # for all of its threads. And the name is its own, as the target's may be as long as names can.
-    beside = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
+    """Yield a temporary file in the target's folder, and rename it to the target at the end."""
+    # Created by open, so that its permissions follow the umask: a process can read the umask, as to
+    # chmod a tempfile, only by setting it, for all of its threads. The name does not extend the
+    # target's, which may already have the maximal length.
+    temporary = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
     try:
-        with beside.open("xb", buffering=BUFFER) as file:
+        with temporary.open("xb", buffering=BUFFER) as file:
             yield file
         if target.exists():
-            shutil.copymode(target, beside)
-        os.replace(beside, target)
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

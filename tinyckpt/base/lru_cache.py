@@ -1,7 +1,7 @@
-"""Programs by what they are for: a cache that forgets the least recently used.
+"""LRU cache of compiled programs, by shapes and static arguments; lock-free, safe across fork.
 
-It has no lock, which a forked process could inherit locked: each of its steps is one operation of a
-dict, and threads that are in it at once can at most make a program twice, or forget one too many.
+A lock could be inherited locked by a forked process. So there is none: each step is one atomic dict
+operation, and a race between threads can at most compile a program twice, or evict one too many.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, Generic, TypeVar
 
 Made = TypeVar("Made")
 
-# Programs that one function or training step keeps, of 1 to 2 kB per operator. Twice as many take
-# twice the memory, and let a function that is called with up to 256 shapes in turn go without
-# making a program in every call: 60 to 200 times as long as running one on small arrays.
+# Capacity per function or training step, at 1 to 2 kB per operator and program. Doubling it doubles
+# the memory, and lets a function that cycles through up to 256 shapes avoid a compilation per call,
+# which takes 60 to 200 times as long as a run on small arrays.
 MOST_PROGRAMS = 128
 
 
 @dataclass(slots=True)
 class Entry(Generic[Made]):
-    """A program, and when it was used last, in uses of the cache."""
+    """A program, and the logical time of its last use."""
 
     program: Made
     used: int
 
 
 class Programs(Generic[Made]):
-    """The programs of one function, at most ``MOST_PROGRAMS``; a copy of it begins empty."""
+    """The compiled programs of one function, at most ``MOST_PROGRAMS``; copies start empty."""
 
     def __init__(self) -> None:
         self.entries: dict[Hashable, Entry[Made]] = {}
@@ -41,7 +41,7 @@ class Programs(Generic[Made]):
         return Programs, ()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the program for a key, made if there is none."""
+        """Return the program for a key, compiling it on a miss; evict the least recently used."""
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries.setdefault(key, Entry(make(), 0))

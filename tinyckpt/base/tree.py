@@ -1,7 +1,7 @@
-"""Nested arguments: dicts, lists and tuples of leaves, taken apart and put together again.
+"""Pytrees: dicts, lists and tuples of leaves, flattened, mapped and rebuilt (as in JAX).
 
-A *template* is the same nesting with an integer in the place of every leaf: what a graph keeps of
-its arguments and results. ``None`` stands for "nothing here" and holds no leaf, as in JAX.
+A *template* is a tree whose leaves are integers: a graph stores its arguments and results as
+templates of data ids. ``None`` is an empty subtree and holds no leaf, as in JAX.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,17 +11,17 @@ from tinyckpt.base.errors import GraphError, TinyckptError
 
 Tree = Any  # leaves nested in dicts, lists and tuples
 Template = Any  # the same nesting, an int for every leaf
-# The nodes at one depth by their id, each with the id of who holds it, and under which key.
+# The nodes at one depth, by ``id()``: each with the ``id()`` of its parent, and its key there.
 Level = Mapping[int, tuple[Tree, int, Any]]
 
-# Python's own parser reads 200 brackets within each other, and compiled programs are Python.
+# Python's parser accepts 200 nested brackets, and compiled programs contain the nesting as source.
 DEEPEST = 190
 
 
 def check_depth(what: str, tree: Tree, error: type[TinyckptError] = GraphError) -> None:
-    """Raise an error that says where, if a tree contains itself or is nested more than DEEPEST.
+    """Raise an error with the path if a tree contains itself or is nested too deep (DEEPEST).
 
-    It goes down level by level, with no recursion, and looks once a level at what is held twice.
+    Breadth first, without recursion; a node that several parents share is visited once per level.
     """
     levels: list[Level] = [{id(tree): (tree, 0, None)}]
     while len(levels) <= DEEPEST + 1:
@@ -33,36 +33,38 @@ def check_depth(what: str, tree: Tree, error: type[TinyckptError] = GraphError) 
         if not inner:
             return
         levels.append(inner)
-    raise error(f"{what}: {endless(levels)}; dicts, lists and tuples may hold each other")
+    raise error(
+        f"{what}: {cycle_or_depth_text(levels)}; dicts, lists and tuples may hold each other"
+    )
 
 
 def children(node: Tree) -> Iterable[tuple[Any, Tree]]:
-    """Return what one node of a tree holds, each with its key; nothing if it is a leaf."""
+    """Return a node's children with their keys; empty for a leaf."""
     if isinstance(node, dict):
         return node.items()
     return enumerate(node) if isinstance(node, list | tuple) else ()
 
 
-def endless(levels: Sequence[Level]) -> str:
-    """Return what is wrong with one of the longest ways down a tree, and where that is."""
+def cycle_or_depth_text(levels: Sequence[Level]) -> str:
+    """Describe a cycle, or excessive depth, along one of the longest paths of a tree."""
     node = next(iter(levels[-1]))
-    way = []
+    path = []
     for level in reversed(levels):
-        _, holder, key = level[node]
-        way.append((node, f"[{key!r:.40}]"))
-        node = holder
-    way.reverse()
-    met: dict[int, int] = {}
-    for depth, (node, _) in enumerate(way):
-        first = met.setdefault(node, depth)
+        _, parent, key = level[node]
+        path.append((node, f"[{key!r:.40}]"))
+        node = parent
+    path.reverse()
+    first_depth: dict[int, int] = {}
+    for depth, (node, _) in enumerate(path):
+        first = first_depth.setdefault(node, depth)
         if first < depth:
-            path, again = ("".join(key for _, key in way[1:][:end]) for end in (first, depth))
-            return f"contains itself: {again} is {path or 'the whole'} again"
-    return f"nested more than {DEEPEST} deep, at {''.join(key for _, key in way[1:])[:80]}..."
+            outer, inner = ("".join(key for _, key in path[1:][:end]) for end in (first, depth))
+            return f"contains itself: {inner} is {outer or 'the whole'} again"
+    return f"nested more than {DEEPEST} deep, at {''.join(key for _, key in path[1:])[:80]}..."
 
 
 def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf with the expression that reaches it, in order.
+    """Yield every leaf with its path, as the expression that reaches it, in order.
 
     >>> list(leaves_with_paths({"w": 1, "b": [2, 3]}, "params"))
     [("params['w']", 1), ("params['b'][0]", 2), ("params['b'][1]", 3)]
@@ -75,7 +77,7 @@ def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def paths_below(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield what ``leaves_with_paths`` does."""
+    """Recursive part of ``leaves_with_paths``."""
     if tree is None:
         return
     if isinstance(tree, dict):
@@ -91,7 +93,11 @@ def paths_below(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """Return the same nesting with ``function`` applied to every leaf, in order."""
+    """Apply ``function`` to every leaf, in order, keeping the nesting.
+
+    >>> map_leaves(str, {"w": 1, "b": (2, None)})
+    {'w': '1', 'b': ('2', None)}
+    """
     try:
         return mapped(function, tree)
     except RecursionError:
@@ -100,7 +106,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """Return what ``map_leaves`` does."""
+    """Recursive part of ``map_leaves``."""
     if tree is None:
         return None
     if isinstance(tree, dict):
@@ -114,7 +120,11 @@ def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def leaves(tree: Tree) -> list[Any]:
-    """Return the leaves in order."""
+    """Flatten a tree to the list of its leaves, in order.
+
+    >>> leaves({"w": 1, "b": (2, None, [3])})
+    [1, 2, 3]
+    """
     found: list[Any] = []
     try:
         collect(tree, found)
@@ -125,7 +135,7 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def collect(tree: Tree, found: list[Any]) -> None:
-    """Append the leaves of a tree, in order."""
+    """Recursive part of ``leaves``: append the leaves of a tree."""
     if isinstance(tree, dict | list | tuple):
         for value in tree.values() if isinstance(tree, dict) else tree:
             if isinstance(value, dict | list | tuple):
@@ -137,17 +147,17 @@ def collect(tree: Tree, found: list[Any]) -> None:
 
 
 def fill(template: Template, values: Sequence[Any]) -> Tree:
-    """Return the template's nesting with ``values[i]`` where the template says ``i``."""
+    """Rebuild a tree from a template: ``values[i]`` where the template says ``i``."""
     return map_leaves(lambda index: values[index], template)
 
 
 def leaves_like(template: Template, tree: Tree, path: str) -> Iterator[tuple[int, str, Any]]:
-    """Yield ``(index, path, leaf)`` of ``tree`` for every leaf of the template.
+    """Match a tree against a template; yield ``(index, path, leaf)`` for every leaf.
 
-    Dicts are matched by key, so their order does not matter.
+    Dicts are matched by key, regardless of order.
 
     Raises:
-        GraphError: where the nesting differs; the message names the path and what was expected.
+        GraphError: where the nesting differs; the message has the path and the expected node.
     """
     if template is None:
         if tree is not None:
@@ -192,7 +202,7 @@ def same_nesting(template: Template, tree: Tree) -> bool:
 
 
 def kind(tree: Tree) -> str:
-    """Describe one node of a tree for an error message."""
+    """Describe a node's type and size for an error message."""
     if isinstance(tree, dict):
         return f"a dict with the keys {list(tree)}"
     if isinstance(tree, list | tuple):

@@ -1,10 +1,10 @@
-"""Amounts as people read them."""
+"""Formatting of quantities with units: bytes in binary prefixes, costs, counts."""
 
 from __future__ import annotations
 
 
 def size_text(nbytes: float) -> str:
-    """Return bytes as people read them.
+    """Format a size in bytes with a binary prefix.
 
     >>> size_text(2048), size_text(67108864), size_text(12)
     ('2.0 KiB', '64.0 MiB', '12 B')
@@ -17,7 +17,7 @@ def size_text(nbytes: float) -> str:
 
 
 def memory_text(amount: int, unit: str) -> str:
-    """Return an amount of memory in bytes or in nodes.
+    """Format an amount of memory, in bytes or in nodes.
 
     >>> memory_text(2048, "bytes"), memory_text(1, "nodes"), memory_text(9, "nodes")
     ('2.0 KiB', '1 node', '9 nodes')
@@ -26,7 +26,7 @@ def memory_text(amount: int, unit: str) -> str:
 
 
 def cost_text(cost: float, unit: str) -> str:
-    """Return a cost with its unit; large ones in thousands of thousands.
+    """Format a cost with its unit; FLOPs and bytes moved with decimal prefixes.
 
     >>> cost_text(42, "evaluations"), cost_text(8.0585e11, "FLOPs"), cost_text(0.25, "seconds")
     ('42 evaluations', '805.85 GFLOPs', '0.25 seconds')
@@ -41,7 +41,7 @@ def cost_text(cost: float, unit: str) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a count with its noun.
+    """Format a count with its noun, in the plural where needed.
 
     >>> counted(1, "slot"), counted(3, "slot")
     ('1 slot', '3 slots')

@@ -1,4 +1,4 @@
-"""The command ``tinyckpt``."""
+"""Command-line interface: the command ``tinyckpt``, a module per subcommand."""
 
 from tinyckpt.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What several commands are told alike: a network, policies, what to save, what a page is like."""
+"""argparse arguments shared by subcommands: network, policies, costs, budget, page style."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_network(parser: Any, text: str = "what to plan, see below") -> None:
 
 
 def add_policy(parser: Any) -> None:
-    """Add one policy."""
+    """Add ``--policy``, one policy."""
     parser.add_argument(
         "--policy",
         type=policy_name,
@@ -27,7 +27,7 @@ def add_policy(parser: Any) -> None:
 
 
 def add_policies(parser: Any) -> None:
-    """Add any number of policies."""
+    """Add ``--policy``, repeatable."""
     parser.add_argument(
         "--policy",
         action="append",
@@ -38,7 +38,7 @@ def add_policies(parser: Any) -> None:
 
 
 def add_costs(parser: Any) -> None:
-    """Add what plans are to save, and how long one looks for them."""
+    """Add ``--cost``, the objective of plans, and ``--time-limit``, of the search."""
     parser.add_argument(
         "--cost", default="given", choices=tuple(COSTS),
         help="what to save: the graph's own costs or evaluations, FLOPs, or bytes moved",
@@ -52,7 +52,7 @@ def add_costs(parser: Any) -> None:
 
 
 def add_planning(parser: Any) -> None:
-    """Add the budget, the costs, and what some policies can be told."""
+    """Add the budget, the costs, and options of policies."""
     parser.add_argument("--budget", metavar="BUDGET", help="the peak to stay within, see below")
     add_costs(parser)
     parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
@@ -72,14 +72,14 @@ def add_planning(parser: Any) -> None:
 
 
 def add_page(parser: Any) -> None:
-    """Add what a page looks like."""
+    """Add the style of a page."""
     parser.add_argument("--theme", default="auto", choices=("auto", "light", "dark"))
     parser.add_argument("--title", help="of the page; for one policy, in place of its name too")
     add_naming(parser)
 
 
 def add_naming(parser: Any) -> None:
-    """Add what nodes are called, and what shares one."""
+    """Add the labels of nodes, and their grouping."""
     parser.add_argument(
         "--labels", type=labels, metavar="WHAT",
         help="what operators are called: name or symbol; or NAME=TEXT,NAME=TEXT for some of them, "
@@ -87,12 +87,12 @@ def add_naming(parser: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--group", choices=("scope", "operator"),
-        help="a node each scope, or each operator; by default as the size of the graph asks for",
+        help="one node per scope, or per operator; by default chosen by the size of the graph",
     )  # fmt: skip
 
 
 def labels(text: str) -> str | dict[int | str, str]:
-    """Return what ``NAME=TEXT,NAME=TEXT`` maps, or the text itself."""
+    """Parse ``NAME=TEXT,NAME=TEXT`` to a dict; any other text is returned as it is."""
     if "=" not in text:
         return text
     pairs = [pair.partition("=") for pair in text.split(",")]
@@ -102,7 +102,7 @@ def labels(text: str) -> str | dict[int | str, str]:
 
 
 def seconds(text: str) -> float:
-    """Return a number of seconds, 0 or more."""
+    """Parse a nonnegative number of seconds."""
     try:
         number = float(text)
     except ValueError:
@@ -113,7 +113,7 @@ def seconds(text: str) -> float:
 
 
 def known_policy(text: str) -> str:
-    """Return the name of a policy, where a function in a file cannot be chosen."""
+    """Validate the name of a policy, where a function in a file is not accepted."""
     if ".py:" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r}: here policies are chosen by name; known are {', '.join(POLICIES)}"
@@ -122,7 +122,7 @@ def known_policy(text: str) -> str:
 
 
 def policy_name(text: str) -> str:
-    """Return the name of a policy, or of a function in a file, which is looked up later."""
+    """Validate the name of a policy; the function of a file is loaded later."""
     if text not in POLICIES and ".py:" not in text:
         raise argparse.ArgumentTypeError(
             f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)} and "

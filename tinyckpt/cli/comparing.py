@@ -1,8 +1,8 @@
-"""``tinyckpt compare``: policies on one network in a table, each with what it takes where it runs.
+"""``tinyckpt compare``: a table of policies on one network: peak, cost, best known cost, run time.
 
-With ``--time-limit`` the seconds are for all of it: for policies that search, for what is best
-known at their peaks, and for measuring. Building the graph and replaying schedules come on top.
-What there was no time for is said below the table.
+``--time-limit`` is a total: for policies that search, for the best known schedules at their peaks,
+and for measuring. Building the graph and replaying schedules are not included. Rows left out for
+lack of time are listed below the table.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tinyckpt.planner.portfolio.plan import best_within_each
 from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
-COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for; made in a second
-RUNS = 2  # of each schedule that is measured
-# What NumPy can be trusted to do on any machine, and Python around it.
+COMPARED_STEPS = 1_000_000  # steps of a schedule in the table, planned in a second, by default
+RUNS = 2  # per measured schedule: a warm-up and a timed one
+# Pessimistic speeds, for NumPy and for the Python around it, on any machine.
 FLOPS_A_SECOND, EVALUATIONS_A_SECOND = 2e9, 2e5
 
 
 def compare_job(options: Any) -> int:
-    """Print a table of policies, and what the best known schedule would cost at their peaks."""
+    """Print a table of policies, with the cost of the best known schedule at each one's peak."""
     if options.techniques:
         return techniques_job(options)
     check_without(options)
@@ -55,33 +55,33 @@ def compare_job(options: Any) -> int:
     clock = Clock(inf if options.time_limit is None else options.time_limit)
     costs = COSTS[options.cost](graph)
     names = options.policy or DEFAULT_POLICIES
-    long = {name: steps for name in names if (steps := steps_too_many(graph, name, options))}
-    if len(long) == len(names):
+    too_long = {name: steps for name in names if (steps := steps_too_many(graph, name, options))}
+    if len(too_long) == len(names):
         raise OptionError(
-            f"--time-limit {options.time_limit:g}: {', '.join(long)} would have about "
-            f"{min(long.values()):,.0f} steps, for which it is too short"
+            f"--time-limit {options.time_limit:g}: {', '.join(too_long)} would have about "
+            f"{min(too_long.values()):,.0f} steps, for which it is too short"
         )
-    chosen = [name for name in names if name not in long]
+    chosen = [name for name in names if name not in too_long]
     with searching(options.network) as progress:
         schedules = schedules_of(
             graph, chosen, options, tell=lambda name: progress(name, 0), clock=clock, others=2
         )
         traces = [replay(schedule) for schedule in schedules]
         peaks = [trace.peak_bytes for trace in traces]
-        # The rest is for measuring, and for the best within a budget if there is one.
+        # The other half of the time is for measuring, and for the best plan within a budget.
         seconds = time_to_search(options, clock) / (1 if options.time_limit is None else 2)
-        known, is_whole = best_within_each(
+        best_costs, is_complete = best_within_each(
             graph, costs, peaks, time_limit=seconds, progress=progress
         )
     if options.budget is not None:
         schedules.append(best(graph, costs, options, clock))
         traces.append(replay(schedules[-1]))
         peaks.append(traces[-1].peak_bytes)
-        known.append(inf)
-    own = [cost_of(schedule, costs) for schedule in schedules]
+        best_costs.append(inf)
+    own_costs = [cost_of(schedule, costs) for schedule in schedules]
     rows, unmeasured = [], []
-    for trace, cost, peak, least in zip(traces, own, peaks, known, strict=True):
-        others = (other for other, at in zip(own, peaks, strict=True) if at <= peak)
+    for trace, cost, peak, least in zip(traces, own_costs, peaks, best_costs, strict=True):
+        others = (other for other, at in zip(own_costs, peaks, strict=True) if at <= peak)
         texts = [cost_text(each, costs.unit) for each in (cost, min(least, *others, cost))]
         unmeasured.append(
             can_run(trace) and seconds_at_most(trace) > time_to_search(options, clock)
@@ -93,13 +93,12 @@ def compare_job(options: Any) -> int:
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
     print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
     without = "" if options.time_limit is None else " without --time-limit"
-    for policy, steps in long.items():
+    for policy, steps in too_long.items():
         print(
             f"{policy} is left out: its schedule would have about {steps:,.0f} steps; "
-            f"--policy {policy}{without} asks for it all "
-            "the same"
+            f"--policy {policy}{without} plans it anyway"
         )
-    if not is_whole:
+    if not is_complete:
         print(
             f"the search for the best known was cut after {seconds:.2g} s; --time-limit gives more"
         )
@@ -113,9 +112,9 @@ def compare_job(options: Any) -> int:
 
 
 def steps_too_many(graph: Graph, policy: str, options: Any) -> float:
-    """Return how many steps a policy's schedule would have, if more than one waits for; else 0.
+    """Return the steps that a policy's schedule would have, if too many for a table; else 0.
 
-    One that is asked for by its name has as long as it takes, unless there is a time limit.
+    A policy named on the command line has no such limit, unless there is a time limit.
     """
     if policy != "recompute_all" or (options.policy and options.time_limit is None):
         return 0
@@ -124,7 +123,7 @@ def steps_too_many(graph: Graph, policy: str, options: Any) -> float:
 
 
 def can_run(trace: Trace) -> bool:
-    """Whether a schedule has kernels, and this machine the memory for it."""
+    """Whether a schedule is executable: it has kernels, and fits in this machine's memory."""
     if any(operator.primitive is None for operator in trace.graph.operators):
         return False
     try:
@@ -135,19 +134,19 @@ def can_run(trace: Trace) -> bool:
 
 
 def seconds_at_most(trace: Trace) -> float:
-    """Return how long measuring a schedule should take at most."""
+    """Return an upper estimate of the time to measure a schedule, in seconds."""
     operators = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
     flops = sum(trace.graph.operators[operator].flops for operator in operators)
     return RUNS * (flops / FLOPS_A_SECOND + len(operators) / EVALUATIONS_A_SECOND)
 
 
 def time_of(trace: Trace, specs: Any, options: Any) -> str:
-    """Return how long a schedule takes."""
+    """Return the run time of a schedule as text, in milliseconds."""
     return f"{1000 * seconds_of(trace, random_arrays(specs), options.backend)[1]:.1f} ms"
 
 
 def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
-    """Run a schedule twice; return the second result, and the seconds it took."""
+    """Run a schedule twice; return the second run's result and its seconds."""
     run(trace.schedule, *arrays, backend=backend)  # warms up caches and kernels
     begin = perf_counter()
     result = run(trace.schedule, *arrays, backend=backend)

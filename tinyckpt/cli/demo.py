@@ -1,4 +1,4 @@
-"""What ``tinyckpt demo`` shows: policies on a chain and on real data, plans within budgets."""
+"""``tinyckpt demo``: policies on a chain and on real data, plans within budgets, and pictures."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ GOAL = 0.95
 PLANNING = 3.0  # seconds
 CNN_BATCH, CNN_STEPS = 100, 100
 GPT_BATCH, GPT_STEPS = 32, 60
-LAST = 10  # losses that are averaged at the end
+LAST = 10  # final losses that are averaged
 TRAINED_HEADER = ("network", "plan", "peak", "steps", "time", "loss", "reached")
 LESSON = Path(__file__).parents[2] / "lessons" / "01_the_graph.py"  # in a clone, not in a wheel
 
 
 def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
-    """Draw and train; say what is seen and where it is.
+    """Draw pictures and train networks; print results, and the paths of the pictures.
 
     Args:
-        viz: the package of pictures.
-        folder: for the pictures; made if it is not there.
+        viz: the package viz.
+        folder: for the pictures; created if missing.
         say: prints a paragraph.
 
     Raises:
-        TinyckptError: if the folder cannot be made, the policies' losses differ in a single bit,
+        TinyckptError: if the folder cannot be created, the policies' losses differ in a single bit,
             or the network does not learn the digits.
     """
     try:
@@ -103,7 +103,7 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
 
 
 def train_under_all(viz: Any, traces: list[Trace]) -> str:
-    """Train under each policy; return the table of what it took."""
+    """Train under each policy; return the table of evaluations, peak, time and accuracy."""
     rows = []
     losses: dict[str, list[float]] = {}
     for trace in traces:
@@ -128,7 +128,7 @@ def train_under_all(viz: Any, traces: list[Trace]) -> str:
 
 
 def train_cnn(viz: Any) -> tuple[list[str], Ledger]:
-    """Train a CNN for a few epochs; return a row of the table, and what its bytes are."""
+    """Train a CNN for a few epochs; return a row of the table, and the ledger of its memory."""
     digits, network = load_digit_images(), digits_cnn(CNN_BATCH)
     rate = linear_rate(0.05, steps=CNN_STEPS)
     step = train_step(network.loss, momentum(rate), budget="90 %", time_limit=PLANNING, carry=True)
@@ -136,7 +136,7 @@ def train_cnn(viz: Any) -> tuple[list[str], Ledger]:
     generator = np.random.default_rng(0)
     picks = [generator.choice(IMAGES - TEST_IMAGES, CNN_BATCH) for _ in range(CNN_STEPS)]
     batches = [(digits.images[pick], digits.labels[pick]) for pick in picks]
-    state, row = trained(viz, "digits_cnn", step, step.init(params, statistics), batches)
+    state, row = train_on(viz, "digits_cnn", step, step.init(params, statistics), batches)
     reached = cnn_accuracy(state["parameters"], state["carried"])
     if reached <= GOAL:
         raise TinyckptError(f"digits_cnn: test accuracy {reached:.3f}; expected above {GOAL}")
@@ -145,23 +145,23 @@ def train_cnn(viz: Any) -> tuple[list[str], Ledger]:
 
 
 def train_gpt(viz: Any) -> tuple[list[str], Ledger]:
-    """Train a GPT for some steps; return a row of the table, and what its bytes are."""
+    """Train a GPT for some steps; return a row of the table, and the ledger of its memory."""
     text, network = load_text(), tiny_gpt()
     step = train_step(network.loss, adamw(3e-3), budget="50 %", time_limit=PLANNING)
     params, *_ = random_arrays(network.specs, seed=0)
-    drawn = list(islice(batches(text, GPT_BATCH, LENGTH), GPT_STEPS))
-    state, row = trained(viz, "tiny_gpt", step, step.init(params), drawn)
+    sampled = list(islice(batches(text, GPT_BATCH, LENGTH), GPT_STEPS))
+    state, row = train_on(viz, "tiny_gpt", step, step.init(params), sampled)
     share = float(row[-1].split()[-1]) / unigram_entropy(text)
     if share >= 1:
         raise TinyckptError(f"tiny_gpt: {share:.2f} of the unigram entropy; expected less than it")
-    held = ledger(step.schedule(state, *drawn[0]))
+    held = ledger(step.schedule(state, *sampled[0]))
     return [*row, f"{100 * share:.0f} % of the unigram entropy"], held
 
 
-def trained(
+def train_on(
     viz: Any, name: str, step: TrainStep, state: Any, batches: Sequence[Any]
 ) -> tuple[Any, list[str]]:
-    """Train on some batches; return the state, and what is said of it."""
+    """Train on a list of batches; return the state, and a row of the table."""
     begin = perf_counter()
     losses = []
     for batch in viz.with_bar(iter(batches), len(batches), f"training, {name}", "step"):
@@ -175,36 +175,36 @@ def trained(
 
 
 def next_steps() -> str:
-    """Return commands that work in the folder and the terminal where the demo was run."""
+    """Return commands that work in the current folder and terminal."""
     scripts = Path(sysconfig.get_path("scripts"))
-    python = spelt(Path(sys.executable))
+    python = command_for(Path(sys.executable))
     found = [path for path in scripts.glob("tinyckpt*") if path.stem == "tinyckpt"]
-    tinyckpt = spelt(found[0]) if found else f"{python} -m tinyckpt"
+    tinyckpt = command_for(found[0]) if found else f"{python} -m tinyckpt"
     steps = [
         (f"{tinyckpt} compare chain:64", "what each policy costs"),
         (f"{tinyckpt} plan resnet50 --budget 50% --explain", "a plan, and why"),
         (f"{tinyckpt} --help", "everything that it can do"),
     ]
     if LESSON.exists():
-        steps.insert(0, (f"{python} {shortest(LESSON)}", "the first of the lessons"))
+        steps.insert(0, (f"{python} {shell_path(LESSON)}", "the first of the lessons"))
     width = max(len(step) for step, _ in steps)
     return "\n".join(f"   {step:{width}}  # {what}" for step, what in steps)
 
 
-def spelt(program: Path) -> str:
-    """Return how a shell finds a program here: by its name alone, if PATH leads to this very one.
+def command_for(program: Path) -> str:
+    """Return how to call a program in a shell: its name, if PATH finds this one; else its path.
 
-    That an environment is not activated is no reason to leave it.
+    The commands shown thus stay in this environment even if it is not activated.
     """
     on_path = shutil.which(program.stem)
-    # Not resolved: an environment's interpreter is a link to one that knows nothing of it.
+    # Not resolved: an environment's interpreter is a link to one outside the environment.
     if on_path and Path(on_path).absolute().parent == program.absolute().parent:
         return program.stem
-    return shortest(program)
+    return shell_path(program)
 
 
-def shortest(path: Path) -> str:
-    """Return a path as seen from here if it is below, quoted for a shell where it must be."""
+def shell_path(path: Path) -> str:
+    """Return a path, relative if below the current folder, quoted for a shell where needed."""
     path = path.absolute()
     below = path.is_relative_to(Path.cwd())
     return shlex.quote(os.path.relpath(path) if below else str(path))

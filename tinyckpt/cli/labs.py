@@ -1,4 +1,4 @@
-"""``tinyckpt lab``: a page on which one drags the budget, and chooses what is kept."""
+"""``tinyckpt lab``: write the interactive page for choosing a budget and the saved values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tinyckpt.cli.request import (
 
 
 def lab_job(options: Any) -> int:
-    """Write the page."""
+    """Write the lab page of a network."""
     from tinyckpt import viz
 
     check_output(options, *PAGES)
@@ -46,7 +46,7 @@ def lab_job(options: Any) -> int:
 
 
 def empty_job(options: Any) -> int:
-    """Write the page with nothing in it."""
+    """Write the lab page without a network, which opens dropped files."""
     from tinyckpt import viz
 
     if not options.empty:
@@ -56,14 +56,14 @@ def empty_job(options: Any) -> int:
     for name, default in own.items():
         if getattr(options, name) != default:
             wrong_usage(options, f"--empty has nothing in it: leave {name} out")
-    measured_of(options)  # what is said of a file that was not given
+    measured_of(options)  # for its usage errors
     viz.empty_lab(options.output, theme=options.theme)
     print(f"written to {options.output}; open it in a browser, and drop a file onto it")
     return 0
 
 
 def add_lab(parser: Any) -> None:
-    """Add what ``tinyckpt lab`` is told."""
+    """Add the arguments of ``tinyckpt lab``."""
     parser.add_argument("network", metavar="NETWORK", nargs="?", help="what to plan, see below")
     parser.add_argument(
         "--empty", action="store_true",

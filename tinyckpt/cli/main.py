@@ -1,6 +1,6 @@
-"""The ``tinyckpt`` command: the composition root, and the one place here that imports viz.
+"""Entry point of the ``tinyckpt`` command: dispatch to subcommands, exit codes; composition root.
 
-It does so where something is drawn, so that plans need NumPy alone.
+viz is imported only where something is drawn, so that plans need NumPy alone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from tinyckpt.planner.portfolio.pareto import Frontier
 from tinyckpt.planner.portfolio.plan import frontier, plan
 
 PRINTED_STEPS = 200
-BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
-# By suffix, the longer ones first.
+BOUNDS = 16  # lower bounds in a chart of the frontier; each takes seconds on a large graph
+# By suffix, longer suffixes first.
 TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
     open_closed_streams()
     if list(sys.argv[1:] if arguments is None else arguments)[:1] == ["pipe"]:
-        supervise()  # if a launcher started it, and before anything is said
+        supervise()  # if an MPI launcher started this process; before any output
     try:
         code = answered(arguments)
     except SystemExit as end:
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def answered(arguments: Sequence[str] | None) -> int:
-    """Do what the command line asks for; return the exit code.
+    """Parse the command line and run the subcommand; return the exit code.
 
     Raises:
         SystemExit: with 2 for wrong usage, with 0 after ``--help``.
@@ -99,7 +99,7 @@ def answered(arguments: Sequence[str] | None) -> int:
 
 
 def write_trace(trace: Trace, path: str) -> None:
-    """Write a trace as its file's suffix says: data, or a chart of who is evaluated when."""
+    """Write a trace in the format of the suffix: data, or a chart of evaluations over time."""
     from tinyckpt import viz
 
     for suffix, save in TRACE_WRITERS.items():
@@ -110,7 +110,7 @@ def write_trace(trace: Trace, path: str) -> None:
 
 
 def write_frontier(found: Frontier, path: str) -> None:
-    """Draw a frontier, its lower bound, and where the simplest policies stand."""
+    """Draw a frontier, its lower bound, and the points of the simplest policies."""
     from tinyckpt import viz
 
     traces = [replay(plan(found.graph, policy, costs=found.costs)) for policy in DEFAULT_POLICIES]
@@ -118,7 +118,7 @@ def write_frontier(found: Frontier, path: str) -> None:
 
 
 def demo_job(options: Any) -> int:
-    """Show everything."""
+    """Run the demo."""
     from tinyckpt import viz
 
     demo(viz, Path(options.output), print)
@@ -134,7 +134,7 @@ def plan_job(options: Any) -> int:
             wrong_usage(options, "--frontier goes with --budget, --cost, --time-limit and -o only")
         check_output(options, *CHARTS)
         nodes = False
-        if options.budget is not None:  # its unit is what counts
+        if options.budget is not None:  # only its unit is used
             nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
         with searching(options.network) as progress:
             seconds = time_to_search(options)
@@ -165,7 +165,7 @@ def plan_job(options: Any) -> int:
 
 
 def graph_job(options: Any) -> int:
-    """Print a graph in short, and write it."""
+    """Print a summary of a graph, and write it."""
     check_output(options, ".json")
     graph, _ = graph_of(options)
     trace = replay(plan(graph))
@@ -181,12 +181,12 @@ def graph_job(options: Any) -> int:
 
 
 def run_job(options: Any) -> int:
-    """Execute a schedule."""
+    """Execute a schedule on random arrays, and compare its trace with the replay."""
     graph, specs = graph_of(options)
     check_memory(f"the arguments of {graph.name} take", graph.source_bytes)
     (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     expected = replay(schedule)
-    if options.backend == "numpy":  # whose arrays are in this memory
+    if options.backend == "numpy":  # whose arrays are in host memory
         held = graph.source_bytes + expected.peak_bytes
         check_memory(f"{graph.name} under {schedule.policy} takes, arguments included,", held)
     result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
@@ -200,7 +200,7 @@ def run_job(options: Any) -> int:
 
 
 def gif_job(options: Any) -> int:
-    """Write an animation, and a still if one is asked for."""
+    """Write an animation, and optionally a still."""
     from tinyckpt import viz
 
     if options.format is None:
@@ -230,7 +230,7 @@ def gif_job(options: Any) -> int:
 
 
 def play_job(options: Any) -> int:
-    """Write a page that plays."""
+    """Write the player page."""
     from tinyckpt import viz
 
     check_output(options, *PAGES)

@@ -1,4 +1,4 @@
-"""``--measured``: memory that was measured, to be drawn over what a page plays."""
+"""The option ``--measured``: measured memory, drawn over a page's predicted memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASE = "'1.5 GiB', a number of bytes, or 'start' for what is held at the start"
 
 
 def add_measured(parser: Any) -> None:
-    """Add the file, and which part of it is meant."""
+    """Add ``--measured`` and the options that select a part of the file."""
     parser.add_argument(
         "--measured", metavar="FILE",
         help="draw memory that was measured over the plan: a PyTorch snapshot, or a list of "
@@ -35,7 +35,7 @@ def add_measured(parser: Any) -> None:
 
 
 def measured_of(options: Any) -> Measured | None:
-    """Return what was measured, if anything was asked for."""
+    """Load the measured memory, if ``--measured`` was given."""
     if options.measured is None:
         own = {"device": None, "between": None, "base": "start"}
         for name, default in own.items():
@@ -49,7 +49,7 @@ def measured_of(options: Any) -> Measured | None:
 
 
 def span(text: str) -> tuple[float, float]:
-    """Return the two moments of ``FROM,TO``."""
+    """Parse the two times of ``FROM,TO``."""
     try:
         begin, end = map(float, text.split(","))
     except ValueError:
@@ -59,11 +59,11 @@ def span(text: str) -> tuple[float, float]:
 
 
 def base(text: str) -> int | str:
-    """Return a number of bytes, or ``start``."""
+    """Parse a number of bytes, or ``start``."""
     try:
-        asked = written_budget(text, BASE)
+        budget = written_budget(text, BASE)
     except BudgetError:
-        asked = None
-    if text != "start" and (asked is None or asked.unit not in ("bytes", "unsaid")):
+        budget = None
+    if text != "start" and (budget is None or budget.unit not in ("bytes", "unsaid")):
         raise argparse.ArgumentTypeError(f"{text!r}: expected {BASE}")
-    return text if asked is None else int(asked.amount)
+    return text if budget is None else int(budget.amount)

@@ -1,4 +1,4 @@
-"""``tinyckpt torch``: whether a PyTorch model fits, and what to write so that it does."""
+"""``tinyckpt torch``: does a PyTorch model fit a memory budget, and the code that makes it fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import ledger
 
-# How many values an optimiser keeps for each trainable parameter.
+# Optimiser state, in values per trainable parameter.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 TO_WRITE = """\
 import torch
@@ -28,13 +28,13 @@ model = torch.compile(model, backend=tct.backend({arguments}), fullgraph=True)""
 
 
 def torch_job(options: Any) -> int:
-    """Say whether a model fits in a budget, what its bytes are, and what to write."""
-    with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours, too
-        return answered(options)
+    """Print whether a model fits a budget, its memory by kind, and the code to write."""
+    with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours too
+        return report(options)
 
 
-def answered(options: Any) -> int:
-    """Print the answer about the model that the options name."""
+def report(options: Any) -> int:
+    """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
     if options.advise:
         if options.play or options.explain:
@@ -64,7 +64,7 @@ def answered(options: Any) -> int:
     arguments = f"{budget_size}" if not options.no_workspace else f"{budget_size}, workspace=False"
     fits_plainly = planned is stored and (eager is None or eager <= budget_size)
     columns = about_columns(eager, graph.source_bytes + state)
-    print(answer(graph.name, planned, stored, state, "" if fits_plainly else arguments, columns))
+    print(verdict(graph.name, planned, stored, state, "" if fits_plainly else arguments, columns))
     print_left_out(options, model)
     if options.explain:
         print(f"\n{explain(planned, time_limit=time_to_search(options))}")
@@ -77,7 +77,7 @@ def answered(options: Any) -> int:
 
 
 def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
-    """Say which modules to wrap for plain training, and what the bytes are then."""
+    """Print the modules to wrap in plain training, and the memory that results."""
     from tinyckpt.interop import torch as tct
 
     state = state_bytes(options, model)
@@ -103,11 +103,11 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     return 0
 
 
-# What was asked for -------------------------------------------------------------------------------
+# The request --------------------------------------------------------------------------------------
 
 
 def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
-    """Return the model and the arguments that a function in a file makes."""
+    """Return the model and the arguments that a function in a file returns."""
     path, colon, name = options.model.rpartition(":")
     try:
         if not colon or not path.endswith(".py"):
@@ -133,18 +133,18 @@ def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def has_kernels(model: Any) -> bool:
-    """Whether a model's operators can be evaluated here: on the device ``meta`` there are none."""
+    """Whether a model's operators can be evaluated here: not on the device ``meta``."""
     return all(parameter.device.type != "meta" for parameter in model.parameters())
 
 
 def state_bytes(options: Any, model: Any) -> int:
-    """Return the bytes that the optimiser keeps."""
+    """Return the bytes of the optimiser's state."""
     trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     return OPTIMIZERS[options.optimizer] * int(trained)
 
 
 def budget_size_of(options: Any, whole: int, sources: int) -> int:
-    """Return what a budget for everything leaves to a step's own values, in bytes."""
+    """Return the bytes that a total budget leaves for a step, after parameters and state."""
     value = number_or_text(options.budget)
     text = str(value)
     if isinstance(value, str):
@@ -157,7 +157,7 @@ def budget_size_of(options: Any, whole: int, sources: int) -> int:
 
 
 def with_total(error: BudgetError, options: Any, sources: int) -> BudgetError:
-    """Return the error about what is left to a step as one about everything."""
+    """Restate a step's BudgetError as one about the total budget."""
     smallest = None if error.smallest is None else error.smallest + sources
     text = f"it does not fit in {options.budget}: {error}"
     if smallest is not None:
@@ -165,11 +165,11 @@ def with_total(error: BudgetError, options: Any, sources: int) -> BudgetError:
     return BudgetError(text, smallest, error.proven)
 
 
-# What is said -------------------------------------------------------------------------------------
+# The report ---------------------------------------------------------------------------------------
 
 
 def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
-    """Return the bytes at the peak of a plain step; None of a model that advice does not take."""
+    """Return the peak of a plain step, in bytes; None of a model that ``advise`` refuses."""
     from tinyckpt.interop import torch as tct
 
     with suppress(GraphError):
@@ -177,15 +177,15 @@ def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
     return None
 
 
-def answer(
+def verdict(
     name: str, planned: Schedule, stored: Schedule, state: int, arguments: str, columns: str
 ) -> str:
-    """Return what a person wants to know about a plan.
+    """Return the report of a plan: whether it fits, memory by kind, and the code to write.
 
     Args:
         name, planned, stored, state: the model, its plan, store-all, and the optimiser's bytes.
-        arguments: what to pass to ``backend``; nothing is to be written without.
-        columns: what the table's columns are.
+        arguments: of ``backend``, in the code to write; empty if the model fits without.
+        columns: a line that explains the table's columns.
     """
     if not arguments:
         return f"{name} fits as it is; nothing to write.\n{ledgers([stored], state)}\n{columns}"
@@ -207,25 +207,25 @@ def answer(
 
 
 def about_columns(eager: int | None, sources: int) -> str:
-    """Return which steps the columns of plans are, and what a plain step takes."""
+    """Return a line on the columns: compiled steps, and the total of a plain step."""
     plain = "" if eager is None else f"; one of plain training takes {size_text(eager + sources)}"
     return f"Columns are compiled steps{plain}."
 
 
 def print_left_out(options: Any, model: Any) -> None:
-    """Say what is not in the numbers where no kernel ran."""
+    """Print that workspace is not counted, where no kernel ran."""
     if options.no_workspace or not has_kernels(model):
         why = "--no-workspace" if options.no_workspace else "The parameters are on the device meta"
-        print(f"\n{why}, so no kernel ran: what kernels hold for themselves is not counted.")
+        print(f"\n{why}, so no kernel ran: the workspace of kernels is not counted.")
 
 
 def ledgers(schedules: Sequence[Schedule], state: int) -> str:
-    """Return what the bytes are at the peaks of some schedules, the optimiser's among them."""
+    """Return the table of bytes by kind at each schedule's peak, the optimiser's state included."""
     columns = []
     for schedule in schedules:
-        held = dict(ledger(schedule).at_peak)
-        held["optimizer state"] += state
-        columns.append(held)
+        by_kind = dict(ledger(schedule).at_peak)
+        by_kind["optimizer state"] += state
+        columns.append(by_kind)
     rows = [
         [what, *(size_text(column[what]) for column in columns)]
         for what in columns[0]

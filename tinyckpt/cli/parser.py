@@ -1,4 +1,4 @@
-"""The arguments of the ``tinyckpt`` command."""
+"""The argparse parser of the ``tinyckpt`` command: subcommands, their arguments and help."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ Job = Callable[[Any], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that asks what was meant, and prints nothing that does not print."""
+    """ArgumentParser that suggests corrections of typos, and escapes unprintable characters."""
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Return the options, or exit with 2."""
+        """Parse the arguments, or exit with 2."""
         options, rest = self.parse_known_args(arguments)
         if rest:
             parser = getattr(options, "parser", self)
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and what was meant where a choice is misspelt; exit with 2."""
+        """Print an error, with a suggestion for a misspelt choice; exit with 2."""
         found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
         if found:
             message += meant(found[1], re.findall(r"\w+", found[2]))
@@ -88,20 +88,20 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Write a text; one that is asked for, and not written, is an error."""
-        if file is sys.stdout:  # which argparse leaves out without a word
+        """Print a text; a failure to write to stdout raises, where argparse would ignore it."""
+        if file is sys.stdout:
             file.write(message)
         else:
             super()._print_message(message, file)
 
 
 def make_parser(jobs: Mapping[str, Job]) -> Parser:
-    """Return the command line's parser.
+    """Build the parser.
 
     Args:
-        jobs: what each command does, by its name.
+        jobs: the function of each subcommand, by name.
     """
-    version = import_module("tinyckpt").__version__  # the package stands above its modules
+    version = import_module("tinyckpt").__version__  # here, since the package imports this module
     parser = Parser(
         prog="tinyckpt",
         description="See, understand and plan gradient checkpointing.",
@@ -139,8 +139,8 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
         "-o",
         "--output",
         metavar="FILE",
-        help="write the trace as the suffix says: .json to read it again; .csv, a row a step; "
-        ".chrome.json for ui.perfetto.dev; .png, .svg or .pdf, who is evaluated when; with "
+        help="write the trace as the suffix says: .json to read it again; .csv, one row per step; "
+        ".chrome.json for ui.perfetto.dev; .png, .svg or .pdf, evaluations over time; with "
         "--frontier, a chart of it",
     )
 
@@ -160,7 +160,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
         "-o", "--output", metavar="FILE", help="draw live memory: a .png, .svg or .pdf"
     )
 
-    sub = command("graph", "print a network's graph in short, and write it", policies=False)
+    sub = command("graph", "print a summary of a network's graph, and write it", policies=False)
     add_network(sub)
     sub.add_argument("-o", "--output", metavar="FILE.json", help="write the graph as JSON")
 
@@ -186,13 +186,13 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
 
 
 def add_torch(parser: Any) -> None:
-    """Add what ``tinyckpt torch`` is told."""
+    """Add the arguments of ``tinyckpt torch``."""
     parser.epilog = TORCH_HELP
     parser.add_argument("model", metavar="FILE.py:FUNCTION", help="what makes it, see below")
     parser.add_argument("--budget", required=True, metavar="BUDGET", help="for all, see below")
     parser.add_argument(
         "--optimizer", default="adamw", choices=tuple(OPTIMIZERS),
-        help="whose state is there, too; adamw by default, two values a parameter",
+        help="whose state counts too; adamw by default, two values per parameter",
     )  # fmt: skip
     parser.add_argument(
         "--advise", action="store_true",
@@ -200,7 +200,7 @@ def add_torch(parser: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--no-workspace", action="store_true",
-        help="run no kernel: what kernels use besides inputs and outputs counts as 0",
+        help="run no kernel: workspace, which kernels use beyond inputs and outputs, counts as 0",
     )  # fmt: skip
     parser.add_argument("--explain", action="store_true", help="print why the plan is as it is")
     parser.add_argument("--play", metavar="OUT.html", help="write a page that plays it")
@@ -210,7 +210,7 @@ def add_torch(parser: Any) -> None:
 
 
 def add_pictures(parser: Any) -> None:
-    """Add what an animation looks like, which frames it has, and where it goes."""
+    """Add the style of an animation, its frames, and its file."""
     parser.add_argument("-o", "--output", required=True, metavar="OUT.gif")
     parser.add_argument(
         "--format", metavar="FORMAT",
@@ -254,7 +254,7 @@ def add_pictures(parser: Any) -> None:
 
 
 def holds(text: str) -> tuple[float, float]:
-    """Return the seconds of ``S``, for both ends, or ``FIRST,LAST``."""
+    """Parse ``S``, seconds for both ends, or ``FIRST,LAST``."""
     first, _, last = text.partition(",")
     try:
         return float(first), float(last or first)

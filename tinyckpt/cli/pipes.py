@@ -1,4 +1,4 @@
-"""``tinyckpt pipe``: a network as a pipeline, counted; and under an MPI launcher, run."""
+"""``tinyckpt pipe``: pipeline parallelism, simulated; under an MPI launcher, executed."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
     "sgd": sgd, "momentum": momentum, "adam": adam, "adamw": adamw,
 }  # fmt: skip
 RATE = 1e-3
-SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # where launchers say how many ranks there are
-RUNNING = ("steps", "rate", "patience")  # options of what a launcher runs
+SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # launchers' variables for the number of ranks
+RUNNING = ("steps", "rate", "patience")  # options of an executed pipeline only
 
 
 def add_pipe(parser: Any) -> None:
-    """Add what ``tinyckpt pipe`` is told."""
+    """Add the arguments of ``tinyckpt pipe``."""
     parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
     parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
     parser.add_argument(
@@ -75,7 +75,7 @@ def add_pipe(parser: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--micro-batches", type=int, required=True, metavar="M",
-        help="into how many a batch is parted; of each replica",
+        help="micro-batches that a batch is split into, of each replica",
     )  # fmt: skip
     parser.add_argument(
         "--schedule", action="append", choices=tuple(PIPELINES),
@@ -121,18 +121,18 @@ def add_pipe(parser: Any) -> None:
 
 
 def pipe_job(options: Any) -> int:
-    """Print what pipelines take, and draw them; under a launcher, run one."""
+    """Print and draw the time and memory of pipelines; under a launcher, execute one."""
     under_launcher = launched_rank() is not None
     schedules = options.schedule or ["1f1b"]
     check(options, schedules, under_launcher)
     if options.stages is None:
         options.stages = max(1, processes(options.patience or PATIENCE) // options.replicas)
-    name, optimizer = asked_optimizer(options)
+    name, optimizer = requested_optimizer(options)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost]
-    asked = [asked_pipeline(options, schedule) for schedule in schedules]
+    pipelines = [requested_pipeline(options, schedule) for schedule in schedules]
     traces = []
-    for pipeline in asked:
+    for pipeline in pipelines:
         cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
         stages = planned_stages(options, TrainingGraph(graph), cuts, pipeline.halves)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
@@ -152,7 +152,7 @@ def pipe_job(options: Any) -> int:
 
 
 def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
-    """Refuse options that would do nothing, or not together, before any work is done."""
+    """Refuse options without effect, or in conflict, before any work is done."""
     if under_launcher and (options.output or len(schedules) > 1):
         wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
     if not under_launcher and options.stages is None:
@@ -187,10 +187,11 @@ def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
 
 
 def processes(patience: float) -> int:
-    """Return how many processes the launcher started.
+    """Return the number of processes that the launcher started.
 
     Raises:
-        OptionError: if its MPI is not the one that mpi4py was built for: then each is alone.
+        OptionError: if its MPI is not the one that mpi4py was built for: each process would then
+            be alone in its communicator.
     """
     size = int(get_mpi(patience).COMM_WORLD.Get_size())
     told = [os.environ.get(name, "") for name in SIZE_NAMES]
@@ -202,8 +203,8 @@ def processes(patience: float) -> int:
     return size
 
 
-def asked_optimizer(options: Any) -> tuple[str, Optimizer | None]:
-    """Return the optimiser that the options ask for, and its name; None if there is none."""
+def requested_optimizer(options: Any) -> tuple[str, Optimizer | None]:
+    """Return the requested optimiser's name, and the optimiser; None if there is none."""
     name = options.optimizer or ("adam" if options.replicas > 1 else "none")
     if name == "none":
         for option in ("zero", "steps", "rate"):
@@ -216,8 +217,8 @@ def asked_optimizer(options: Any) -> tuple[str, Optimizer | None]:
     return name, OPTIMIZERS[name](rate)
 
 
-def asked_pipeline(options: Any, schedule: str) -> Pipeline:
-    """Return the pipeline of one replica that the options ask for."""
+def requested_pipeline(options: Any, schedule: str) -> Pipeline:
+    """Return the requested pipeline, of one replica."""
     given = {"recompute": options.recompute}
     if options.chunks is not None and schedule == "interleaved":
         given["chunks"] = options.chunks
@@ -225,7 +226,7 @@ def asked_pipeline(options: Any, schedule: str) -> Pipeline:
 
 
 def draw(traces: list[PipelineTrace], options: Any) -> None:
-    """Write a picture of pipelines, or a page that plays them."""
+    """Write a chart of pipelines, or the player page."""
     from tinyckpt import viz
 
     if options.output.lower().endswith(PAGES):
@@ -237,7 +238,7 @@ def draw(traces: list[PipelineTrace], options: Any) -> None:
 
 
 def state_summary(trace: StateTrace, optimizer: str) -> str:
-    """Return what the devices of one replica hold, and exchange with the others."""
+    """Return a table of the memory of one replica's devices, and of its communication."""
     whole = trace.pipeline
     count = whole.devices // whole.replicas
     shared = f"ZeRO-{whole.zero}" if whole.zero else "sharing nothing"
@@ -251,7 +252,7 @@ def state_summary(trace: StateTrace, optimizer: str) -> str:
 def planned_stages(
     options: Any, graph: TrainingGraph, cuts: tuple[int, ...], halved: bool
 ) -> tuple[PlannedStage, ...]:
-    """Return the stages, planned as the options say."""
+    """Plan the stages by the requested policy or budget."""
     policy: Any = "store_all" if options.budget is None else None
     if options.policy is not None:
         (policy,) = policies_of(options, [options.policy])
@@ -263,7 +264,7 @@ def planned_stages(
 def summary(
     trace: PipelineTrace, stages: tuple[PlannedStage, ...], cuts: tuple[int, ...], unit: str
 ) -> str:
-    """Return what a pipeline takes, with a row for each device."""
+    """Return a table of a pipeline's time and memory, one row per device."""
     pipeline = trace.pipeline
     in_flight, by_stage = trace.in_flight, " by stage" if pipeline.folded else ""
     ends = [0, *cuts, stages[0].stage.whole.forward_count]

@@ -1,4 +1,4 @@
-"""``tinyckpt pipe`` under a launcher of MPI: one rank of it, on random arrays."""
+"""``tinyckpt pipe`` under an MPI launcher: one rank of the pipeline, on random arrays."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tinyckpt.pipeline import (
 from tinyckpt.pipeline.device_program import needed_by
 from tinyckpt.training import Optimizer, sgd
 
-# Where launchers say how many of the ranks are on this machine: MPICH, Open MPI.
+# Launchers' variables for the number of ranks on this machine: MPICH, Open MPI.
 LOCAL_NAMES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
-MOST_BATCHES = 10_000_000  # micro-batches of all steps: each has results, some hundred bytes
+MOST_BATCHES = 10_000_000  # micro-batches of all steps: each has results, about 100 bytes
 
 
 class RandomMicroBatches(Sequence[Any]):
-    """The arguments for each micro-batch, drawn when they are looked up, and once.
+    """Lazy sequence of each micro-batch's arguments, generated at the first access and memoised.
 
     Parameters are those of ``Network.arrays()``, and the n-th micro-batch has the seed n + 1: the
-    same in every process, however many there are, and in every step. What this process does not
-    need is a view of one zero.
+    same in every process, whatever their number, and in every step. Arrays that this process does
+    not read are views of one zero.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class RandomMicroBatches(Sequence[Any]):
         lasting: bool = True,
         place: tuple[int, int] | None = None,
     ) -> None:
-        """Take what there is to draw.
+        """Store the specs and the pipeline; nothing is generated yet.
 
         Args:
             specs: of the arguments, the parameters first.
             pipeline: of all replicas.
-            stages: of one.
-            steps: how many there are, each with the same batch.
-            lasting: whether every micro-batch reads the parameters that are drawn; or else only the
-                first does, for the process to keep its part of them.
-            place: which replica and device this process is; MPI knows.
+            stages: of one replica.
+            steps: training steps, each with the same batch.
+            lasting: whether every micro-batch has the parameters; otherwise only the first has
+                them, and the process keeps its shard.
+            place: replica and device of this process; by default MPI's.
         """
         self.specs, self.pipeline, self.stages = tuple(specs), pipeline, stages
         self.steps, self.lasting, self.place = steps, lasting, place
@@ -69,7 +69,7 @@ class RandomMicroBatches(Sequence[Any]):
 
     @cached_property
     def needed(self) -> set[int]:
-        """The leaves of the arguments that this process reads, by their place."""
+        """Positions of the leaves of the arguments that this process reads."""
         _, device = self.place or rank_in(self.pipeline)
         own = np.flatnonzero(self.pipeline.device_of == device).tolist()
         read = needed_by(self.stages[k] for k in own)
@@ -78,11 +78,11 @@ class RandomMicroBatches(Sequence[Any]):
 
     @cached_property
     def parameters(self) -> Any:
-        """The parameters, as long as they are read."""
+        """The parameters, memoised."""
         return self.first_parameters()
 
     def first_parameters(self) -> Any:
-        """Return the parameters, drawn anew."""
+        """Generate the parameters."""
         return random_arrays(self.specs[0], needed=self.needed)
 
     def __getitem__(self, number: Any) -> Any:
@@ -96,9 +96,9 @@ class RandomMicroBatches(Sequence[Any]):
             )
         place = number % self.batch
         if place not in self.known:
-            behind = len(leaves(self.specs[0]))
-            own = {leaf - behind for leaf in self.needed if leaf >= behind}
-            # With the seed 0, data would have the numbers of the parameters.
+            first = len(leaves(self.specs[0]))  # the first leaf that is data
+            own = {leaf - first for leaf in self.needed if leaf >= first}
+            # Seed 0 is the parameters': data with it would repeat their random numbers.
             self.known[place] = random_arrays(self.specs[1:], place + 1, own)
         return (parameters, *self.known[place])
 
@@ -111,10 +111,10 @@ def run_rank(
     steps: int,
     patience: float,
 ) -> int:
-    """Run this process's device on random arrays; rank 0 says what came out.
+    """Execute this process's device on random arrays; rank 0 prints the result.
 
     Raises:
-        OptionError: if there are too many steps, or this machine has not the memory for it.
+        OptionError: if there are too many steps, or this machine has too little memory.
     """
     count = pipeline.micro_batches * pipeline.replicas
     if steps * count > MOST_BATCHES:
@@ -139,12 +139,12 @@ def run_rank(
 
 
 def report(result: PipelineResult, count: int, optimizer: str) -> str:
-    """Return what came out of a run.
+    """Format the result of a run: losses by step, or loss and gradient norm.
 
     Args:
         result: of all steps.
-        count: of micro-batches a step.
-        optimizer: its name; or nothing, if there was none.
+        count: micro-batches per step.
+        optimizer: its name; empty if there is none.
     """
     losses = [float(found[0]) for value in result.values if (found := leaves(value))]
     means = [np.mean(losses[k : k + count]) for k in range(0, len(losses), count)]
@@ -164,11 +164,11 @@ def report(result: PipelineResult, count: int, optimizer: str) -> str:
 def estimate(
     pipeline: Pipeline, stages: Sequence[PlannedStage], optimizer: Optimizer | None
 ) -> int:
-    """Return the most bytes that a process takes: as they are counted, with what it is given."""
+    """Return the largest memory of a process, in bytes: its simulated peak plus its arguments."""
     whole = stages[0].stage.whole
     try:
         counted = max(replay_state(pipeline, stages, optimizer or sgd(0.0)).peaks)
-    except GraphError:  # a graph of another kind, whose gradients can be taken all the same
+    except GraphError:  # a graph without parameter arguments, which still has gradients
         counted = max(each.footprint.backward + each.fixed_bytes for each in stages)
     most = 0
     for device in range(pipeline.devices // pipeline.replicas):
@@ -189,7 +189,7 @@ def check_memory(nbytes: int, environment: Mapping[str, str]) -> None:
 
     Args:
         nbytes: of each of them.
-        environment: where the launcher says how many they are.
+        environment: with the launcher's variable for their number.
     """
     numbers = [environment.get(name, "") for name in LOCAL_NAMES]
     ranks = next((int(text) for text in numbers if text.isdecimal()), 1)
@@ -197,5 +197,5 @@ def check_memory(nbytes: int, environment: Mapping[str, str]) -> None:
     if there is not None and ranks * nbytes > there:
         raise OptionError(
             f"a process takes about {size_text(nbytes)}, and this machine, with {ranks} of them, "
-            f"has {size_text(there)}; without a launcher, everything is counted and nothing held"
+            f"has {size_text(there)}; without a launcher, the pipeline is simulated, without arrays"
         )

@@ -1,4 +1,4 @@
-"""From the options of the command line to the graph, schedules and traces that they ask for."""
+"""The request: from command-line options to the graph, schedules and traces they name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
     "traffic": cost.traffic,
 }  # fmt: skip
-CHARTS, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")  # which viz writes
+CHARTS, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")  # suffixes that viz writes
 SEARCHING = 6.0  # seconds, unless --time-limit says otherwise
 
 
@@ -44,23 +44,23 @@ def wrong_usage(options: Any, reason: str) -> NoReturn:
 
 
 def check_output(options: Any, *suffixes: str) -> None:
-    """Refuse a file whose suffix does not say what to write; before any work is done."""
+    """Refuse an output file with an unknown suffix, before any work is done."""
     if options.output and not options.output.lower().endswith(suffixes):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
     check_folder(options)
     if options.output and options.output.lower().endswith(CHARTS):
-        from tinyckpt import viz  # noqa: F401 - says what is missing before any work is done
+        from tinyckpt import viz  # noqa: F401 - fails early if a package is missing
 
 
 def check_folder(options: Any) -> None:
-    """Refuse to write in a folder that there is not; before any work is done."""
+    """Refuse an output file in a missing folder, before any work is done."""
     folder = Path(options.output or "x").parent
     if not folder.is_dir():
         raise FileNotFoundError(f"cannot write {options.output}: there is no folder {folder}")
 
 
 def graph_of(options: Any) -> tuple[Graph, Any]:
-    """Return the network's graph and specs; a name that means nothing is wrong usage."""
+    """Return the network's graph and specs; an unknown name is wrong usage."""
     try:
         return network_from_text(options.network)
     except GraphError as error:
@@ -68,7 +68,7 @@ def graph_of(options: Any) -> tuple[Graph, Any]:
 
 
 def policies_of(options: Any, names: Sequence[str]) -> list[PolicyLike]:
-    """Return policies by their names; a function in a file of the user's is its own."""
+    """Return policies by name; those in a user's file are loaded as functions."""
     try:
         return [name if name in POLICIES else policy_of_file(name) for name in names]
     except GraphError as error:
@@ -76,7 +76,7 @@ def policies_of(options: Any, names: Sequence[str]) -> list[PolicyLike]:
 
 
 def policy_of_file(text: str) -> Callable[..., Any]:
-    """Return the policy that ``path/to/file.py:function`` names; what it raises says where."""
+    """Load the policy ``path/to/file.py:function``; its exceptions carry file and line."""
     path, name = text.rsplit(":", 1)
     policy = function_of_file(path, name)
 
@@ -89,7 +89,7 @@ def policy_of_file(text: str) -> Callable[..., Any]:
 
 
 def takes(policy: PolicyLike, option: str) -> bool:
-    """Whether a policy has an option; a function has all of its parameters but the graph."""
+    """Whether a policy has an option; of a function, any parameter but the graph."""
     if isinstance(policy, str):
         return option in options_of(POLICIES[policy])
     parameters = list(signature(policy).parameters.values())[1:] if callable(policy) else []
@@ -97,7 +97,7 @@ def takes(policy: PolicyLike, option: str) -> bool:
 
 
 def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[str, Any]]:
-    """Return each policy's own options; one that no chosen policy has is wrong usage."""
+    """Return the options of each policy; an option that none of them has is wrong usage."""
     given: dict[str, Any] = {}
     for text in options.set:
         name, equals, value = text.partition("=")
@@ -126,7 +126,7 @@ def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[st
 
 
 def parsed(text: str) -> Any:
-    """Return an option's value: a number if it looks like one, a list if it has commas."""
+    """Parse an option's value: a number if possible, a list if it has commas, else text."""
     if "," in text:
         return [parsed(part) for part in text.split(",")]
     for kind in (int, float):
@@ -146,18 +146,18 @@ def schedules_of(
     clock: Clock | None = None,
     others: int = 0,
 ) -> list[Schedule]:
-    """Return the schedules of some policies; with a budget and no policy, the best of all.
+    """Plan by each of the policies; with a budget and no policy, by the whole portfolio.
 
-    With a time limit the policies that search share it: each has an equal part of what is left.
+    Policies that search share a time limit: each has an equal share of the remaining time.
 
     Args:
-        graph: what to plan.
+        graph: the graph to plan.
         policies: their names, or ``path/to/file.py:function``.
         options: the command line's.
-        strict: whether each policy must take the budget, if there is one.
+        strict: whether each policy must accept the budget, if there is one.
         tell: called with the name of each policy before it plans.
-        clock: of the time limit, if it began before.
-        others: how many more parts are to be left, for what is done afterwards.
+        clock: of the time limit, if already running.
+        others: further equal shares of the time, reserved for later work.
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
@@ -181,7 +181,7 @@ def schedules_of(
 
 
 def budget_for(policy: PolicyLike, options: Any, strict: bool) -> str | int | float | None:
-    """Return the budget, if there is one and the policy takes it or must."""
+    """Return the budget, if there is one and the policy accepts it or must."""
     if options.budget is None or not (strict or takes(policy, "budget")):
         return None
     value: str | int | float = number_or_text(options.budget)
@@ -189,20 +189,20 @@ def budget_for(policy: PolicyLike, options: Any, strict: bool) -> str | int | fl
 
 
 def number_or_text(text: str) -> Any:
-    """Return a budget as the library takes it: 4096 and 0.5 are numbers."""
+    """Convert a budget's text for the library: 4096 and 0.5 become numbers."""
     value = parsed(text)
     return text if isinstance(value, list) else value
 
 
 def time_to_search(options: Any, clock: Clock | None = None) -> float:
-    """Return how many seconds a search may take: of a time limit, what a clock has left."""
+    """Return the seconds that a search may take: the rest of the time limit, or the default."""
     if options.time_limit is None:
         return SEARCHING
     return float(options.time_limit) if clock is None else clock.left()
 
 
 def best(graph: Graph, costs: Costs, options: Any, clock: Clock | None = None) -> Schedule:
-    """Return the best schedule within the budget, showing what is being searched."""
+    """Plan within the budget by the whole portfolio, with a progress line."""
     with searching(options.network) as progress:
         return plan(
             graph,
@@ -215,14 +215,12 @@ def best(graph: Graph, costs: Costs, options: Any, clock: Clock | None = None) -
 
 @contextmanager
 def searching(what: str) -> Iterator[Callable[[str, int], None]]:
-    """Show on a terminal which policy is being tried, on a line that is gone afterwards."""
+    """Show the policy being tried on a terminal, on a line that is erased afterwards."""
     shown = sys.stderr.isatty()
 
     def progress(policy: str, points: int) -> None:
         if shown:
-            text = (
-                f"planning {what}: {policy}, {points} points on the frontier; Ctrl-C: that will do"
-            )
+            text = f"planning {what}: {policy}, {points} points on the frontier; Ctrl-C stops it"
             print(f"\r{text:.99}\033[K", end="", file=sys.stderr)
 
     try:
@@ -233,14 +231,14 @@ def searching(what: str) -> Iterator[Callable[[str, int], None]]:
 
 
 def one_policy(options: Any) -> list[str]:
-    """Return the policy that was asked for; none if the best within a budget was."""
+    """Return the requested policy; none if only a budget was given."""
     if options.policy:
         return [options.policy]
     return ["sqrt_n"] if options.budget is None else []
 
 
 def traces_of(options: Any) -> list[Trace]:
-    """Return the traces to be shown: one that was saved, or those of some policies."""
+    """Return the traces to draw: a saved one, or those of the requested policies."""
     if options.network.endswith(".json") and not is_graph(options.network):
         own = (options.policy, options.segments, options.keep, options.budget)
         if any(value is not None for value in own) or options.set:
@@ -252,12 +250,12 @@ def traces_of(options: Any) -> list[Trace]:
 
 
 def played_of(options: Any) -> list[Trace | Timeline]:
-    """Return what a page plays: traces, with times where a link was named for values that move."""
+    """Return the traces of a page; timelines, where a policy was given a link to the host."""
     return [timed_if_linked(trace, options) for trace in traces_of(options)]
 
 
 def timed_if_linked(trace: Trace, options: Any) -> Trace | Timeline:
-    """Return when everything happens over the link that a policy was given; else the trace."""
+    """Simulate a trace over the link that its policy was given; without one, return the trace."""
     known = trace.schedule.options
     if known.get("bandwidth") is None:
         return trace

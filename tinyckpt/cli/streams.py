@@ -1,4 +1,4 @@
-"""The command as a process: output that the shell closed, and signals that end it."""
+"""Process hygiene of the command: closed or full output streams, and clean exit on signals."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 from tinyckpt.base.display import printable
 from tinyckpt.pipeline.supervising import after_rank_0
 
-# What ends a process that has not asked for anything else: kill, and a terminal that is gone.
+# Signals whose default action ends the process: kill, and hang-up of the terminal.
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Ended(BaseException):
-    """A signal has arrived; nothing but cleaning up is to be done."""
+    """A terminating signal arrived: unwind the stack, cleaning up."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -26,25 +26,25 @@ class Ended(BaseException):
 
 
 def open_closed_streams() -> None:
-    """Let output go nowhere where the shell closed it (``>&-``); Python has None there."""
+    """Redirect streams that the shell closed (``>&-``), None in Python, to the null device."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def discard(stream: Any) -> None:
-    """Let what is still to be written to a stream go nowhere, or Python tries again at its end."""
-    with suppress(OSError):  # a stream that is no file of the system's
+    """Redirect a broken stream to the null device, or Python would flush it again at exit."""
+    with suppress(OSError):  # a stream without a file descriptor
         descriptor = stream.fileno()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, descriptor)
+        os.close(null)
 
 
 def finished(code: int) -> int:
-    """Write what was said and is not yet written; return the exit code, which says if that fails.
+    """Flush the output; return the exit code, 1 if flushing fails.
 
-    That whoever reads a pipe has seen enough is no failure.
+    A broken pipe, whose reader has read enough, is not a failure.
     """
     try:
         sys.stdout.flush()
@@ -54,25 +54,25 @@ def finished(code: int) -> int:
             code = failed(f"cannot write the output: {error.strerror or error}")
     try:
         sys.stderr.flush()
-    except OSError:  # then the code alone says what is wrong
+    except OSError:  # then only the exit code reports it
         discard(sys.stderr)
     return code
 
 
 def failed(reason: str) -> int:
-    """Say why a job failed; return its exit code."""
+    """Print why a job failed; return its exit code."""
     after_rank_0()
-    with suppress(OSError):  # then the code alone says it
+    with suppress(OSError):  # then only the exit code reports it
         print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
     return 1
 
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Let a signal that ends the process unwind the block first, so that it leaves no half files.
+    """Unwind the block when a terminating signal arrives, so that no partial files are left.
 
-    The process then ends by that same signal, which is what its parent is to see. A signal that
-    somebody handles or ignores is left to them, and so are all outside of the main thread.
+    The process then ends by that same signal, as its parent expects. Signals that already have a
+    handler, or are ignored, are left alone, and so are all of them outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -80,7 +80,7 @@ def ending_cleanly() -> Iterator[None]:
     taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
 
     def unwind(number: int, frame: Any) -> NoReturn:
-        for other in taken:  # the first one is enough: cleaning up is not to be interrupted
+        for other in taken:  # a second signal must not interrupt the cleanup
             signal.signal(other, signal.SIG_IGN)
         raise Ended(number)
 

@@ -23,35 +23,35 @@ from tinyckpt.planner.offload.link import Link
 from tinyckpt.techniques import BUDGET, CHUNKS, STAGES, compare_techniques
 
 OUTPUTS = (".json", ".png", ".svg", ".pdf")
-SHARES = 8  # of a time limit: six plans, and two parts for measuring, which has as many rows
-OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to techniques
+SHARES = 8  # of a time limit: one for each of six plans, two for measuring all rows
+OF_POLICIES = ("policy", "segments", "keep", "set")  # options of policies only
 
 
-class OldName(argparse.Action):
-    """``--means``, the name of ``--techniques`` in version 0.1; it goes with the next version."""
+class DeprecatedFlag(argparse.Action):
+    """The deprecated flag ``--means``, as version 0.1 called ``--techniques``; to be removed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(nargs=0, **options)
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
-        """Set ``techniques``, and say the new name."""
+        """Set ``techniques``, and print the new name."""
         print("note: --means is now --techniques", file=sys.stderr)
         namespace.techniques = True
 
 
 def add_techniques(parser: Any) -> None:
-    """Add what ``compare --techniques`` is told."""
+    """Add the arguments of ``compare --techniques``."""
     parser.add_argument(
         "--techniques", action="store_true",
         help="compare memory-saving techniques, not policies: recomputation, offload, codes of few "
         "bits, and others; within half of store-all's peak, if no budget is given, and "
         "in FLOPs, if the graph carries no costs; -o draws them, or writes a .json",
     )  # fmt: skip
-    parser.add_argument("--means", dest="techniques", action=OldName, help=argparse.SUPPRESS)
+    parser.add_argument("--means", dest="techniques", action=DeprecatedFlag, help=argparse.SUPPRESS)
     parser.add_argument(
         "--bandwidth", type=float, metavar="X",
-        help="with --techniques: bytes that a link copies in a unit of cost; PCI Express 4.0 "
-        "beside an A100 by default, where costs are FLOPs, bytes moved or seconds",
+        help="with --techniques: bytes that a link copies per unit of cost; PCI Express 4.0 "
+        "of an A100 by default, where costs are FLOPs, bytes moved or seconds",
     )  # fmt: skip
     parser.add_argument(
         "--stages",
@@ -68,7 +68,7 @@ def add_techniques(parser: Any) -> None:
 
 
 def techniques_job(options: Any) -> int:
-    """Print the techniques, and draw or write them."""
+    """Print the comparison, and draw or write it."""
     check(options)
     try:
         what = network_or_graph(options.network)
@@ -101,9 +101,9 @@ def techniques_job(options: Any) -> int:
 
 
 def check(options: Any) -> None:
-    """Refuse what does not go with techniques, before any work is done."""
+    """Refuse options in conflict with ``--techniques``, before any work is done."""
     for name in OF_POLICIES:
-        if getattr(options, name) not in (None, []):  # --segments 0 was given, too
+        if getattr(options, name) not in (None, []):  # 0 counts as given: --segments 0
             wrong_usage(options, f"--{name} is about policies; leave it out, or --techniques")
     if options.bandwidth is not None and not 0 <= options.bandwidth < math.inf:
         wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")
@@ -111,11 +111,11 @@ def check(options: Any) -> None:
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(OUTPUTS)}")
     check_folder(options)
     if options.output and not options.output.lower().endswith(".json"):
-        from tinyckpt import viz  # noqa: F401 - says what is missing before any work is done
+        from tinyckpt import viz  # noqa: F401 - fails early if a package is missing
 
 
 def check_without(options: Any) -> None:
-    """Refuse options of techniques where there is no ``--techniques``."""
+    """Refuse options of ``--techniques`` without it."""
     for name in ("bandwidth", "stages", "chunks"):
         if getattr(options, name) is not None:
             wrong_usage(options, f"--{name} goes with --techniques")

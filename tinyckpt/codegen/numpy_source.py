@@ -1,8 +1,9 @@
-"""A schedule as a program: straight-line Python source with a ``del`` for every ``Free``.
+"""Code generation: a schedule as straight-line NumPy source, with a ``del`` for every free.
 
-Kernels that are one expression are written out, with operands and attributes in their places; the
-others are called by name. So the program reads as what a person would have written by hand, and
-runs with nothing between one operator and the next.
+Kernels that are a single expression are inlined, with operands and attributes in place; others are
+imported and called by name. The program reads like hand-written code, and runs without any
+interpreter between one operator and the next. In: a legal schedule and a backend. Out: a
+``Compiled`` function and its source.
 """
 
 from __future__ import annotations
@@ -25,20 +26,26 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.ops.expressions import Known, constant_line, inlined, is_own, literal
 
-LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
+LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled schedule: call it with the arguments of the function that was built.
+    """A compiled schedule: call it with the arguments of the traced function.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(x * x), tc.Spec((2,))))
+    >>> program = tc.compile(tc.plan(graph))
+    >>> program(np.array([1.0, 2.0]))
+    (array(5.), array([2., 4.]))
 
     Attributes:
-        source: the program.
-        function: the program as a Python function, which checks nothing.
-        schedule: what it was compiled from.
-        constants: the arrays that the program holds.
-        backend: the library that it runs on; arguments are moved there.
+        source: the program's text.
+        function: the program as a Python function, without argument checks.
+        schedule: the schedule that it was compiled from.
+        constants: the constant arrays that the program refers to.
+        backend: the library that it runs on; arguments are converted to it.
     """
 
     source: str
@@ -50,8 +57,8 @@ class Compiled:
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         """Return (value, gradients), in the nesting of the function's result and arguments.
 
-        A result of one element may be a view, or share memory with another, an argument or a
-        constant: ``value_and_grad`` returns copies of these. Others are the caller's own.
+        A one-element result may be a view, or share memory with another result, an argument or a
+        constant: ``value_and_grad`` copies these. All other results own their memory.
 
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.
@@ -63,7 +70,7 @@ class Compiled:
         )
 
     def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
-        """Call the program with arrays that are known to fit; where a kernel fails, say which.
+        """Call the program with checked arrays; if a kernel fails, find out which.
 
         Raises:
             BackendError: if a kernel fails; names step and operator.
@@ -77,7 +84,7 @@ class Compiled:
             sources = dict(zip(ids, leaves(arrays), strict=True))
             for data in updated_sources(self.schedule.graph):
                 sources[data] = sources[data].copy()
-            # The program checks nothing. The machine that does fails at the same step.
+            # The program has no checks. ``execute`` has, and fails at the same step.
             execute(self.schedule, sources, self.backend)
             raise BackendError(f"{self.schedule.graph.name} failed: {error}") from error
         return result
@@ -86,12 +93,12 @@ class Compiled:
         return self.source
 
     def __reduce__(self) -> Any:
-        """Pickle it as what it was compiled from; it is compiled again on the other side."""
+        """Pickle the schedule and the backend; unpickling compiles again."""
         return compile, (self.schedule, self.backend)
 
 
 def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
-    """Return the schedule as a Python program for NumPy or CuPy.
+    """Compile a schedule to a Python function over NumPy or CuPy.
 
     >>> import tinyckpt as tc
     >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
@@ -111,8 +118,8 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
         return None, b1
 
     Raises:
-        BackendError: if an operator is abstract, or the backend is not there.
-        ScheduleError: if the schedule is not legal.
+        BackendError: if an operator is abstract, or the backend is not available.
+        ScheduleError: if the schedule is illegal.
     """
     replay(schedule)
     library = get_backend(backend)
@@ -122,15 +129,15 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     namespace.update((name, library.to_device(array)) for name, array in writer.arrays.items())
     filename = f"<{schedule.policy} of {schedule.graph.name}>"
     exec(builtins.compile(source, filename, "exec"), namespace)
-    # Read back: the program makes its numbers itself.
+    # Read back from the namespace: the program text itself defines scalar constants.
     constants = tuple(namespace[name] for name in writer.arrays)
     return Compiled(source, namespace["step"], schedule, constants, library)
 
 
 def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
-    """Return the program of a legal schedule for NumPy, and the line of every step, from 0.
+    """Return the NumPy source of a legal schedule, and the line number of every step, from 0.
 
-    Nothing is run: this is for reading along.
+    Nothing is executed: this is for display next to the steps.
 
     Raises:
         BackendError: if an operator is abstract.
@@ -142,14 +149,14 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
     """
     source = SourceWriter(schedule, NUMPY).source()
     frees = [isinstance(step, Free) for step in schedule.steps]
-    # Every step begins a line, but for a free behind another; "return" is the last one.
+    # Every step begins a line, except a free after another free; "return" is the last line.
     begins = [not (own and before) for own, before in zip(frees, [False, *frees], strict=False)]
     first = source.count("\n") - sum(begins)
     return source, tuple(first + count - 1 for count in accumulate(begins))
 
 
 class SourceWriter:
-    """Writes one schedule out as source; knows which Python name every value has."""
+    """The emitter of one schedule's source; allocates a Python name for every value."""
 
     def __init__(self, schedule: Schedule, backend: Backend) -> None:
         self.schedule, self.graph, self.backend = schedule, schedule.graph, backend
@@ -158,7 +165,7 @@ class SourceWriter:
         self.on_host: dict[int, str] = {}
         self.taken = set(RESERVED)
         self.imported: dict[str, set[str]] = {}  # by module
-        self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
+        self.namespace: dict[str, Any] = {}  # user-defined kernels, and types
         if is_numpy and backend.host is not None:
             host = backend.host()
             self.to_host, self.from_host = "park", "fetch"
@@ -167,7 +174,7 @@ class SourceWriter:
         self.written: Known = {}
         self.names: dict[int, str] = {}
         self.parameters: list[str] = []
-        # A kernel's name is taken before any value can have it.
+        # Kernel names are reserved before any value can take them.
         for operator in self.graph.operators:
             if operator.primitive is None:
                 raise BackendError(f"{operator.name} is abstract: it has no kernel to compile")
@@ -175,7 +182,7 @@ class SourceWriter:
                 self.taken.add(operator.primitive.forward.__name__)
 
     def source(self) -> str:
-        """Return the whole program."""
+        """Emit the whole program."""
         prologue = self.unpacking()
         for data, value in self.graph.constants.items():
             self.names[data] = name = self.identifier(f"c_{self.graph.data[data].name}")
@@ -196,7 +203,7 @@ class SourceWriter:
         return "\n".join([*lines, *(f"    {line}" for line in body)])
 
     def identifier(self, text: str) -> str:
-        """Return a valid and unused Python name that resembles the text."""
+        """Return a valid, unused Python identifier that resembles the text."""
         stem = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
         if stem[0].isdigit():
             stem = f"v_{stem}"
@@ -208,7 +215,7 @@ class SourceWriter:
         return name
 
     def unpacking(self) -> list[str]:
-        """Name the parameters; return the lines that take nested arguments apart."""
+        """Name the parameters; return the lines that unpack nested arguments."""
         lines = []
         for position, template in enumerate(self.graph.arguments):
             pairs = list(leaves_with_paths(template, ""))
@@ -224,12 +231,12 @@ class SourceWriter:
         return lines
 
     def steps(self) -> Iterable[str]:
-        """Yield the line of every step; frees that follow each other share one ``del``."""
+        """Yield the line of every step; consecutive frees share one ``del``."""
         freed: list[str] = []
         scope, steps = "", self.schedule.steps
-        # A recomputation reads as the first time.
+        # A recomputation has the same text as the first evaluation.
         written = cache(lambda index: self.evaluation(self.graph.operators[index]))
-        for step, again in zip(steps, recomputations(steps), strict=True):
+        for step, is_repeat in zip(steps, recomputations(steps), strict=True):
             if isinstance(step, Free):
                 freed.append(self.names[step.data])
                 continue
@@ -239,7 +246,7 @@ class SourceWriter:
             if isinstance(step, EVALUATIONS):
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
-                comment = ", ".join(filter(None, [entered, "again" if again else ""]))
+                comment = ", ".join(filter(None, [entered, "again" if is_repeat else ""]))
                 yield written(step.operator) + (f"  # {comment}" if comment else "")
                 scope = operator.scope
             elif isinstance(step, Fetch):
@@ -270,10 +277,10 @@ class SourceWriter:
         return f"{results} = {expression}"
 
     def kernel_name(self, operator: Operator) -> tuple[str, list[str]]:
-        """Return what to call a kernel by, and its attributes as keyword arguments.
+        """Return a kernel's name in the program, and its attributes as keyword arguments.
 
-        A kernel of tinyckpt's own is imported. Anybody else's may be any callable with any
-        attributes: it is bound to them here, and called by a name of its own.
+        tinyckpt's own kernels are imported. A user's kernel may be any callable with any
+        attributes: it is bound to them here, as a partial, under a fresh name.
         """
         assert operator.primitive is not None  # checked at the start
         kernel = operator.primitive.forward
@@ -289,7 +296,7 @@ class SourceWriter:
         return f"{self.nesting(self.graph.results)}, {self.nesting(self.graph.gradients)}"
 
     def nesting(self, template: Any) -> str:
-        """Return the expression of a template with names in the place of ids."""
+        """Return a template as an expression, with names in place of ids."""
         if isinstance(template, tuple) and hasattr(template, "_fields"):
             kind = self.identifier(type(template).__name__)
             self.namespace[kind] = type(template)
@@ -308,6 +315,6 @@ class SourceWriter:
 
 
 def one_line(text: str) -> str:
-    """Return text that no line break leads out of a comment."""
+    """Sanitise text for a comment: no line breaks, limited length."""
     line = "".join(character if character.isprintable() else " " for character in text)
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"

@@ -1,1 +1,8 @@
-"""The engine: from a function to a graph, its gradient, a schedule, and what runs it."""
+"""Reverse-mode autodiff and gradient checkpointing, end to end: trace, differentiate, plan, run.
+
+Reading order, one idea per file: ``graph`` (the dataflow IR), ``primitive`` (the operator table),
+``tracing`` (function to graph), ``autodiff`` (graph to graph), ``schedule`` (the instruction set),
+``cuts`` (dominators, keep sets), ``lowering`` (liveness: where to free), ``policies`` (store-all,
+recompute-all, sqrt(n)), ``costs``, ``trace``, ``replay`` (abstract interpreter), ``execute``,
+``backend``.
+"""

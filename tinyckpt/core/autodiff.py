@@ -1,26 +1,26 @@
-"""Reverse-mode differentiation, graph to graph. Read this file from top to bottom.
+"""Reverse-mode automatic differentiation, graph to graph. Read this file from top to bottom.
 
 A graph says how a loss is computed, one operator after another. This file adds, to the same graph,
-how its gradient is computed. Three ideas are enough.
+how its gradient is computed: the backward pass. Three ideas are enough.
 
 **A cotangent.** For every value v on the way to the loss L, the cotangent of v is dL/dv: an array
 of v's shape that says how much the loss changes with each element of v. The cotangent of the loss
-itself is 1. The cotangents of the parameters are the gradient, which is what is wanted.
+itself is 1. The cotangents of the parameters are the gradient, which is the goal.
 
-**One operator at a time.** For y = f(x), the chain rule turns the cotangent of y into what f
-contributes to the cotangent of x: the *vector-Jacobian product* (vjp) of f. For y = tanh(x) it is
-dL/dx = dL/dy * (1 - y²). The Jacobian itself, an array of len(y) times len(x) numbers, is never
-made. Each primitive brings one such rule for each of its inputs; a rule emits operators.
+**One operator at a time.** For y = f(x), the chain rule turns the cotangent of y into the
+contribution of f to the cotangent of x: the *vector-Jacobian product* (vjp) of f. For y = tanh(x)
+it is dL/dx = dL/dy * (1 - y²). The Jacobian itself, an array of len(y) times len(x) numbers, is
+never formed. Each primitive has one such rule for each of its inputs; a rule emits operators.
 
 **Backwards.** A value's cotangent is complete once every operator that reads the value has
-contributed, and contributions add up. So the operators are walked from the last to the first: by
-the time one is reached, all its readers have been, and the cotangents of its outputs are there.
-One walk gives the gradient with respect to everything, which is why it is done in this direction:
-a loss is one number, and parameters are many.
+contributed, and contributions add up. So the operators are visited in reverse topological order,
+from the last to the first: by the time one is reached, all its readers have been, and the
+cotangents of its outputs are complete. One sweep gives the gradient with respect to everything,
+which is why it runs in this direction: a loss is one number, and parameters are many.
 
 Nothing is evaluated here, and no array is captured. The rule of tanh above reads y, and so the
-graph gets an edge from y to what the rule emits. All such edges together are what the backward half
-needs of the forward half: what store-all keeps, and what checkpointing recomputes.
+graph gets an edge from y to the operator that the rule emits. The forward values at the tails of
+all such edges are the *residuals*: what store-all saves, and what checkpointing recomputes.
 
 >>> import tinyckpt as tc
 >>> graph = tc.build(lambda w, x: tc.sum(tc.tanh(w * x)), tc.Spec(3), tc.Spec(3), graph_name="one")
@@ -32,6 +32,9 @@ backward:
   sum_1_vjp = sum_vjp(1.0)   float64[3]
   tanh_1_vjp = tanh_vjp(tanh_1, sum_1_vjp)   float64[3]
   multiply_1_vjp = multiply(tanh_1_vjp, x)   float64[3]
+
+The forward value ``sum_1`` is missing since dead code elimination drops it: no gradient reads the
+loss itself.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., SIAM 2008, section 3.2,
 doi:10.1137/1.9780898717761. This is not a tape: nothing is recorded while arrays are computed.
@@ -55,7 +58,7 @@ from tinyckpt.ops.compression import as_read, compressed_values
 from tinyckpt.ops.elementwise import accumulated
 from tinyckpt.ops.shape import full, in_memory_of_their_own
 
-# 1. One operator ---------------------------------------------------------------------------------
+# 1. One operator: its vector-Jacobian products ---------------------------------------------------
 
 
 def pull_back(
@@ -65,15 +68,16 @@ def pull_back(
     stored: Mapping[int, Operator],
     cotangents: dict[int, Var],
 ) -> None:
-    """Add what one operator contributes to the cotangents of its inputs.
+    """Pull the cotangents of one operator's outputs back to its inputs, accumulating them there.
 
     Args:
         builder: the build in progress.
-        operator: of which at least one output has a cotangent.
-        active: marks the values that vary with what the gradient is taken with respect to; the
-            others' cotangents are not asked for, and so not computed.
-        stored: by data id, what says which code stands for a value that is compressed.
-        cotangents: by data id; those of the operator's outputs are complete. Added to.
+        operator: an operator of which at least one output has a cotangent.
+        active: marks the active values, as ``varied_values`` finds them; cotangents of others
+            are not needed, and so not computed.
+        stored: by data id, the operator whose code stands in for a value that is saved
+            compressed.
+        cotangents: by data id; those of the operator's outputs are complete. Updated in place.
     """
     outputs = [cotangents.get(output) for output in operator.outputs]
     inputs = [builder.var(data) for data in operator.inputs]
@@ -85,46 +89,47 @@ def pull_back(
         if rule is None:
             raise GraphError(
                 f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
-                f"({variable.node}); give its Primitive one, or keep parameters out of it"
+                f"({variable.node}); add one to its Primitive, or keep parameters out of it"
             )
         contribution = rule(outputs, read, results, **operator.attrs)
-        if contribution is None:  # the output does not vary with this input
+        if contribution is None:  # zero: the output does not vary with this input
             continue
         if contribution.shape == variable.shape and is_float(contribution.dtype):
-            contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
+            contribution = astype(contribution, variable.dtype)  # if the operands' dtypes differ
         if contribution.spec != variable.spec:
             raise GraphError(
                 f"{operator.name}: the vjp rule for argument {position} returned "
                 f"{contribution.spec}, but the argument is {variable.spec}"
             )
-        # A value that is read twice, even by one operator (x * x), adds up what comes back.
+        # Fan-out: a value that is read twice, even by one operator (x * x), sums contributions.
         earlier = cotangents.get(variable.node.id)
         if earlier is not None:
             contribution = accumulated(earlier, contribution)
         cotangents[variable.node.id] = contribution
 
 
-# 2. All operators, from the last to the first ---------------------------------------------------
+# 2. All operators, in reverse topological order --------------------------------------------------
 
 
 def backpropagate(
     builder: Builder, seeds: Mapping[int, Var], targets: Sequence[Var]
 ) -> dict[int, Var]:
-    """Emit the operators that turn given cotangents into those of the targets.
+    """Emit the backward sweep: operators that propagate seed cotangents to the targets.
 
     Args:
         builder: the build in progress.
-        seeds: cotangents to begin with, by data id; that of a loss is 1.
-        targets: what to compute cotangents of.
+        seeds: initial cotangents by data id; that of a loss is 1.
+        targets: values to compute cotangents of.
 
     Returns:
-        Cotangents by data id, those of all targets among them.
+        Cotangents by data id, those of all targets among them; zeros for targets that no seed
+        depends on.
     """
-    forward = list(builder.operators)  # a copy: the walk adds operators behind these
-    active = varying_with(builder, [target.node.id for target in targets])
+    forward = list(builder.operators)  # a copy: the sweep appends operators to the builder's list
+    active = varied_values(builder, [target.node.id for target in targets])
     stored, cotangents = compressed_values(builder), dict(seeds)
     for operator in reversed(forward):
-        # Without a cotangent of its own, an operator has no part in the loss.
+        # An operator none of whose outputs has a cotangent does not contribute to the loss.
         if any(output in cotangents for output in operator.outputs):
             with builder.adjoint(operator):
                 pull_back(builder, operator, active, stored, cotangents)
@@ -135,8 +140,12 @@ def backpropagate(
     return cotangents
 
 
-def varying_with(builder: Builder, roots: Sequence[int]) -> bytearray:
-    """Mark the floating-point values that are computed from the roots, and the roots themselves."""
+def varied_values(builder: Builder, roots: Sequence[int]) -> bytearray:
+    """Activity analysis, forward: mark the floating-point values that depend on the roots.
+
+    The roots themselves are marked too. The other direction (values that the loss depends on)
+    needs no analysis: only those ever get a cotangent.
+    """
     active = bytearray(len(builder.data))
     for root in roots:
         active[root] = 1
@@ -147,7 +156,7 @@ def varying_with(builder: Builder, roots: Sequence[int]) -> bytearray:
     return active
 
 
-# 3. Inside a function that is being traced ------------------------------------------------------
+# 3. Derivatives inside a function that is being traced (nested, higher-order) --------------------
 
 
 def gradients(loss: Var, wrt: Tree) -> Tree:
@@ -162,11 +171,11 @@ def gradients(loss: Var, wrt: Tree) -> Tree:
 
     Args:
         loss: a floating-point scalar.
-        wrt: Vars nested in dicts, lists and tuples: arguments, or any values computed on the way.
+        wrt: Vars nested in dicts, lists and tuples: arguments, or any intermediate values.
 
     Returns:
-        The same nesting; each gradient has the shape and dtype of its Var. It is zero where the
-        loss does not depend on the Var. Gradients may be differentiated again.
+        Gradients in the same nesting; each has the shape and dtype of its Var, and is zero where
+        the loss does not depend on the Var. Gradients may be differentiated again.
 
     Raises:
         GraphError: if the loss is not a floating-point scalar, if a Var is not floating-point, or
@@ -200,21 +209,25 @@ def check_loss(loss: Any) -> None:
 
 
 def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tree]:
-    """Add what a function returns and the gradients of its loss, inside a build.
+    """Call a function and differentiate it, inside a build (a nested derivative).
 
-    The function gets stand-ins for its arguments: if it also reads one of their values from outside
-    of itself, the derivative is not with respect to that.
+    The function is called with fresh symbols in place of its arguments (stand-ins), so that the
+    derivative is with respect to the arguments alone: if the function also captures the same value
+    from an enclosing scope, that use counts as a constant (no perturbation confusion).
 
     Args:
-        call: of a function that returns a scalar, or a tuple that begins with it.
+        call: a call of a function that returns a scalar, or a tuple that begins with one.
         wrt: position of the argument to differentiate with respect to, or several positions.
+
+    Returns:
+        The function's result and the gradients.
 
     Raises:
         GraphError: as in ``gradients``.
     """
     builder = active_builder("a derivative")
     name, arguments = function_name(call.function), list(call.arguments)
-    weak = weak_float(call.arguments)  # the dtype of Python's own floats, as in any call
+    weak = weak_float(call.arguments)  # the dtype of Python floats, as in any call
     values: dict[int, int] = {}
     for position in positions_of(name, len(arguments), wrt):
         own = map_leaves(
@@ -227,17 +240,17 @@ def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tre
     tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
     try:
         result = map_leaves(builder.as_var, call.again(arguments))
-        found = gradients(loss_of(name, result), tree)
-    finally:  # no stand-in outlives the call, even if somebody catches its error
+        gradient = gradients(loss_of(name, result), tree)
+    finally:  # no stand-in outlives the call, even if the caller catches its error
         builder.replace_stand_ins(values)
-    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, found)
+    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, gradient)
 
 
-# 4. From a forward graph to a training graph ----------------------------------------------------
+# 4. From a forward graph to a training graph -----------------------------------------------------
 
 
 def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True) -> TrainingGraph:
-    """Return the graph with its backward half: loss and gradients are its outputs.
+    """Add the backward pass to a graph: a training graph, with loss and gradients as outputs.
 
     >>> import tinyckpt as tc
     >>> loss = tc.build(lambda w, x: tc.mean((x @ w) ** 2), tc.Spec((4, 2)), tc.Spec((8, 4)))
@@ -246,11 +259,11 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
     Spec(shape=(4, 2), dtype=dtype('float64'))
 
     Args:
-        graph: what ``build`` returned. The function's result is the loss, a floating-point scalar;
-            or a tuple that begins with the loss, of which the rest is passed through.
+        graph: a graph from ``build``. The function's result is the loss, a floating-point
+            scalar; or a tuple that begins with the loss, the rest of which is passed through.
         wrt: position of the argument to differentiate with respect to, or several positions.
-        value: whether the function's result is asked for besides the gradients. Without it,
-            operators that only the loss value needs are left out.
+        value: whether to return the function's result as well as the gradients. Without it,
+            operators that only the loss value needs are eliminated.
 
     Raises:
         GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
@@ -262,23 +275,24 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
 def with_backward_half(
     graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True, owned: bool = True
 ) -> TrainingGraph:
-    """Return what ``differentiate`` does.
+    """Add the backward pass, as ``differentiate``, with control over the gradients' memory.
 
     Args:
-        graph, wrt, value: as there.
-        owned: whether each gradient is in memory of its own; not, if it is only read.
+        graph, wrt, value: as in ``differentiate``.
+        owned: whether each gradient must own its memory; unnecessary if gradients are only read,
+            as by an optimiser within the same graph.
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
     if graph.gradients is not None:
-        raise GraphError(f"{graph.name} has a backward half already; use tc.gradients inside of it")
+        raise GraphError(f"{graph.name} already has a backward pass; use tc.gradients inside it")
     positions = positions_of(graph.name, len(graph.arguments), wrt)
     selected = tuple(graph.arguments[position] for position in positions)
     loss = loss_of(graph.name, graph.results)
     builder = Builder.reopen(graph)
     for data in leaves(selected):
         builder.data[data] = replace(builder.data[data], role="parameter")
-    # Asked for by one position, the gradient has that argument's nesting; by several, a tuple's.
+    # For one position the gradient has that argument's nesting; for several it is a tuple.
     tree = map_leaves(builder.var, selected if isinstance(wrt, Sequence) else selected[0])
     with builder.active(), builder.backward_half():
         result = gradients(builder.var(loss), tree)
@@ -290,18 +304,18 @@ def with_backward_half(
 
 
 def loss_of(name: str, results: Tree) -> Any:
-    """Return the one leaf of a function's results that is the loss: all of it, or what is first."""
+    """Return the loss of a function's results: the only leaf of the result or of its first item."""
     loss = leaves(results[0] if isinstance(results, tuple) and results else results)
     if len(loss) != 1:
         raise GraphError(
-            f"{name} returns {len(loss)} values where the loss should be; return a scalar, "
-            "or a tuple that begins with it"
+            f"{name} returns {len(loss)} values in place of the loss; return a scalar, "
+            "or a tuple that begins with one"
         )
     return loss[0]
 
 
 def positions_of(name: str, count: int, wrt: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the positions of the arguments to differentiate with respect to, checked."""
+    """Normalise ``wrt`` to a tuple of argument positions, checked against the argument count."""
     try:
         positions = tuple([index(i) for i in (wrt if isinstance(wrt, Sequence) else (wrt,))])
     except TypeError:

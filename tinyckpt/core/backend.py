@@ -1,4 +1,8 @@
-"""The array libraries that can execute a schedule: NumPy, and CuPy if it is there."""
+"""Array backends: NumPy, and CuPy if it is installed; and validation of a call's arguments.
+
+A ``Backend`` is an array module with the copies between it and NumPy. ``sources_of`` binds a call's
+arguments to a graph's sources, and checks nesting, shapes and dtypes.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,17 @@ BACKENDS = ("numpy", "cupy")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An array library; one of your own may stand wherever a backend's name goes.
+    """An array library; instances are accepted wherever a backend name is.
 
-    It may be pickled if its functions may: the module is imported on the other side.
+    Picklable if its functions are: the module is imported again on unpickling.
 
     Attributes:
-        name: what the module is imported by.
-        xp: the module. One that is not NumPy has ``asnumpy``, as CuPy has.
+        name: the module's import name.
+        xp: the module. One that is not NumPy needs ``asnumpy``, as CuPy has it.
         to_host: copies an array of the library into a new NumPy array.
-        to_device: turns a NumPy array into an array of the library.
-        synchronize: waits until the device has done what it was told.
-        host: makes what keeps the values that a run moves to the host; copies, if not given.
+        to_device: converts a NumPy array to an array of the library.
+        synchronize: waits until the device has finished all queued work; None if it is synchronous.
+        host: creates the store of values that a run offloads; NumPy copies, if not given.
     """
 
     name: str
@@ -41,36 +45,36 @@ class Backend:
     host: Callable[[], Host] | None = None
 
     def __reduce__(self) -> Any:
-        """Pickle what ``get_backend`` returns by its name, others with that of their module."""
+        """Pickle a built-in backend by name, any other with the name of its module."""
         if self is NUMPY or self.host is pinned_memory:
             return get_backend, (self.name,)
         rest = self.to_host, self.to_device, self.synchronize, self.host
-        return unpickled, (self.name, self.xp.__name__, *rest)
+        return unpickle_backend, (self.name, self.xp.__name__, *rest)
 
 
-def unpickled(name: str, module: str, *rest: Any) -> Backend:
-    """Return a backend that was pickled, over the module of that name."""
+def unpickle_backend(name: str, module: str, *rest: Any) -> Backend:
+    """Rebuild a pickled backend, importing its module."""
     return Backend(name, import_module(module), *rest)
 
 
 def dense(array: Any) -> Any:
-    """Return the array C-contiguous, as the views of a graph assume: itself, or a copy."""
+    """Return the array in C order, as the graph's views assume: itself, or a copy."""
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def moved(backend: Backend, array: Any) -> Any:
-    """Return anybody's array as a C-contiguous one of the library.
+    """Convert any library's array to a C-contiguous one of the backend.
 
     Raises:
-        GraphError: if it refuses; it then stands on another device, or is somebody's variable.
+        GraphError: if the conversion fails: it is on another device, or requires grad.
     """
     try:
         return dense(backend.to_device(array))
     except (TypeError, RuntimeError, ValueError) as error:
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise GraphError(
-            f"an argument is a {kind}, which does not become an array of {backend.name}: {error}; "
-            "move it first"
+            f"an argument is a {kind}, which cannot be converted to an array of {backend.name}: "
+            f"{error}; convert it first"
         ) from error
 
 
@@ -88,7 +92,7 @@ def get_backend(name: str | Backend) -> Backend:
     if name == "numpy":
         return NUMPY
     if name != "cupy":
-        raise BackendError(f"unknown backend {name!r}; legal are {', '.join(BACKENDS)}")
+        raise BackendError(f"unknown backend {name!r}; expected one of {', '.join(BACKENDS)}")
     try:
         import cupy
     except ImportError as error:
@@ -104,7 +108,7 @@ def get_backend(name: str | Backend) -> Backend:
             f"({error}); install an NVIDIA driver, or use backend='numpy'"
         ) from error
     if devices == 0:
-        raise BackendError("backend 'cupy': CuPy is installed but there is no GPU here")
+        raise BackendError("backend 'cupy': CuPy is installed but there is no GPU")
     return Backend(
         "cupy",
         cupy,
@@ -116,16 +120,18 @@ def get_backend(name: str | Backend) -> Backend:
 
 
 def pinned_memory() -> PinnedMemory:
-    """Return the host of one run on CuPy."""
+    """Return the pinned host store of one run on CuPy."""
     return PinnedMemory(import_module("cupy"))
 
 
 # --------------------------------------------------------------------------------------------------
-# From a call's arguments to the arrays of a graph's sources, with every mismatch named.
+# Argument checking: from a call's arguments to the arrays of the graph's sources.
 
 
 def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
-    """Return the arguments' arrays by data id, as they are, after checking shapes and dtypes.
+    """Bind a call's arguments to the graph's sources: arrays by data id, with all checks made.
+
+    Nesting, shapes and dtypes must match; arrays are returned unconverted.
 
     Raises:
         GraphError: names the first argument that differs from what the graph was built for.
@@ -133,7 +139,7 @@ def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     ids = leaves(graph.arguments)
     try:
         specs = [graph.data[data].spec for data in ids]
-        # Nesting first: it has an end where the graph's has, an argument may contain itself.
+        # Nesting first: it stops where the graph's template does, while an argument may be cyclic.
         if same_nesting(graph.arguments, args):
             arrays = leaves(args)
             if all(
@@ -142,7 +148,7 @@ def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
             ):
                 return dict(zip(ids, arrays, strict=True))
     except AttributeError:
-        pass  # a plain number, or something that is no array: the slow way tells which
+        pass  # a plain number, or not an array: the slow path tells which
     if len(args) != len(graph.arguments):
         raise GraphError(
             f"{graph.name} takes {len(graph.arguments)} arguments, "
@@ -156,7 +162,7 @@ def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
 
 
 def argument_names(graph: Graph) -> list[str]:
-    """Return what the traced function calls its positional arguments."""
+    """Return the parameter names of the traced function's positional arguments."""
     names = []
     for position, template in enumerate(graph.arguments):
         first = next(iter(leaves(template)), None)
@@ -166,7 +172,7 @@ def argument_names(graph: Graph) -> list[str]:
 
 
 def checked_array(graph: Graph, data: int, path: str, leaf: Any) -> Any:
-    """Return one argument as an array, or raise a GraphError."""
+    """Convert one argument to an array of the source's spec, or raise a GraphError."""
     spec = graph.data[data].spec
     if isinstance(leaf, Spec):
         raise GraphError(f"{path}: a tc.Spec has no numbers; pass an array of {spec} to run this")

@@ -1,9 +1,13 @@
-"""Separators: the forward values through which everything computed before them must pass.
+"""Cuts of the forward pass: separators by dominator analysis, and orders that save a keep set.
 
-A value is a separator if each path from anything it depends on to the graph's forward results
-passes through it; in other words, if it post-dominates all its ancestors. Keeping it is then enough
-to compute all that comes after it, whatever was dropped before. Sources are always resident, so
-paths begin at operators, and a parameter that enters late spoils nothing.
+A *separator* (articulation point) is a forward value through which every path from its ancestors to
+the loss passes: it post-dominates all its ancestors. Saving it alone suffices to recompute
+everything after it, whatever was dropped before it. Sources are always resident, so paths begin at
+operators, and a parameter that enters late does not destroy a separator.
+
+A *keep set* is a set of forward values to save; ``retaining_order`` turns one into an evaluation
+order that recomputes everything else where it is read. The sections below: post-dominators; keep
+sets and how users name them; non-recomputable operators.
 """
 
 from __future__ import annotations
@@ -21,17 +25,22 @@ from tinyckpt.core.graph import DataNode, Graph, producer_of
 
 
 def separators(graph: Graph) -> list[int]:
-    """Return the separators of the forward half as data ids, each an ancestor of the next.
+    """Find the separators of the forward pass: data ids, each an ancestor of the next.
 
-    Where several lines of separators run side by side (two towers that join late), the line with
-    the most ancestors is returned. Iterative, and linear but for the depth of the dominator tree
-    that a join has to climb.
+    Where several chains of separators run in parallel (two towers that join late), the chain with
+    the most ancestors is returned. Iterative; linear but for the depth of the dominator tree that
+    a join has to climb.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.build(lambda x: tc.sin(tc.tanh(x) + x) + tc.cos(x), tc.Spec((3,)))
+    >>> [graph.data[data].name for data in tc.separators(graph)]
+    ['tanh_1', 'add_1', 'sin_1', 'add_2']
 
     Source: post-dominators by intersection, after Cooper, Harvey and Kennedy, "A simple, fast
-    dominance algorithm", 2001, in one pass since the graph has no cycles.
+    dominance algorithm", 2001, in one pass since the graph is acyclic.
     """
     parent, depth, readers = post_dominators(graph)
-    broken = breaking_edges(graph, parent, readers)
+    broken = edges_from_outside(graph, parent, readers)
     size = subtree_sizes(graph, parent)
     candidates = [
         node.id
@@ -39,17 +48,18 @@ def separators(graph: Graph) -> list[int]:
         if node.producer is not None and node.producer < graph.forward_count
         and parent[node.id] is not None and broken[node.id] == 0
     ]  # fmt: skip
-    # Nested subtrees: walk from the largest down, keeping what lies inside the one before.
+    # Candidates' subtrees are nested or disjoint: descend from the largest, keeping each candidate
+    # that lies inside the previous one's subtree.
     candidates.sort(key=lambda data: (-size[data], -data))
     line: list[int] = []
     for data in candidates:
-        if not line or is_below(data, line[-1], parent, depth):
+        if not line or is_post_dominated_by(data, line[-1], parent, depth):
             line.append(data)
     return line[::-1]
 
 
 def anchors_of(graph: Graph) -> list[tuple[int, range]]:
-    """Return the separators that no backward operator reads, and the operators up to the next."""
+    """Return the separators that no backward operator reads, with the operators up to the next."""
     line = separators(graph)
     if not line:
         return []
@@ -62,12 +72,14 @@ def anchors_of(graph: Graph) -> list[tuple[int, range]]:
     ]
 
 
-EXIT = -1
+# Post-dominators -----------------------------------------------------------------------------
+
+EXIT = -1  # the virtual root of the post-dominator tree, after all results
 Parents = list[int | None]
 
 
 def forward_readers(graph: Graph) -> list[list[int]]:
-    """Return for every forward value the values that forward operators compute from it."""
+    """Return every value's forward successors: the outputs of the forward operators reading it."""
     readers: list[list[int]] = [[] for _ in graph.data]
     for operator in graph.operators[: graph.forward_count]:
         for data in dict.fromkeys(operator.inputs):
@@ -77,10 +89,10 @@ def forward_readers(graph: Graph) -> list[list[int]]:
 
 
 def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
-    """Return each forward value's immediate post-dominator, its depth, and its readers.
+    """Compute each forward value's immediate post-dominator, its depth in that tree, its readers.
 
-    The parent is EXIT for what nothing but the end post-dominates, and None for values that are
-    not forward values or lead nowhere.
+    The parent is EXIT for values that only the exit post-dominates, and None for values that are
+    not forward values or from which no result is reachable.
     """
     readers = forward_readers(graph)
     results = forward_results(graph)
@@ -88,21 +100,21 @@ def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
     depth = [0] * len(graph.data)
     for operator in reversed(graph.operators[: graph.forward_count]):
         for data in operator.outputs:
-            meeting: int | None = EXIT if data in results else None
+            common: int | None = EXIT if data in results else None
             for reader in readers[data]:
                 if parent[reader] is None:
                     continue
-                meeting = reader if meeting is None else intersect(meeting, reader, parent, depth)
-            parent[data] = meeting
-            depth[data] = 0 if meeting in (None, EXIT) else depth[meeting] + 1
+                common = reader if common is None else intersect(common, reader, parent, depth)
+            parent[data] = common
+            depth[data] = 0 if common in (None, EXIT) else depth[common] + 1
     return parent, depth, readers
 
 
 def forward_results(graph: Graph) -> set[int]:
-    """Return where the forward half ends: at the loss, or at what the last operator makes.
+    """Return the sink of the forward pass: the loss, or else the last operator's first output.
 
-    Other results end nothing. They are kept to the end in any case, so that a path which leaves
-    through them is no reason to keep anything else.
+    Other results are no sinks. They stay resident to the end in any case, so that a path which
+    leaves through them requires nothing else to be saved.
     """
     first = next(iter(leaves(graph.results)), None)
     if first is not None:
@@ -125,11 +137,12 @@ def intersect(left: int, right: int, parent: Parents, depth: list[int]) -> int:
     return left
 
 
-def breaking_edges(graph: Graph, parent: Parents, readers: list[list[int]]) -> list[int]:
-    """Return for every value how many edges enter its subtree of the dominator tree from outside.
+def edges_from_outside(graph: Graph, parent: Parents, readers: list[list[int]]) -> list[int]:
+    """Count, for every value, the edges into its subtree of the dominator tree from outside.
 
-    An edge p -> w leaves every subtree that holds w but not p: those from w up to, and without,
-    the parent of p. So it counts +1 at w and -1 at the parent of p, summed over subtrees.
+    An edge p -> w enters every subtree that contains w but not p: those rooted at w and its
+    ancestors, up to but excluding the parent of p. So it counts +1 at w and -1 at the parent of p,
+    summed over subtrees. A value whose count is 0 separates.
     """
     count = [0] * len(graph.data)
     for data, values in enumerate(readers):
@@ -145,12 +158,12 @@ def breaking_edges(graph: Graph, parent: Parents, readers: list[list[int]]) -> l
 
 
 def subtree_sizes(graph: Graph, parent: Parents) -> list[int]:
-    """Return for every value how many values it post-dominates, itself included."""
+    """Return the number of values that each value post-dominates, itself included."""
     return summed_over_subtrees(graph, parent, [1] * len(graph.data))
 
 
 def summed_over_subtrees(graph: Graph, parent: Parents, values: list[int]) -> list[int]:
-    """Return the sum of ``values`` over each subtree; children have smaller ids than parents."""
+    """Sum ``values`` over each subtree, in one pass: children have smaller ids than parents."""
     totals = list(values)
     for data, above in enumerate(parent):
         if above is not None and above != EXIT:
@@ -158,7 +171,7 @@ def summed_over_subtrees(graph: Graph, parent: Parents, values: list[int]) -> li
     return totals
 
 
-def is_below(data: int, ancestor: int, parent: Parents, depth: list[int]) -> bool:
+def is_post_dominated_by(data: int, ancestor: int, parent: Parents, depth: list[int]) -> bool:
     """Whether ``ancestor`` post-dominates ``data``."""
     current: int | None = data
     while current is not None and current != EXIT and depth[current] > depth[ancestor]:
@@ -167,28 +180,28 @@ def is_below(data: int, ancestor: int, parent: Parents, depth: list[int]) -> boo
 
 
 # ------------------------------------------------------------------------------------------------
-# Orders that keep given values, and recompute all others where they are read; how to name some.
+# Keep sets: orders that save given values and recompute all others; how users name values.
 
 
 Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
 
-SAMPLED = 32  # targets from which the length of an order is estimated
-GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples keep to no period
+SAMPLED = 32  # backward operators from which the length of an order is estimated
+GOLDEN = (5**0.5 - 1) / 2  # its multiples mod 1 are equidistributed: no resonance with layers
 
 
 def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[int]:
-    """Return the order of evaluations that keeps some forward values and recomputes the others.
+    """Build the order that saves a keep set and recomputes all other values where they are read.
 
     Args:
         graph: any graph; without backward operators the order is the forward sweep.
-        keep: data ids to keep from the forward sweep until their last reader, besides what may not
-            be evaluated twice.
-        reuse: whether a recomputed value stays for all that will read it, so that nothing is
-            evaluated more than twice. If not, it is gone once the operator that asked for it, and
-            the very next one, have read it.
+        keep: data ids to save from the forward sweep until their last reader; outputs of
+            non-recomputable operators are saved as well.
+        reuse: whether a recomputed value stays resident for all its remaining readers, so that
+            nothing is evaluated more than twice. If not, it is freed once the backward operator
+            that it was recomputed for, and the very next one, have read it.
 
     Raises:
-        ScheduleError: if the order would be too long, as one without reuse may be.
+        ScheduleError: if the order would be too long, as is possible without reuse.
     """
     targets = range(graph.forward_count, len(graph.operators))
     order = list(range(graph.forward_count))
@@ -196,8 +209,8 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         return [*order, *targets]
     kept = with_bases(graph, [*keep, *pinned_values(graph)])
     kept.update(graph.outputs)
-    # Sources, kept values and results; and all that backward operators make, since only the
-    # forward half is ever recomputed.
+    # Never recomputed: sources, the keep set and results; and outputs of backward operators, since
+    # only the forward pass is ever recomputed.
     resident = bytearray(
         node.producer is None or node.producer >= graph.forward_count or node.id in kept
         for node in graph.data
@@ -207,7 +220,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         check_length(expected_length(graph, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
-        # What the operator just evaluated has at hand is not thrown away if this one reads it.
+        # Inputs and outputs of the operator just evaluated are still resident: reuse them.
         at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
         for operator in missing_producers(graph, target, resident, at_hand):
             order.append(operator)
@@ -220,18 +233,19 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
 
 
 def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
-    """Return about how long an order without reuse is, from what some of its targets need.
+    """Estimate the length of an order without reuse, by sampling backward operators.
 
     Args:
         graph: any graph.
-        resident: what need not be recomputed; sources and backward values, if not given.
+        resident: marks the values that need no recomputation; sources and backward values, if not
+            given.
     """
     targets = range(graph.forward_count, len(graph.operators))
     if resident is None:
         resident = bytearray(
             node.producer is None or node.producer >= graph.forward_count for node in graph.data
         )
-    # At equal distances, layers that are alike might all be met where nothing is needed.
+    # Equally spaced samples could resonate with identical layers, hitting only cheap operators.
     sample: Sequence[int] = targets
     if len(targets) > SAMPLED:
         sample = [targets[int(i * GOLDEN % 1 * len(targets))] for i in range(SAMPLED)]
@@ -240,7 +254,7 @@ def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
 
 
 def last_target_of(graph: Graph) -> list[int]:
-    """Return for every value the last backward operator that reads it, or -1."""
+    """Return every value's last backward reader, or -1."""
     return [
         readers[-1] if readers and readers[-1] >= graph.forward_count else -1
         for readers in graph.consumers
@@ -248,7 +262,7 @@ def last_target_of(graph: Graph) -> list[int]:
 
 
 def with_bases(graph: Graph, keep: Collection[int]) -> set[int]:
-    """Return the values to keep and what they are views of, whose memory they hold anyway."""
+    """Close a keep set under ``view_of``: a view keeps the memory of its base alive anyway."""
     result: set[int] = set()
     for data in keep:
         current: int | None = data
@@ -261,13 +275,13 @@ def with_bases(graph: Graph, keep: Collection[int]) -> set[int]:
 def missing_producers(
     graph: Graph, target: int, resident: bytearray, at_hand: Collection[int]
 ) -> list[int]:
-    """Return the operators to evaluate again before ``target`` can be, in order."""
+    """Return the operators to recompute before ``target`` can be evaluated, in order."""
     wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
     return producers_of(graph, wanted, resident)
 
 
 def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
-    """Return the operators that make some values from what is resident, in order."""
+    """Return the operators that compute the wanted values from resident ones, in order."""
     needed: set[int] = set()
     todo = list(wanted)
     while todo:
@@ -280,16 +294,16 @@ def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> li
 
 
 def selected(graph: Graph, keep: Keep, policy: str) -> list[int]:
-    """Return the forward values that ``keep`` names.
+    """Resolve a user's ``keep`` option to forward values.
 
     Args:
         graph: any graph.
-        keep: names, labels or patterns of them with ``*`` or ``?``, ids, data nodes; one or
+        keep: names, labels or glob patterns of them (``*``, ``?``), ids, data nodes; one or
             several; or a predicate over data nodes.
-        policy: whose option it is, for the error.
+        policy: the policy whose option it is, for the error.
 
     Raises:
-        PolicyOptionError: if a name, pattern, id or node is not one of the graph's forward values.
+        PolicyOptionError: if a name, pattern, id or node matches no forward value of the graph.
     """
     candidates = [
         node
@@ -310,22 +324,24 @@ def selected(graph: Graph, keep: Keep, policy: str) -> list[int]:
     for item in items:
         key = item.id if isinstance(item, DataNode) else item
         found = (
-            [] if isinstance(key, bool) or not isinstance(key, str | int) else matched(key, named)
+            []
+            if isinstance(key, bool) or not isinstance(key, str | int)
+            else values_named(key, named)
         )
         if not found:
             raise PolicyOptionError(
-                f"{policy}: {item!r} is no forward value of {graph.name}; legal are names, labels, "
-                f"ids and data nodes such as {some_names(candidates)}"
+                f"{policy}: {item!r} is not a forward value of {graph.name}; expected names, "
+                f"labels, ids or data nodes such as {some_names(candidates)}"
             )
         chosen.update(dict.fromkeys(found))
     return list(chosen)
 
 
-def matched(key: str | int, named: Mapping[str | int, list[int]]) -> list[int]:
-    """Return the values of a name; of a pattern, those of all names that it fits."""
+def values_named(key: str | int, named: Mapping[str | int, list[int]]) -> list[int]:
+    """Return the values with a name, or with any name that matches a glob pattern."""
     if key in named or isinstance(key, int) or not {"*", "?"}.intersection(key):
         return named.get(key, [])
-    pattern = key.replace("[", "[[]")  # names have brackets, as in params[0]
+    pattern = key.replace("[", "[[]")  # brackets are literal, as in params[0]
     return [
         data
         for name, values in named.items()
@@ -335,27 +351,27 @@ def matched(key: str | int, named: Mapping[str | int, list[int]]) -> list[int]:
 
 
 def some_names(nodes: Sequence[DataNode]) -> str:
-    """Return a few names for an error message."""
+    """List a few names for an error message."""
     names = list(dict.fromkeys(node.label or node.name for node in nodes))
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 # ------------------------------------------------------------------------------------------------
-# Operators that may not be evaluated twice: what that asks of an order of evaluations.
+# Non-recomputable operators (``once``): random or stateful ones, which must be evaluated once.
 #
-# What such an operator makes is *pinned*: it stays from the one evaluation until its last reader.
-# In an order that is seen to by leaving out the later evaluations, since liveness follows from what
-# is left. Planners that know of pinned values beforehand make better orders; none makes an illegal
+# Their outputs are *pinned*: resident from the only evaluation until their last reader. To make any
+# order legal it suffices to drop the later evaluations, since liveness follows from the remaining
+# order. Planners that know the pinned values beforehand find better orders; none makes an illegal
 # one.
 
 
 def pinned_values(graph: Graph) -> list[int]:
-    """Return what operators make that may not be evaluated twice."""
+    """Return the outputs of the non-recomputable operators."""
     return [data for index in graph.once for data in graph.operators[index].outputs]
 
 
 def without_repeats(graph: Graph, order: Integers) -> Integers:
-    """Return the order without evaluations for the second time that may not be.
+    """Drop repeated evaluations of non-recomputable operators from an order.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
@@ -366,11 +382,11 @@ def without_repeats(graph: Graph, order: Integers) -> Integers:
         return order
     is_once = np.zeros(len(graph.operators), bool)
     is_once[list(graph.once)] = True
-    places = np.flatnonzero(is_once[order])
-    _, first = np.unique(order[places], return_index=True)
-    if len(first) == len(places):
+    positions = np.flatnonzero(is_once[order])
+    _, first = np.unique(order[positions], return_index=True)
+    if len(first) == len(positions):
         return order
-    stays = np.ones(len(order), bool)
-    stays[places] = False
-    stays[places[first]] = True
-    return order[stays]
+    mask = np.ones(len(order), bool)
+    mask[positions] = False
+    mask[positions[first]] = True
+    return order[mask]

@@ -1,9 +1,10 @@
-"""The machine with the arrays: runs a schedule on NumPy or CuPy and measures what it holds.
+"""The executor: runs a schedule's kernels on NumPy or CuPy, and measures the memory that is live.
 
-It keeps its own account, from the arrays alone: an array's memory is that of the array at the end
-of its ``base`` chain, counted once however many views there are. Shapes, sizes and views are not
-looked up in the graph, so that a kernel which copies where its primitive promises a view, or the
-other way round, makes this trace differ from that of ``replay``. Workspace alone is as declared.
+In: a schedule and the sources' arrays. Out: the results and a trace. Memory is accounted for
+independently of ``replay``, from the arrays alone: an array's memory belongs to the array at the
+end of its ``base`` chain, counted once however many views share it. Shapes, sizes and aliasing are
+not looked up in the graph, so that a kernel that copies where its primitive promises a view, or
+the reverse, makes this trace differ from that of ``replay``. Workspace alone is as declared.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tinyckpt.storage.host import Bound, Copies
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
     COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations_so_far")
 )
-OF_A_SOURCE = -1  # the allocation of sources, which are not counted
+OF_A_SOURCE = -1  # sentinel: the allocation of sources, which are not charged
 Array = Any
 Watch = Callable[[int, int, tuple[Array, ...]], None]
 
@@ -35,14 +36,14 @@ def execute(
     timed: bool = False,
     watch: Watch | None = None,
 ) -> tuple[dict[int, Array], Trace]:
-    """Run a schedule.
+    """Run a schedule on arrays.
 
     Args:
-        schedule: what to do.
-        sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous. Those
-            that the graph updates are written to.
+        schedule: the schedule to run.
+        sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous.
+            Those that the graph updates are overwritten.
         backend: the array library.
-        timed: whether to measure the seconds of every step; on a GPU each step is waited for then.
+        timed: whether to measure the seconds of every step; on a GPU this synchronises each step.
         watch: called as ``watch(step, operator id, results)`` after every evaluation.
 
     Returns:
@@ -50,7 +51,7 @@ def execute(
 
     Raises:
         BackendError: if an operator is abstract, or a kernel fails; names step and operator.
-        ScheduleError: if a step needs a value that is not there.
+        ScheduleError: if a step needs a value that is not resident.
     """
     graph, array_type = schedule.graph, backend.xp.ndarray
     bound = bind_kernels(graph, backend.xp)
@@ -61,13 +62,13 @@ def execute(
     rows: list[int] = []
     seconds: list[float] = []
     before = perf_counter()
-    # This loop is what the overhead over NumPy is made of: the common cases stand in it, one flat
-    # body over local names; the others are methods of Allocations.
+    # This loop is the whole overhead over NumPy: common cases are inlined in one flat body over
+    # local names; rare ones are methods of Allocations.
     for position, step in enumerate(schedule.steps):
         if type(step) is Compute:
             kernel, count, inputs, only, workspace = bound[step.operator]
             try:
-                # Inputs are looked at first: NumPy would compute with a None that it is given.
+                # Inputs are checked first: NumPy would accept a None as an object array.
                 if count == 2:
                     first, second = values[inputs[0]], values[inputs[1]]
                     if first is None or second is None:
@@ -93,7 +94,7 @@ def execute(
                 raise failure(graph, position, step.operator, error) from error
             row[EVALUATIONS] += 1
             row[WORKSPACE] = workspace
-            # The common case of ``memory.hold``: one array, of memory that is nobody else's.
+            # The common case of ``memory.hold``, inlined: one array that owns fresh memory.
             if (
                 fresh
                 and type(results) is array_type
@@ -127,7 +128,7 @@ def execute(
                     step.operator,
                     tuple(results) if isinstance(results, tuple | list) else (results,),
                 )
-            # A name here would hold on to memory that the schedule frees.
+            # A local name would keep alive memory that the schedule frees.
             results = array = first = second = None
         else:
             row[WORKSPACE] = 0
@@ -164,26 +165,26 @@ def execute(
 
 
 class Allocations:
-    """What is held, on the device and on the host, by the account of the arrays themselves.
+    """The memory account: values on the device and on the host, and the allocations behind them.
 
-    ``row`` is the trace's row of the present moment, in the order of ``COLUMNS``.
+    ``row`` is the trace's current row, in the order of ``COLUMNS``.
     """
 
     def __init__(self, graph: Graph, sources: Mapping[int, Array], backend: Backend) -> None:
         self.graph, self.backend = graph, backend
         self.values: list[Array | None] = [None] * len(graph.data)
-        self.overwritten: set[int] = set()  # what showed a source before its update
-        self.showing: dict[int | None, list[int]] = {}  # values by the source that they show
+        self.overwritten: set[int] = set()  # values that aliased a source before its update
+        self.showing: dict[int | None, list[int]] = {}  # values by the source that they alias
         self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
         self.row = [0] * len(COLUMNS)
         self.on_host: dict[int, Any] = {}
         copies = Copies(backend.to_host, backend.xp.array)
         self.host = copies if backend.host is None else backend.host()
-        # Allocations, numbered as they come: bytes, resident values in it, column charged.
+        # Allocations, numbered in order: bytes, reference count, column charged.
         self.sizes: list[int] = []
         self.holders: list[int] = []
         self.charged: list[int] = []
-        # Which allocation each value is in, or was in last.
+        # The allocation of each value, current or last.
         self.block = [OF_A_SOURCE] * len(graph.data)
         for data, array in sources.items():
             self.values[data] = array
@@ -191,9 +192,9 @@ class Allocations:
             self.values[data] = backend.to_device(constant)
 
     def hold(self, position: int, data: int, result: Array, inputs: Sequence[int]) -> None:
-        """Begin a value's residence, in memory of its own or in that of an input."""
+        """Make a result resident, in memory of its own or aliasing that of an input."""
         if self.values[data] is not None or data in self.on_host:
-            raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still there")
+            raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still resident")
         xp = self.backend.xp
         array = xp.asarray(result)  # NumPy returns scalars where an array is 0-d
         owner = memory_owner(array, xp.ndarray)
@@ -208,7 +209,7 @@ class Allocations:
         self.allocate(data, owner.nbytes)
 
     def allocate(self, data: int, nbytes: int) -> None:
-        """Put a value into an allocation of its own."""
+        """Charge a fresh allocation to a value."""
         self.block[data] = len(self.sizes)
         self.sizes.append(nbytes)
         self.holders.append(1)
@@ -216,7 +217,7 @@ class Allocations:
         self.row[self.column[data]] += nbytes
 
     def release(self, position: int, data: int) -> None:
-        """End a value's residence; its allocation goes with the last value in it."""
+        """End a value's residence; its allocation is freed with the last value in it."""
         if self.values[data] is None or self.graph.data[data].producer is None:
             raise self.absent(position, data)
         self.values[data] = None
@@ -228,7 +229,7 @@ class Allocations:
                 self.row[self.charged[allocation]] -= self.sizes[allocation]
 
     def move(self, position: int, step: Step, bound: Bound) -> None:
-        """Move a value between the device's memory and the host's."""
+        """Offload a value to the host, or fetch it back to the device."""
         assert isinstance(step, Offload | Fetch)
         data = step.data
         if isinstance(step, Offload):
@@ -247,13 +248,13 @@ class Allocations:
         self.row[NODES] += 1
 
     def update(self, position: int, index: int, bound: Bound) -> None:
-        """Write a value over a source; from here on, what reads the old one is refused."""
+        """Overwrite a source; from here on, kernels that read its old contents are refused."""
         operator = self.graph.operators[index]
         if not operator.is_update:
-            raise ScheduleError(f"step {position}: {operator.name} is no update; compute it")
+            raise ScheduleError(f"step {position}: {operator.name} is not an update; compute it")
         source, value = operator.inputs
         if source in self.overwritten:
-            raise ScheduleError(f"step {position}: {operator.name} would update it again")
+            raise ScheduleError(f"step {position}: {operator.name} would update its source again")
         if value in self.overwritten:
             raise ScheduleError(
                 f"step {position}: {operator.name} needs {self.graph.data[value].name} as it was "
@@ -265,7 +266,7 @@ class Allocations:
         kernel = operator.primitive.forward  # type: ignore[union-attr]
         array = kernel(self.backend.xp, self.values[source], self.values[value])
         self.hold(position, operator.outputs[0], array, (source,))
-        # Once for all sources: every value is looked at.
+        # Built once for all sources, since it takes a pass over all values.
         if not self.showing:
             for node in self.graph.data:
                 self.showing.setdefault(old_source(self.graph, node.id), []).append(node.id)
@@ -276,14 +277,18 @@ class Allocations:
                 bound[reader] = (partial(refuse, why), *bound[reader][1:])
 
     def absent(self, position: int, data: int) -> ScheduleError:
-        """Return the error to raise when a value is not there to be freed or moved."""
+        """Return the error for freeing or moving a value that is not resident."""
         node = self.graph.data[data]
-        why = "a source, which stays with the caller" if node.is_source else "not there"
+        why = "a source, which stays with the caller" if node.is_source else "not resident"
         return ScheduleError(f"step {position}: {node.name} cannot be freed or moved: it is {why}")
 
 
 def bind_kernels(graph: Graph, xp: Any) -> Bound:
-    """Return for every operator its kernel, how many inputs, which, the first output, workspace."""
+    """Precompute each operator's dispatch record.
+
+    Returns:
+        By operator id: kernel, number of inputs, inputs, first output, workspace in bytes.
+    """
     bound: Bound = []
     for operator in graph.operators:
         primitive = operator.primitive
@@ -300,24 +305,24 @@ def bind_kernels(graph: Graph, xp: Any) -> Bound:
         why = f"{graph.operators[index].name} may not be evaluated twice"
         bound[index] = (only_once(kernel, why), *rest)
     for index in graph.updates:
-        why = f"{graph.operators[index].name} is an update, not to be computed"
+        why = f"{graph.operators[index].name} is an update; use an Update step"
         bound[index] = (partial(refuse, why), *bound[index][1:])
     return bound
 
 
 def only_once(kernel: Callable[..., Any], why: str) -> Callable[..., Any]:
-    """Return a kernel that may be called once."""
+    """Return a kernel that raises from its second call on."""
     calls = iter([kernel])
     return lambda *arrays: next(calls, partial(refuse, why))(*arrays)
 
 
 def refuse(why: str, *arrays: Array) -> None:
-    """Stand in for the kernel of an operator that is not to be evaluated here."""
+    """Raise: the replacement kernel of an operator that must not be evaluated any more."""
     raise ScheduleError(why)
 
 
 def memory_owner(array: Array, array_type: type) -> Array:
-    """Return the array whose memory this one shows: itself, or the end of its base chain."""
+    """Return the array that owns the memory of this one: the end of its ``base`` chain."""
     while isinstance(array.base, array_type):
         array = array.base
     return array
@@ -326,17 +331,17 @@ def memory_owner(array: Array, array_type: type) -> Array:
 def missing_input(
     graph: Graph, position: int, index: int, values: Sequence[Array | None]
 ) -> ScheduleError:
-    """Return the error to raise when an operator's input is not there."""
+    """Return the error for an evaluation whose input is not resident."""
     operator = graph.operators[index]
     absent = next(graph.data[data].name for data in operator.inputs if values[data] is None)
     return ScheduleError(
-        f"step {position}: compute {operator.name} needs {absent}, which is not there; "
+        f"step {position}: compute {operator.name} needs {absent}, which is not resident; "
         "tc.replay(schedule) says why"
     )
 
 
 def failure(graph: Graph, position: int, index: int, error: Exception) -> BackendError:
-    """Return the error to raise when a kernel failed."""
+    """Return the error for a kernel that raised."""
     operator = graph.operators[index]
     specs = ", ".join(str(graph.data[data]) for data in operator.inputs)
     return BackendError(f"step {position}: {operator.name} of {specs} failed: {error}")

@@ -1,9 +1,11 @@
-"""The graph: data nodes and operators, as plain frozen data. No arrays, no arithmetic.
+"""The computation graph (dataflow IR): data nodes and operators as frozen dataclasses.
 
-The graph is bipartite. A *data node* is one tensor value; an *operator* is one application of a
-primitive, reads data nodes and produces data nodes. Ids are consecutive integers in build order, so
-ids are also a topological order: an operator reads only what operators with smaller ids produce.
-Backward operators stand in the same graph, behind the forward ones.
+The graph is bipartite and acyclic. A *data node*, or value, is one tensor; an *operator* is one
+application of a primitive, which reads data nodes and produces data nodes. Ids are consecutive
+integers in build order, hence a topological order: an operator reads only outputs of operators
+with smaller ids. The backward pass is part of the same graph, after the forward pass.
+
+There are no arrays and no arithmetic here. ``check_graph``, at the end, is the IR verifier.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 Phase = Literal["forward", "backward"]
 Role = Literal["input", "parameter", "constant", "activation", "cotangent"]
 SOURCES: tuple[Role, ...] = ("input", "parameter", "constant")
-UPDATE = "update"  # the kind of an operator that writes a new value over a source's old one
+UPDATE = "update"  # the kind of an operator that overwrites a source in place
 
 DTYPES = (
     "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
@@ -36,7 +38,7 @@ DTYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The shape and dtype of an array that need not exist.
+    """An abstract array: shape and dtype without contents (as ``jax.ShapeDtypeStruct``).
 
     >>> Spec((128, 64), "float32").nbytes
     32768
@@ -48,7 +50,7 @@ class Spec:
     def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
         extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
-            raise GraphError(f"shape {shape!r}: every extent must be an integer of 0 or more")
+            raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")
         object.__setattr__(self, "shape", tuple(int(n) for n in extents))
         object.__setattr__(self, "dtype", checked_dtype(dtype))
 
@@ -67,33 +69,38 @@ class Spec:
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype, or raise a GraphError that lists the dtypes there are."""
+    """Return the NumPy dtype, or raise a GraphError that lists the supported dtypes."""
     try:
         if isinstance(dtype, str) and dtype == "bfloat16":
-            import_module("ml_dtypes")  # which tells NumPy of the name
+            import_module("ml_dtypes")  # registers the name with NumPy
         resolved: np.dtype[Any] = np.dtype(dtype)
     except ImportError as error:
         raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
     except (TypeError, ValueError, SyntaxError) as error:
-        raise GraphError(f"unknown dtype {dtype!r}; legal are {', '.join(DTYPES)}") from error
+        raise GraphError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}") from error
     if resolved.name not in DTYPES or not resolved.isnative:
-        raise GraphError(f"unsupported dtype {resolved}; legal are {', '.join(DTYPES)}")
+        raise GraphError(f"unsupported dtype {resolved}; expected one of {', '.join(DTYPES)}")
     return resolved
 
 
 @dataclass(frozen=True, slots=True)
 class DataNode:
-    """One tensor value.
+    """One tensor value of the graph.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.build(lambda x: tc.tanh(x), tc.Spec((3,)))
+    >>> str(graph.data[1]), graph.data[1].producer, graph.data[1].nbytes
+    ('tanh_1: float64[3]', 0, 24)
 
     Attributes:
         id: position in ``Graph.data``.
         name: unique and readable, such as ``tanh_3`` or ``params[0]['w']``.
         spec: shape and dtype.
-        role: what it is; inputs, parameters and constants are sources.
+        role: input, parameter or constant (the sources); activation; or cotangent.
         nbytes: bytes of memory that the value owns; 0 for a view.
         producer: the operator that computes it, or None for a source.
         view_of: the data node whose memory it shares, or None if it owns its memory.
-        label: what the user called it with ``name(x, label)``, for policies to pick by.
+        label: the user's name for it, from ``name(x, label)``, by which policies can select it.
     """
 
     id: int
@@ -122,23 +129,28 @@ class DataNode:
 class Operator:
     """One application of a primitive.
 
+    >>> import tinyckpt as tc
+    >>> operator = tc.networks.chain(2).operators[3]
+    >>> operator.name, operator.kind, operator.phase, operator.inputs, operator.outputs
+    ('b2', 'tanh_vjp', 'backward', (2, 4), (5,))
+
     Attributes:
         id: position in ``Graph.operators``.
         name: unique and readable, such as ``matmul_3`` or ``matmul_3_vjp``.
         kind: the primitive's name.
-        inputs: data nodes it reads, in the order of its arguments; one may occur twice.
+        inputs: data nodes it reads, in argument order; a node may occur twice.
         outputs: data nodes it produces.
         phase: forward, or backward.
-        adjoint_of: the forward operator whose adjoint it is part of, or None.
+        adjoint_of: the forward operator whose adjoint (vjp) it is part of, or None.
         scope: the ``scope`` it was built in, such as ``layer3/attention``; empty outside of any.
         flops: floating-point operations of one evaluation.
-        workspace: bytes it holds besides inputs and outputs while it is evaluated.
-        primitive: kernel and rules; None for an abstract operator, which plans, replays and draws
-            like any other but refuses to execute.
+        workspace: scratch bytes in use during one evaluation, beyond inputs and outputs.
+        primitive: kernel and rules; None for an abstract operator, which can be planned, replayed
+            and drawn but not executed.
         attrs: static attributes of the primitive, such as axes.
-        regions: the calls of functions marked with ``checkpoint`` around it, from the outermost in.
-        cost: what one evaluation costs, if whoever made the graph has measured it; else None.
-        once: whether it may not be evaluated twice: what it makes stays until its last reader.
+        regions: the enclosing calls of ``checkpoint``-marked functions, outermost first.
+        cost: measured cost of one evaluation, if the graph's author supplied it; else None.
+        once: whether it is non-recomputable: its outputs stay resident until their last reader.
     """
 
     id: int
@@ -159,7 +171,7 @@ class Operator:
 
     @property
     def is_update(self) -> bool:
-        """Whether it writes its second input over its first, a source; the output is that."""
+        """Whether it overwrites a source (its first input) with its second input, in place."""
         return self.kind == UPDATE
 
     def __post_init__(self) -> None:
@@ -169,20 +181,26 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph:
-    """Data nodes and operators in build order, with what goes in and what comes out.
+    """The computation graph: data nodes and operators in build order, arguments and results.
+
+    >>> import tinyckpt as tc
+    >>> print(tc.build(lambda x: tc.sum(tc.tanh(x)), tc.Spec((3,)), graph_name="loss"))
+    loss: 2 operators, 3 data nodes
+      tanh_1 = tanh(x)   float64[3]
+      sum_1 = sum(tanh_1)   float64[]
 
     Attributes:
-        name: what pictures and tables call it.
+        name: title of the graph in pictures and tables.
         data, operators: all nodes; ``data[i].id == i`` and ``operators[i].id == i``.
         arguments: template of the function's positional arguments; leaves are data ids.
-        results: template of what the function returns; leaves are data ids.
-        gradients: template of the gradients, or None if the graph has no backward half.
+        results: template of the function's results; leaves are data ids.
+        gradients: template of the gradients, or None if the graph has no backward pass.
         constants: the values of the constant sources, by data id.
-        consumers: for every data node the operators that read it, ascending; derived.
-        outputs: data ids of results and gradients, in order, each once; derived.
+        consumers: the operators that read each data node (use lists), ascending; derived.
+        outputs: data ids of results and gradients, in order, without duplicates; derived.
         forward_count: number of operators before the first backward one; derived.
-        updates: the operators that write over a source; derived.
-        once: the operators that may not be evaluated twice; derived.
+        updates: the operators that overwrite a source; derived.
+        once: the non-recomputable operators; derived.
     """
 
     name: str
@@ -223,11 +241,11 @@ class Graph:
         return f"<Graph {self.name}, {len(self.operators)} operators>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the graph: as a picture, where ``viz`` is imported."""
+        """Return the notebook representation: a picture, if ``viz`` is imported."""
         return mimebundle(repr(self), lambda: self)
 
     def __str__(self) -> str:
-        """Return one line an operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""
+        """Return one line per operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""
         lines = [f"{self.name}: {len(self.operators)} operators, {len(self.data)} data nodes"]
         for operator in self.operators:
             if operator.id == self.forward_count:
@@ -240,21 +258,22 @@ class Graph:
 
 
 def producer_of(graph: Graph, data: int) -> int:
-    """Return the operator that makes a value which is not a source."""
+    """Return the operator that produces a value; the value must not be a source."""
     producer = graph.data[data].producer
     assert producer is not None
     return producer
 
 
 def updated_sources(graph: Graph) -> set[int]:
-    """Return the sources that take a new value."""
+    """Return the sources that an update overwrites."""
     return {graph.operators[update].inputs[0] for update in graph.updates}
 
 
 def old_source(graph: Graph, data: int) -> int | None:
-    """Return the source whose memory a value shows as the caller gave it; None if it shows none.
+    """Return the source whose pre-update contents a value aliases, or None.
 
-    A source is one, and so is a view of a source, but for what an update wrote there.
+    A source aliases itself, and so does any view of it. An update's output (and any view of that)
+    does not: it shares the memory, but shows the new contents.
     """
     while (base := graph.data[data].view_of) is not None:
         if graph.operators[producer_of(graph, data)].is_update:
@@ -263,25 +282,25 @@ def old_source(graph: Graph, data: int) -> int | None:
     return data if graph.data[data].is_source else None
 
 
-# A Graph whose backward half is there: what ``differentiate`` returns and policies take.
+# A Graph with a backward pass: the result of ``differentiate`` and the input of policies.
 TrainingGraph = NewType("TrainingGraph", Graph)
 
 
 # --------------------------------------------------------------------------------------------------
-# The verifier of graphs: what every one must satisfy, whoever made it.
+# IR verifier: the invariants of every graph, whether traced or loaded from a file.
 
 
 def check_graph(graph: Graph) -> None:
-    """Check that a graph is one.
+    """Verify the invariants of a graph.
 
-    Ids are positions; data nodes and operators name each other; operators read only what stands
-    before them, in the order of operators and of data; a view is of an input of its operator, and
-    no source is one; bytes fit shape and dtype; the forward operators come first.
+    Ids equal positions; producers and outputs agree; the order of operators and of data is
+    topological; a view is of an input of its operator, and no source is a view; nbytes match shape
+    and dtype; forward operators precede backward ones; each source is updated at most once.
 
     Raises:
-        GraphError: names the first node or operator that does not fit.
+        GraphError: names the first node or operator that violates an invariant.
     """
-    made: dict[int, int] = {}
+    producers: dict[int, int] = {}  # by output
     for position, operator in enumerate(graph.operators):
         at = f"operators[{position}]"
         if operator.id != position:
@@ -289,18 +308,18 @@ def check_graph(graph: Graph) -> None:
         if not operator.outputs or len(set(operator.outputs)) < len(operator.outputs):
             raise GraphError(f"{at}: an operator needs at least one output, and each once")
         for data in operator.outputs:
-            if made.setdefault(data, position) != position:
+            if producers.setdefault(data, position) != position:
                 raise GraphError(f"data[{data}]: it is an output of two operators")
     for position, node in enumerate(graph.data):
         at = f"data[{position}]"
         if node.id != position:
             raise GraphError(f"{at}: its id is {node.id}")
-        if made.get(position) != node.producer or (node.role in SOURCES) != node.is_source:
+        if producers.get(position) != node.producer or (node.role in SOURCES) != node.is_source:
             raise GraphError(f"{at}: its producer does not list it as an output")
         if node.is_source and node.view_of is not None:
             raise GraphError(f"{at}: a source is not a view")
         if node.nbytes != (node.spec.nbytes if node.view_of is None else 0):
-            raise GraphError(f"{at}: its bytes do not fit its shape and dtype")
+            raise GraphError(f"{at}: its nbytes do not match its shape and dtype")
     for operator in graph.operators:
         at = f"operators[{operator.id}]"
         for data in operator.inputs:
@@ -308,7 +327,7 @@ def check_graph(graph: Graph) -> None:
             if producer is not None and producer >= operator.id:
                 raise GraphError(f"{at}: reads {graph.data[data].name}, which is produced later")
             if producer is not None and data > min(operator.outputs):
-                raise GraphError(f"{at}: its output has a smaller id than what it reads")
+                raise GraphError(f"{at}: its output has a smaller id than its input")
         for data in operator.outputs:
             view_of = graph.data[data].view_of
             if view_of is not None and view_of not in operator.inputs:
@@ -316,21 +335,21 @@ def check_graph(graph: Graph) -> None:
         if operator.is_update:
             check_update(graph, operator, at)
         if operator.phase == "forward" and operator.id >= graph.forward_count:
-            raise GraphError(f"{at}: a forward operator behind a backward one")
+            raise GraphError(f"{at}: a forward operator after a backward one")
 
 
 def check_update(graph: Graph, operator: Operator, at: str) -> None:
-    """Check that an operator writes over a source that is the caller's to give, and no other does.
+    """Verify an update operator: a source that the caller supplies, overwritten at most once.
 
     Raises:
-        GraphError: says what does not fit.
+        GraphError: says which requirement is violated.
     """
     nodes = [graph.data[data] for data in (*operator.inputs, *operator.outputs)]
     if len(operator.inputs) != 2 or len(operator.outputs) != 1:
         raise GraphError(f"{at}: an update reads a source and a value, and returns one")
     source, value, result = nodes
     if not source.is_source or source.role == "constant" or result.view_of != source.id:
-        raise GraphError(f"{at}: {source.name} is no source that can be updated")
+        raise GraphError(f"{at}: {source.name} is not a source that can be updated")
     if not source.spec == value.spec == result.spec:
         raise GraphError(f"{at}: {source} cannot take {value}")
     if sum(graph.operators[reader].is_update for reader in graph.consumers[source.id]) > 1:

@@ -1,8 +1,12 @@
-"""From an order of evaluations to steps: the one place where ``Free`` steps come from.
+"""Lowering: from an evaluation order to steps, with liveness deciding where each value is freed.
 
-What a policy decides is which operator is evaluated when, and which are evaluated again. Once that
-order is fixed, memory has one best answer: keep each result exactly until its last reader before
-the operator is evaluated anew. So policies return orders, and no policy frees anything by itself.
+A policy decides which operator is evaluated when, and which are evaluated again. Once that order is
+fixed, the best memory plan is unique: keep each value from its evaluation to its last reader before
+the operator is evaluated anew (its live range), as in register allocation without spilling. So
+policies return orders, and every ``Free`` step comes from here.
+
+In: a graph and an order (operator ids, repeats are recomputations). Out: a schedule. Dead
+recomputations, whose results nothing reads, can be eliminated on the way.
 """
 
 from __future__ import annotations
@@ -40,16 +44,17 @@ def from_order(
     checkpoints: Sequence[int] = (),
     certificate: Certificate | None = None,
 ) -> Schedule:
-    """Return the schedule that evaluates operators in an order and frees as early as it can.
+    """Lower an evaluation order to a schedule, freeing each value right after its last use.
 
     Args:
-        graph: the graph that the order is about.
-        order: operator ids; an id that occurs again is a recomputation, and left out if the
-            operator may not be evaluated twice: what it makes stays.
-        policy, options, note, checkpoints, certificate: what the schedule says of its origin.
+        graph: the graph that the order refers to.
+        order: operator ids; a repeated id is a recomputation. Repeats of a non-recomputable
+            operator are dropped: its outputs stay resident.
+        policy, options, note, checkpoints, certificate: the schedule's provenance.
 
     Raises:
-        ScheduleError: if an operator comes before something it reads, or a result never comes.
+        ScheduleError: if an operator precedes the producer of one of its inputs, or a result is
+            never computed.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(2)
@@ -73,23 +78,24 @@ def from_order_without_dead(
     note: str,
     checkpoints: Sequence[int],
 ) -> Schedule:
-    """Return the schedule of an order whose dead recomputations are left out, as ``from_order``."""
-    positions, spans = alive(flat, order)
+    """Lower an order as ``from_order``, after dead recomputation elimination."""
+    positions, spans = eliminate_dead(flat, order)
     steps = steps_of(flat, positions, spans)
     return Schedule(flat.graph, steps, policy, dict(options), note, tuple(sorted(checkpoints)))
 
 
 def alive_order(flat: Flat, order: Sequence[int] | Integers) -> Integers:
-    """Return the order without dead recomputations.
+    """Eliminate the dead recomputations of an order.
 
     Raises:
-        ScheduleError: if an operator comes before something it reads, or a result never comes.
+        ScheduleError: if an operator precedes the producer of one of its inputs, or a result is
+            never computed.
     """
-    return alive(flat, order)[0]
+    return eliminate_dead(flat, order)[0]
 
 
-def alive(flat: Flat, order: Sequence[int] | Integers) -> tuple[Integers, Spans]:
-    """Return the order without dead recomputations, and its spans, quickly if there are none."""
+def eliminate_dead(flat: Flat, order: Sequence[int] | Integers) -> tuple[Integers, Spans]:
+    """Eliminate dead recomputations; return the order and its live ranges, fast if none is dead."""
     positions = flat.settled(np.asarray(order, np.int64))
     spans = flat.spans(positions)
     if has_dead(flat, positions, spans):
@@ -99,7 +105,7 @@ def alive(flat: Flat, order: Sequence[int] | Integers) -> tuple[Integers, Spans]
 
 
 def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
-    """Whether an operator is evaluated more than once, and once for nobody."""
+    """Whether some recomputed operator has an evaluation whose outputs are never read."""
     is_read = np.zeros(len(order), bool)
     is_read[spans.begin[spans.end > spans.begin]] = True
     times = np.bincount(order, minlength=len(flat.graph.operators))
@@ -107,31 +113,31 @@ def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
 
 
 def evaluated_once(graph: Graph, policy: str) -> Schedule:
-    """Return the schedule of a graph that has nothing to go back through, as a policy's own."""
+    """Return the store-all schedule of a graph without a backward pass, under a policy's name."""
     note = "no backward half: every operator is evaluated once"
     return from_order(graph, range(len(graph.operators)), policy, note=note)
 
 
 def steps_of(flat: Flat, order: Integers, spans: Spans) -> tuple[Step, ...]:
-    """Return the evaluations in order, each followed by the frees of what ends with it."""
+    """Emit the evaluations in order, each followed by the frees of the live ranges ending there."""
     ends = np.flatnonzero(spans.end < len(order))
-    # Spans are sorted by value, and so are the frees behind one evaluation.
+    # Spans are sorted by value, and so are the frees after one evaluation.
     ends = ends[np.argsort(spans.end[ends], kind="stable")]
-    # Step numbers: an evaluation stands behind the earlier ones and the frees behind those.
+    # Step numbers: the i-th free is preceded by the evaluations 0 to its span's end, and i frees.
     is_free = np.zeros(len(order) + len(ends), bool)
     is_free[spans.end[ends] + 1 + np.arange(len(ends))] = True
     steps = np.empty(len(is_free), object)
-    evaluations = shared(compute, order)
+    evaluations = interned_steps(compute, order)
     if flat.updates is not None:
         is_update = np.isin(order, list(flat.updates.source))
-        evaluations[is_update] = shared(update, order[is_update])
+        evaluations[is_update] = interned_steps(update, order[is_update])
     steps[~is_free] = evaluations
-    steps[is_free] = shared(free, spans.data[ends])
+    steps[is_free] = interned_steps(free, spans.data[ends])
     return tuple(steps.tolist())
 
 
-def shared(kind: Callable[[int], Step], numbers: Integers) -> Any:
-    """Return the steps of one kind with these numbers, an array; equal ones are one object."""
+def interned_steps(kind: Callable[[int], Step], numbers: Integers) -> Any:
+    """Map ids to steps of one kind, as an object array; equal steps are one object."""
     count = int(numbers.max(initial=-1)) + 1
     steps = np.empty(count, object)
     steps[:] = list(map(kind, range(count)))
@@ -139,9 +145,10 @@ def shared(kind: Callable[[int], Step], numbers: Integers) -> Any:
 
 
 def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
-    """Return the order without recomputations that are for nobody.
+    """Eliminate dead recomputations, in one backward pass over the order (dead code elimination).
 
-    Nothing reads what they make before it is computed anew, or it may not be computed anew.
+    A recomputation is dead if nothing reads its outputs before the operator is evaluated anew. One
+    evaluation of each operator always stays. Repeats of non-recomputable operators are dropped too.
     """
     order = without_repeats(graph, np.asarray(order, np.int64)).tolist()
     times = [0] * len(graph.operators)
@@ -150,26 +157,27 @@ def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
     wanted = bytearray(len(graph.data))
     for data in graph.outputs:
         wanted[data] = 1
-    alive: list[int] = []
+    live: list[int] = []
     for index in reversed(order):
         operator = graph.operators[index]
         if times[index] > 1 and not any(wanted[data] for data in operator.outputs):
             times[index] -= 1
             continue
-        alive.append(index)
+        live.append(index)
         for data in operator.outputs:
             wanted[data] = 0
         for data in operator.inputs:
             wanted[data] = 1
-    alive.reverse()
-    return alive
+    live.reverse()
+    return live
 
 
 def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
-    """Return the checkpoints of an order: forward values kept from the first sweep on.
+    """Find the checkpoints of an order: forward values saved until the backward sweep.
 
-    Those are computed once, and read by a backward operator, or again to recompute others, after
-    the backward sweep has begun. Where nothing is recomputed, nothing was chosen, and none is.
+    A checkpoint is evaluated once, during the forward sweep, and read (by a backward operator, or
+    for a recomputation) after the backward sweep has begun. An order without recomputations has
+    none: where everything is saved, nothing was chosen.
     """
     positions = without_repeats(graph, np.asarray(order, np.int64))
     spans = Flat(graph).spans(positions)
@@ -183,36 +191,36 @@ def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
 
 
 def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
-    """Return the schedule with some values in the host's memory between two of their readers.
+    """Insert offload and fetch steps: values wait in host memory between forward and backward use.
 
-    A value goes to the host behind the last operator of the forward sweep that touches it, and
-    comes back right before the first operator of the backward sweep that reads it.
+    A value is offloaded right after its last use in the forward sweep, and fetched right before
+    its first use in the backward sweep.
 
     Args:
         schedule: compute and free steps.
-        values: forward values that own their memory; one that is computed again stays out of it.
+        values: forward values that own their memory; those that are recomputed are left alone.
     """
     graph = schedule.graph
-    leaves: dict[int, int] = {}
-    returns: dict[int, int] = {}
-    going_back = False
+    last_forward_use: dict[int, int] = {}
+    first_backward_use: dict[int, int] = {}
+    in_backward = False
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, EVALUATIONS):
             continue
         operator = graph.operators[step.operator]
-        going_back = going_back or operator.phase == "backward"
+        in_backward = in_backward or operator.phase == "backward"
         for data in (*operator.inputs, *operator.outputs):
-            if data in values and data not in returns:
-                (returns if going_back else leaves)[data] = position
-    behind: dict[int, list[Step]] = {}
-    before: dict[int, list[Step]] = {}
+            if data in values and data not in first_backward_use:
+                (first_backward_use if in_backward else last_forward_use)[data] = position
+    offloads: dict[int, list[Step]] = {}
+    fetches: dict[int, list[Step]] = {}
     computed = Counter(step.operator for step in schedule.steps if isinstance(step, EVALUATIONS))
-    for data, position in returns.items():
-        if data not in leaves or computed[producer_of(graph, data)] > 1:
-            continue  # made on the way back, or computed again: nothing to fetch
-        behind.setdefault(leaves[data], []).append(Offload(data))
-        before.setdefault(position, []).append(Fetch(data))
+    for data, position in first_backward_use.items():
+        if data not in last_forward_use or computed[producer_of(graph, data)] > 1:
+            continue  # first computed in the backward sweep, or recomputed: nothing to fetch
+        offloads.setdefault(last_forward_use[data], []).append(Offload(data))
+        fetches.setdefault(position, []).append(Fetch(data))
     steps: list[Step] = []
     for position, step in enumerate(schedule.steps):
-        steps += [*before.get(position, ()), step, *behind.get(position, ())]
+        steps += [*fetches.get(position, ()), step, *offloads.get(position, ())]
     return replace(schedule, steps=tuple(steps))

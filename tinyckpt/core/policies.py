@@ -1,4 +1,9 @@
-"""What a policy is: a planner and the facts that a table about policies shows."""
+"""The three textbook checkpointing policies: store-all, recompute-all and sqrt(n) segments.
+
+A policy maps (graph, costs, options) to a schedule, by choosing an evaluation order that
+``lowering`` completes with frees. ``Policy`` is the record that the policy table holds for each:
+the planner and its optimality, complexity and source. Searching planners are in ``planner``.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +33,20 @@ from tinyckpt.planner.model.liveness import Flat
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named way to turn (graph, costs, options) into a schedule.
+    """A named rematerialization policy: (graph, costs, options) -> schedule.
+
+    >>> import tinyckpt as tc
+    >>> policy = tc.POLICIES["sqrt_n"]
+    >>> policy.complexity, policy.source
+    ('O(V + E)', 'Chen et al. 2016, arXiv 1604.06174')
 
     Attributes:
-        name: what ``plan`` and the command line call it.
+        name: its name in ``plan`` and on the command line.
         plan: ``plan(graph, costs, **options)`` -> Schedule.
-        summary: one line that says what it does.
-        optimality: among which schedules its result is the best, if it is.
-        complexity: how the time to plan grows.
-        source: the paper it comes from, with a DOI or arXiv number, or "folklore".
+        summary: a one-line description.
+        optimality: the class of schedules or graphs for which its result is optimal, if any.
+        complexity: asymptotic planning time.
+        source: the paper, with a DOI or arXiv number, or "folklore".
     """
 
     name: str
@@ -48,11 +58,14 @@ class Policy:
 
 
 # --------------------------------------------------------------------------------------------------
-# Store-all: evaluate every operator once and keep what its backward operator will read.
+# Store-all: evaluate every operator once, save all residuals. The default of every framework.
 
 
 def plan_store_all(graph: Graph, costs: Costs) -> Schedule:
-    """Evaluate in build order. On ``chain(n)``: 2n+1 evaluations, peak n+2 nodes."""
+    """Evaluate in build order: minimal cost, maximal memory.
+
+    On ``chain(n)``: 2n+1 evaluations, peak n+2 nodes.
+    """
     order = range(len(graph.operators))
     return from_order(graph, order, "store_all", note="every operator is evaluated once")
 
@@ -60,7 +73,7 @@ def plan_store_all(graph: Graph, costs: Costs) -> Schedule:
 STORE_ALL = Policy(
     "store_all",
     plan_store_all,
-    "evaluate everything once, keep all that the backward half reads",
+    "evaluate everything once, keep all that the backward pass reads",
     "the least cost there is; the most memory",
     "O(V + E)",
     "what every framework does unless told otherwise",
@@ -68,11 +81,11 @@ STORE_ALL = Policy(
 
 
 # --------------------------------------------------------------------------------------------------
-# Recompute-all: keep nothing; evaluate again whatever a backward operator reads, each time.
+# Recompute-all: save nothing; recompute the residuals of each backward operator from the sources.
 
 
 def plan_recompute_all(graph: Graph, costs: Costs) -> Schedule:
-    """Evaluate from the sources for every backward operator.
+    """Recompute from the sources for every backward operator: minimal memory on a chain.
 
     On ``chain(n)``: n(n+1)/2 + n + 1 evaluations, peak 3 nodes, and no schedule with that peak has
     fewer evaluations.
@@ -94,7 +107,7 @@ RECOMPUTE_ALL = Policy(
 
 
 # --------------------------------------------------------------------------------------------------
-# sqrt(n): cut the forward half into about sqrt(n) segments, keep what crosses between them.
+# sqrt(n): cut the forward pass into about sqrt(n) segments, save the values that cross the cuts.
 #
 # Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
 # arXiv 1604.06174, section 3.2. The search over segment sizes for a budget is ``chen_budget``.
@@ -103,31 +116,31 @@ RECOMPUTE_ALL = Policy(
 def plan_sqrt_n(
     graph: Graph, costs: Costs, *, segments: int | None = None, by: str = "count"
 ) -> Schedule:
-    """Cut at equal distances; keep one value at each cut where the graph has one to cut at.
+    """Cut at equal distances, and save one value per cut where the graph has a separator.
 
-    A stage is a forward operator whose results the backward half reads. Cuts lie behind every
+    A stage is a forward operator whose outputs the backward pass reads. Cuts follow every
     sqrt(n)-th of the n stages, moved by up to half a segment to the nearest separator. Where there
-    is none (a U-Net, dense connections), all values that cross the cut are kept.
+    is none (a U-Net, dense connections), all values that cross the cut are saved.
 
     On ``chain(k*k)``: 2n + 1 + (k-1)^2 evaluations, peak 2k+1 nodes, and no schedule with that peak
     has fewer evaluations.
 
     Args:
         graph: the training graph.
-        costs: tells what values weigh, if distances go by bytes.
-        segments: how many segments; the square root of the number of stages if not given.
+        costs: sizes of values, for cuts at equal distances in bytes.
+        segments: number of segments; the square root of the number of stages if not given.
         by: ``count``: segments of equally many stages; ``bytes``: of equal memory, as counted by
             the costs.
 
     Raises:
-        PolicyOptionError: if ``segments`` is not an integer of 1 or more, or ``by`` is neither.
+        PolicyOptionError: if ``segments`` is not a positive integer, or ``by`` is neither.
     """
     if segments is not None and (type(segments) is not int or segments < 1):
         raise PolicyOptionError(
             f"sqrt_n: segments={segments!r}; there must be at least 1, an integer"
         )
     if by not in ("count", "bytes"):
-        raise PolicyOptionError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
+        raise PolicyOptionError(f"sqrt_n: by={by!r}; expected 'count' or 'bytes'")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "sqrt_n")
     stages = read_on_the_way_back(graph)
@@ -143,13 +156,13 @@ def plan_sqrt_n(
 
 
 def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
-    """Return the memory of the results of some operators."""
+    """Return the memory of each stage's outputs."""
     return [sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages]
 
 
 def place_cuts(flat: Flat, stages: Sequence[int], count: int, weights: Sequence[int]) -> list[Cut]:
-    """Return the cuts between ``count`` segments of about equal weight."""
-    separator_at = separators_behind(flat.graph, stages)
+    """Place the cuts between ``count`` segments of about equal weight, at separators in reach."""
+    separator_at = separators_after(flat.graph, stages)
     reach = len(stages) // (2 * count)
     places: list[int] = []
     for target in targets(weights, count):
@@ -172,10 +185,10 @@ def place_cuts(flat: Flat, stages: Sequence[int], count: int, weights: Sequence[
     ]
 
 
-def separators_behind(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return for stages, by position, the operator and the separator that it makes.
+def separators_after(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return, by stage position, the separator that follows a stage and the operator that makes it.
 
-    That is the stage's own separator; or else the last one before the next stage, such as the sum
+    It is the stage's own separator; or else the last one before the next stage, such as the sum
     of a residual stream that no backward operator reads.
     """
     found: dict[int, tuple[int, int]] = {}
@@ -189,20 +202,20 @@ def separators_behind(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[in
 
 
 def targets(weights: Sequence[int], count: int) -> list[int]:
-    """Return behind which stages equal shares of the weight are reached, as nearly as can be."""
+    """Return the stages after which the cumulative weight comes closest to equal shares."""
     reached = [0, *accumulate(weights)]
     found = []
     for part in range(1, count):
         share = part * reached[-1] / count
         index = bisect_left(reached, share, 1)
         weight = weights[index - 1]
-        within = (share - reached[index - 1]) / weight if weight else 0.0  # all weigh nothing
+        within = (share - reached[index - 1]) / weight if weight else 0.0  # all weights are 0
         found.append(max(round(index - 1 + within) - 1, 0))
     return found
 
 
 def nearest_root(count: int) -> int:
-    """Return the integer nearest to the square root, and at least 1."""
+    """Return the integer nearest to the square root, at least 1."""
     root = isqrt(count)
     return max(1, root + 1 if count - root * root > root else root)
 

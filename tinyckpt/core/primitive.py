@@ -1,7 +1,8 @@
-"""What a primitive is: the facts about one kind of operator, side by side.
+"""Primitives: per operator kind, shape inference, kernel, vjp rule, FLOPs, workspace and aliasing.
 
-``apply`` puts a primitive into the graph that is being built. The builder itself is found through
-``ACTIVE_BUILDER``, so that the op families below know nothing of how graphs are built.
+A ``Primitive`` is one row of the operator table. ``apply`` adds an application of it to the graph
+under construction, which is found through the context variable ``ACTIVE_BUILDER``: operator
+families need not import the builder.
 """
 
 from __future__ import annotations
@@ -19,43 +20,52 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Builder, Var
 
 
-# (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for zero.
-# A cotangent is None where nothing reads that output.
+# (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for a zero one.
+# An output's cotangent is None if the loss does not depend on that output.
 VjpRule = Callable[..., "Var | None"]
 Specs = Sequence[Spec]
 
 
-def no_bytes(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
-    """Declare that a kernel holds nothing besides inputs and outputs."""
+def no_workspace(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
+    """Workspace rule of a kernel that allocates nothing beyond its outputs."""
     return 0
 
 
 def per_element(count: int) -> Callable[..., int]:
-    """Return a FLOP count of ``count`` operations for every element of the first output."""
+    """FLOP rule: ``count`` operations per element of the first output."""
     return lambda inputs, outputs, **attrs: count * outputs[0].size
 
 
 def free_of_charge(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
-    """Declare that an operator moves or relabels data without arithmetic."""
+    """FLOP rule of an operator that moves or relabels data without arithmetic."""
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """The facts about one kind of operator.
+    """The operator table's row: everything the system knows of one kind of operator.
+
+    >>> import tinyckpt as tc
+    >>> twice = tc.Primitive(
+    ...     "twice", lambda xp, x: x + x, lambda x: (x,), vjp=(lambda ct, ins, outs: ct[0] + ct[0],)
+    ... )
+    >>> float(tc.grad(lambda x: tc.apply(twice, x))(3.0))
+    2.0
 
     Attributes:
-        name: what graphs call it.
+        name: the operator's kind in graphs.
         forward: the kernel, ``forward(xp, *arrays, **attrs)`` -> an array, or a tuple of arrays.
-        infer: ``infer(specs, **attrs)`` -> the specs of the outputs; raises GraphError.
-        vjp: one rule per input, or a function of the input's position for any number of inputs.
-            A rule emits graph operators and closes over no arrays: the edges are the residuals.
-            A missing rule (a tuple too short) means "not differentiable here".
+        infer: shape inference, ``infer(specs, **attrs)`` -> the specs of the outputs; raises
+            GraphError.
+        vjp: one vector-Jacobian product rule per input, or a function from the input's position to
+            its rule (variadic operators). A rule emits graph operators and captures no arrays: the
+            graph's edges are the residuals. A missing rule (a tuple too short) means that the
+            operator is not differentiable with respect to that input.
         flops: floating-point operations of one evaluation, from specs and attributes.
-        workspace: bytes held besides inputs and outputs, from specs and attributes.
+        workspace: scratch bytes of one evaluation, beyond inputs and outputs.
         alias: the input whose memory every output shares, for views; None for fresh memory.
         contiguous: whether outputs are C-contiguous; None means "if every input is".
-        takes_bfloat16: whether inputs may be bfloat16: they are moved, or computed with in 32 bits.
+        takes_bfloat16: whether inputs may be bfloat16: only moved, or computed with in 32 bits.
     """
 
     name: str
@@ -63,13 +73,13 @@ class Primitive:
     infer: Callable[..., tuple[Spec, ...]]
     vjp: tuple[VjpRule, ...] | Callable[[int], VjpRule] = ()
     flops: Callable[..., int] = free_of_charge
-    workspace: Callable[..., int] = no_bytes
+    workspace: Callable[..., int] = no_workspace
     alias: int | None = None
     contiguous: bool | None = None
     takes_bfloat16: bool = False
 
     def output_specs(self, specs: Specs, attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
-        """Return the specs of the outputs, or raise the GraphError that says why there are none."""
+        """Infer the specs of the outputs; raise a GraphError if the inputs do not fit."""
         if not self.takes_bfloat16 and any(is_bfloat16(spec.dtype) for spec in specs):
             raise GraphError(
                 f"of {', '.join(map(str, specs))}: bfloat16 is for storage; convert with "
@@ -88,11 +98,11 @@ class Primitive:
 
 
 def zero(cotangents: Any, inputs: Any, outputs: Any, **attrs: Any) -> None:
-    """The vjp rule of an input that the output does not vary with."""
+    """Vjp rule of an input whose cotangent is zero: the output does not vary with it."""
 
 
 def active_builder(what: str) -> Builder:
-    """Return the builder of the function being traced."""
+    """Return the builder of the function being traced, or raise a GraphError outside of a trace."""
     builder = ACTIVE_BUILDER.get()
     if builder is None:
         raise GraphError(
@@ -103,27 +113,40 @@ def active_builder(what: str) -> Builder:
 
 
 def as_var(operand: Any) -> Var:
-    """Return the operand as a Var of the function being traced; arrays become constants."""
+    """Convert an operand to a Var of the function being traced; arrays become constants."""
     return active_builder("an operator").as_var(operand)
 
 
 def apply_all(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
-    """Add one operator to the graph being built and return all its outputs."""
+    """Add one operator to the graph being traced, and return all its outputs.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> swap = tc.Primitive("swap", lambda xp, x, y: (y + 0, x + 0), lambda x, y: (y, x))
+    >>> [float(value) for value in tc.jit(lambda x, y: tc.apply_all(swap, x, y))(1.0, 2.0)]
+    [2.0, 1.0]
+    """
     return active_builder(primitive.name).add_operator(primitive, operands, attrs)
 
 
 def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
-    """Add one operator to the graph being built and return its only output."""
+    """Add one operator to the graph being traced, and return its only output.
+
+    >>> import tinyckpt as tc
+    >>> square = tc.Primitive("my_square", lambda xp, x: x * x, lambda x: (x,))
+    >>> float(tc.jit(lambda x: tc.apply(square, x))(3.0))
+    9.0
+    """
     (output,) = apply_all(primitive, *operands, **attrs)
     return output
 
 
 def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
-    """Return all results of an operator that several vjp rules of one operator share.
+    """Add an operator that several vjp rules of one operator share, or return it if it is there.
 
-    Rules are called one by one, an input at a time. Where one operator gives the cotangents of
-    several inputs, each of their rules calls this with the same operands: the first adds the
-    operator, the others find it among what their adjoint has added last.
+    Vjp rules are called one input at a time. Where a single operator computes the cotangents of
+    several inputs, each rule calls this function with the same operands: the first call adds the
+    operator, later calls find it among the latest operators of the same adjoint (a local common
+    subexpression elimination).
 
     Args:
         primitive, operands, attrs: as in ``apply_all``.
@@ -140,21 +163,21 @@ def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Va
 
 
 # --------------------------------------------------------------------------------------------------
-# What the operators that are added to a graph under construction belong to.
+# The tracing context: phase, adjoint, name and scope of the operators being added.
 
 
-# The graph that is under construction now, if one is.
+# The builder of the graph under construction, or None outside of a trace.
 ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """What the operators that are added now belong to.
+    """The tracing context: attributes that the builder gives to every operator it adds.
 
     Attributes:
-        phase: the graph's forward or its backward half.
-        adjoint_of: the forward operator whose adjoint they are part of, or None.
-        name: what they are called; after their primitive, if not given.
+        phase: forward or backward pass.
+        adjoint_of: the forward operator whose adjoint is being added, or None.
+        name: the operators' name; after their primitive, if not given.
         scope, regions: as in ``Operator``.
     """
 
@@ -166,7 +189,7 @@ class Belonging:
 
 
 class Around:
-    """A context manager: what is added inside belongs elsewhere than what is added around it."""
+    """Context manager that switches the builder's tracing context, and restores it on exit."""
 
     __slots__ = ("builder", "inside", "outside")
 

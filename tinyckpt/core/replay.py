@@ -1,8 +1,9 @@
-"""The reference machine: runs a schedule without arrays and says whether it is legal.
+"""Abstract interpretation of a schedule: legality, live memory and peak, from shapes alone.
 
-It knows shapes and the order of steps, nothing of kernels and nothing of policies. Every number
-that this project prints about memory has passed through here, and the machine with the arrays
-(``execute``) keeps its own account to compare.
+The reference machine of the project, and its verifier of schedules. In: a schedule. Out: the trace
+of running it, or a ScheduleError about the first illegal step. It knows shapes and the order of
+steps, nothing of kernels or policies. Every memory figure that the project prints comes from here;
+``execute`` runs the arrays and keeps an independent account to compare.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from tinyckpt.core.trace import Trace, memory_kinds, trace_of
 
 
 def replay(schedule: Schedule) -> Trace:
-    """Return the trace of a schedule, or raise a ScheduleError that names the first bad step.
+    """Run a schedule without arrays, and return its trace; raise on the first illegal step.
 
-    A schedule is legal if every operator finds its inputs resident, nothing is computed while a
-    result of its last evaluation is still resident, nothing is freed or moved that is not there,
-    no source is read after its update, nothing that may be evaluated once is evaluated twice, and
-    all results of the graph are resident at the end.
+    A schedule is legal if every operator's inputs are resident when it is evaluated, no operator is
+    evaluated while an output of its previous evaluation is still resident, only resident values are
+    freed or moved, no source is read after its update, no non-recomputable operator is evaluated
+    twice, and all results of the graph are resident at the end.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
@@ -45,7 +46,7 @@ def replay(schedule: Schedule) -> Trace:
     tinyckpt.base.errors.ScheduleError: step 2: compute f2 needs f1, which was freed at step 1
 
     Raises:
-        ScheduleError: names the first step that is not legal, and what it lacks.
+        ScheduleError: names the first illegal step and the violated requirement.
     """
     machine = ReplayState(schedule)
     rows: list[int] = []
@@ -61,14 +62,16 @@ def replay(schedule: Schedule) -> Trace:
 
 
 class ReplayState:
-    """The state of a replay: which values are resident, and which memory that holds."""
+    """The abstract machine state: resident values, and the allocations that they keep alive."""
 
     def __init__(self, schedule: Schedule) -> None:
         graph = schedule.graph
         self.schedule, self.graph = schedule, graph
         self.kind = memory_kinds(graph)
-        # A block is one allocation. Each evaluation allocates anew, so a value that is computed
-        # twice has two blocks, and a view may hold the first while the second exists.
+        # A block is one allocation, with a reference count (``holders``). Each evaluation allocates
+        # anew, so a value that is computed twice has two blocks, and a view may keep the first
+        # alive while the second exists. A value's block is None where it is not resident, and -1
+        # for a view of a source, whose memory is not charged.
         self.block: list[int | None] = [None] * len(graph.data)
         self.holders: list[int] = []
         self.block_kind: list[int] = []
@@ -78,10 +81,10 @@ class ReplayState:
         self.nodes = self.host = self.evaluations = 0
         self.freed_at: dict[int, int] = {}
         self.updated_at: dict[int, int] = {}  # by source
-        self.once_at: dict[int, int] = {}  # by operator that may not be evaluated twice
+        self.once_at: dict[int, int] = {}  # by non-recomputable operator
 
     def take(self, position: int, step: Step) -> int:
-        """Do one step; return the workspace that it holds while it is done."""
+        """Execute one step; return the workspace in use during it, in bytes."""
         workspace = 0
         if isinstance(step, Compute):
             workspace = self.compute(position, step)
@@ -101,7 +104,7 @@ class ReplayState:
         return workspace
 
     def compute(self, position: int, step: Evaluation) -> int:
-        """Evaluate an operator; return its workspace."""
+        """Evaluate an operator: check its inputs, allocate its outputs; return its workspace."""
         operator = self.graph.operators[step.operator]
         if (operator.kind == UPDATE) != (type(step) is Update):
             right = "update" if operator.is_update else "compute"
@@ -110,7 +113,7 @@ class ReplayState:
             self.fail(
                 position,
                 f"{step_text(self.graph, step)[0]} {operator.name}, which may not be evaluated "
-                f"twice and was at step {self.once_at[operator.id]}; keep what it makes",
+                f"twice and was at step {self.once_at[operator.id]}; keep its outputs",
             )
         for data in operator.inputs:
             self.require(position, step, data)
@@ -121,7 +124,7 @@ class ReplayState:
                 self.fail(
                     position,
                     f"{step_text(self.graph, step)[0]} {operator.name}, whose result "
-                    f"{self.graph.data[data].name} is still there; free it first",
+                    f"{self.graph.data[data].name} is still resident; free it first",
                 )
         for data in operator.outputs:
             base = self.graph.data[data].view_of
@@ -133,7 +136,7 @@ class ReplayState:
         return operator.workspace
 
     def fetch(self, position: int, step: Fetch) -> None:
-        """Move a value back from the host, into memory of its own."""
+        """Move a value back from the host, into a fresh allocation."""
         if step.data not in self.on_host:
             self.fail(position, f"fetch {self.name(step.data)}, which is not on the host")
         del self.on_host[step.data]
@@ -141,7 +144,7 @@ class ReplayState:
         self.allocate(step.data)
 
     def allocate(self, data: int) -> None:
-        """Give a value memory of its own."""
+        """Make a value resident in a fresh allocation."""
         nbytes = self.graph.data[data].spec.nbytes
         self.holders.append(0)
         self.block_kind.append(self.kind[data])
@@ -150,7 +153,7 @@ class ReplayState:
         self.hold(data, len(self.holders) - 1)
 
     def hold(self, data: int, block: int | None) -> None:
-        """Make a value resident in a block; a view of a source has none and holds nothing."""
+        """Make a value resident in a block; a view of a source has no block and is not charged."""
         if block is None:
             block = -1
         elif block >= 0:
@@ -159,7 +162,7 @@ class ReplayState:
         self.nodes += 1
 
     def release(self, position: int, data: int) -> None:
-        """End a value's residence; its block goes with the last value that holds it."""
+        """End a value's residence, and drop its reference to its block."""
         block = self.block[data]
         assert block is not None
         self.block[data] = None
@@ -169,13 +172,13 @@ class ReplayState:
             self.let_go(block)
 
     def let_go(self, block: int) -> None:
-        """End what one holder takes of a block; with the last one its memory goes."""
+        """Drop one reference to a block; free its memory with the last one."""
         self.holders[block] -= 1
         if self.holders[block] == 0:
             self.live[self.block_kind[block]] -= self.block_bytes[block]
 
     def require(self, position: int, step: Step, data: int) -> None:
-        """Fail unless a value is there: a source may be read, but not freed or moved."""
+        """Fail unless a value is resident; sources always are, but cannot be freed or moved."""
         if self.block[data] is not None:
             return
         verb, name = step_text(self.graph, step)
@@ -192,7 +195,7 @@ class ReplayState:
         self.fail(position, f"{need} has not been computed yet")
 
     def require_old(self, position: int, step: Step, data: int) -> None:
-        """Fail if a value shows a source that has been updated."""
+        """Fail if a value aliases a source that has been updated since."""
         source = old_source(self.graph, data)
         if source in self.updated_at:
             verb, name = step_text(self.graph, step)
@@ -204,7 +207,7 @@ class ReplayState:
             )
 
     def check_outputs(self) -> None:
-        """Fail unless every result is resident at the end, and shows what was computed."""
+        """Fail unless every result is resident at the end, and no update has overwritten it."""
         missing: Sequence[str] = [
             self.name(data)
             for data in self.graph.outputs
@@ -223,9 +226,9 @@ class ReplayState:
                 )
 
     def name(self, data: int) -> str:
-        """Return the name of a value."""
+        """Return the unique name of a value."""
         return self.graph.data[data].name
 
     def fail(self, position: int, what: str) -> NoReturn:
-        """Raise the ScheduleError of one step."""
+        """Raise the ScheduleError of a step."""
         raise ScheduleError(f"step {position}: {what}")

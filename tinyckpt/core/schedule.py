@@ -1,7 +1,9 @@
-"""The schedule: a flat list of steps, each one thing that a machine does.
+"""The schedule: a straight-line program of compute, free, offload, fetch and update steps.
 
-Steps are read as sentences: "compute operator 4", "free value 7". A schedule says nothing of why;
-it is legal or not, and ``replay`` tells which. Two tanh, and nothing kept but what is read next:
+A step is one action of the machine, read as a sentence: "compute operator 4", "free value 7". A
+schedule fixes what is evaluated when, what stays resident and what is recomputed; it does not say
+why. Whether it is legal is decided by ``replay``. Example: two tanh layers where every operator's
+inputs are recomputed from the source:
 
 >>> import tinyckpt as tc
 >>> graph = tc.networks.chain(2)
@@ -38,11 +40,17 @@ from tinyckpt.core.graph import Graph
 @final
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """This step is read as: evaluate the operator; its inputs are there, its outputs then too.
+    """This step is read as: evaluate the operator; its inputs are resident, its outputs become so.
 
-    While it runs, inputs, outputs and workspace are all held: the peak is the largest such moment.
-    In the example above, step 7 is ``Compute(0)``: operator 0, f1, for the second time. That is
-    legal since step 2 gave the first result up; with f1 still there it would be an error.
+    While it runs, inputs, outputs and workspace are all live: the peak is the largest such moment.
+    In the example above, step 7 is ``Compute(0)``: operator 0, f1, for the second time: a
+    recomputation. It is legal since step 2 freed the first result; with f1 resident it would be an
+    error.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(1)
+    >>> print(tc.replay(tc.Schedule(graph, tuple(map(tc.Compute, range(3))), "mine")).summary())
+    mine on chain:1: 3 evaluations, 0 of them recomputations; peak 3 nodes, 1.5 KiB
     """
 
     operator: int
@@ -51,10 +59,15 @@ class Compute:
 @final
 @dataclass(frozen=True, slots=True)
 class Free:
-    """This step is read as: give up the value; its memory goes once no view of it is resident.
+    """This step is read as: free the value; its memory is reclaimed once no view of it is resident.
 
-    In the example above, step 2 is ``Free(1)``: data node 1, the result of f1 (node 0 is the source
-    x, which stays with the caller and cannot be freed). Results of the graph are never freed.
+    In the example above, step 2 is ``Free(1)``: data node 1, the result of f1. Node 0 is the source
+    x, which belongs to the caller and cannot be freed. Results of the graph are never freed.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(2), "recompute_all")
+    >>> schedule.steps[2] == tc.Free(1)
+    True
     """
 
     data: int
@@ -63,11 +76,18 @@ class Free:
 @final
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """This step is read as: move the value to the host's memory; the device's copy is given up.
+    """This step is read as: move the value to host memory; the device's copy is freed.
 
-    ``Offload(1)`` in place of step 2 above would free the device of f1 as ``Free(1)`` does, and
-    keep the numbers: ``Fetch(1)`` in place of step 7 would then bring them back, and save the
-    recomputation. What waits on the host is counted by itself, not in the peak.
+    ``Offload(1)`` in place of step 2 above would free the device memory of f1 as ``Free(1)`` does,
+    and preserve its contents: ``Fetch(1)`` in place of step 7 would then bring them back, and save
+    the recomputation. Host memory has a column of its own; it is not part of the peak.
+
+    >>> import tinyckpt as tc
+    >>> steps = list(tc.plan(tc.networks.chain(2), "recompute_all").steps)
+    >>> steps[2], steps[7] = tc.Offload(1), tc.Fetch(1)
+    >>> trace = tc.replay(tc.Schedule(tc.networks.chain(2), tuple(steps), "offload_f1"))
+    >>> trace.recomputations, trace.peak_nodes, max(trace.host)
+    (0, 3, 512)
     """
 
     data: int
@@ -76,9 +96,15 @@ class Offload:
 @final
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """This step is read as: move the value from the host's memory back to the device's.
+    """This step is read as: move the value from host memory back to the device.
 
-    It takes memory of its own there, even if the value was a view before it was moved.
+    It gets a fresh allocation there, even if the value was a view before it was offloaded.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(4), "offload")
+    >>> fetched = [step.data for step in schedule.steps if isinstance(step, tc.Fetch)]
+    >>> [schedule.graph.data[data].name for data in fetched]
+    ['f3', 'f2', 'f1']
     """
 
     data: int
@@ -87,21 +113,26 @@ class Fetch:
 @final
 @dataclass(frozen=True, slots=True)
 class Update:
-    """This step is read as: evaluate the operator, which writes a new value over a source's old.
+    """This step is read as: evaluate the operator, which overwrites a source in place.
 
-    What training does to a parameter: the source keeps its memory, and no later step may read what
-    it was before, recomputations included. So ``Update`` of an operator stands once in a schedule,
-    after every reader of the old value; a graph has it from ``tc.assign``.
+    This is an optimiser's parameter update: the source keeps its memory, and no later step, nor
+    any recomputation, may read its old contents. So a schedule contains the ``Update`` of an
+    operator once, after every reader of the old value. Graphs get one from ``tc.assign``.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.build(lambda w, g: tc.assign(w, w - 0.1 * g), tc.Spec(3), tc.Spec(3))
+    >>> [type(step).__name__ for step in tc.plan(graph).steps]
+    ['Compute', 'Compute', 'Free', 'Update', 'Free']
     """
 
     operator: int
 
 
 Evaluation = Compute | Update
-EVALUATIONS = (Compute, Update)  # to ask with isinstance: a union takes three times as long
+EVALUATIONS = (Compute, Update)  # for isinstance: a union would take three times as long
 Step = Evaluation | Free | Offload | Fetch
 
-# One object for every step there is, so that a long schedule is a list of pointers.
+# Steps are interned: one object per distinct step, so that a long schedule is a list of pointers.
 compute = cache(Compute)
 free = cache(Free)
 update = cache(Update)
@@ -109,16 +140,22 @@ update = cache(Update)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is known of a schedule's cost among all schedules with the same budget.
+    """Optimality certificate of a schedule: its cost, and a lower bound at the same budget.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(4)
+    >>> certificate = tc.plan(graph, "optimal", budget="4 nodes").certificate
+    >>> certificate.status, certificate.cost, certificate.lower_bound, certificate.gap
+    ('optimal', 11, 11, 0.0)
 
     Attributes:
-        status: ``optimal``; ``optimal in its class``, as ``scope`` says; or ``heuristic``.
+        status: ``optimal``; ``optimal in its class``, the class being ``scope``; or ``heuristic``.
         cost: the schedule's cost.
-        lower_bound: no schedule of the scope that is within the budget costs less.
+        lower_bound: no schedule in ``scope`` within the budget costs less.
         budget: the largest peak allowed.
-        unit, memory_unit: what the costs and the budget are counted in.
-        scope: the class of schedules that status and bound are about; empty for all of them.
-        once: how many operators there are that no schedule may evaluate twice.
+        unit, memory_unit: units of the costs and of the budget.
+        scope: the class of schedules that status and bound refer to; empty for all schedules.
+        once: number of operators that no schedule may evaluate twice.
     """
 
     status: Literal["optimal", "optimal in its class", "heuristic"]
@@ -132,7 +169,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Return how much dearer it may be than the best; 0.02 means at most 2 %."""
+        """Return the relative optimality gap, cost / lower bound - 1: 0.02 means at most 2 %."""
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
     def __str__(self) -> str:
@@ -151,19 +188,26 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
-    """Steps that evaluate a graph; each names an operator or a value that the graph has.
+    """A straight-line program over a graph; each step names an operator or a value of the graph.
 
-    Whether they are legal in this order is what ``replay`` finds out.
+    Only the ids are checked here; ``replay`` checks legality.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(9), "sqrt_n")
+    >>> schedule
+    <Schedule sqrt_n of chain:9, 45 steps>
+    >>> [schedule.graph.data[data].name for data in schedule.checkpoints]
+    ['f3', 'f6']
 
     Attributes:
-        graph: the graph that the steps are about.
-        steps: what to do, in order.
+        graph: the graph that the steps refer to.
+        steps: the steps, in execution order.
         policy: name of the policy that made it.
         options: the options that the policy was given.
-        checkpoints: data ids of the forward values that the policy chose to keep; empty where it
-            chose nothing, as when everything is kept anyway.
-        note: what the policy did, in one sentence.
-        certificate: how far from the optimum it is, if that was asked for.
+        checkpoints: data ids of the forward values that the policy chose to save; empty if it chose
+            none, as when every value is saved anyway.
+        note: a one-sentence description by the policy.
+        certificate: proven optimality or gap, if requested.
     """
 
     graph: Graph
@@ -176,18 +220,18 @@ class Schedule:
 
     def __post_init__(self) -> None:
         make_printable(self, "policy", "note")
-        # A long schedule is checked in bulk, and gone through only to say what is wrong with it.
+        # A long schedule is checked in bulk; only a bad one is searched for its first bad step.
         operators = [step.operator for step in self.steps if type(step) is Compute]
         others = [step for step in self.steps if type(step) is not Compute]
         if (
-            not set(map(type, others)) <= {Free, Offload, Fetch}  # an Update is looked at by itself
+            not set(map(type, others)) <= {Free, Offload, Fetch}  # an Update goes to the slow path
             or not within(operators, len(self.graph.operators))
             or not within([step.data for step in others], len(self.graph.data))  # type: ignore[union-attr]
         ):
             self.refuse_first_wrong_step()
 
     def refuse_first_wrong_step(self) -> None:
-        """Raise a ScheduleError about the first step that names nothing the graph has."""
+        """Raise a ScheduleError about the first step whose operator or value does not exist."""
         for position, step in enumerate(self.steps):
             if isinstance(step, EVALUATIONS):
                 what, number, count = "operator", step.operator, len(self.graph.operators)
@@ -208,7 +252,7 @@ class Schedule:
         return f"<Schedule {self.policy} of {self.graph.name}, {len(self.steps)} steps>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the schedule: as a player, where ``viz`` is imported."""
+        """Return the notebook representation: a player, if ``viz`` is imported."""
         from tinyckpt.core.replay import replay
 
         try:
@@ -217,8 +261,8 @@ class Schedule:
             return {"text/plain": f"{self!r}, illegal: {error}"}
 
     def __str__(self) -> str:
-        """Return one line a step, with what is live at it; and where it is illegal, if it is."""
-        # Imported here: the machine stands above its programs, and only this text needs it.
+        """Return one line per step with the live memory; or the steps and why they are illegal."""
+        # Imported late: ``replay`` imports this module, and only this text needs it.
         from tinyckpt.core.replay import replay
 
         try:
@@ -230,20 +274,20 @@ class Schedule:
 
 
 def recomputations(steps: Iterable[Step]) -> list[bool]:
-    """Return for every step whether it evaluates an operator that was evaluated before.
+    """Mark the recomputations: for every step, whether it repeats an earlier evaluation.
 
     >>> recomputations([Compute(0), Free(7), Compute(0)])
     [False, False, True]
     """
     seen: set[int] = set()
-    again = []
+    repeated = []
     for step in steps:
         if isinstance(step, EVALUATIONS):
-            again.append(step.operator in seen)
+            repeated.append(step.operator in seen)
             seen.add(step.operator)
         else:
-            again.append(False)
-    return again
+            repeated.append(False)
+    return repeated
 
 
 def within(numbers: Sequence[int], count: int) -> bool:
@@ -252,21 +296,21 @@ def within(numbers: Sequence[int], count: int) -> bool:
 
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:
-    """Return a step's verb and the unique name of what it acts on, for errors and for files."""
+    """Return a step's verb and the unique name of its operand, for errors and documents."""
     if isinstance(step, EVALUATIONS):
         return type(step).__name__.lower(), graph.operators[step.operator].name
     return type(step).__name__.lower(), graph.data[step.data].name
 
 
 def step_title(graph: Graph, step: Step) -> tuple[str, str]:
-    """Return a step's verb and what people call the thing that it acts on."""
+    """Return a step's verb and the display title of its operand, for readers."""
     if isinstance(step, EVALUATIONS):
         return type(step).__name__.lower(), operator_title(graph, step.operator)
     return type(step).__name__.lower(), data_title(graph, step.data)
 
 
 def data_title(graph: Graph, data: int) -> str:
-    """Return what people call a value: its scope and the name that they gave it come first.
+    """Return a value's display title: scope, label and unique name.
 
     >>> import tinyckpt as tc
     >>> def model(x):
@@ -282,14 +326,14 @@ def data_title(graph: Graph, data: int) -> str:
 
 
 def operator_title(graph: Graph, operator: int) -> str:
-    """Return what people call an operator: by the names that they gave to what it makes."""
+    """Return an operator's display title: scope, labels of its outputs and unique name."""
     found = graph.operators[operator]
     labels = [graph.data[data].label for data in found.outputs]
     return titled(found.scope, [label for label in labels if label], found.name)
 
 
 def titled(scope: str, labels: Sequence[str], name: str) -> str:
-    """Return ``scope/label (name)``, without what is not there or would be said twice."""
+    """Format ``scope/label (name)``, leaving out parts that are empty or repeated."""
     title = ", ".join(dict.fromkeys(labels)) or name
     own = "" if title == name else f" ({name})"
     return f"{scope}/{title}{own}" if scope else f"{title}{own}"

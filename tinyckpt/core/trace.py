@@ -1,13 +1,13 @@
-"""The trace: what happened when a schedule ran, step by step. Passive data.
+"""The execution trace: live memory, evaluations and time at every step of a schedule's run.
 
-``replay`` and ``execute`` both return one, from separate accounts: the first from shapes, the
-second from arrays. That the two are equal is what makes either believable.
+``replay`` and ``execute`` both return a trace, by separate accounting: the first from shapes, the
+second from arrays. That the two are equal is the evidence that either is right.
 
-**The convention of every number here.** At a ``Compute`` step, live means: while the operator is
-being evaluated, with its inputs, its outputs and its workspace all held. At any other step it
-means: after it. Sources (inputs, parameters, constants) are not counted; outputs (loss, gradients)
-are. A view counts as a node and costs no bytes; memory is held while the value that owns it or any
-view of it is resident.
+**Convention of every number.** At a ``Compute`` or ``Update`` step, live means: while the operator
+is being evaluated, with its inputs, its outputs and its workspace all resident. At any other step
+it means: after the step. Sources (inputs, parameters, constants) are not counted; outputs (loss,
+gradients) are. A view counts as a node and costs no bytes; memory is live while the value that
+owns it or any view of it is resident.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tinyckpt.base.units import size_text
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
 
-# The columns of a trace, in the order of a row.
+# The columns of a trace, in row order.
 COLUMNS = (
     "nodes",
     "activation",
@@ -35,7 +35,7 @@ ACTIVATION, COTANGENT, OUTPUT = range(3)  # kinds of memory, in the order of the
 
 
 def memory_kinds(graph: Graph) -> list[int]:
-    """Return for every value which kind its memory counts as."""
+    """Classify every value's memory as activation, cotangent or output, by data id."""
     kinds = [COTANGENT if node.role == "cotangent" else ACTIVATION for node in graph.data]
     for data in graph.outputs:
         kinds[data] = OUTPUT
@@ -44,17 +44,24 @@ def memory_kinds(graph: Graph) -> list[int]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace:
-    """Columns with one entry a step, and their totals.
+    """The record of a run: columns with one entry per step, and their totals.
+
+    >>> import tinyckpt as tc
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(2), "recompute_all"))
+    >>> trace.nodes
+    (1, 2, 1, 2, 3, 2, 1, 2, 3, 2, 1)
+    >>> trace.peak_nodes, trace.peak_step, sorted(trace.resident_at(trace.peak_step))
+    (3, 4, [2, 4, 5])
 
     Attributes:
         schedule: the schedule that ran.
         nodes: live data nodes.
         activation, cotangent, output: live bytes of forward values, of backward values, and of
             results (loss and gradients).
-        workspace: bytes that the operator being evaluated holds besides inputs and outputs.
-        host: bytes that offloaded values hold in the host's memory; not part of the peak.
-        evaluations_so_far: operator evaluations, this step's included.
-        seconds: measured time of each step, if it was asked for; not part of equality.
+        workspace: scratch bytes of the operator being evaluated, beyond inputs and outputs.
+        host: bytes of offloaded values in host memory; not part of the peak.
+        evaluations_so_far: operator evaluations up to and including this step.
+        seconds: measured time of each step, if requested; not part of equality.
     """
 
     schedule: Schedule
@@ -71,7 +78,7 @@ class Trace:
         return f"<Trace {self.summary()}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the trace: as a player, where ``viz`` is imported."""
+        """Return the notebook representation: a player, if ``viz`` is imported."""
         return mimebundle(repr(self), lambda: self)
 
     @property
@@ -86,29 +93,29 @@ class Trace:
 
     @property
     def live_bytes(self) -> tuple[int, ...]:
-        """Live bytes of all kinds on the device at every step."""
+        """Live bytes on the device at every step: all kinds and workspace."""
         columns = (self.activation, self.cotangent, self.output, self.workspace)
         return tuple(map(sum, zip(*columns, strict=True)))
 
     @property
     def evaluations(self) -> int:
-        """Operator evaluations of the whole run."""
+        """Total operator evaluations."""
         return self.evaluations_so_far[-1] if self.evaluations_so_far else 0
 
     @property
     def recomputations(self) -> int:
-        """Evaluations of an operator after its first."""
+        """Total recomputations: evaluations of an operator after its first."""
         distinct = {step.operator for step in self.steps if isinstance(step, EVALUATIONS)}
         return self.evaluations - len(distinct)
 
     @property
     def peak_nodes(self) -> int:
-        """Largest number of live data nodes."""
+        """Peak number of live data nodes."""
         return max(self.nodes, default=0)
 
     @property
     def peak_bytes(self) -> int:
-        """Largest number of live bytes on the device."""
+        """Peak memory: the largest number of live bytes on the device."""
         return max(self.live_bytes, default=0)
 
     @property
@@ -118,7 +125,7 @@ class Trace:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of inputs, parameters and constants: always held, never counted in the peak."""
+        """Bytes of inputs, parameters and constants: always resident, never part of the peak."""
         return self.graph.source_bytes
 
     def resident_at(self, step: int) -> frozenset[int]:
@@ -140,7 +147,7 @@ class Trace:
         return frozenset(resident)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line a step: ``12  compute  tanh_4   live 5 nodes, 20.0 KiB``."""
+        """Yield one line per step: ``12  compute  tanh_4   live 5 nodes, 20.0 KiB``."""
         texts = [step_title(self.graph, step) for step in self.steps]
         width = max((len(name) for _, name in texts), default=0)
         digits = len(str(len(texts)))
@@ -166,7 +173,7 @@ class Trace:
 
 
 def trace_of(schedule: Schedule, rows: Sequence[int], seconds: Sequence[float] = ()) -> Trace:
-    """Return the trace of rows written one after another, in the order of COLUMNS."""
+    """Build a trace from its rows, concatenated, each in the order of COLUMNS."""
     width = len(COLUMNS)
     columns = {name: tuple(rows[place::width]) for place, name in enumerate(COLUMNS)}
     return Trace(schedule, **columns, seconds=tuple(seconds))

@@ -1,8 +1,12 @@
-"""From an ordinary Python function to a Graph: the function is called once, with shapes.
+"""Tracing: from a Python function to a graph, by one call on abstract values (define, then run).
 
-``build`` hands the function one ``Var`` for every array of its arguments. A Var has a shape and a
-dtype but no numbers; arithmetic on it adds operators to the graph being built. Nothing is evaluated
-here: what is evaluated, when and how often is the schedule's business alone.
+``build`` passes the function one ``Var`` for every array among its arguments. A Var has a shape
+and a dtype but no numbers; arithmetic on it adds operators to the graph under construction.
+Nothing is evaluated here: what is evaluated, when and how often is decided by the schedule.
+
+Sections: ``build``; the ``Builder`` (the mutable graph under construction); ``Var`` (the tracer
+object, with its NumPy protocols); ``Call`` (static arguments and keywords); marks (``scope``,
+``name``, ``checkpoint``, ``once``); dead code elimination.
 """
 
 from __future__ import annotations
@@ -52,22 +56,23 @@ def build(
     static: str | Collection[str] = (),
     **named: Any,
 ) -> Graph:
-    """Trace a function into its forward graph by calling it once with shapes.
+    """Trace a function into its forward graph, by calling it once with shapes.
 
     Args:
         function: ordinary Python over the operators of tinyckpt; returns a Var, or Vars nested in
             dicts, lists and tuples.
         args: its arguments: arrays, numbers or ``Spec(shape, dtype)``, nested in dicts, lists and
-            tuples. Only shapes and dtypes are looked at.
-        graph_name: what pictures call the graph; the function's name if not given.
-        static: names of arguments that are no arrays, such as ``("train",)``: the function gets
-            them as they are, and the graph, which is for these values, has no arguments for them.
-        named: arguments by keyword. The graph's arguments are all by position, in the order of the
+            tuples. Only shapes and dtypes are used.
+        graph_name: the graph's title in pictures; the function's name if not given.
+        static: names of arguments that are not arrays, such as ``("train",)``: the function gets
+            their values as they are, and the graph is specialised to them: they are not among its
+            arguments.
+        named: keyword arguments. The graph's arguments are all positional, in the order of the
             function's parameters.
 
     Raises:
-        GraphError: if the function does with a Var what only numbers can do, if shapes or dtypes
-            do not fit, if it returns something else than Vars, or if a static argument cannot be.
+        GraphError: if the function does with a Var what needs numbers, if shapes or dtypes do not
+            match, if it returns anything but Vars, or if an argument cannot be static.
 
     >>> import tinyckpt as tc
     >>> print(tc.build(lambda x: tc.tanh(x) * 2.0, tc.Spec((3,)), graph_name="double"))
@@ -79,8 +84,8 @@ def build(
 
 
 def trace(call: Call, graph_name: str | None = None) -> Graph:
-    """Return the forward graph of one call of a function."""
-    bound(call.function, call.args, call.named)  # says what does not fit the function's parameters
+    """Trace one call of a function into its forward graph."""
+    bind_arguments(call.function, call.args, call.named)  # raises if they do not match
     name = checked_text("graph_name", graph_name or function_name(call.function))
     builder = Builder(name)
     for path, argument in zip(call.names, call.arguments, strict=True):
@@ -103,7 +108,7 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
 
 
 def named_sources(builder: Builder, name: str, argument: Any, weak: Any) -> Any:
-    """Return the argument with a source in the place of every array."""
+    """Replace every array of an argument by a new source, named by its path."""
     pairs = list(leaves_with_paths(argument, name))
     created = [builder.add_source(path, spec_of(path, leaf, weak), "input") for path, leaf in pairs]
     positions = iter(range(len(created)))
@@ -111,10 +116,11 @@ def named_sources(builder: Builder, name: str, argument: Any, weak: Any) -> Any:
 
 
 def weak_float(tree: Tree) -> np.dtype[Any]:
-    """Return the dtype of Python floats among the arguments: that of the floating arrays there.
+    """Return the dtype that Python floats among the arguments take: that of the floating arrays.
 
-    So a learning rate of 0.5 beside float32 parameters is a float32, as NumPy and NEP 50 have it;
-    float64 where there is no such array. Python integers stay int64: they may be seeds or labels.
+    This is weak promotion (NEP 50): a learning rate of 0.5 next to float32 parameters is a float32;
+    float64 where there is no floating array. Python integers stay int64: they may be seeds or
+    labels.
     """
     dtypes = {getattr(leaf, "dtype", None) for leaf in leaves(tree)}
     floats = [dtype for dtype in dtypes if isinstance(dtype, np.dtype) and dtype.kind == "f"]
@@ -124,7 +130,10 @@ def weak_float(tree: Tree) -> np.dtype[Any]:
 def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
     """Return the spec of one argument, or raise a GraphError that names it.
 
-    ``weak`` is the dtype of a Python float.
+    Args:
+        path: expression of the argument, for the error.
+        leaf: array, number or Spec.
+        weak: the dtype of a Python float.
     """
     if isinstance(leaf, Spec):
         return leaf
@@ -136,7 +145,7 @@ def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
         if not isinstance(leaf, bool | int | float | np.generic):
             raise GraphError(
                 f"{path}: expected an array, a number or a tc.Spec, got a {type(leaf).__name__}; "
-                "an argument that is none of them is to be named in static=(...)"
+                "name any other argument in static=(...)"
             )
         leaf = np.asarray(leaf)
     try:
@@ -146,7 +155,7 @@ def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
 
 
 def returned_var(builder: Builder, leaf: Any) -> Var:
-    """Return something the function returned as a Var; a plain number becomes a constant."""
+    """Convert a leaf of the function's result to a Var; a plain number becomes a constant."""
     if isinstance(leaf, Var | bool | int | float | np.ndarray | np.generic):
         return builder.as_var(leaf)
     raise GraphError(
@@ -156,19 +165,19 @@ def returned_var(builder: Builder, leaf: Any) -> Var:
 
 
 # ------------------------------------------------------------------------------------------------
-# The graph under construction: the one mutable thing here, gone once the graph is sealed.
+# The builder: the graph under construction, the only mutable state of tracing.
 
 
 class Builder:
     """The graph under construction; ``build`` and ``differentiate`` fill it, ``seal`` ends it.
 
-    Operators are added one by one. What they belong to (a half of the graph, the adjoint of an
-    operator, a scope) is said by the context managers ``backward_half``, ``adjoint``, ``named``,
-    ``scoped`` and ``region``, each around the calls that add them.
+    Operators are appended one by one. Their phase, adjoint, name, scope and region are set by the
+    context managers ``backward_half``, ``adjoint``, ``named``, ``scoped`` and ``region`` around the
+    calls that add them.
 
     Args:
-        graph_name: what pictures and tables call the graph.
-        adjoint_name: from the name of a forward operator to that of its adjoint.
+        graph_name: the graph's title in pictures and tables.
+        adjoint_name: maps the name of a forward operator to that of its adjoint.
     """
 
     def __init__(
@@ -179,8 +188,8 @@ class Builder:
         self.data: list[DataNode] = []
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
-        self.updated: set[int] = set()  # sources that have their update
-        # What the rules of one operator share: operands that are joined, and their running sum.
+        self.updated: set[int] = set()  # sources that have an update
+        # Shared by the vjp rules of one concatenation: its operands and their running offsets.
         self.edges: tuple[Sequence[Var], list[int]] | None = None
         self._here = Belonging()
         self._region_count = 0
@@ -197,14 +206,14 @@ class Builder:
         return self._add_data(self.unique(name), spec, role, None, None, True)
 
     def add_constant(self, value: Any) -> Var:
-        """Add a constant source; a number or an array that was met before is not added again."""
+        """Add a constant source; an equal number, or the same array, is not added again."""
         # A copy: the graph must not change when the caller's array does.
         array = np.array(value, order="C")
         spec = Spec(array.shape, array.dtype)
         if array.ndim == 0:
             known = self._numbers.get(number_key(array))
         else:
-            known = next((constant for met, constant in self._captured if met is value), None)
+            known = next((constant for seen, constant in self._captured if seen is value), None)
         if known is not None:
             return known
         name = repr(array.item()) if array.ndim == 0 else f"constant_{len(self._captured) + 1}"
@@ -232,9 +241,10 @@ class Builder:
         return Var(node, self)
 
     def as_var(self, operand: Any, weak: Any = None) -> Var:
-        """Return the operand as a Var of this build; arrays and numbers become constants.
+        """Convert an operand to a Var of this build; arrays and numbers become constants.
 
-        A Python number (not one of NumPy's) takes the dtype ``weak`` of the arrays it meets.
+        A Python number (not a NumPy scalar) is weakly typed: it takes the dtype ``weak`` of the
+        arrays that it is combined with.
         """
         if isinstance(operand, Var):
             if operand.builder is not self:
@@ -253,21 +263,21 @@ class Builder:
             raise GraphError(f"the number {operand} does not fit {weak or 'int64'}") from error
 
     def var(self, data: int) -> Var:
-        """Return a value of this build by its id."""
+        """Return a value of this build by its data id."""
         return Var(self.data[data], self)
 
     def stand_in(self, operand: Any) -> Var:
-        """Return a source that stands for a value until ``replace_stand_ins``.
+        """Add a source that represents a value until ``replace_stand_ins`` substitutes it back.
 
-        A function that is differentiated inside of another is called with them: what it reads as
-        its argument is told from the same value read from outside of itself.
+        A nested derivative calls its function with stand-ins, so that uses of a value as the
+        argument are distinguished from uses of the same value captured from an enclosing scope.
         """
         variable = self.as_var(operand)
         node, contiguous = variable.node, self.is_contiguous(variable)
         return self._add_data(node.name, node.spec, "input", None, None, contiguous)
 
     def replace_stand_ins(self, values: Mapping[int, int]) -> None:
-        """Let operators read the values themselves, by the data ids of their stand-ins."""
+        """Substitute the original values for their stand-ins in all operators, by data ids."""
         self._stands_for.update(values)
         for node in self.data[min(values, default=len(self.data)) :]:
             if node.view_of is not None and node.view_of in values:
@@ -280,7 +290,7 @@ class Builder:
                 self.operators[operator.id] = replace(operator, inputs=inputs)
 
     def resolved(self, data: int) -> Var:
-        """Return a value by its id; if that was a stand-in's, what it stood for."""
+        """Return a value by its id; for a stand-in, the value that it represented."""
         while data in self._stands_for:
             data = self._stands_for[data]
         return self.var(data)
@@ -290,7 +300,7 @@ class Builder:
         return self._contiguous[variable.node.id]
 
     def shown_by(self, variable: Var) -> tuple[int, bool]:
-        """Return the value in whose memory a value is, and whether it shows all of that once."""
+        """Return the value that owns a view's memory, and whether the view shows all of it once."""
         node, shows_all = self.data[variable.node.id], True
         while node.view_of is not None:
             base = self.data[node.view_of]
@@ -299,7 +309,7 @@ class Builder:
         return node.id, shows_all
 
     def _makes_contiguous(self, primitive: Primitive, inputs: Sequence[int]) -> bool:
-        """Whether an operator's results are known to be C-contiguous."""
+        """Whether an operator's outputs are known to be C-contiguous."""
         if primitive.contiguous is None:
             return all(self._contiguous[data] for data in inputs)
         return primitive.contiguous
@@ -309,7 +319,7 @@ class Builder:
     def add_operator(
         self, primitive: Primitive, operands: Sequence[Any], attrs: Mapping[str, Any]
     ) -> tuple[Var, ...]:
-        """Add one application of the primitive and return its outputs."""
+        """Add one application of a primitive: infer its outputs, and return them."""
         try:
             weak = weak_dtype(operands)
             inputs = [self.as_var(operand, weak) for operand in operands]
@@ -343,7 +353,7 @@ class Builder:
         return tuple(outputs)
 
     def unique(self, name: str, numbered: bool = False) -> str:
-        """Return the name, with the next free number behind it if it is taken or ``numbered``."""
+        """Return the name, with the next free number appended if it is taken or ``numbered``."""
         count = self._used.get(name, 0)
         self._used[name] = count + 1
         if not numbered and count == 0:
@@ -352,22 +362,22 @@ class Builder:
         return self.unique(numbered_name) if numbered_name in self._used else numbered_name
 
     def relabel(self, variable: Var, label: str) -> Var:
-        """Give a value the label that policies may pick it by."""
+        """Give a value the label by which policies can select it."""
         node = replace(self.data[variable.node.id], label=label)
         self.data[node.id] = node
         return Var(node, self)
 
     def pin(self, variable: Var) -> Var:
-        """Let the operator that makes a value be one that may not be evaluated twice."""
-        if (index := variable.node.producer) is not None:  # a source is there anyway
+        """Mark the operator that produces a value as non-recomputable."""
+        if (index := variable.node.producer) is not None:  # a source is always resident
             self.operators[index] = replace(self.operators[index], once=True)
         return variable
 
-    # What operators belong to --------------------------------------------------------------------
+    # Tracing context: phase, adjoint, name, scope, region ----------------------------------------
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Let the operators that are called inside be added to this graph."""
+        """Make this the active builder: operators called inside are added to this graph."""
         token = ACTIVE_BUILDER.set(self)
         try:
             yield
@@ -380,39 +390,39 @@ class Builder:
         return self._here.adjoint_of
 
     def named(self, name: str) -> Around:
-        """Let operators be added under a name, with a number behind it where it is taken."""
+        """Name the operators added inside, with a number appended where the name is taken."""
         here = self._here
         return Around(self, Belonging(here.phase, here.adjoint_of, name, here.scope, here.regions))
 
     def scoped(self, name: str) -> Around:
-        """Let operators be added in a scope, inside of the one there is."""
+        """Put the operators added inside into a scope, nested in the current one."""
         scope = f"{self._here.scope}/{name}" if self._here.scope else name
         return Around(self, replace(self._here, scope=scope))
 
     def region(self) -> Around:
-        """Let operators be added as the inside of one call of a function to be recomputed."""
+        """Put the operators added inside into a new region: one call of a checkpointed function."""
         number = self._region_count
         self._region_count += 1
         return Around(self, replace(self._here, regions=(*self._here.regions, number)))
 
     def backward_half(self) -> Around:
-        """Let operators be added to the graph's backward half.
+        """Put the operators added inside into the backward pass.
 
-        Derivatives that a function takes of its own accord, with ``gradients``, are not: they are
-        part of what it computes, and so of the forward half.
+        Derivatives that the traced function itself takes, with ``gradients``, are not part of it:
+        they belong to the computation, and so to the forward pass.
         """
         return Around(self, replace(self._here, phase="backward"))
 
     def adjoint(self, operator: Operator) -> Around:
-        """Let operators be added as part of the adjoint of one, in its scope."""
+        """Make the operators added inside part of an operator's adjoint, in its scope."""
         here, name = self._here, self.adjoint_name(operator.name)
         return Around(self, Belonging(here.phase, operator.id, name, operator.scope, here.regions))
 
-    # From and to a sealed graph ------------------------------------------------------------------
+    # From and to an immutable graph --------------------------------------------------------------
 
     @classmethod
     def reopen(cls, graph: Graph) -> Builder:
-        """Return a builder that goes on where ``seal`` left off."""
+        """Create a builder that continues a sealed graph."""
         builder = cls(graph.name)
         builder.data = list(graph.data)
         builder.operators = list(graph.operators)
@@ -442,7 +452,7 @@ class Builder:
         return builder
 
     def seal(self, arguments: Template, results: Template, gradients: Template = None) -> Graph:
-        """Return the graph without the operators that no result depends on."""
+        """Return the finished graph, after dead code elimination."""
         graph = Graph(
             self.graph_name,
             tuple(self.data),
@@ -452,13 +462,13 @@ class Builder:
             gradients,
             self.constants,
         )
-        return without_unused(graph)
+        return eliminate_dead_code(graph)
 
 
 def weak_dtype(operands: Sequence[Any]) -> Any:
     """Return the dtype that Python numbers among the operands take: that of the arrays, or None.
 
-    Floats decide where there are any: the condition of a ``where`` has no say.
+    Floating arrays decide where there are any: the condition of a ``where`` does not count.
     """
     arrays = (Var, np.ndarray, np.generic)
     dtypes = [operand.dtype for operand in operands if isinstance(operand, arrays)]
@@ -469,28 +479,28 @@ def weak_dtype(operands: Sequence[Any]) -> Any:
 
 
 def number_key(array: Any) -> tuple[str, str]:
-    """Return what makes two numbers the same constant: dtype and every digit, the sign of 0 too."""
+    """Return a key under which constants are shared: dtype and every digit, the sign of 0 too."""
     return array.dtype.name, repr(array.item())
 
 
 # ------------------------------------------------------------------------------------------------
-# The handle that a traced function computes with: a shape and a dtype, and no numbers.
+# Var, the abstract value (tracer) that a traced function computes with: shape and dtype, no data.
 #
-# Arithmetic on a Var, and NumPy's functions of it, add operators to the graph being built. Whatever
-# would need numbers (``if``, ``float``, iteration, writes in place) is refused, with what to write
-# instead.
+# Arithmetic on a Var, and NumPy functions of it, add operators to the graph under construction.
+# Whatever would need numbers (``if``, ``float``, iteration, in-place writes) raises a GraphError
+# that names the alternative.
 
 
 Binary = Callable[[Any, Any], "Var"]
 
 
 def infix(function: Binary) -> tuple[Binary, Binary]:
-    """Return a function of two operands as the methods that Python calls for either of them."""
+    """Return a binary function as the pair of methods ``__op__`` and its reflection ``__rop__``."""
     return function, lambda self, other: function(other, self)
 
 
-def numpys(name: str) -> Callable[..., Any]:
-    """Return NumPy's function of a name as a method."""
+def numpy_method(name: str) -> Callable[..., Any]:
+    """Return the NumPy function of this name as a method, dispatched through the protocols."""
     function = getattr(np, name)
 
     def method(self: Var, *args: Any, **options: Any) -> Any:
@@ -504,7 +514,15 @@ def numpys(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var:
-    """A value in the graph being built: a shape and a dtype, with operators, and no numbers."""
+    """An abstract value (tracer): shape and dtype of a value being traced, without numbers.
+
+    >>> import tinyckpt as tc
+    >>> def function(x):
+    ...     print(x, x.shape, tc.tanh(x).dtype)
+    ...     return x.sum()
+    >>> graph = tc.build(function, tc.Spec((2, 3), "float32"))
+    Var(x: float32[2,3]) (2, 3) float32
+    """
 
     node: DataNode
     builder: Builder
@@ -516,7 +534,7 @@ class Var:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of all axes."""
+        """Extent of every axis."""
         return self.node.spec.shape
 
     @property
@@ -546,7 +564,7 @@ class Var:
 
     @property
     def real(self) -> Var:
-        """Itself: there are no complex numbers here."""
+        """The value itself: complex dtypes are not supported."""
         return self
 
     @property
@@ -572,22 +590,30 @@ class Var:
         return shape.transpose(self, axes or None)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Var:
-        """Return it in another dtype; whether values that never change are copied is all one."""
+        """Cast to another dtype; ``copy`` is ignored, since values are immutable."""
         return casting.astype(self, dtype)
 
-    # Methods that NumPy has as functions, too: the same arguments, and the same refusals.
-    all, any = numpys("all"), numpys("any")
-    argmax, argmin, argsort = numpys("argmax"), numpys("argmin"), numpys("argsort")
-    clip, repeat, round = numpys("clip"), numpys("repeat"), numpys("round")
-    conj = conjugate = numpys("conjugate")
-    copy, ravel, squeeze = numpys("copy"), numpys("ravel"), numpys("squeeze")
-    cumprod, cumsum = numpys("cumprod"), numpys("cumsum")
-    diagonal, swapaxes, trace = numpys("diagonal"), numpys("swapaxes"), numpys("trace")
-    dot, take = numpys("dot"), numpys("take")
+    # Methods that NumPy also has as functions: same arguments, same errors.
+    all, any = numpy_method("all"), numpy_method("any")
+    argmax, argmin, argsort = (
+        numpy_method("argmax"),
+        numpy_method("argmin"),
+        numpy_method("argsort"),
+    )
+    clip, repeat, round = numpy_method("clip"), numpy_method("repeat"), numpy_method("round")
+    conj = conjugate = numpy_method("conjugate")
+    copy, ravel, squeeze = numpy_method("copy"), numpy_method("ravel"), numpy_method("squeeze")
+    cumprod, cumsum = numpy_method("cumprod"), numpy_method("cumsum")
+    diagonal, swapaxes, trace = (
+        numpy_method("diagonal"),
+        numpy_method("swapaxes"),
+        numpy_method("trace"),
+    )
+    dot, take = numpy_method("dot"), numpy_method("take")
     flatten = ravel
-    max, min, ptp = numpys("max"), numpys("min"), numpys("ptp")
-    mean, std, var = numpys("mean"), numpys("std"), numpys("var")
-    prod, sum = numpys("prod"), numpys("sum")
+    max, min, ptp = numpy_method("max"), numpy_method("min"), numpy_method("ptp")
+    mean, std, var = numpy_method("mean"), numpy_method("std"), numpy_method("var")
+    prod, sum = numpy_method("prod"), numpy_method("sum")
 
     def __repr__(self) -> str:
         return f"Var({self.node})"
@@ -600,7 +626,7 @@ class Var:
     def __getitem__(self, key: Any) -> Var:
         return indexing.getitem(self, key)
 
-    # What stands between two operands, and the same with the array on the right.
+    # Infix operators, and their reflections for an array on the left.
     __add__, __radd__ = infix(elementwise.add)
     __sub__, __rsub__ = infix(elementwise.subtract)
     __mul__, __rmul__ = infix(elementwise.multiply)
@@ -622,7 +648,7 @@ class Var:
     __invert__ = logic.invert
     __round__ = rounding.round
 
-    def __neg__(self) -> Var:  # a function in the open: others' types are found by it
+    def __neg__(self) -> Var:  # a plain function: some libraries detect numeric types by it
         return elementwise.negative(self)
 
     def __pos__(self) -> Var:
@@ -678,7 +704,7 @@ class Var:
         )
 
     def item(self, *args: Any) -> Any:
-        """Refuse: a number that is taken out of the graph would stay as it is for ever."""
+        """Refuse: a number taken out of the graph would be baked in as a constant."""
         self._refuse("item()", "keep it a Var, or return it and take the number from the result")
 
     def tolist(self) -> Any:
@@ -686,41 +712,41 @@ class Var:
         self._refuse("tolist()", "return it and take the numbers from the result")
 
     def nonzero(self) -> Any:
-        """Refuse: the shape of the result is not known."""
+        """Refuse: the shape of the result depends on the data."""
         self._refuse("nonzero()", "use tc.where(x != 0, one, other)")
 
     def sort(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: NumPy's method works in place."""
+        """Refuse: NumPy's method sorts in place."""
         self._refuse("sort() in place", "values never change; use tc.sort")
 
     def fill(self, value: Any) -> Any:
-        """Refuse: a write in place."""
+        """Refuse: an in-place write."""
         self._refuse("fill() in place", "values never change; use tc.full_like")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return protocols.call_function(function, args, kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # An array on the left of an infix operator arrives here, too: array + Var.
+        # Also called for an array on the left of an infix operator: array + Var.
         return protocols.call_ufunc(ufunc, method, inputs, kwargs)
 
 
 # ------------------------------------------------------------------------------------------------
-# A call of a function, taken apart: which arguments hold arrays, and which are static.
+# Calls: the array arguments of a call, which are traced, and the static ones, which are not.
 #
-# What a function is traced for depends on the shapes of its arrays and on the static arguments
-# themselves: a flag, a number of layers, a name. Those are passed on as they are.
+# A trace is specialised to the shapes of its arrays and to the values of static arguments: a flag,
+# a number of layers, a name. Those are passed on as they are.
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a function, with the arguments that hold arrays told from the others.
+    """One call of a function, split into array arguments and static arguments.
 
     Attributes:
-        function: what is called.
-        args, named: its arguments by position and by keyword.
-        places: which of them hold arrays: positions and keywords.
-        static: what the others are, by their names; two calls with other ones are not the same.
+        function: the callable.
+        args, named: its positional and keyword arguments.
+        places: positions and keywords of the array arguments.
+        static: (name, key) of the static arguments; part of the identity of a specialisation.
     """
 
     function: Callable[..., Any]
@@ -731,17 +757,17 @@ class Call:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments that hold arrays."""
+        """The array arguments."""
         return tuple([self.args[p] if isinstance(p, int) else self.named[p] for p in self.places])
 
     @property
     def names(self) -> list[str]:
-        """What the function calls the arguments that hold arrays."""
+        """The parameter names of the array arguments."""
         names = parameter_names(self.function, len(self.args))
         return [names[place] if isinstance(place, int) else place for place in self.places]
 
     def again(self, arguments: Sequence[Any]) -> Any:
-        """Call the function with others in the places of the arguments that hold arrays."""
+        """Call the function with other values for the array arguments."""
         args, named = list(self.args), dict(self.named)
         for place, argument in zip(self.places, arguments, strict=True):
             if isinstance(place, int):
@@ -757,18 +783,18 @@ def call_of(
     named: Mapping[str, Any],
     static: str | Collection[str],
 ) -> Call:
-    """Take the arguments of a call apart.
+    """Split a call's arguments into arrays and static values.
 
     Raises:
         GraphError: if the function has no such parameters, or a static argument is an array or
-            cannot be told from another by its hash.
+            not hashable.
     """
     if not named and not static:
         return Call(function, args, named, tuple(range(len(args))))
     static = (static,) if isinstance(static, str) else static
     if not isinstance(static, Sequence | Set) or not all(isinstance(name, str) for name in static):
         raise GraphError(f"static={static!r}: expected names of arguments, such as ('train',)")
-    args, named = bound(function, args, named)
+    args, named = bind_arguments(function, args, named)
     names = dict(enumerate(parameter_names(function, len(args)))) | {key: key for key in named}
     check_static(function, static, names.values())
     values = dict(enumerate(args)) | dict(named)
@@ -779,7 +805,7 @@ def call_of(
         tuple([place for place, name in names.items() if name not in static]),
         tuple(
             [
-                (name, told_apart(name, values[place]))
+                (name, static_key(name, values[place]))
                 for place, name in names.items()
                 if name in static
             ]
@@ -787,10 +813,10 @@ def call_of(
     )
 
 
-def bound(
+def bind_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return the arguments as the function's parameters take them: by position where they can."""
+    """Bind arguments to the function's parameters, positionally where possible."""
     signature = signature_of(function)
     if signature is None:
         return args, named
@@ -804,7 +830,7 @@ def bound(
 
 
 def check_static(function: Callable[..., Any], static: Collection[str], passed: Any) -> None:
-    """Raise a GraphError if a static argument is none that the function has."""
+    """Raise a GraphError if a name in ``static`` is not a parameter of the function."""
     signature = signature_of(function)
     parameters = signature.parameters if signature else {}
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -817,18 +843,22 @@ def check_static(function: Callable[..., Any], static: Collection[str], passed: 
             )
 
 
-def told_apart(name: str, value: Any) -> Any:
-    """Return a key that two static values share only if a function cannot tell them apart.
+def static_key(name: str, value: Any) -> Any:
+    """Return a key that two static values share only if no function can distinguish them.
 
-    1, 1.0 and True are equal in Python, and so are 0.0 and -0.0; no NaN is equal to itself.
+    Plain equality is too coarse and too fine: 1, 1.0 and True are equal in Python, and so are 0.0
+    and -0.0, while no NaN equals itself.
+
+    Raises:
+        GraphError: if a value is not hashable.
     """
     if isinstance(value, tuple):
-        return type(value), tuple([told_apart(f"{name}[{i}]", v) for i, v in enumerate(value)])
+        return type(value), tuple([static_key(f"{name}[{i}]", v) for i, v in enumerate(value)])
     if isinstance(value, frozenset):
-        return type(value), frozenset([told_apart(f"an element of {name}", v) for v in value])
+        return type(value), frozenset([static_key(f"an element of {name}", v) for v in value])
     if is_dataclass(value) and not isinstance(value, type):
-        held = [(f.name, getattr(value, f.name)) for f in fields(value)]
-        return type(value), tuple([told_apart(f"{name}.{own}", v) for own, v in held])
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
+        return type(value), tuple([static_key(f"{name}.{key}", v) for key, v in items])
     try:
         hash(value)
     except TypeError as error:
@@ -837,7 +867,7 @@ def told_apart(name: str, value: Any) -> Any:
         else:
             message = (
                 f"a static argument must be hashable, and a {type(value).__name__} is not; pass a "
-                "tuple, or what it holds one by one"
+                "tuple, or its items one by one"
             )
         raise GraphError(f"{name}: {message}") from error
     inexact = isinstance(value, float | complex | np.inexact)
@@ -845,7 +875,7 @@ def told_apart(name: str, value: Any) -> Any:
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Return the names of the first positional parameters, as far as the function tells them."""
+    """Return the names of the first positional parameters; ``arg0`` etc. without a signature."""
     signature = signature_of(function)
     parameters = signature.parameters.values() if signature else ()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -853,7 +883,7 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return a function's signature, or None if it has none that Python can tell."""
+    """Return a function's signature, or None if it has none (some built-ins)."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -861,32 +891,39 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return what graphs and messages call a function."""
+    """Return a function's name for graphs and messages."""
     return str(getattr(function, "__name__", "graph"))
 
 
 # ------------------------------------------------------------------------------------------------
-# Marks: what a function says of the operators that it builds, for pictures and for policies.
+# Marks: annotations of operators and values, for pictures and for policies.
 #
-# They change nothing of what is computed. Where nothing is traced they do nothing: the function
-# runs on arrays as it is.
+# They do not change the computation. Outside of a trace they do nothing: the function runs on
+# arrays as it is.
 
 
 def scope(name: str) -> AbstractContextManager[None]:
     """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest.
 
-    Where nothing is traced it does nothing, as ``name`` and ``checkpoint``: the function runs on
-    arrays as it is.
+    Outside of a trace it does nothing, as ``name`` and ``checkpoint``.
+
+    >>> import tinyckpt as tc
+    >>> def model(x):
+    ...     with tc.scope("layer1"), tc.scope("mlp"):
+    ...         return tc.tanh(x)
+    >>> tc.build(model, tc.Spec(3)).operators[0].scope
+    'layer1/mlp'
     """
     checked, builder = checked_text("scope", name), ACTIVE_BUILDER.get()
     return nullcontext() if builder is None else builder.scoped(checked)
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function: the policy ``regions`` recomputes what it makes inside.
+    """Mark a function for rematerialization: the policy ``regions`` recomputes its intermediates.
 
-    Use it as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
-    functions nest. Other policies do not look at the marks.
+    Counterpart of ``torch.utils.checkpoint.checkpoint`` and ``jax.checkpoint``, as a mark: use it
+    as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
+    functions nest. Other policies ignore the marks.
 
     >>> import tinyckpt as tc
     >>> block = tc.checkpoint(lambda x: tc.tanh(tc.sin(x)))
@@ -905,7 +942,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name(x: Var, label: str) -> Var:
-    """Label a value, so that policies can pick it, as JAX's ``checkpoint_name`` does.
+    """Label a value, so that policies can select it, as JAX's ``checkpoint_name`` does.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x: tc.name(tc.tanh(x), "hidden"), tc.Spec((3,)))
@@ -917,10 +954,10 @@ def name(x: Var, label: str) -> Var:
 
 
 def once(x: Var) -> Var:
-    """Let the operator that makes a value be evaluated once: every plan keeps what it makes.
+    """Mark the operator that produces a value as non-recomputable: every plan saves its outputs.
 
-    For what cannot be repeated, or would come out otherwise the second time: what reads a clock or
-    a stream, draws numbers without a seed. And for a value that is to stay under every policy.
+    For operators that cannot be repeated, or would give other results the second time: reading a
+    clock or a stream, unseeded random numbers. Also to pin a value under every policy.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
@@ -932,37 +969,38 @@ def once(x: Var) -> Var:
 
 
 def checked_text(what: str, text: str) -> str:
-    """Return what a user calls something, or raise a GraphError if it is no text."""
+    """Return a user's name or label, or raise a GraphError if it is not a string."""
     if not isinstance(text, str):
         raise GraphError(f"{what}: expected a string, got a {type(text).__name__}")
     return text
 
 
 # ------------------------------------------------------------------------------------------------
-# The graph without what nobody needs: what a traced function computed and did not return.
+# Dead code elimination: dropping what a traced function computed and did not return.
 
 
-def without_unused(graph: Graph) -> Graph:
-    """Return the graph without the operators that no result depends on; itself if all are needed.
+def eliminate_dead_code(graph: Graph) -> Graph:
+    """Eliminate dead code: drop the operators that no result depends on.
 
-    Arguments stay, read or not: they are what a caller passes.
+    Arguments stay, used or not: they are the call's signature. Returns the graph itself if all
+    operators are live.
     """
-    wanted = bytearray(len(graph.data))
+    live = bytearray(len(graph.data))
     for data in (*graph.outputs, *leaves(graph.arguments)):
-        wanted[data] = 1
+        live[data] = 1
     kept = bytearray(len(graph.operators))
     for operator in reversed(graph.operators):
-        if any(wanted[output] for output in operator.outputs):
+        if any(live[output] for output in operator.outputs):
             kept[operator.id] = 1
             for data in (*operator.inputs, *operator.outputs):
-                wanted[data] = 1
-    if all(wanted) and all(kept):
+                live[data] = 1
+    if all(live) and all(kept):
         return graph
-    data_ids, operator_ids = numbering(wanted), numbering(kept)
+    data_ids, operator_ids = compact_ids(live), compact_ids(kept)
     return replace(
         graph,
         data=tuple(
-            renumbered_data(node, data_ids, operator_ids) for node in graph.data if wanted[node.id]
+            renumbered_data(node, data_ids, operator_ids) for node in graph.data if live[node.id]
         ),
         operators=tuple(
             renumbered_operator(operator, data_ids, operator_ids)
@@ -972,19 +1010,19 @@ def without_unused(graph: Graph) -> Graph:
         arguments=map_leaves(data_ids.__getitem__, graph.arguments),
         results=map_leaves(data_ids.__getitem__, graph.results),
         gradients=map_leaves(data_ids.__getitem__, graph.gradients),
-        constants={data_ids[i]: value for i, value in graph.constants.items() if wanted[i]},
+        constants={data_ids[i]: value for i, value in graph.constants.items() if live[i]},
     )
 
 
-def numbering(kept: bytearray) -> dict[Any, Any]:
-    """Return new consecutive ids for the positions that are kept; None stays None."""
+def compact_ids(kept: bytearray) -> dict[Any, Any]:
+    """Map the positions that are kept to new consecutive ids; None maps to None."""
     ids: dict[Any, Any] = {None: None}
     ids.update((old, new) for new, old in enumerate(i for i, keep in enumerate(kept) if keep))
     return ids
 
 
 def renumbered_data(node: DataNode, data_ids: Any, operator_ids: Any) -> DataNode:
-    """Return the node under its new id; the very node if nothing changes."""
+    """Return the node under its new ids; the same object if nothing changes."""
     new_id, producer = data_ids[node.id], operator_ids[node.producer]
     view_of = data_ids[node.view_of]
     if new_id == node.id and producer == node.producer and view_of == node.view_of:
@@ -995,11 +1033,11 @@ def renumbered_data(node: DataNode, data_ids: Any, operator_ids: Any) -> DataNod
 
 
 def renumbered_operator(operator: Operator, data_ids: Any, operator_ids: Any) -> Operator:
-    """Return the operator under its new id; the very operator if nothing changes."""
+    """Return the operator under its new ids; the same object if nothing changes."""
     new_id = operator_ids[operator.id]
     inputs = tuple([data_ids[i] for i in operator.inputs])
     outputs = tuple([data_ids[i] for i in operator.outputs])
-    # The adjoint's forward operator may be gone: a loss whose value nobody asked for.
+    # The adjoint's forward operator may have been eliminated: a loss whose value is not returned.
     adjoint_of = operator_ids.get(operator.adjoint_of)
     if (new_id, inputs, outputs, adjoint_of) == (
         operator.id, operator.inputs, operator.outputs, operator.adjoint_of,

@@ -1,18 +1,19 @@
-"""Traces in formats of other programs, to be written only: Chrome's trace events, and CSV.
+"""Export of traces: Chrome trace events for Perfetto, and CSV for spreadsheets (write only).
 
 **Trace events** open in https://ui.perfetto.dev and in chrome://tracing. An evaluation is a
-complete event (``X``) on one of the tracks forward, backward and recomputation; moving a value to
-or from the host is one on a fourth. Live memory by kind and the number of live values are counters
-(``C``) with an event for every step; each time that a value is held is an asynchronous span (``b``
-to ``e``), with its bytes. Time is in microseconds: what was measured, if the trace holds
-seconds; else each evaluation and each transfer takes one millisecond, and everything else none.
+complete event (``X``) on one of the tracks forward, backward and recomputation; a transfer to or
+from the host is one on a fourth track. Live memory by kind and the number of live values are
+counters (``C``) with an event for every step; each live range of a value on the device is an
+asynchronous span (``b`` to ``e``), with its bytes. Time is in microseconds: as measured, if the
+trace has seconds; otherwise each evaluation and each transfer takes one millisecond, and every
+other step none.
 The format:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 
-**CSV** (RFC 4180, UTF-8) has a row for every step; ``CSV_HEADER`` names the columns. A name that a
-spreadsheet would take for a formula is written with an apostrophe before it, which makes it text
-there. No operator is called so unless someone means harm, and the column ``id`` says which operator
-or value it is in any case.
+**CSV** (RFC 4180, UTF-8) has one row per step; ``CSV_HEADER`` names the columns. A name that a
+spreadsheet would evaluate as a formula is written with an apostrophe before it, which makes it text
+there (CSV injection): only a malicious graph has such names, and the column ``id`` identifies the
+operator or value in any case.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CSV_HEADER = (
     "cotangent_bytes", "output_bytes", "workspace_bytes", "live_bytes", "host_bytes", "evaluations",
     "seconds",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet evaluates
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that is a formula
 TRACKS = ("forward", "backward", "recomputation", "transfer")
 UNMEASURED = 1000.0  # microseconds that an evaluation takes in a trace that was not timed
 MEMORY = ("activation", "cotangent", "output", "workspace")
@@ -43,12 +44,20 @@ Event = dict[str, Any]
 
 
 def save_csv(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write a trace as CSV, a row a step, with the columns ``CSV_HEADER``.
+    """Write a trace as CSV, one row per step, with the columns ``CSV_HEADER``.
 
     ``recomputation`` is 0 or 1; ``seconds`` is empty if they were not measured.
 
     Raises:
         FormatError: if the file cannot be written.
+
+    >>> import pathlib, tempfile, tinyckpt as tc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "trace.csv"
+    ...     tc.save_csv(tc.replay(tc.plan(tc.networks.chain(2))), path)
+    ...     rows = path.read_text().splitlines()
+    >>> rows[1]
+    '0,compute,0,f1,0,1,512,0,0,0,512,0,1,'
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
@@ -58,7 +67,7 @@ def save_csv(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def csv_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
-    """Yield the entries of each step under CSV_HEADER."""
+    """Yield the row of each step, in the columns of CSV_HEADER."""
     seconds = trace.seconds or ("",) * len(trace.steps)
     columns = zip(
         trace.nodes, trace.activation, trace.cotangent, trace.output, trace.workspace,
@@ -73,7 +82,7 @@ def csv_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
 
 
 def inert(name: str) -> str:
-    """Return a name such that no spreadsheet evaluates it.
+    """Escape a name that a spreadsheet would evaluate as a formula.
 
     >>> inert("tanh_3"), inert("=1+1")
     ('tanh_3', "'=1+1")
@@ -86,6 +95,14 @@ def save_chrome_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
     Raises:
         FormatError: if the file cannot be written.
+
+    >>> import json, pathlib, tempfile, tinyckpt as tc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "trace.chrome.json"
+    ...     tc.save_chrome_trace(tc.replay(tc.plan(tc.networks.chain(2))), path)
+    ...     events = json.loads(path.read_text())["traceEvents"]
+    >>> [event["name"] for event in events if event["ph"] == "X"]
+    ['f1', 'f2', 'l', 'b2', 'b1']
     """
     document = {
         "displayTimeUnit": "ms",
@@ -96,18 +113,18 @@ def save_chrome_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
         },
     }
     head = json.dumps(document)[:-1]
-    # An event a line, each made and encoded by itself: a trace may have millions.
+    # One event per line, generated and encoded one at a time: a trace may have millions.
     events = ",\n".join(json.dumps(event) for event in chrome_events(trace))
     write_atomically(path, f'{head}, "traceEvents": [\n{events}\n]}}\n'.encode())
 
 
 def chrome_events(trace: Trace) -> Iterator[Event]:
-    """Yield the events of a trace, by ascending time."""
+    """Yield the events of a trace, in order of time."""
     yield naming_event("process_name", 0, f"{trace.schedule.policy} on {trace.graph.name}")
     for thread, track in enumerate(TRACKS, start=1):
         yield naming_event("thread_name", thread, track)
         yield {**naming_event("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
-    spans = HeldSpans(trace)
+    spans = LiveSpans(trace)
     uses_host = any(trace.host)
     now = 0.0
     for position, again in enumerate(recomputations(trace.steps)):
@@ -126,7 +143,7 @@ def naming_event(kind: str, thread: int, name: str) -> Event:
 
 
 def microseconds(trace: Trace, position: int) -> float:
-    """Return how long a step takes."""
+    """Return the duration of a step, in microseconds."""
     if trace.seconds:
         return round(1e6 * trace.seconds[position], 3)
     return 0.0 if isinstance(trace.steps[position], Free) else UNMEASURED
@@ -151,7 +168,7 @@ def evaluation(trace: Trace, position: int, again: bool, now: float, duration: f
 
 
 def counters(trace: Trace, position: int, now: float, uses_host: bool) -> Iterator[Event]:
-    """Yield the counters of a step; what the host holds only in traces that use it."""
+    """Yield the counter events of a step; host bytes only in traces that offload."""
     bytes_by_kind = {kind: getattr(trace, kind)[position] for kind in MEMORY}
     yield counter("live bytes", now, bytes_by_kind)
     yield counter("live values", now, {"nodes": trace.nodes[position]})
@@ -164,8 +181,8 @@ def counter(name: str, now: float, args: dict[str, int]) -> Event:
     return {"name": name, "ph": "C", "ts": now, "pid": 1, "tid": 0, "args": args}
 
 
-class HeldSpans:
-    """The asynchronous spans of a trace: one for each time that a value is on the device."""
+class LiveSpans:
+    """The asynchronous spans of a trace: one per live range of a value on the device."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -173,7 +190,7 @@ class HeldSpans:
         self.open: dict[int, int] = {}  # the span's number, by value
 
     def events(self, position: int, now: float) -> Iterator[Event]:
-        """Yield what begins and what ends at a step."""
+        """Yield the begin and end events of the spans that a step opens and closes."""
         step = self.trace.steps[position]
         if isinstance(step, EVALUATIONS):
             for data in self.trace.graph.operators[step.operator].outputs:
@@ -184,17 +201,17 @@ class HeldSpans:
             yield self.event("e", step.data, self.open.pop(step.data), now)
 
     def begin(self, data: int, now: float) -> Event:
-        """Return the beginning of a span."""
+        """Return the begin event of a new span."""
         self.open[data] = next(self.numbers)
         return self.event("b", data, self.open[data], now)
 
     def end(self, now: float) -> Iterator[Event]:
-        """Yield the ends of the spans that are open at the end of the run."""
+        """Yield the end events of the spans still open at the end of the run."""
         for data, number in self.open.items():
             yield self.event("e", data, number, now)
 
     def event(self, phase: str, data: int, number: int, now: float) -> Event:
-        """Return the beginning or the end of a span."""
+        """Return the begin or end event of a span."""
         node = self.trace.graph.data[data]
         args = {"args": {"bytes": node.nbytes, "shape": str(node.spec)}} if phase == "b" else {}
         return {

@@ -1,4 +1,4 @@
-"""Graphs as JSON documents: the ones made here, and profiles of real models from elsewhere.
+"""Computation graphs as JSON (schema ``tinyckpt.graph``): import of profiled models, and export.
 
 The document ``tinyckpt.graph``, version 2, is meant to be written by other programs;
 docs/profile.json is a small one. In short::
@@ -10,21 +10,22 @@ docs/profile.json is a small one. In short::
                     "phase": "backward", "adjoint_of": "layer1", "cost": 7.0}],
      "gradients": ["dx"]}
 
-- A value of ``data`` has a unique ``name`` and either ``bytes`` or ``shape`` and ``dtype``. May be
-  there: ``role`` (input, parameter or constant for what no operator makes; activation or cotangent
-  for the others), ``view_of`` (a value in whose memory it is), ``label`` (a name for policies).
-- An entry of ``operators``, in an order in which they can be evaluated, the forward ones first, has
-  a unique ``name``, ``inputs`` and ``outputs`` (names of values). May be there: ``kind``,
-  ``adjoint_of`` (a forward operator; what has one is backward), ``phase`` (forward or backward),
-  ``scope``, ``regions`` (numbers of marked calls around it), ``flops``, ``workspace`` (bytes it
-  holds besides inputs and outputs), ``cost`` (of one evaluation, in any unit, for all operators or
-  none; what plans minimise), ``once`` (true for what may not be evaluated twice: every plan keeps
-  what it makes until its last reader).
-- ``results`` and ``gradients`` are nestings of names: what must be there at the end. ``arguments``,
-  a list, may be left out.
+- A value of ``data`` has a unique ``name`` and either ``bytes`` or ``shape`` and ``dtype``.
+  Optional: ``role`` (input, parameter or constant of a source; activation or cotangent of an
+  operator's output), ``view_of`` (the value whose storage it shares), ``label`` (a name for
+  policies).
+- An entry of ``operators``, in a topological order, forward operators first, has a unique ``name``,
+  ``inputs`` and ``outputs`` (names of values). Optional: ``kind``, ``adjoint_of`` (the forward
+  operator whose vjp it is; an operator that has it is backward), ``phase`` (forward or backward),
+  ``scope``, ``regions`` (ids of the enclosing checkpointed calls), ``flops``, ``workspace`` (bytes
+  beyond inputs and outputs), ``cost`` (of one evaluation, in any unit, for all operators or none;
+  the objective of plans), ``once`` (true for an operator that may not be evaluated twice: every
+  plan saves its outputs until their last use).
+- ``results`` and ``gradients`` are nestings of names: the graph's outputs. ``arguments``, a list,
+  is optional.
 
-A graph that is read has abstract operators: it plans, replays and draws, and refuses to execute.
-Attributes such as axes are not in the document; a tuple of a nesting comes back as a list.
+A loaded graph has abstract operators: it plans, replays and draws, and refuses to execute.
+Attributes such as axes are not in the document; a tuple of a nesting is loaded as a list.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ OPERATOR_KEYS = (
 
 
 def graph_document(graph: Graph) -> dict[str, Any]:
-    """Return a graph as plain JSON data; what is as it would be by default is left out."""
+    """Convert a graph to JSON data; entries equal to their defaults are omitted."""
     names = [node.name for node in graph.data]
     name_of = names.__getitem__
     return {
@@ -79,7 +80,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 
 
 def data_entry(graph: Graph, node: DataNode) -> dict[str, Any]:
-    """Return the entry of a data node."""
+    """Return the JSON entry of a data node."""
     entry: dict[str, Any] = {
         "name": node.name,
         "shape": node.spec.shape,
@@ -94,7 +95,7 @@ def data_entry(graph: Graph, node: DataNode) -> dict[str, Any]:
 
 
 def operator_entry(graph: Graph, operator: Operator) -> dict[str, Any]:
-    """Return the entry of an operator."""
+    """Return the JSON entry of an operator."""
     adjoint_of = operator.adjoint_of
     entry = {
         "name": operator.name,
@@ -112,13 +113,21 @@ def operator_entry(graph: Graph, operator: Operator) -> dict[str, Any]:
         "cost": operator.cost,
         "once": operator.once,
     }
-    empty = ("", (), 0)  # False is one of them
+    empty = ("", (), 0)  # False too, since it equals 0
     kept = {k: v for k, v in optional.items() if v is not None and (k == "cost" or v not in empty)}
     return {**entry, **kept}
 
 
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph's structure as JSON."""
+    """Write a graph's structure as JSON; kernels and attributes are not written.
+
+    >>> import tempfile, tinyckpt as tc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.save_graph(tc.networks.chain(2), f"{folder}/chain.json")
+    ...     graph = tc.load_graph(f"{folder}/chain.json")
+    >>> graph.name, len(graph.operators)
+    ('chain:2', 5)
+    """
     write("graph", graph_document(graph), path)
 
 
@@ -130,17 +139,33 @@ def load_graph(path: str | os.PathLike[str]) -> Graph:
 
     Raises:
         FormatError: if the file is not such a document, or is damaged; says where.
+
+    >>> import json, pathlib, tempfile, tinyckpt as tc
+    >>> profile = {
+    ...     "schema": "tinyckpt.graph", "version": 2, "name": "one layer", "gradients": ["dx"],
+    ...     "data": [{"name": name, "bytes": 4096} for name in ("x", "h", "dx")],
+    ...     "operators": [
+    ...         {"name": "layer", "inputs": ["x"], "outputs": ["h"]},
+    ...         {"name": "vjp", "inputs": ["h"], "outputs": ["dx"], "adjoint_of": "layer"},
+    ...     ],
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "profile.json"
+    ...     _ = path.write_text(json.dumps(profile))
+    ...     graph = tc.load_graph(path)
+    >>> tc.replay(tc.plan(graph)).peak_bytes
+    8192
     """
     reader = Reader(path)
     return read_graph(reader, reader.document("graph"), "graph")
 
 
 def read_graph(reader: Reader, document: Any, where: str) -> Graph:
-    """Return the graph of a document."""
+    """Parse and validate the graph of a document."""
     data_rows = reader.get(document, "data", list, where)
     operator_rows = reader.get(document, "operators", list, where)
-    data_ids = numbered(reader, data_rows, f"{where}.data")
-    operator_ids = numbered(reader, operator_rows, f"{where}.operators")
+    data_ids = ids_by_name(reader, data_rows, f"{where}.data")
+    operator_ids = ids_by_name(reader, operator_rows, f"{where}.operators")
     reader.only(document, DOCUMENT_KEYS, where)
     operators = tuple(
         read_operator(reader, row, i, data_ids, operator_ids, f"{where}.operators[{i}]")
@@ -157,20 +182,20 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
     costed = sum(operator.cost is not None for operator in operators)
     if 0 < costed < len(operators):
         reader.fail(f"{where}.operators", f"{costed} of {len(operators)} have a cost: all or none")
-    # Values may be listed in any order; here they stand in the order in which they are made.
-    places = in_order(operators, len(data_rows))
-    if places is not None:
-        data_rows = [data_rows[old] for old in sorted(range(len(places)), key=places.__getitem__)]
-        data_ids = {name: places[old] for name, old in data_ids.items()}
+    # Values may be listed in any order; in a Graph they are in order of production.
+    new_ids = production_order(operators, len(data_rows))
+    if new_ids is not None:
+        data_rows = [data_rows[old] for old in sorted(range(len(new_ids)), key=new_ids.__getitem__)]
+        data_ids = {name: new_ids[old] for name, old in data_ids.items()}
         operators = tuple(
             replace(
                 operator,
-                inputs=tuple([places[data] for data in operator.inputs]),
-                outputs=tuple([places[data] for data in operator.outputs]),
+                inputs=tuple([new_ids[data] for data in operator.inputs]),
+                outputs=tuple([new_ids[data] for data in operator.outputs]),
             )
             for operator in operators
         )
-        producer = {places[data]: operators[made.id] for data, made in producer.items()}
+        producer = {new_ids[data]: operators[made.id] for data, made in producer.items()}
     data = tuple(
         read_data(reader, row, i, data_ids, producer.get(i), f"{where}.data[{i}]")
         for i, row in enumerate(data_rows)
@@ -180,7 +205,7 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         nesting = reader.given(document, name, kind, default, where)
         at = f"{where}.{name}"
         try:
-            return map_leaves(lambda leaf: number_of(reader, leaf, data_ids, at), nesting)
+            return map_leaves(lambda leaf: id_of(reader, leaf, data_ids, at), nesting)
         except GraphError:
             reader.fail(at, "it is nested too deeply")
 
@@ -202,8 +227,8 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
     return graph
 
 
-def in_order(operators: Sequence[Operator], count: int) -> list[int] | None:
-    """Return new places for the values, sources first, or None if they are in order already."""
+def production_order(operators: Sequence[Operator], count: int) -> list[int] | None:
+    """Return new ids of the values, sources first, in order of production; None if they are so."""
     made = {data for operator in operators for data in operator.outputs}
     if all(
         data < min(operator.outputs)
@@ -214,14 +239,14 @@ def in_order(operators: Sequence[Operator], count: int) -> list[int] | None:
         return None
     sources = [data for data in range(count) if data not in made]
     order = [*sources, *(data for operator in operators for data in operator.outputs)]
-    places = [0] * count
+    new_ids = [0] * count
     for place, data in enumerate(order):
-        places[data] = place
-    return places
+        new_ids[data] = place
+    return new_ids
 
 
-def numbered(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:
-    """Return the position of each name; a name that occurs twice is an error."""
+def ids_by_name(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:
+    """Return the id of each name; a duplicate name is an error."""
     numbers: dict[str, int] = {}
     for index, row in enumerate(rows):
         name = printable(reader.get(row, "name", str, f"{where}[{index}]"))
@@ -230,8 +255,8 @@ def numbered(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:
     return numbers
 
 
-def number_of(reader: Reader, name: Any, numbers: Mapping[str, int], where: str) -> int:
-    """Return the position of a name."""
+def id_of(reader: Reader, name: Any, numbers: Mapping[str, int], where: str) -> int:
+    """Return the id of a name."""
     known = printable(name) if isinstance(name, str) else ""
     if known not in numbers:
         reader.fail(where, f"{str(name)[:80]!r} is not the name of anything in this document")
@@ -246,7 +271,7 @@ def read_data(
     producer: Operator | None,
     at: str,
 ) -> DataNode:
-    """Return one data node."""
+    """Parse one data node."""
     reader.only(row, DATA_KEYS, at)
     shape: tuple[int, ...]
     if "bytes" in row:
@@ -267,7 +292,7 @@ def read_data(
         maker = "no operator makes it" if producer is None else f"{producer.name} makes it"
         reader.fail(f"{at}.role", f"{role} cannot be, since {maker}")
     base = row.get("view_of")
-    view_of = None if base is None else number_of(reader, base, ids, f"{at}.view_of")
+    view_of = None if base is None else id_of(reader, base, ids, f"{at}.view_of")
     return DataNode(
         index,
         row["name"],
@@ -288,12 +313,12 @@ def read_operator(
     operator_ids: Mapping[str, int],
     at: str,
 ) -> Operator:
-    """Return one operator, abstract."""
+    """Parse one operator, abstract."""
     reader.only(row, OPERATOR_KEYS, at)
 
     def values(key: str) -> tuple[int, ...]:
         names = reader.get(row, key, list, at)
-        return tuple(number_of(reader, name, data_ids, f"{at}.{key}") for name in names)
+        return tuple(id_of(reader, name, data_ids, f"{at}.{key}") for name in names)
 
     def count(key: str) -> int:
         return reader.count(reader.given(row, key, int, 0, at), f"{at}.{key}", LARGEST)
@@ -307,9 +332,7 @@ def read_operator(
         values("inputs"),
         values("outputs"),
         reader.one_of(phase, get_args(Phase), f"{at}.phase"),
-        None
-        if adjoint_of is None
-        else number_of(reader, adjoint_of, operator_ids, f"{at}.adjoint_of"),
+        None if adjoint_of is None else id_of(reader, adjoint_of, operator_ids, f"{at}.adjoint_of"),
         reader.given(row, "scope", str, "", at),
         count("flops"),
         count("workspace"),
@@ -320,7 +343,7 @@ def read_operator(
 
 
 def is_graph(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a JSON document that says it is a graph."""
+    """Whether a file is a JSON document with the schema of a graph."""
     try:
         content = json.loads(read_bytes(path))
     except (FormatError, ValueError, RecursionError):

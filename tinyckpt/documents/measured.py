@@ -1,10 +1,11 @@
-"""Memory that was measured, over time: from PyTorch's snapshots, or from a list of (time, bytes).
+"""Measured memory over time: from PyTorch's memory snapshots, or from a list of (seconds, bytes).
 
-Goes out: a ``Measured``, a staircase of bytes over seconds, which ``viz.player`` and ``viz.lab``
-draw over what was planned. What is not in it: who held what; stacks are not looked at.
+Out: a ``Measured``, a step function of bytes over seconds, which ``viz.player`` and ``viz.lab``
+draw over a plan's predicted memory. Not included: the owner of each allocation; stack traces are
+ignored.
 
-A list is JSON, ``[[0.0, 1024], [0.5, 4096]]``, or CSV, a line each, with a heading or without:
-seconds, never going back, and the bytes that are held from then on.
+A list is JSON, ``[[0.0, 1024], [0.5, 4096]]``, or CSV, one sample per line, with or without a
+heading: seconds, never decreasing, and the bytes allocated from then on.
 """
 
 from __future__ import annotations
@@ -23,23 +24,27 @@ from tinyckpt.documents.pickles import read_pickle
 from tinyckpt.documents.reader import Reader, read_bytes
 from tinyckpt.documents.snapshots import read_snapshot
 
-MOST_SAMPLES = 1_000_000  # of a list; pages draw a tenth of them
-PICKLE = 0x80  # with which every pickle since protocol 2 begins
+MOST_SAMPLES = 1_000_000  # of a list; pages draw at most a tenth as many
+PICKLE = 0x80  # the first byte of every pickle since protocol 2
 Unit = Literal["seconds", "events"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Measured:
-    """Memory that was measured: from each moment to the next so many bytes were held.
+    """Measured memory: a step function of allocated bytes over time.
 
     Attributes:
         source: the name of the file.
-        what: what it is, such as ``device 0 of a PyTorch snapshot``.
-        unit: what ``times`` count: ``seconds``, or ``events`` where a snapshot has no times.
-        times: from 0 on, never going back.
-        bytes: held from each of these moments on, with everything that was there before.
-        base: how many of these bytes are left out where this is compared with a plan: what was
-            there before, such as parameters, which a plan does not count.
+        what: a description, such as ``device 0 of a PyTorch snapshot``.
+        unit: of ``times``: ``seconds``, or ``events`` where a snapshot has no times.
+        times: from 0 on, never decreasing.
+        bytes: allocated from each of these times on, earlier allocations included.
+        base: bytes subtracted for a comparison with a plan: allocations from before the recording,
+            such as parameters, which a plan does not count.
+
+    >>> run = Measured("run.csv", "a list", "seconds", (0.0, 1.0, 2.0), (100, 300, 100))
+    >>> run.peak, run.less().peak, run.between(0.5, 1.5).times
+    (300, 200, (0.0, 0.5, 1.0))
     """
 
     source: str
@@ -58,11 +63,11 @@ class Measured:
 
     @property
     def peak(self) -> int:
-        """The most bytes that were held at once, less ``base``."""
+        """The peak, in bytes, minus ``base``."""
         return max(0, max(self.bytes) - self.base)
 
     def less(self, base: int | None = None) -> Measured:
-        """Return the same with another base, in bytes; by default what is held at its start.
+        """Return a copy with another base, in bytes; by default the bytes at the start.
 
         Raises:
             OptionError: if it is not a number of bytes.
@@ -72,13 +77,13 @@ class Measured:
         return replace(self, base=self.bytes[0] if base is None else base)
 
     def between(self, begin: float, end: float) -> Measured:
-        """Return a part, such as one training step: its times from 0, its base what it starts with.
+        """Return an interval, such as one training step: times from 0, the base its first bytes.
 
         Args:
-            begin, end: in what ``times`` count.
+            begin, end: in the unit of ``times``.
 
         Raises:
-            OptionError: if there is no such part.
+            OptionError: if the interval is empty or outside the recording.
         """
         if not 0 <= begin < end or begin >= self.times[-1]:
             raise OptionError(
@@ -88,28 +93,36 @@ class Measured:
         first = bisect_right(self.times, begin) - 1
         last = bisect_right(self.times, end)
         times = [max(0.0, time - begin) for time in self.times[first:last]]
-        held = list(self.bytes[first:last])
+        amounts = list(self.bytes[first:last])
         times.append(min(end, self.times[-1]) - begin)
-        held.append(held[-1])
-        return replace(self, times=tuple(times), bytes=tuple(held), base=held[0])
+        amounts.append(amounts[-1])
+        return replace(self, times=tuple(times), bytes=tuple(amounts), base=amounts[0])
 
 
 def load_measured(path: str | os.PathLike[str], *, device: int | None = None) -> Measured:
-    """Read what was measured: PyTorch's snapshot, or a list of (seconds, bytes) as JSON or CSV.
+    """Read measured memory: a PyTorch snapshot, or a list of (seconds, bytes) as JSON or CSV.
 
-    A snapshot is what ``torch.cuda.memory._dump_snapshot`` writes after
-    ``torch.cuda.memory._record_memory_history()``. Nothing of the file is executed. An allocation
-    counts with the bytes that were asked for, from its event until its free is requested; what was
-    there before the first event counts throughout. ``base`` is what is held at the start, since a
-    plan does not count what is there before; ``less`` has another.
+    A snapshot is the file that ``torch.cuda.memory._dump_snapshot`` writes after
+    ``torch.cuda.memory._record_memory_history()``. Nothing in the file is executed. An allocation
+    counts its requested bytes, from its event until its free is requested; memory allocated before
+    the first event counts throughout. ``base`` is the bytes at the start, since a plan does not
+    count earlier allocations; ``less`` sets another.
 
     Args:
         path: of the file.
-        device: which device of a snapshot; needed where several have events.
+        device: a device of the snapshot; needed where several have events.
 
     Raises:
         FormatError: if the file cannot be read, is damaged, or is none of these; says where.
         OptionError: if there is no such device, or one must be chosen.
+
+    >>> import pathlib, tempfile, tinyckpt as tc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "run.csv"
+    ...     _ = path.write_text("seconds,bytes\\n0.0,1024\\n0.5,4096\\n")
+    ...     run = tc.load_measured(path)
+    >>> run.times, run.bytes, run.base
+    ((0.0, 0.5), (1024, 4096), 1024)
     """
     name = Path(path).name
     content = read_bytes(path, ": record fewer events (max_entries=100000)")
@@ -120,13 +133,13 @@ def load_measured(path: str | os.PathLike[str], *, device: int | None = None) ->
         return Measured(name, what, unit, found.times, found.bytes).less()
     if device is not None:
         raise OptionError(f"device {device}: {path} is a list, which has no devices")
-    times, held = read_samples(Reader(path), content)
-    return Measured(name, "a list of seconds and bytes", "seconds", times, held).less()
+    times, amounts = read_samples(Reader(path), content)
+    return Measured(name, "a list of seconds and bytes", "seconds", times, amounts).less()
 
 
 def read_samples(reader: Reader, content: bytes) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return the times, from 0 on, and the bytes of a list of pairs."""
-    # Before anything is made of it: each moment has a line, or a bracket, of its own.
+    """Parse a list of pairs: times, from 0 on, and bytes."""
+    # A bound before parsing: each sample has a line, or a bracket, of its own.
     if max(content.count(b"\n"), content.count(b"[")) > MOST_SAMPLES + 2:
         raise FormatError(
             f"{reader.path}: more than {MOST_SAMPLES:,} moments; at most that many are read"
@@ -144,18 +157,18 @@ def read_samples(reader: Reader, content: bytes) -> tuple[tuple[float, ...], tup
         raise FormatError(
             f"{reader.path}: {len(rows):,} moments; at most {MOST_SAMPLES:,} are read"
         )
-    times, held = [], []
+    times, amounts = [], []
     for where, row in rows:
         time, amount = reader.row(row, 2, where)
         times.append(reader.number(time, f"{where}[0]"))
-        held.append(int(reader.number(amount, f"{where}[1]")))
+        amounts.append(int(reader.number(amount, f"{where}[1]")))
         if len(times) > 1 and times[-1] < times[-2]:
             reader.fail(f"{where}[0]", f"{times[-1]:g} is before {times[-2]:g}: time goes on")
-    return tuple(time - times[0] for time in times), tuple(held)
+    return tuple(time - times[0] for time in times), tuple(amounts)
 
 
 def json_rows(reader: Reader, text: str) -> Sequence[tuple[str, Any]]:
-    """Return the entries of a JSON list, each with where it is."""
+    """Return the entries of a JSON list, each with its location for errors."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -167,7 +180,7 @@ def json_rows(reader: Reader, text: str) -> Sequence[tuple[str, Any]]:
 
 
 def csv_rows(reader: Reader, text: str) -> Sequence[tuple[str, list[float]]]:
-    """Return the lines of a table as numbers, each with where it is; a heading is left out."""
+    """Return the lines of a CSV table as numbers, each with its location; a heading is skipped."""
     rows: list[tuple[str, list[float]]] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

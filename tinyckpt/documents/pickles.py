@@ -1,13 +1,13 @@
-"""Pickles that hold plain data, read without executing anything of them.
+"""Safe unpickler: an interpreter of pickle opcodes for plain data, which executes no code.
 
-Comes in: the bytes of a file that anybody may have written. Goes out: dicts, lists, tuples, texts,
-numbers, True, False and None. A pickle is a program for a small stack machine; this machine knows
-the instructions that make data, of protocols 2 to 5, and none of those that import, call or build:
-a file that has one is refused at that byte. How many values are made and kept is bounded, and how
-high they are stacked; a text takes at most a small multiple of the bytes that it is written in.
+In: the bytes of an untrusted file. Out: dicts, lists, tuples, texts, numbers, True, False and None.
+A pickle is a program for a stack machine; this interpreter has the opcodes that construct data, of
+protocols 2 to 5, and none of those that import, call or build: a file with one is refused at that
+byte. The number of values and the height of the stack are bounded; a text takes at most a small
+multiple of its encoded bytes.
 
-Source: ``pickletools`` of the standard library, which describes every instruction. The page that
-plays files has the same machine in viz/lab/assets/pickles.js, with the same errors.
+Source: ``pickletools`` of the standard library, which describes every opcode. The lab page has the
+same interpreter in viz/lab/assets/pickles.js, with the same errors.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, NoReturn
 
 from tinyckpt.base.errors import FormatError
 
-# That one file makes and keeps, of at most some hundred bytes each: three gigabytes of Python
-# objects, besides long texts. A place in the memo counts as two.
+# Values that one file may create, of at most about a hundred bytes each: three gigabytes of Python
+# objects, plus long texts. A memo entry counts as two.
 MOST_VALUES = 30_000_000
-HIGHEST = 100_000  # values on the stack: picklers put down a thousand at a time
-# Marks that are open at once. It is no bound of depth: short tuples, and what is appended, nest
-# without a mark, as deep as a file is long; nothing that reads them goes down by recursion.
+HIGHEST = 100_000  # height of the stack, in values: picklers push a thousand per batch
+# Open marks. They do not bound nesting: short tuples and appended items nest without a mark, as
+# deep as a file is long; no reader of the data recurses.
 MOST_OPEN = 1_000
-OF_MEMO = 2  # values, for whose memory an entry of the memo stands
+OF_MEMO = 2  # values that a memo entry counts as, for its memory
 LONGEST_NUMBER = 8  # bytes of an integer: an address or a time in microseconds
 PROTOCOLS = (2, 3, 4, 5)
 STOP = 0x2E
-# What would name, call or build something of Python's, or ask the reader for it.
+# Opcodes that import, call or build Python objects, or ask the unpickler for one.
 CODE = {
     0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6F: "OBJ",
     0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x50: "PERSID", 0x51: "BINPERSID", 0x82: "EXT1",
@@ -38,7 +38,7 @@ CODE = {
 
 
 def read_pickle(content: bytes, path: object) -> Any:
-    """Return the data of a pickle; ``path`` is what errors call it.
+    """Unpickle plain data; ``path`` names the file in errors.
 
     Raises:
         FormatError: if it is cut short or damaged, or asks for anything but plain data; says at
@@ -48,7 +48,7 @@ def read_pickle(content: bytes, path: object) -> Any:
 
 
 class PickleMachine:
-    """Carries out a pickle's instructions."""
+    """Stack machine for a pickle's opcodes: stack, marks and memo."""
 
     __slots__ = ("at", "content", "made", "memo", "open", "path", "stack")
 
@@ -61,7 +61,7 @@ class PickleMachine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Return what is left at the end."""
+        """Execute the opcodes up to STOP; return the one value left on the stack."""
         content, stack, size = self.content, self.stack, len(self.content)
         while self.at < size:
             code = content[self.at]
@@ -77,11 +77,11 @@ class PickleMachine:
         raise FormatError(f"{self.path}: the pickle has no end; was the file cut short?")
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise the FormatError of the present place."""
+        """Raise a FormatError at the present byte."""
         raise FormatError(f"{self.path}: byte {self.at}: {problem}")
 
     def refuse(self, code: int) -> NoReturn:
-        """Raise the FormatError of an instruction that is not legal here."""
+        """Raise the FormatError of an unsupported opcode."""
         if code in CODE:
             self.fail(
                 f"{CODE[code]} would load or call code; legal is plain data alone, and nothing "
@@ -89,10 +89,10 @@ class PickleMachine:
             )
         self.fail(f"{code:#04x} is no instruction of plain data in a pickle of protocol 2 to 5")
 
-    # What is read -----------------------------------------------------------------------------
+    # Bytes ------------------------------------------------------------------------------------
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Read the next bytes."""
         end = self.at + count
         if end > len(self.content):
             self.fail("more bytes were to come; was the file cut short?")
@@ -101,18 +101,18 @@ class PickleMachine:
         return taken
 
     def number(self, count: int, signed: bool = False) -> int:
-        """Return the next bytes as an integer."""
+        """Read the next bytes as a little-endian integer."""
         begin = self.at
         self.at = end = begin + count
         if end > len(self.content):
             self.at = begin
-            self.take(count)  # which says what is missing
+            self.take(count)  # raises the error
         return int.from_bytes(self.content[begin:end], "little", signed=signed)
 
     # The stack --------------------------------------------------------------------------------
 
     def count(self, values: int) -> None:
-        """Count what takes memory."""
+        """Count values against the memory bound."""
         self.made += values
         if self.made > MOST_VALUES:
             self.fail(
@@ -121,20 +121,20 @@ class PickleMachine:
             )
 
     def push(self, value: Any) -> None:
-        """Put a value down."""
+        """Push a value."""
         self.count(1)
         if len(self.stack) >= HIGHEST:
             self.fail(f"more than {HIGHEST} values that belong to nothing")
         self.stack.append(value)
 
     def pop(self) -> Any:
-        """Take the topmost value away."""
+        """Pop the top value, above the last mark."""
         if len(self.stack) <= (self.open[-1] if self.open else 0):
             self.fail("it takes a value that is not there")
         return self.stack.pop()
 
     def pop_all(self) -> list[Any]:
-        """Take what was put down since the last mark."""
+        """Pop all values above the last mark, and the mark."""
         if not self.open:
             self.fail("it ends what it never began")
         floor = self.open.pop()
@@ -143,7 +143,7 @@ class PickleMachine:
         return taken
 
     def top(self, kind: type) -> Any:
-        """Return the topmost value, which must be of a kind."""
+        """Return the top value, which must be of the given type."""
         if len(self.stack) <= (self.open[-1] if self.open else 0):
             self.fail("it fills what is not there")
         if type(self.stack[-1]) is not kind:
@@ -151,7 +151,7 @@ class PickleMachine:
         return self.stack[-1]
 
     def mark(self) -> None:
-        """Begin a list, a dict or a tuple."""
+        """Push a mark, where a list, a dict or a tuple begins."""
         if len(self.open) >= MOST_OPEN:
             self.fail(f"more than {MOST_OPEN} values begun inside each other")
         self.open.append(len(self.stack))
@@ -174,7 +174,7 @@ class PickleMachine:
         self.fill(self.pop_all())
 
     def fill(self, flat: list[Any]) -> None:
-        """Enter keys and values, in turn, into the topmost dict."""
+        """Add alternating keys and values to the dict on top."""
         entries = self.top(dict)
         if len(flat) % 2:
             self.fail("a key without a value")
@@ -208,14 +208,14 @@ class PickleMachine:
             self.fail(f"protocol {version}; legal are 2 to 5")
 
     def remember(self, place: int) -> None:
-        """Keep the topmost value, to be named again."""
+        """Store the top value in the memo."""
         if not self.stack:
             self.fail("it keeps a value that is not there")
         self.count(OF_MEMO)
         self.memo[place] = self.stack[-1]
 
     def recall(self, width: int) -> None:
-        """Put down a value that was kept: most of what a long file does."""
+        """Push a value from the memo: the hot path of a long file."""
         place = self.number(width)
         try:
             self.push(self.memo[place])
@@ -225,7 +225,7 @@ class PickleMachine:
 
 ACTIONS: dict[int, Callable[[PickleMachine], object]] = {
     0x80: PickleMachine.protocol,
-    0x95: lambda m: m.take(8),  # FRAME: how much belongs together, which nobody needs here
+    0x95: lambda m: m.take(8),  # FRAME: a length for buffered reads, unused
     0x28: PickleMachine.mark,
     0x30: PickleMachine.pop,
     0x31: PickleMachine.pop_all,

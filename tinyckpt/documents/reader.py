@@ -1,8 +1,9 @@
-"""JSON documents: a schema name, a version, and a reader that says where one is damaged.
+"""Validating reader of versioned JSON documents; bounded reads of regular files only.
 
-A document that is damaged, cut short, hostile or of another version gives one FormatError. Whatever
-is read here or elsewhere comes out of a regular file, and no more of it than the limit: a device
-without an end fills no memory, and a pipe that nobody writes into does not wait.
+A document has a schema name and a version; one that is damaged, truncated, hostile or of another
+version raises one FormatError that says where. Files of every format are opened here: only regular
+ones, up to a limit of bytes, so that an endless device cannot fill memory and a pipe without a
+writer cannot block.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from tinyckpt.base.files import write_atomically
 from tinyckpt.base.units import size_text
 
 VERSION = 2
-LARGEST = 2**63  # bytes and extents from here on belong to no machine
-LARGEST_FILE = 2**30  # bytes of a file that is read as a whole: one gibibyte
+LARGEST = 2**63  # bytes and extents must be less: they fit in an int64
+LARGEST_FILE = 2**30  # bytes of a file that is read into memory: 1 GiB
 
 
 @contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
-    """Yield a regular file, opened for reading; links are followed.
+    """Open a regular file for reading; symbolic links are followed.
 
     Raises:
         FormatError: if it is a folder, a device or a pipe, or cannot be opened.
     """
-    # Asked before it is opened, since a pipe is then taken from whoever reads it; and after, since
-    # a path may have become another's: not even then does a pipe keep this waiting.
+    # The type is checked before opening, since opening a pipe would steal it from its reader; and
+    # again after, since the path may have been replaced in between (a race). O_NONBLOCK keeps a
+    # pipe from blocking even then.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         regular = stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError) as error:  # the other for a null byte
+    except (OSError, ValueError) as error:  # ValueError: a null byte
         reason = getattr(error, "strerror", None) or error
         raise FormatError(f"cannot read {path}: {reason}") from error
     try:
@@ -48,23 +50,23 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
     if not regular:
-        raise FormatError(f"cannot read {path}: it is no regular file")
+        raise FormatError(f"cannot read {path}: it is not a regular file")
 
 
 def read_bytes(path: str | os.PathLike[str], cure: str = "") -> bytes:
-    """Return the content of a regular file that is not too large.
+    """Read the content of a regular file of at most ``LARGEST_FILE`` bytes.
 
     Args:
         path: of the file.
         cure: how to get a smaller one, for the error.
 
     Raises:
-        FormatError: if it cannot be read, is no regular file, or is larger than ``LARGEST_FILE``.
+        FormatError: if it cannot be read, is not a regular file, or is larger.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         content = b"" if size > LARGEST_FILE else file.read(size + 1)
-        if len(content) > size:  # it grows, or says nothing of its size, as in /proc
+        if len(content) > size:  # it grows, or reports size 0, as in /proc
             content += file.read(LARGEST_FILE - size)
             size = len(content)
     if size > LARGEST_FILE:
@@ -74,29 +76,29 @@ def read_bytes(path: str | os.PathLike[str], cure: str = "") -> bytes:
 
 
 def write(kind: str, document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a document beside its destination and rename it there."""
+    """Write a document atomically: to a temporary file, renamed to its destination."""
     named = {"schema": f"tinyckpt.{kind}", "version": VERSION, **document}
     text = json.dumps(named, default=plain)
     write_atomically(path, text.encode())
 
 
 def plain(value: Any) -> Any:
-    """Return a NumPy number as Python's, and anything else that JSON lacks as its text."""
+    """Convert a NumPy number to Python's, and any other type that JSON lacks to text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
 class Reader:
-    """Takes values out of a document, and says where one is not what it must be."""
+    """Validating accessor of a JSON document; errors carry the path of the entry."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
 
     def fail(self, where: str, problem: str) -> NoReturn:
-        """Raise the FormatError of one place in the document."""
+        """Raise the FormatError of one entry of the document."""
         raise FormatError(f"{self.path}: {where}: {problem}")
 
     def document(self, kind: str) -> dict[str, Any]:
-        """Return the document, after checking schema and version."""
+        """Parse the document, and check its schema and version."""
         try:
             content = json.loads(read_bytes(self.path))
         except (ValueError, RecursionError) as error:
@@ -120,7 +122,7 @@ class Reader:
         return content
 
     def get(self, document: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
-        """Return one entry of an object."""
+        """Return a required entry of an object, after checking its type."""
         if not isinstance(document, dict):
             self.fail(where, f"expected an object, got {type(document).__name__}")
         if key not in document:
@@ -128,26 +130,26 @@ class Reader:
         return self.check(document[key], kind, f"{where}.{key}")
 
     def check(self, value: Any, kind: type | tuple[type, ...], where: str) -> Any:
-        """Return a value after checking its type; a bool is no int here."""
+        """Return a value after checking its type; a bool is not accepted as an int."""
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
             self.fail(where, f"got {type(value).__name__}, which is not legal here")
         return value
 
     def only(self, document: Mapping[str, Any], legal: tuple[str, ...], where: str) -> None:
-        """Fail if an object has an entry that means nothing: most likely it is misspelt."""
+        """Fail if an object has an unknown entry, most likely a misspelt one."""
         for key in document:
             if key not in legal:
                 self.fail(where, f"{key[:80]!r} means nothing here; legal are {', '.join(legal)}")
 
     def row(self, value: Any, length: int, where: str) -> list[Any]:
-        """Return a list of a given length."""
+        """Return a list, after checking its length."""
         row: list[Any] = self.check(value, list, where)
         if len(row) != length:
             self.fail(where, f"expected {length} entries, got {len(row)}")
         return row
 
     def count(self, value: Any, where: str, limit: int | None = None) -> int:
-        """Return an integer of 0 or more, below the limit if there is one."""
+        """Return a nonnegative integer, less than the limit if there is one."""
         number: int = self.check(value, int, where)
         if number < 0 or (limit is not None and number >= limit):
             bound = "" if limit is None else f" and less than {limit}"
@@ -155,16 +157,16 @@ class Reader:
         return number
 
     def counts(self, value: Any, where: str, limit: int | None = None) -> tuple[int, ...]:
-        """Return a list of integers of 0 or more."""
+        """Return a list of nonnegative integers."""
         items = self.check(value, list, where)
         return tuple(self.count(item, f"{where}[{i}]", limit) for i, item in enumerate(items))
 
     def optional(self, value: Any, where: str, limit: int) -> int | None:
-        """Return an integer of 0 or more, or None."""
+        """Return a nonnegative integer, or None."""
         return None if value is None else self.count(value, where, limit)
 
     def one_of(self, value: Any, legal: tuple[str, ...], where: str) -> Any:
-        """Return one of some strings."""
+        """Return a string, after checking that it is one of the legal ones."""
         if value not in legal:
             self.fail(where, f"{str(value)[:80]!r} must be one of {', '.join(legal)}")
         return value
@@ -172,14 +174,14 @@ class Reader:
     def given(
         self, document: Any, key: str, kind: type | tuple[type, ...], default: Any, where: str
     ) -> Any:
-        """Return one entry of an object, or a default if there is none."""
+        """Return an optional entry of an object, or its default."""
         if key not in self.check(document, dict, where):
             return default
         return self.get(document, key, kind, where)
 
     def number(self, value: Any, where: str) -> float:
-        """Return a finite number of 0 or more."""
+        """Return a finite nonnegative number."""
         number: float = self.check(value, (int, float), where)
-        if isinstance(value, bool) or not 0 <= number < LARGEST:  # NaN is not, either
+        if isinstance(value, bool) or not 0 <= number < LARGEST:  # false for NaN too
             self.fail(where, f"{str(value)[:80]} must be a finite number of 0 or more")
         return number

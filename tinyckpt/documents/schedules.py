@@ -1,15 +1,15 @@
-"""Schedules and traces as JSON documents.
+"""Schedules and traces as JSON (schemas ``tinyckpt.schedule``, ``tinyckpt.trace``).
 
 The documents, version 2 (ids are positions in the lists of the graph):
 
 - ``tinyckpt.graph``: see ``tinyckpt.documents.graphs``.
 - ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "update", id of an operator]`` or
   ``["free" | "offload" | "fetch", id of a data node]``; ``policy``, ``options``, ``note``,
-  ``checkpoints``. An option that is a fraction is ``{"fraction": [above, below]}``.
-- ``tinyckpt.trace``: ``schedule`` and one list a column, as in ``Trace``.
+  ``checkpoints``. An option that is a fraction is ``{"fraction": [numerator, denominator]}``.
+- ``tinyckpt.trace``: ``schedule`` and one list per column of ``Trace``.
 
-No arrays and no kernels are in them: a schedule that is read plans, replays and draws; it executes
-if it is given the graph that it was made for.
+They contain no arrays and no kernels: a loaded schedule replays and draws; it executes if it is
+loaded with the graph that it was planned for.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "offload": Offload,
     "fetch": Fetch,
 }
-EVALUATED = (compute, update)  # they name an operator; the others name a data node
+EVALUATED = (compute, update)  # steps that name an operator; the others name a data node
 STEP_NAMES = {
     Compute: "compute",
     Update: "update",
@@ -70,7 +70,7 @@ STEP_NAMES = {
 
 
 def schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule as plain JSON data."""
+    """Convert a schedule to JSON data."""
     return {
         "graph": graph_document(schedule.graph),
         "policy": schedule.policy,
@@ -85,25 +85,41 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
 
 
 def written(option: Any) -> Any:
-    """Return an option as JSON data; what JSON lacks, but for fractions, is written as text."""
+    """Convert an option to JSON data; types that JSON lacks, fractions excepted, become text."""
     if isinstance(option, Fraction):
         return {"fraction": [option.numerator, option.denominator]}
     return option
 
 
 def trace_document(trace: Trace) -> dict[str, Any]:
-    """Return a trace as plain JSON data."""
+    """Convert a trace to JSON data."""
     columns = {column: getattr(trace, column) for column in (*COLUMNS, "seconds")}
     return {"schedule": schedule_document(trace.schedule), **columns}
 
 
 def save_schedule(schedule: Schedule, path: str | os.PathLike[str]) -> None:
-    """Write a schedule and its graph's structure as JSON."""
+    """Write a schedule and its graph's structure as JSON.
+
+    >>> import tempfile, tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(4), "sqrt_n")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.save_schedule(schedule, f"{folder}/schedule.json")
+    ...     tc.load_schedule(f"{folder}/schedule.json").steps == schedule.steps
+    True
+    """
     write("schedule", schedule_document(schedule), path)
 
 
 def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write a trace, its schedule and its graph's structure as JSON."""
+    """Write a trace, its schedule and its graph's structure as JSON.
+
+    >>> import tempfile, tinyckpt as tc
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.save_trace(trace, f"{folder}/trace.json")
+    ...     tc.load_trace(f"{folder}/trace.json").peak_bytes == trace.peak_bytes
+    True
+    """
     write("trace", trace_document(trace), path)
 
 
@@ -111,7 +127,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
-    """Return the schedule of a document."""
+    """Parse the schedule of a document."""
     graph = read_graph(reader, reader.get(document, "graph", dict, where), f"{where}.graph")
     steps: list[Step] = []
     for index, value in enumerate(reader.get(document, "steps", list, where)):
@@ -135,7 +151,7 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
 
 
 def read_options(reader: Reader, options: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the options of a document."""
+    """Parse the options of a document; fractions are restored."""
     read = {}
     for name, option in options.items():
         read[name] = option
@@ -153,7 +169,14 @@ def load_schedule(path: str | os.PathLike[str], graph: Graph | None = None) -> S
     """Read a schedule, for its own abstract graph or for an equal graph that can execute.
 
     Raises:
-        FormatError: if the file is not such a document, is damaged, or is about another graph.
+        FormatError: if the file is not such a document, is damaged, or is for another graph.
+
+    >>> import tempfile, tinyckpt as tc
+    >>> graph = tc.networks.chain(4)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.save_schedule(tc.plan(graph, "sqrt_n"), f"{folder}/schedule.json")
+    ...     tc.load_schedule(f"{folder}/schedule.json", graph).graph is graph
+    True
     """
     reader = Reader(path)
     schedule = read_schedule(reader, reader.document("schedule"), "schedule")
@@ -169,20 +192,26 @@ def load_schedule(path: str | os.PathLike[str], graph: Graph | None = None) -> S
 
 
 def shape_of(graph: Graph) -> tuple[Any, ...]:
-    """Return what two graphs must share for one's schedule to be the other's.
+    """Return the structure that graphs must share for a schedule of one to be legal for the other.
 
-    Attributes such as axes are not in the documents; shapes and names have to tell.
+    Attributes such as axes are not in the documents: equality is by shapes and names.
     """
     nestings = (graph.arguments, graph.results, graph.gradients)
     return graph.data, graph.operators, [leaves(nesting) for nesting in nestings]
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace, and replay its schedule to see that the numbers are its own.
+    """Read a trace, and verify its numbers by replaying its schedule.
 
     Raises:
         FormatError: if the file is not such a document, is damaged, or its numbers are not those
             of its schedule.
+
+    >>> import tempfile, tinyckpt as tc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.save_trace(tc.replay(tc.plan(tc.networks.chain(4))), f"{folder}/trace.json")
+    ...     tc.load_trace(f"{folder}/trace.json").evaluations
+    9
     """
     reader = Reader(path)
     document = reader.document("trace")

@@ -1,18 +1,17 @@
-"""PyTorch's memory snapshots: from a device's events to the bytes that were held over time.
+"""PyTorch memory snapshots: from a device's alloc and free events to allocated bytes over time.
 
-Comes in: what ``torch.cuda.memory._snapshot`` returns, out of a file that anybody may have written:
-``device_traces``, a list of events a device, and ``segments`` with the blocks of the end. Looked at
-are ``alloc`` and ``free_requested``; segments that the allocator takes and gives back, frees that
-are completed later, out-of-memory events and snapshots are other accounts of the same memory. An
-allocation counts with the bytes that were asked for, without the allocator's rounding, so that the
-sum is what a plan counts.
+In: the value of ``torch.cuda.memory._snapshot``, from an untrusted file: ``device_traces``, a list
+of events per device, and ``segments`` with the blocks at the end. The events ``alloc`` and
+``free_requested`` are used; the allocator's segments, completed frees, out-of-memory events and
+snapshots account for the same memory in other ways, and are ignored. An allocation counts its
+requested bytes, without the allocator's rounding, so that the sum is comparable to a plan's.
 
-Recording may begin late, pause, or forget its oldest events (``max_entries``). Whatever is freed
-and was never allocated was there from the start, and so were blocks in use that no event is about;
-whoever allocates where something is has freed it unseen.
+Recording may begin late, pause, or drop its oldest events (``max_entries``). A block that is freed
+without an allocation event was allocated before the start, and so was a block in use that no event
+mentions; an allocation at an address in use implies a free that was not recorded.
 
-Source: the types in the docstring of ``torch.cuda.memory._snapshot``, PyTorch 2.0 to 2.9; the page
-that plays files reads them likewise, in viz/lab/assets/snapshots.js.
+Source: the types in the docstring of ``torch.cuda.memory._snapshot``, PyTorch 2.0 to 2.9; the lab
+page has the same reader in viz/lab/assets/snapshots.js.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MOST_BLOCKS = 1_000_000  # of one device, over all of its segments
 
 @dataclass(frozen=True, slots=True)
 class BytesOverTime:
-    """What a device held: bytes from each moment on, and whether moments are in seconds."""
+    """Allocated bytes of a device, from each time on; ``timed`` if times are in seconds."""
 
     device: int
     timed: bool
@@ -40,10 +39,10 @@ class BytesOverTime:
 
 
 def read_snapshot(path: object, content: Any, device: int | None) -> BytesOverTime:
-    """Return what a device held.
+    """Return the allocated bytes of a device over time.
 
     Raises:
-        FormatError: if the data is no snapshot, has no events, or is damaged; says where.
+        FormatError: if the data is not a snapshot, has no events, or is damaged; says where.
         OptionError: if there is no such device, or one must be chosen.
     """
     reader = Reader(str(path))
@@ -59,12 +58,12 @@ def read_snapshot(path: object, content: Any, device: int | None) -> BytesOverTi
     chosen = chosen_device(path, [len(trace) for trace in traces], device)
     if len(traces[chosen]) > MOST_EVENTS:
         reader.fail(f"device_traces[{chosen}]", f"more than {MOST_EVENTS} events; record fewer")
-    ends = in_use(reader, content.get("segments", []), chosen)
-    return held_over(reader, traces[chosen], ends, chosen)
+    ends = bytes_in_use(reader, content.get("segments", []), chosen)
+    return accumulate(reader, traces[chosen], ends, chosen)
 
 
 def chosen_device(path: object, counts: list[int], device: int | None) -> int:
-    """Return the device that is asked for, or the only one that has events."""
+    """Return the requested device, or the only one with events."""
     busy = [i for i, count in enumerate(counts) if count]
     if not busy:
         raise FormatError(f"{path}: it has no events: {RECORD}")
@@ -76,10 +75,10 @@ def chosen_device(path: object, counts: list[int], device: int | None) -> int:
     return busy[0] if device is None else device
 
 
-def in_use(reader: Reader, segments: Any, device: int) -> dict[int, int]:
-    """Return the bytes at each address that are in use at the end.
+def bytes_in_use(reader: Reader, segments: Any, device: int) -> dict[int, int]:
+    """Return the bytes in use at the end of the recording, by address.
 
-    Blocks are counted before they are looked at: a short file may give one long list of them to
+    Blocks are counted before they are read: a short file may share one long list of blocks between
     many segments.
     """
     found: dict[int, int] = {}
@@ -94,23 +93,23 @@ def in_use(reader: Reader, segments: Any, device: int) -> dict[int, int]:
         if count > MOST_BLOCKS:
             reader.fail(f"{at}.blocks", f"more than {MOST_BLOCKS} blocks of device {device}")
         for k, block in enumerate(blocks):
-            place = f"{at}.blocks[{k}]"
-            size = reader.count(reader.get(block, "size", int, place), f"{place}.size", LARGEST)
-            own = reader.count(reader.given(block, "address", int, address, place), place)
-            if reader.get(block, "state", str, place) == "active_allocated":
-                wanted = reader.given(block, "requested_size", int, size, place)
-                found[own] = reader.count(wanted, f"{place}.requested_size", LARGEST)
-            address = own + size  # older snapshots say where a segment is, and no more
+            entry = f"{at}.blocks[{k}]"
+            size = reader.count(reader.get(block, "size", int, entry), f"{entry}.size", LARGEST)
+            own = reader.count(reader.given(block, "address", int, address, entry), entry)
+            if reader.get(block, "state", str, entry) == "active_allocated":
+                requested = reader.given(block, "requested_size", int, size, entry)
+                found[own] = reader.count(requested, f"{entry}.requested_size", LARGEST)
+            address = own + size  # older snapshots have the address of the segment only
     return found
 
 
-def held_over(
+def accumulate(
     reader: Reader, events: list[Any], ends: dict[int, int], device: int
 ) -> BytesOverTime:
-    """Return what was held after each event."""
+    """Accumulate the events of a device to the allocated bytes after each one."""
     alive: dict[int, int] = {}
     touched: set[int] = set()
-    before = 0  # what was there from the start
+    before = 0  # bytes allocated before the first event
     changes: list[int] = []
     moments: list[int] = []
     for i, event in enumerate(events):
@@ -126,7 +125,7 @@ def held_over(
             alive[address] = size
             change = size - (known or 0)
         elif known is None and address in touched:
-            change = 0  # both ends of an allocation: one unseen, and this one
+            change = 0  # the free of an allocation that was not recorded: both cancel
         elif known is None:
             change = -size
             before += size
@@ -138,11 +137,11 @@ def held_over(
     if not changes:
         raise FormatError(f"{reader.path}: device {device} allocates nothing: {RECORD}")
     before += sum(size for address, size in ends.items() if address not in touched)
-    return staircase(reader, device, before, changes, moments)
+    return step_function(reader, device, before, changes, moments)
 
 
 def fields_of(reader: Reader, event: dict[str, Any], device: int, i: int) -> tuple[int, int, int]:
-    """Return address, bytes and time of an event; time is -1 where it has none."""
+    """Return address, bytes and time of an event; the time is -1 where it has none."""
     address, size, moment = event.get("addr"), event.get("size"), event.get("time_us", -1)
     if (
         type(address) is type(size) is type(moment) is int
@@ -158,17 +157,17 @@ def fields_of(reader: Reader, event: dict[str, Any], device: int, i: int) -> tup
     raise AssertionError("one of the three is not legal")
 
 
-def staircase(
+def step_function(
     reader: Reader, device: int, before: int, changes: list[int], moments: list[int]
 ) -> BytesOverTime:
-    """Return levels from changes, over seconds where events have times that differ."""
+    """Integrate changes to a step function, over seconds if events have different times."""
     timed = min(moments) >= 0 and max(moments) > moments[0]
-    times, held = [0.0], [before]
+    times, totals = [0.0], [before]
     first = latest = moments[0]
     for i, (change, moment) in enumerate(zip(changes, moments, strict=True)):
-        latest = max(latest, moment)  # threads write events a little out of order
+        latest = max(latest, moment)  # threads record events slightly out of order
         times.append((latest - first) * MICROSECONDS if timed else float(i + 1))
-        held.append(held[-1] + change)
-    if max(held) >= LARGEST:
+        totals.append(totals[-1] + change)
+    if max(totals) >= LARGEST:
         reader.fail(f"device_traces[{device}]", "more bytes are held than any machine has")
-    return BytesOverTime(device, timed, tuple(times), tuple(held))
+    return BytesOverTime(device, timed, tuple(times), tuple(totals))

@@ -1,4 +1,8 @@
-"""Functions in Python files of the user's: networks and policies named on the command line."""
+"""Loader of user functions (``path/to/file.py:function``): networks and policies from Python files.
+
+A file imports its neighbours as a script does; two files may import different neighbours of one
+name. Errors of user code become one GraphError with file and line.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,29 @@ from typing import Any
 from tinyckpt.base.errors import FormatError, GraphError, TinyckptError, meant
 from tinyckpt.documents.reader import read_bytes
 
-# By folder: the modules in it that its files imported, by name.
+# Modules that files of a folder imported from it, by folder and name.
 NEIGHBOURS: dict[Path, dict[str, ModuleType]] = {}
 
 
 def function_of_file(path: str, name: str) -> Callable[..., Any]:
-    """Return a function that a Python file defines, after running the file.
+    """Execute a Python file, and return one of its functions.
 
-    The file imports its neighbours as under ``python file.py``, what is in the current folder, and,
-    if it is in a package, relatively. Whoever calls the function does it under ``user_code``.
+    The file can import its neighbours as under ``python file.py``, modules of the current folder,
+    and, if it is in a package, relatively. Call the function under ``user_code``.
 
     Raises:
         GraphError: if the file cannot be read, is not valid Python, raises anything, or has no
             such function.
     """
     try:
-        source = read_bytes(path)  # of a regular file alone: a device may have no end
+        source = read_bytes(path)  # regular files only: a device may be endless
     except FormatError as error:
         raise GraphError(str(error)) from error
     with user_code(path, name):
         spec = importlib.util.spec_from_file_location(module_name(Path(path).resolve()), path)
         assert spec is not None  # the path ends in .py
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses and pickles look there for their module
+        sys.modules[spec.name] = module  # where dataclasses and pickle look up modules
         try:
             exec(compile(source, path, "exec", dont_inherit=True), vars(module))
         except BaseException:
@@ -50,7 +54,7 @@ def function_of_file(path: str, name: str) -> Callable[..., Any]:
 
 
 def module_name(path: Path) -> str:
-    """Return the name to import a file by: with its packages; another one if that is taken."""
+    """Return the qualified module name of a file; a unique variant if the name is taken."""
     name = ".".join((*(package.name for package in packages_of(path)), path.stem))
     taken = sys.modules.get(name)
     if taken is None or getattr(taken, "__file__", None) == str(path):
@@ -59,7 +63,7 @@ def module_name(path: Path) -> str:
 
 
 def packages_of(path: Path) -> list[Path]:
-    """Return the folders of the packages that a file is in, the outermost first."""
+    """Return the folders of the packages around a file, outermost first."""
     found: list[Path] = []
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
@@ -70,9 +74,9 @@ def packages_of(path: Path) -> list[Path]:
 
 @contextmanager
 def importing(path: str) -> Iterator[None]:
-    """While this is active, a file's neighbours can be imported, and what is in the current folder.
+    """Make a file's neighbours and the modules of the current folder importable, for a block.
 
-    A neighbour of another file by the name of one of this file is hidden for as long.
+    A module of the same name that another file imported from its own folder is hidden meanwhile.
     """
     file = Path(path).resolve()
     outermost = next(iter(packages_of(file)), file)
@@ -80,7 +84,7 @@ def importing(path: str) -> Iterator[None]:
     own = NEIGHBOURS.setdefault(file.parent, {})
     for modules in NEIGHBOURS.values():
         for name in modules if modules is not own else ():
-            if sys.modules.get(name) is modules[name] and is_in(name, file.parent):
+            if sys.modules.get(name) is modules[name] and is_module_of(name, file.parent):
                 del sys.modules[name]
     sys.modules.update(own)
     before = set(sys.modules)
@@ -92,21 +96,21 @@ def importing(path: str) -> Iterator[None]:
             if str(folder) in sys.path:
                 sys.path.remove(str(folder))
         added = sys.modules.keys() - before
-        own.update({name: sys.modules[name] for name in added if is_in(name, file.parent)})
+        own.update({name: sys.modules[name] for name in added if is_module_of(name, file.parent)})
 
 
-def is_in(name: str, folder: Path) -> bool:
-    """Whether a folder has a module or package, by the first part of its name."""
+def is_module_of(name: str, folder: Path) -> bool:
+    """Whether a folder contains a module or package, by the first part of its dotted name."""
     first = name.partition(".")[0]
     return (folder / f"{first}.py").is_file() or (folder / first).is_dir()
 
 
 @contextmanager
 def user_code(path: str, name: str) -> Iterator[None]:
-    """Run code of a user's file: it can import its neighbours, and errors say where they arose.
+    """Context for running a user's code: neighbours are importable, errors carry file and line.
 
     Raises:
-        GraphError: in place of whatever the code raises.
+        GraphError: instead of any exception of the code.
     """
     try:
         with importing(path):
@@ -114,17 +118,17 @@ def user_code(path: str, name: str) -> Iterator[None]:
     except TinyckptError:
         raise
     except OSError as error:
-        if error.filename not in (path, str(Path(path).resolve())):  # one that the code reads
-            raise GraphError(raised(path, name, error)) from error
+        if error.filename not in (path, str(Path(path).resolve())):  # opened by the code
+            raise GraphError(error_text(path, name, error)) from error
         raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
     except SyntaxError as error:
         raise GraphError(f"{path} is not valid Python: {error}") from error
     except (Exception, SystemExit) as error:
-        raise GraphError(raised(path, name, error)) from error
+        raise GraphError(error_text(path, name, error)) from error
 
 
-def raised(path: str, name: str, error: BaseException) -> str:
-    """Return what code of a user's file raised, and where."""
+def error_text(path: str, name: str, error: BaseException) -> str:
+    """Format an exception of user code, with its file and line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{last.filename}, line {last.lineno}"
     return f"{path}:{name}: {type(error).__name__}: {error} ({where})"

@@ -1,4 +1,4 @@
-"""Models of other frameworks: their graphs in, plans that run there out.
+"""Interoperability with PyTorch and JAX: import their graphs, run schedules in them.
 
 Each framework has a package of its own and an extra of its name; the core imports none of them::
 

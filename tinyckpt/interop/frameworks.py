@@ -1,4 +1,7 @@
-"""What is asked of any framework, whose own package stands beside this file; it imports none."""
+"""Checks that the PyTorch and JAX importers share: installation, dtypes, schedules.
+
+This module imports no framework; each framework's package stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from tinyckpt.core.schedule import Compute, Free, Schedule, step_text
 
 
 def check_installed(package: str, framework: str) -> None:
-    """Do nothing if a framework is there: asked before anything of it is imported.
+    """Raise a BackendError unless a framework is installed; called before any import of it.
 
     Args:
-        package: the name it is imported by, which is that of the extra, too.
-        framework: its name, for errors.
+        package: the name that it is imported by, which is also the name of the extra.
+        framework: the framework's name, for errors.
 
     Raises:
-        BackendError: says what to install.
+        BackendError: if the package is absent; says what to install.
     """
     if find_spec(package) is None:
         raise BackendError(
@@ -30,22 +33,22 @@ def check_installed(package: str, framework: str) -> None:
         )
 
 
-def spec_of(shape: Iterable[int], dtype: str, dense: int, held: int | None = None) -> Spec:
-    """Return shape and dtype of a value, or as many bytes where that is not what it takes.
+def spec_of(shape: Iterable[int], dtype: str, dense: int, storage_bytes: int | None = None) -> Spec:
+    """Return the Spec of a framework's value; raw bytes if its storage or dtype is not tinyckpt's.
 
     Args:
-        shape, dtype: as the framework says them.
+        shape, dtype: as the framework reports them.
         dense: bytes of its elements.
-        held: bytes of the memory that it owns, if those may be others.
+        storage_bytes: bytes of the storage that it owns, where that may differ from ``dense``.
     """
-    if held in (None, dense) and is_known(dtype):
+    if storage_bytes in (None, dense) and is_known(dtype):
         return Spec(tuple(shape), dtype)
-    return Spec((dense if held is None else held,), "uint8")
+    return Spec((dense if storage_bytes is None else storage_bytes,), "uint8")
 
 
 @cache
 def is_known(dtype: str) -> bool:
-    """Whether a dtype is one of tinyckpt's; bfloat16 needs a package of its own."""
+    """Whether tinyckpt has a dtype; bfloat16 needs a package of its own."""
     try:
         checked_dtype(dtype)
     except GraphError:
@@ -54,15 +57,17 @@ def is_known(dtype: str) -> bool:
 
 
 def check_schedule(schedule: Any, graph: Graph, framework: str) -> None:
-    """Do nothing if a schedule can run as a program of a framework, which computes and frees.
+    """Raise unless a schedule can run as a program of a framework, which only computes and frees.
 
     Args:
-        schedule: what was given as one.
-        graph: that was traced; the schedule's is this one, or equal to it, as one read from a file.
-        framework: its name, for errors.
+        schedule: the argument that the caller passed as one.
+        graph: the traced graph; the schedule's must be the same object or equal to it, as one read
+            from a file is.
+        framework: the framework's name, for errors.
 
     Raises:
-        ScheduleError: if it is no schedule, is of another graph, is not legal, or moves values.
+        ScheduleError: if it is no schedule, is of another graph, is not legal, or moves values
+            (offload, fetch).
     """
     if not isinstance(schedule, Schedule):
         raise ScheduleError(
@@ -79,11 +84,11 @@ def check_schedule(schedule: Any, graph: Graph, framework: str) -> None:
         if not isinstance(step, Compute | Free):
             verb, name = step_text(graph, step)
             raise ScheduleError(
-                f"step {position}: {verb} {name}; programs of {framework} compute and free alone"
+                f"step {position}: {verb} {name}; programs of {framework} only compute and free"
             )
 
 
 def check_traced(traced: Any, expected: type) -> None:
-    """Raise a ScheduleError unless something is what a framework's ``trace`` returned."""
+    """Raise a ScheduleError unless an object is the result of a framework's ``trace``."""
     if not isinstance(traced, expected):
-        raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
+        raise ScheduleError(f"expected the result of trace, got a {type(traced).__name__}")

@@ -1,4 +1,14 @@
-"""Networks of any size to plan, run and draw: a function and parameters for it."""
+"""Model zoo: published networks at any size, as loss functions with the specs of their arguments.
+
+MLPs and the canonical chain; convolutional networks (LeNet-5, VGG, ResNet, MobileNet, U-Net);
+transformers (GPT-2, BERT, RoBERTa, LLaMA, ViT). A network is shapes only until ``arrays`` allocates
+parameters, so that models larger than this machine's memory plan, replay and draw.
+
+>>> import tinyckpt as tc
+>>> network = tc.networks.resnet(50, batch=32)
+>>> network.parameter_count
+25557032
+"""
 
 from tinyckpt.networks.bert import bert, bert_encoded, roberta
 from tinyckpt.networks.chain import chain

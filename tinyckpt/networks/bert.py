@@ -1,4 +1,9 @@
-"""BERT and RoBERTa: an encoder that sees a sequence from both sides."""
+"""BERT and RoBERTa: bidirectional transformer encoders; Devlin et al. 2018, Liu et al. 2019.
+
+Post-norm blocks, learned positions, token types and a pooler. Two losses: cross-entropy over every
+token, by the tied embedding, or classification of the sequence. Not modelled: the masked-LM head's
+extra layer, and padding. Sources: arXiv 1810.04805 and 1907.11692.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +27,34 @@ from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose
 
-EPSILON = 1e-12  # added to a variance; less than a float16 is: there, as in float32, it is 0
+EPSILON = 1e-12  # added to a variance; below the smallest float16, where it rounds to 0
 
 
 def bert_encoded(
     params: Any, tokens: Any, types: Any, *,
     heads: int, offset: int = 0, fused: bool = False, dropped: Dropped = lambda x: x,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return a vector of every token, and one of every sequence.
+    """Apply BERT's encoder and pooler.
 
     Args:
         params: as in ``bert(...).specs[0]``.
         tokens: integers of shape ``(batch, length)``.
-        types: which of the joined sentences a token belongs to, of the same shape.
+        types: token types (segment ids), of the same shape.
         heads: attention heads.
         offset: the first token's position.
         fused: whether attention is one operator.
         dropped: dropout, in training.
 
     Returns:
-        Shapes ``(batch, length, width)`` and ``(batch, width)``: the last layer, and the pooled
-        vector, made of the first token's.
+        The last layer's hidden states, shape ``(batch, length, width)``, and the pooled vector,
+        tanh of an affine layer of the first token's, shape ``(batch, width)``.
+
+    >>> import tinyckpt as tc
+    >>> network = bert(1, 8, heads=2, length=4, batch=3, vocabulary=10)
+    >>> params, tokens, types, labels = network.arrays()
+    >>> encode = tc.jit(lambda p, tokens, types: bert_encoded(p, tokens, types, heads=2))
+    >>> [array.shape for array in encode(params, tokens, types)]
+    [(3, 4, 8), (3, 8)]
     """
     batch, length = tokens.shape
     width = params["tokens"].shape[1]
@@ -65,34 +77,37 @@ def bert(
     positions: int = 512, offset: int = 0, types: int = 2, classes: int | None = None,
     fused: bool = False, dropout: float = 0.0, dtype: str = "float32", title: str = "bert",
 ) -> Network:  # fmt: skip
-    """Return BERT: as it stands BERT-base, encoder and pooler, with 109,482,240 parameters.
+    """Build BERT; the defaults are BERT-base, encoder and pooler: 109,482,240 parameters.
 
     Its arguments are ``(params, tokens, types, labels)``, integers of shape ``(batch, length)``;
-    and with dropout a seed, to be another in each step. Labels say which token stood at each place
-    before some were masked: the loss is over all of them, by the embedding's own table (the paper
-    has a layer more, and takes the masked ones alone), and the first token's vector is the pooled
-    one, so that the pooler learns, too. With ``classes``, labels are of shape ``(batch,)``, and an
-    affine layer of the pooled vector says which: its parameters come on top.
+    with dropout also a seed, to be changed in each step. Labels are the tokens before masking: the
+    loss is the mean cross-entropy over all positions, with logits by the tied embedding (the paper
+    has one more layer, and averages over the masked positions alone); the first position's hidden
+    state is the pooled vector, so that the pooler is trained too. With ``classes``, labels are of
+    shape ``(batch,)`` and an affine layer classifies the pooled vector: its parameters are extra.
 
     Args:
         layers: blocks, each of attention and a multilayer perceptron.
         width: of the residual stream; a multiple of ``heads``.
         heads: attention heads; one for every 64 of the width if not given.
-        length: tokens a sequence; at most ``positions`` less ``offset``.
+        length: tokens per sequence; at most ``positions`` minus ``offset``.
         batch: sequences.
-        vocabulary: tokens there are.
-        positions: rows of the table of positions.
+        vocabulary: number of tokens.
+        positions: rows of the position embedding.
         offset: the first token's position.
-        types: kinds of sentences.
-        classes: of sequences; without it, tokens are predicted.
-        fused: whether attention is one operator, which holds no weights.
-        dropout: rate of the dropout on embeddings and on what joins the residual stream.
-        dtype: of parameters and activations; the loss of float16 is taken in float32.
-        title: what pictures call it.
+        types: number of token types (segments).
+        classes: number of classes of sequences; if not given, tokens are predicted.
+        fused: whether attention is one operator, which does not store the attention weights.
+        dropout: rate of the dropout on embeddings and on the residual branches.
+        dtype: of parameters and activations; the loss of float16 is computed in float32.
+        title: the network's name in pictures.
 
     Raises:
         GraphError: if a size is less than 1, the width is no multiple of the heads, or a sequence
             longer than the positions.
+
+    >>> bert().parameter_count
+    109482240
 
     Source: Devlin, Chang, Lee and Toutanova, "BERT: pre-training of deep bidirectional transformers
     for language understanding", arXiv 1810.04805.
@@ -133,10 +148,13 @@ def bert(
 
 
 def roberta(length: int = 512, batch: int = 1, **options: Any) -> Network:
-    """Return RoBERTa-base, encoder and pooler, with 124,645,632 parameters.
+    """Build RoBERTa-base, encoder and pooler: 124,645,632 parameters.
 
-    BERT with a larger vocabulary, one type of sentence, and positions that begin at 2: the two rows
+    BERT with a larger vocabulary, one token type, and positions that begin at 2: the two rows
     before are for padding. Other options are those of ``bert``.
+
+    >>> roberta().parameter_count
+    124645632
 
     Source: Liu et al., "RoBERTa: a robustly optimized BERT pretraining approach", arXiv 1907.11692;
     sizes of the published weights.

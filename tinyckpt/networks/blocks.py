@@ -1,12 +1,12 @@
-"""What transformers are made of: norms, attention, perceptrons and dropout, as plain functions.
+"""Transformer blocks as plain functions: layer norm, multi-head attention, MLP, dropout.
 
 Inside a network, tokens are the rows of one matrix, ``(batch * length, width)``: affine layers are
 plain matrix products, without reshapes around them.
 
-Values are labelled for policies to pick by, one of each a layer: ``attention_scores`` (the softmax,
-unless attention is fused), ``attention_out`` and ``mlp_out`` (what is added to the residual
-stream), ``mlp_hidden`` (what the activation reads), ``residual`` (what a layer hands to the next:
-keep that alone to recompute layer by layer).
+Values are labelled for selective checkpointing, one of each label per layer: ``attention_scores``
+(the attention weights after softmax, unless attention is fused), ``attention_out`` and ``mlp_out``
+(the residual branches), ``mlp_hidden`` (the activation's input), ``residual`` (a layer's output:
+save that alone to recompute layer by layer).
 
 Not here: dropout of the attention weights, and padding: every sequence has the same length.
 """
@@ -28,7 +28,7 @@ from tinyckpt.ops.normalization import layer_norm
 from tinyckpt.ops.random import dropout
 from tinyckpt.ops.shape import reshape, split, transpose
 
-Dropped = Callable[[Any], Any]  # x -> x with some elements 0, or x itself
+Dropped = Callable[[Any], Any]  # dropout: x -> x with some elements 0, or x itself
 
 
 def check_widths(title: str, width: int, heads: int, **sizes: int) -> None:
@@ -39,24 +39,25 @@ def check_widths(title: str, width: int, heads: int, **sizes: int) -> None:
 
 
 def dropping(rate: float, seed: Any, masks: int) -> Dropped:
-    """Return a function that drops out what it is called with, with a mask of its own each time.
+    """Return a dropout function that draws a new mask at each call.
 
     Args:
-        rate: probability of dropping; x stays itself at 0.
+        rate: probability of dropping; at 0 the function is the identity.
         seed: an integer; a new one in each training step.
-        masks: how often the function is called, so that no two steps share a mask.
+        masks: calls per training step: mask seeds are ``seed * masks + call``, so that no two
+            steps share a mask.
     """
     indices = count()
     return lambda x: dropout(x, rate, seed * masks + next(indices)) if rate else x
 
 
 def normed(x: Any, layer: Any, epsilon: float) -> Any:
-    """Return every row with mean 0 and variance 1, scaled and shifted."""
+    """Apply layer norm: every row with mean 0 and variance 1, scaled and shifted."""
     return layer_norm(x, layer["scale"], layer["shift"], epsilon=epsilon)
 
 
 def block_specs(width: int, hidden: int, dtype: str) -> dict[str, Any]:
-    """Return the parameters of one block of attention and a perceptron."""
+    """Return the parameter specs of one transformer block: attention and MLP, each with a norm."""
     return {
         "attention_norm": norm_specs(width, dtype),
         "attention": {
@@ -72,27 +73,27 @@ def block_specs(width: int, hidden: int, dtype: str) -> dict[str, Any]:
 
 
 def self_attention(x: Any, layer: Any, batch: int, heads: int, *, causal: bool, fused: bool) -> Any:
-    """Return self-attention with several heads.
+    """Apply multi-head self-attention.
 
     Args:
         x: shape ``(batch * length, width)``.
-        layer: ``joint``, which makes queries, keys and values at once, and ``out``.
+        layer: ``joint``, the joint projection to queries, keys and values, and ``out``.
         batch: sequences.
-        heads: how many.
-        causal: whether a token sees none that come after it.
-        fused: whether one operator does it, which holds no weights.
+        heads: attention heads.
+        causal: whether later tokens are masked.
+        fused: whether attention is one operator, which does not store the attention weights.
     """
     rows, width = x.shape
     joint = reshape(affine(x, layer["joint"]), (batch, rows // batch, 3, heads, width // heads))
-    # The parts keep a leading axis of 1: split is one operator, and what it returns are views;
-    # taking the axis away would copy them.
+    # The parts keep a leading axis of 1: split is one operator whose outputs are views; removing
+    # the axis would copy them.
     query, key, value = split(transpose(joint, (2, 0, 3, 1, 4)), 3)
     mixed = attention(query, key, value, causal=causal, fused=fused)
     return affine(reshape(transpose(mixed, (0, 1, 3, 2, 4)), x.shape), layer["out"])
 
 
 def perceptron(x: Any, layer: Any, approximate: bool) -> Any:
-    """Return an affine layer to the hidden width, gelu, and one back."""
+    """Apply the MLP of a block: an affine layer to the hidden width, gelu, and one back."""
     hidden = name(affine(x, layer["hidden"]), "mlp_hidden")
     return affine(gelu(hidden, approximate), layer["out"])
 
@@ -102,19 +103,19 @@ def blocks(
     norm_first: bool, causal: bool, fused: bool, approximate: bool, epsilon: float,
     dropped: Dropped,
 ) -> Any:  # fmt: skip
-    """Return what comes out of all blocks.
+    """Apply a stack of transformer blocks.
 
     Args:
         x: shape ``(batch * length, width)``.
         layers: the parameters of every block.
         batch: sequences.
         heads: attention heads.
-        norm_first: whether norms stand before attention and perceptron, as in GPT-2, or after what
-            these return was added, as in BERT.
+        norm_first: whether blocks are pre-norm (norms of the inputs of attention and MLP, as in
+            GPT-2) or post-norm (norms after the residual additions, as in BERT).
         causal, fused: as in ``self_attention``.
-        approximate: whether gelu is the tanh formula.
+        approximate: whether gelu is the tanh approximation.
         epsilon: of the norms.
-        dropped: dropout of what joins the residual stream.
+        dropped: dropout of the residual branches.
     """
     h = x
     for index, layer in enumerate(layers, start=1):
@@ -135,5 +136,5 @@ def blocks(
 
 
 def with_seed(specs: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
-    """Return the specs of a network's arguments; with dropout, a seed is the last of them."""
+    """Append the spec of a seed to a network's arguments, if it has dropout."""
     return (*specs, Spec((), "int64")) if dropout else specs

@@ -1,4 +1,8 @@
-"""The canonical chain, on which every closed form about checkpointing is stated."""
+"""The canonical chain of equal layers, on which the closed forms about checkpointing are stated.
+
+As in Chen et al. 2016 (arXiv 1604.06174) and Griewank and Walther 2000 (Revolve): n layers of equal
+size and cost, and one backward operator for each.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,19 @@ from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
 
 
 def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64") -> TrainingGraph:
-    """Return the chain of n layers: 2n+1 operators, every data node of one size.
+    """Build the chain of n layers: 2n+1 operators, every data node of one size.
 
     A source ``x``; forward operators ``f1`` to ``fn`` (tanh); ``l``, the gradient of the loss
     (half the squared norm) with respect to the last value; backward operators ``bn`` to ``b1``,
-    where ``bi`` reads the value of ``fi`` and the cotangent from ``b(i+1)``. The loss value itself
-    is not asked for, so the operator that would compute it is not there. The graph takes one
-    array, ``x``, and its gradient is the only result.
+    where ``bi`` reads the value of ``fi`` and the cotangent from ``b(i+1)``. The loss itself is not
+    a result, so no operator computes it. The graph takes one array, ``x``, and its gradient is the
+    only result.
 
     Raises:
         GraphError: if n is less than 1.
+
+    >>> [operator.name for operator in chain(2).operators]
+    ['f1', 'f2', 'l', 'b2', 'b1']
     """
     if n < 1:
         raise GraphError(f"chain:{n}: a chain has at least 1 layer")

@@ -1,4 +1,7 @@
-"""GPT-2: a decoder-only transformer with learned positions and a tied embedding."""
+"""GPT-2: decoder-only transformer, learned positions, tied embedding; Radford et al. 2019.
+
+Pre-norm blocks (``blocks``) with causal attention; next-token cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ EPSILON = 1e-5  # added to a variance
 def gpt2_logits(
     params: Any, tokens: Any, *, heads: int, fused: bool = False, dropped: Dropped = lambda x: x
 ) -> Any:
-    """Return the scores of every next token, of shape ``(batch, length, vocabulary)``.
+    """Return the next-token logits, of shape ``(batch, length, vocabulary)``.
 
     Args:
         params: as in ``gpt2(...).specs[0]``.
@@ -35,6 +38,11 @@ def gpt2_logits(
         heads: attention heads.
         fused: whether attention is one operator.
         dropped: dropout, in training.
+
+    >>> import tinyckpt as tc
+    >>> params, tokens, labels = gpt2(1, 8, heads=2, length=4, vocabulary=10).arrays()
+    >>> tc.jit(lambda p, tokens: gpt2_logits(p, tokens, heads=2))(params, tokens).shape
+    (1, 4, 10)
     """
     batch, length = tokens.shape
     table = params["tokens"]
@@ -55,27 +63,30 @@ def gpt2(
     batch: int = 1, vocabulary: int = 50257, *,
     positions: int = 1024, fused: bool = False, dropout: float = 0.0, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return GPT-2: as it stands with 124,439,808 parameters, at 36x1280 with 774,030,080.
+    """Build GPT-2; the defaults are the smallest, 124,439,808 parameters; 36x1280 has 774,030,080.
 
     Its arguments are ``(params, tokens, labels)``, integers of shape ``(batch, length)``, each
-    label the token after; and with dropout a seed, to be another in each step. The loss is the mean
+    label the next token; with dropout also a seed, to be changed in each step. The loss is the mean
     over all tokens.
 
     Args:
         layers: blocks, each of attention and a multilayer perceptron.
         width: of the residual stream; a multiple of ``heads``.
         heads: attention heads; one for every 64 of the width if not given.
-        length: tokens a sequence; at most ``positions``.
+        length: tokens per sequence; at most ``positions``.
         batch: sequences.
-        vocabulary: tokens there are.
-        positions: the longest sequence that there are parameters for.
-        fused: whether attention is one operator, which holds no weights.
-        dropout: rate of the dropout on embeddings and on what joins the residual stream.
-        dtype: of parameters and activations; the loss of float16 is taken in float32.
+        vocabulary: number of tokens.
+        positions: rows of the position embedding, the longest sequence.
+        fused: whether attention is one operator, which does not store the attention weights.
+        dropout: rate of the dropout on embeddings and on the residual branches.
+        dtype: of parameters and activations; the loss of float16 is computed in float32.
 
     Raises:
         GraphError: if a size is less than 1, the width is no multiple of the heads, or a sequence
             longer than the positions.
+
+    >>> gpt2().parameter_count
+    124439808
 
     Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
     """

@@ -1,12 +1,13 @@
-"""What networks are made of: layers as plain functions, and the specs of their parameters.
+"""Layers of convolutional networks as plain functions: affine, convolution, batch norm, loss.
 
-A layer is a dict: ``w`` and ``b`` of an affine layer or a convolution, ``scale`` and ``shift`` of a
-norm. Images have the layout NCHW: batch, channels, height, width.
+Each with the specs of its parameters, a dict: ``w`` and ``b`` of an affine layer or a convolution,
+``scale`` and ``shift`` of a norm. Images have the layout NCHW: batch, channels, height, width.
 
-**Batch norm has state**, the running statistics, and no function here changes any: what a norm
-does is an argument of the network, ``norm``. ``of_batch`` normalises by the batch, as in training;
-``running`` does too, and hands out new running statistics as results; ``inference`` normalises by
-given ones. So a norm that is recomputed cannot update anything twice.
+**Batch norm is functional**: its state, the running statistics, is an argument and a result, never
+updated in place. The behaviour of norms is an argument of the network, ``norm``: ``of_batch``
+normalises by the batch, as in training; ``running`` does so too, and returns updated running
+statistics; ``inference`` normalises by given ones. A recomputed norm therefore cannot update
+statistics twice.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
 Norm = Callable[[Any, Any], Any]  # (x, layer) -> y, of x's shape
-MOMENTUM = 0.1  # the share of a batch in new running statistics, as in PyTorch
+MOMENTUM = 0.1  # weight of the batch in updated running statistics, as in PyTorch
 
 # Specs -------------------------------------------------------------------------------------------
 
@@ -39,29 +40,33 @@ MOMENTUM = 0.1  # the share of a batch in new running statistics, as in PyTorch
 def conv_specs(
     inputs: int, outputs: int, kernel: int, dtype: str = "float32", *, groups: int = 1
 ) -> dict[str, Spec]:
-    """Return the parameters of a convolution with bias: w (Cout, Cin / groups, k, k), b (Cout)."""
+    """Return the specs of a convolution with bias: w (Cout, Cin / groups, k, k), b (Cout)."""
     w = Spec((outputs, inputs // groups, kernel, kernel), dtype)
     return {"w": w, "b": Spec(outputs, dtype)}
 
 
 def norm_specs(width: int, dtype: str) -> dict[str, Spec]:
-    """Return the parameters of a norm: scale and shift."""
+    """Return the specs of a norm: scale and shift."""
     return {"scale": Spec(width, dtype), "shift": Spec(width, dtype)}
 
 
 def conv_norm_specs(
     inputs: int, outputs: int, kernel: int, dtype: str = "float32", *, groups: int = 1
 ) -> dict[str, Spec]:
-    """Return the parameters of a convolution without bias and the batch norm behind it."""
+    """Return the specs of a convolution without bias and of the batch norm after it."""
     w = conv_specs(inputs, outputs, kernel, dtype, groups=groups)["w"]
     return {"w": w, **norm_specs(outputs, dtype)}
 
 
 def statistics_specs(params: Any) -> list[dict[str, Spec]]:
-    """Return the running statistics of a network: one mean and variance for each batch norm.
+    """Return the specs of a network's running statistics: a mean and variance per batch norm.
 
-    They stand in the order of the norms among the parameters, which is that of their use; and are
-    of 32 bits at least, as ``batch_norm`` makes them.
+    They are in the order of the norms among the parameters, which is the order of use, and at least
+    32 bits wide, as ``batch_norm`` returns them.
+
+    >>> params = {"layer1": conv_norm_specs(3, 16, 3), "head": {"w": Spec((16, 10), "float32")}}
+    >>> [{name: str(spec) for name, spec in each.items()} for each in statistics_specs(params)]
+    [{'mean': 'float32[16]', 'variance': 'float32[16]'}]
     """
     if isinstance(params, dict):
         if "scale" in params:
@@ -77,26 +82,26 @@ def statistics_specs(params: Any) -> list[dict[str, Spec]]:
 
 
 def affine(x: Any, layer: Any) -> Any:
-    """Return ``x w + b``."""
+    """Apply an affine layer: ``x w + b``."""
     return x @ layer["w"] + layer["b"]
 
 
 def conv_relu(x: Var, layer: Any, padding: int) -> Var:
-    """Return convolution with bias and relu, whose vjp reads its output: the input is dropped."""
+    """Apply a convolution with bias, and relu: its vjp reads its output, so its input is freed."""
     return relu(conv2d(x, layer["w"], layer["b"], padding=padding))
 
 
 def of_batch(x: Any, layer: Any) -> Any:
-    """Return every channel with mean 0 and variance 1 over the batch, scaled and shifted."""
+    """Apply batch norm by the batch's statistics, as in training."""
     return batch_norm(x, layer["scale"], layer["shift"])[0]
 
 
 def running(statistics: Sequence[Any], momentum: float = MOMENTUM) -> tuple[Norm, list[Any]]:
-    """Return ``of_batch`` that also makes new running statistics, and the list that it fills.
+    """Return a training-mode batch norm that updates running statistics, and the list it fills.
 
     Args:
         statistics: the old ones, a mean and a variance of every batch norm, in the order of use.
-        momentum: the share of the batch in the new ones.
+        momentum: weight of the batch in the updated ones.
     """
     updated: list[Any] = []
 
@@ -111,7 +116,15 @@ def running(statistics: Sequence[Any], momentum: float = MOMENTUM) -> tuple[Norm
 
 
 def inference(statistics: Sequence[Any]) -> Norm:
-    """Return a norm by given statistics, those of one batch norm after the other."""
+    """Return an inference-mode batch norm, by given running statistics in the order of use.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.networks import resnet, resnet_logits
+    >>> params, statistics, images, _ = resnet(18, 2, 32, width=4, statistics=True).arrays()
+    >>> predict = tc.jit(lambda p, s, images: resnet_logits(p, images, inference(s)))
+    >>> predict(params, statistics, images).shape
+    (2, 1000)
+    """
     remaining = iter(statistics)
 
     def norm(x: Any, layer: Any) -> Any:
@@ -126,18 +139,18 @@ def inference(statistics: Sequence[Any]) -> Norm:
 def conv_norm(
     x: Any, layer: Any, norm: Norm, *, stride: int = 1, padding: int = 0, groups: int = 1
 ) -> Any:
-    """Return a convolution without bias, normalised."""
+    """Apply a convolution without bias, and a norm."""
     return norm(conv2d(x, layer["w"], stride=stride, padding=padding, groups=groups), layer)
 
 
 def classified(x: Any, layer: Any) -> Any:
-    """Return an affine layer of every channel's average over the pixels."""
+    """Apply the classifier head: global average pooling and an affine layer."""
     with scope("output"):
         return affine(mean(x, (2, 3)), layer)
 
 
 def loss_of_logits(logits: Any, labels: Any) -> Any:
-    """Return the mean cross-entropy, in float32 at least: float16 ends at 65,504."""
+    """Return the mean cross-entropy, in float32 at least, since float16 overflows at 65,504."""
     with scope("output"):
         narrow = logits.dtype.itemsize < 4
         return cross_entropy(astype(logits, "float32") if narrow else logits, labels)
@@ -152,7 +165,7 @@ def image_classifier(
     *,
     statistics: bool = False,
 ) -> Network:
-    """Return the network that classifies images.
+    """Build an image classifier under cross-entropy, from its logits function and its specs.
 
     Args:
         name: the network's.
@@ -161,7 +174,7 @@ def image_classifier(
         images: their shape, ``(batch, channels, height, width)``.
         dtype: of the images.
         statistics: whether the function is ``loss(params, statistics, images, labels)`` and returns
-            ``(loss, new statistics)``, not ``loss(params, images, labels)``, the loss alone.
+            ``(loss, updated statistics)``, or ``loss(params, images, labels)``, the loss alone.
     """
 
     def loss(params: Any, images: Any, labels: Any) -> Any:
@@ -178,7 +191,7 @@ def image_classifier(
 
 
 def check_size(name: str, size: int, multiple: int, **others: int) -> None:
-    """Raise a GraphError unless all sizes are at least 1, and images can be halved to the end."""
+    """Raise a GraphError unless all sizes are at least 1, and ``size`` divides by ``multiple``."""
     positive(name, size=size, **others)
     if size % multiple:
         raise GraphError(f"{name}: size={size}; it must be a multiple of {multiple}")

@@ -1,4 +1,4 @@
-"""LeNet-5: the first convolutional network that many meet."""
+"""LeNet-5: two convolutions with pooling and three affine layers; LeCun et al. 1998."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from tinyckpt.ops.shape import reshape
 
 
 def lenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
-    """Return the scores of the classes, of shape ``(batch, classes)``; no norm is used."""
+    """Return the logits, of shape ``(batch, classes)``; ``norm`` is not used.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = lenet5(batch=2).arrays()
+    >>> tc.jit(lenet_logits)(params, images).shape
+    (2, 10)
+    """
     h = images
     for index, layer in enumerate(params["convolutions"], start=1):
         with scope(f"stage{index}"):
@@ -39,11 +45,11 @@ def lenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
 def lenet5(
     batch: int = 64, size: int = 32, *, width: int = 1, classes: int = 10, dtype: str = "float32"
 ) -> Network:
-    """Return LeNet-5: two convolutions of 5x5 with pooling, three affine layers, 61,706 parameters.
+    """Build LeNet-5: two 5x5 convolutions with pooling, three affine layers; 61,706 parameters.
 
     Args:
         batch: images, of one channel.
-        size: height and width in pixels; digits of 28x28 have 2 zeros around them.
+        size: height and width in pixels; digits of 28x28 are padded by 2 zeros on each side.
         width: a factor of the channels and of the hidden widths.
         classes: of images.
         dtype: of everything but the labels.
@@ -51,9 +57,13 @@ def lenet5(
     Raises:
         GraphError: if a size is less than 1, or the image is no multiple of 4, or less than 16.
 
+    >>> lenet5().parameter_count
+    61706
+
     Source: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document
-    recognition", 1998, doi:10.1109/5.726791, figure 2, as it is implemented today: every map sees
-    all maps before it, pooling has no parameters, and the output is affine, under cross-entropy.
+    recognition", 1998, doi:10.1109/5.726791, figure 2, as it is implemented today: every feature
+    map reads all maps of the layer before, pooling has no parameters, and the output is affine,
+    under cross-entropy.
     """
     check_size("lenet5", size, 4, batch=batch, width=width, classes=classes)
     if size < 16:

@@ -1,4 +1,7 @@
-"""LLaMA: a decoder with rotary positions, RMS norms and gated perceptrons, without biases."""
+"""LLaMA: decoder-only transformer, rotary positions, RMS norm, SwiGLU; Touvron et al. 2023.
+
+No biases; grouped-query attention by ``kv_heads``. Source: arXiv 2302.13971.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,20 @@ EPSILON = 1e-6  # added to a mean square
 def llama_logits(
     params: Any, tokens: Any, *, heads: int, kv_heads: int | None = None, fused: bool = False
 ) -> Any:
-    """Return the scores of every next token, of shape ``(batch, length, vocabulary)``.
+    """Return the next-token logits, of shape ``(batch, length, vocabulary)``.
 
     Args:
         params: as in ``llama(...).specs[0]``.
         tokens: integers of shape ``(batch, length)``.
         heads: attention heads.
-        kv_heads: heads of keys and values, as many as the others if not given.
+        kv_heads: heads of keys and values; ``heads`` if not given.
         fused: whether attention is one operator.
+
+    >>> import tinyckpt as tc
+    >>> network = llama(1, 8, heads=2, length=4, vocabulary=10, hidden=16)
+    >>> params, tokens, labels = network.arrays()
+    >>> tc.jit(lambda p, tokens: llama_logits(p, tokens, heads=2))(params, tokens).shape
+    (1, 4, 10)
     """
     batch, length = tokens.shape
     width = params["tokens"].shape[1]
@@ -40,23 +49,23 @@ def llama_logits(
         with scope(f"layer{index}"):
             with scope("attention"):
                 read = rms_norm(h, layer["attention_norm"]["scale"], epsilon=EPSILON)
-                out = rotated_attention(
+                out = rotary_attention(
                     read, layer["attention"], batch, heads, kv_heads or heads, fused
                 )
                 h = h + name(out, "attention_out")
             with scope("mlp"):
                 read = rms_norm(h, layer["mlp_norm"]["scale"], epsilon=EPSILON)
-                h = h + name(gated_perceptron(read, layer["mlp"]), "mlp_out")
+                h = h + name(gated_mlp(read, layer["mlp"]), "mlp_out")
         h = name(h, "residual")
     with scope("output"):
         logits = rms_norm(h, params["norm"]["scale"], epsilon=EPSILON) @ params["output"]["w"]
         return reshape(logits, (batch, length, logits.shape[1]))
 
 
-def rotated_attention(
+def rotary_attention(
     x: Any, layer: Any, batch: int, heads: int, kv_heads: int, fused: bool
 ) -> Any:
-    """Return causal self-attention whose queries and keys are turned by their positions."""
+    """Apply causal self-attention with rotary position embeddings of queries and keys."""
     rows, width = x.shape
 
     def by_head(w: Any, count: int) -> Any:
@@ -70,8 +79,8 @@ def rotated_attention(
     return reshape(transpose(mixed, (0, 2, 1, 3)), x.shape) @ layer["out"]["w"]
 
 
-def gated_perceptron(x: Any, layer: Any) -> Any:
-    """Return ``(silu(x gate) * (x hidden)) out``.
+def gated_mlp(x: Any, layer: Any) -> Any:
+    """Apply the gated MLP, SwiGLU: ``(silu(x gate) * (x hidden)) out``.
 
     Source: Shazeer, "GLU variants improve transformer", arXiv 2002.05202, equation 6.
     """
@@ -84,27 +93,30 @@ def llama(
     batch: int = 1, vocabulary: int = 32000, *,
     kv_heads: int | None = None, hidden: int = 11008, fused: bool = False, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return LLaMA: as it stands LLaMA-7B, with 6,738,415,616 parameters.
+    """Build LLaMA; the defaults are LLaMA-7B, with 6,738,415,616 parameters.
 
     Its arguments are ``(params, tokens, labels)``, integers of shape ``(batch, length)``, each
-    label the token after. The loss is the mean over all tokens. Labels as in ``blocks``;
-    ``mlp_gate`` besides.
+    label the next token. The loss is the mean over all tokens. Values are labelled as in
+    ``blocks``, and ``mlp_gate`` too.
 
     Args:
-        layers: blocks, each of attention and a gated perceptron.
+        layers: blocks, each of attention and a gated MLP.
         width: of the residual stream; a multiple of ``heads``.
         heads: attention heads; one for every 128 of the width if not given.
-        length: tokens a sequence.
+        length: tokens per sequence.
         batch: sequences.
-        vocabulary: tokens there are.
-        kv_heads: heads of keys and values, each for several heads of queries; ``heads`` if not
-            given. It divides them.
-        hidden: width of the perceptron.
-        fused: whether attention is one operator, which holds no weights.
-        dtype: of parameters and activations; the loss of float16 is taken in float32.
+        vocabulary: number of tokens.
+        kv_heads: heads of keys and values, each shared by several query heads (grouped-query
+            attention); a divisor of ``heads``, which it is if not given.
+        hidden: hidden width of the MLP.
+        fused: whether attention is one operator, which does not store the attention weights.
+        dtype: of parameters and activations; the loss of float16 is computed in float32.
 
     Raises:
         GraphError: if a size is less than 1, or the heads do not divide.
+
+    >>> llama().parameter_count
+    6738415616
 
     Source: Touvron et al., "LLaMA: open and efficient foundation language models", arXiv
     2302.13971, table 2.

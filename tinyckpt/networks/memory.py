@@ -1,7 +1,7 @@
-"""The memory of this machine, asked before arrays are made: what cannot fit is refused at once.
+"""Check of an allocation against this machine's memory (RAM, cgroup, rlimit), before it is made.
 
-Python's own MemoryError comes late, after minutes of work, or never: a system that promises more
-memory than it has ends the process instead.
+Python's own MemoryError comes after minutes of work, or never: a system that overcommits memory
+kills the process instead.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from pathlib import Path
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.units import size_text
 
-# Where Linux says what the processes of a container may take together: its two versions.
-OF_CONTAINER = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+# Where Linux gives the memory limit of a container: cgroup version 2, and version 1.
+CGROUP_LIMITS = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"
 
 
 def memory_of_machine() -> int | None:
-    """Return the bytes that this process may take: of the machine, or of its limits if less.
+    """Return the bytes that this process may allocate: the least of RAM, cgroup and rlimit.
 
     None where the system does not say.
     """
-    found = []
+    limits = []
     try:
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # no POSIX
         return None
-    for path in OF_CONTAINER:
+    for path in CGROUP_LIMITS:
         try:
             text = Path(path).read_text(encoding="ascii").strip()
         except OSError:
             continue
         if text.isdecimal():
-            found.append(int(text))
+            limits.append(int(text))
     import resource  # of POSIX
 
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            found.append(soft)
-    return min(found)
+            limits.append(soft)
+    return min(limits)
 
 
 def check_memory(what: str, nbytes: int) -> None:
-    """Raise a BackendError if something takes more memory than this machine has.
+    """Raise a BackendError if an allocation exceeds this machine's memory.
 
     Args:
-        what: such as ``the arguments of mlp:8x64 take``.
-        nbytes: how much, at least.
+        what: subject and verb of the message, such as ``the arguments of mlp:8x64 take``.
+        nbytes: a lower bound of the bytes needed.
     """
-    there = memory_of_machine()
-    if there is not None and nbytes > there:
+    available = memory_of_machine()
+    if available is not None and nbytes > available:
         raise BackendError(
-            f"{what} {size_text(nbytes)}, and this machine has {size_text(there)}; plans and "
+            f"{what} {size_text(nbytes)}, and this machine has {size_text(available)}; plans and "
             "pictures take none of it"
         )

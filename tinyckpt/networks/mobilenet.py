@@ -1,4 +1,4 @@
-"""MobileNet: convolutions parted into one for every channel and one for every pixel."""
+"""MobileNet v1: depthwise separable convolutions; Howard et al. 2017, arXiv 1704.04861."""
 
 from __future__ import annotations
 
@@ -17,15 +17,22 @@ from tinyckpt.networks.layers import (
 from tinyckpt.networks.network import Network, layer_specs
 from tinyckpt.ops.activation import relu
 
-# Outputs, in widths of the first layer, and the depthwise stride of every block. The table in the
-# paper has stride 2 in the last block as well, where input and output are both 7x7: a misprint.
+# Per block: output channels, in multiples of the first layer's width, and depthwise stride. The
+# table in the paper has stride 2 in the last block too, whose input and output are both 7x7: a
+# misprint.
 BLOCKS = (
     (2, 1), (4, 2), (4, 1), (8, 2), (8, 1), (16, 2), *[(16, 1)] * 5, (32, 2), (32, 1),
 )  # fmt: skip
 
 
 def mobilenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
-    """Return the scores of the classes, of shape ``(batch, classes)``."""
+    """Return the logits, of shape ``(batch, classes)``.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = mobilenet_v1(2, 32, width=4, classes=10).arrays()
+    >>> tc.jit(mobilenet_logits)(params, images).shape
+    (2, 10)
+    """
     with scope("block0"):
         h = relu(conv_norm(images, params["first"], norm, stride=2, padding=1))
     for index, (block, (_, stride)) in enumerate(
@@ -42,9 +49,9 @@ def mobilenet_v1(
     batch: int = 32, size: int = 224, *,
     width: int = 32, classes: int = 1000, statistics: bool = False, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return MobileNet (v1, width 1.0): 13 depthwise separable blocks, 4,231,976 parameters.
+    """Build MobileNet (v1, width 1.0): 13 depthwise separable blocks, 4,231,976 parameters.
 
-    0.57 GMAC an image forward, at 224 pixels.
+    The forward pass takes 0.57 GMAC per image, at 224 pixels.
 
     Args:
         batch: images.
@@ -56,6 +63,9 @@ def mobilenet_v1(
 
     Raises:
         GraphError: if the size is no multiple of 32.
+
+    >>> mobilenet_v1().parameter_count
+    4231976
 
     Source: Howard et al., "MobileNets: efficient convolutional neural networks for mobile vision
     applications", arXiv 1704.04861, table 1.

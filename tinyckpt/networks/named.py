@@ -1,4 +1,8 @@
-"""The networks by the names that the command line gives them, and files that hold others."""
+"""Model registry: from a name such as ``gpt2:8x1024``, or a file, to a network or a graph.
+
+``NETWORKS`` lists the forms for the command line's help, ``FACTORIES`` the functions. A file is a
+JSON graph, or a Python file with a function that returns a Network.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from tinyckpt.networks.unet import unet_network
 from tinyckpt.networks.vgg import vgg
 from tinyckpt.networks.vit import vit
 
-MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
+MOST_LAYERS = 1_000_000  # of a network named on the command line; more is taken for a typo
 
 # What NETWORK may be: name -> (form, an example, what it is).
 NETWORKS: dict[str, tuple[str, str, str]] = {
@@ -76,18 +80,22 @@ FACTORIES: dict[str, Callable[..., Network]] = {
     "gpt2_large": lambda batch, length: gpt2(36, 1280, batch=batch, length=length),
     "llama7b": lambda batch, length: llama(batch=batch, length=length),
 }
-# Those made to be drawn small, which have no published size to stand for where none is given.
-SIZED = ("chain", "mlp", "residual", "branching", "transformer")
+# Networks without a published size, which therefore have no default.
+UNPUBLISHED = ("chain", "mlp", "residual", "branching", "transformer")
 
 
 def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
-    """Return the training graph that a command line names, and specs of its arguments.
+    """Return the training graph of a network's name, and the specs of its arguments.
 
     Args:
         text: as for ``network_or_graph``.
 
     Raises:
         GraphError, FormatError: as ``network_or_graph``.
+
+    >>> graph, specs = network_from_text("chain:4")
+    >>> len(graph.operators), [str(spec) for spec in specs]
+    (9, ['float64[8,8]'])
     """
     found = network_or_graph(text)
     if isinstance(found, Network):
@@ -96,7 +104,7 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
 
 
 def network_or_graph(text: str) -> Network | Graph:
-    """Return the network that a command line names; the graph, of what is there as no function.
+    """Return the network of a name; a graph, where there is no loss function to return.
 
     Args:
         text: such as ``chain:16`` or ``mlp:8x256``; ``path/to/graph.json``, a graph as
@@ -104,14 +112,17 @@ def network_or_graph(text: str) -> Network | Graph:
             takes nothing and returns a Network.
 
     Raises:
-        GraphError: if the text names nothing; lists what it may be.
+        GraphError: if the name is unknown; lists the known ones.
         FormatError: if a graph's file is damaged.
+
+    >>> network_or_graph("mlp:8x256").name, network_or_graph("gpt2:8x1024").parameter_count
+    ('mlp:8x256', 124439808)
     """
     name, _, sizes = text.partition(":")
     if ".py:" in text:
-        return network_of_file(*text.rsplit(":", 1))
+        return network_from_file(*text.rsplit(":", 1))
     if text.endswith(".py"):
-        raise GraphError(f"{text}: which function of it? Write it behind, as in {text}:make")
+        raise GraphError(f"{text}: which function of it? Append it, as in {text}:make")
     if text.endswith(".json"):
         return load_graph(text)
     if name not in NETWORKS:
@@ -121,7 +132,7 @@ def network_or_graph(text: str) -> Network | Graph:
             "path/to/graph.json and path/to/file.py:function"
         )
     form, example, _ = NETWORKS[name]
-    if name not in SIZED and not sizes:
+    if name not in UNPUBLISHED and not sizes:
         sizes = example.partition(":")[2]
     numbers = sizes.split("x")
     count = len(form.partition(":")[2].split("x"))
@@ -135,11 +146,11 @@ def network_or_graph(text: str) -> Network | Graph:
 
 
 def specs_of(graph: Graph) -> tuple[Any, ...]:
-    """Return the specs of a graph's arguments, in their nesting."""
+    """Return the specs of a graph's arguments, nested as the arguments are."""
     return tuple(map_leaves(lambda data: graph.data[data].spec, list(graph.arguments)))
 
 
-def network_of_file(path: str, name: str) -> Network:
+def network_from_file(path: str, name: str) -> Network:
     """Return the Network that a function in a Python file returns."""
     make = function_of_file(path, name)
     with user_code(path, name):

@@ -1,7 +1,8 @@
-"""Small multilayer networks: for each, a loss function and specs of its arguments.
+"""``Network``: a loss function with its argument specs; He initialisation; MLPs.
 
-A network is shapes until ``arrays`` draws numbers for it, so that one too large for this machine
-can still be planned, replayed and drawn.
+A network is shapes only until ``arrays`` allocates random parameters, so that a network too large
+for this machine can still be planned, replayed and drawn. The networks here are the small ones: an
+MLP, a residual MLP and a U-shaped one (``branching``).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from tinyckpt.ops.shape import concatenate
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu": gelu, "relu": relu, "sigmoid": sigmoid, "tanh": tanh,
 }  # fmt: skip
-# What a parameter of a name begins with: factors with 1, what is added with 0.
+# Initial values of parameters by their names: scales are 1, biases and shifts 0.
 CONSTANTS = {"scale": 1.0, "shift": 0.0, "b": 0.0, "mean": 0.0, "variance": 1.0}
-# The standard deviation of embeddings, as in BERT and GPT-2.
+# Standard deviations of embeddings by their names, as in BERT and GPT-2.
 DEVIATIONS = {"tokens": 0.02, "positions": 0.02, "types": 0.02, "class": 0.02}
 
 
@@ -40,9 +41,15 @@ class Network:
     """A loss function with specs of its arguments; the first argument holds the parameters.
 
     Attributes:
-        name: what pictures and tables call it.
+        name: the network's name in pictures and tables.
         loss: ``loss(params, *inputs)`` -> a scalar.
-        specs: the arguments' specs, in their nesting.
+        specs: the arguments' specs, nested as the arguments are.
+
+    >>> import tinyckpt as tc
+    >>> specs = tc.Spec((3, 2)), tc.Spec((4, 3))
+    >>> network = Network("norm", lambda w, x: tc.mean((x @ w) ** 2), specs)
+    >>> network.parameter_count, len(network.graph().operators)
+    (6, 8)
     """
 
     name: str
@@ -51,7 +58,7 @@ class Network:
 
     @property
     def parameter_count(self) -> int:
-        """Number of elements of all parameters; no arrays are made to count them."""
+        """Number of elements of all parameters; no arrays are allocated to count them."""
         return sum(spec.size for spec in leaves(self.specs[0]))
 
     def graph(self) -> TrainingGraph:
@@ -59,7 +66,7 @@ class Network:
         return differentiate(build(self.loss, *self.specs, graph_name=self.name))
 
     def arrays(self, seed: int = 0) -> tuple[Any, ...]:
-        """Return random arguments; see ``random_arrays``.
+        """Return randomly initialised parameters and random inputs; see ``random_arrays``.
 
         Raises:
             BackendError: if they are larger than this machine's memory.
@@ -69,21 +76,27 @@ class Network:
 
 
 def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = None) -> Any:
-    """Return arrays in the nesting of the specs: parameters to begin training with, random data.
+    """Return randomly initialised parameters and random inputs, nested as their specs are.
 
-    Integers are 0. Other arrays are normal, but for those that ``CONSTANTS`` and ``DEVIATIONS``
-    name: a leaf's name is the last key on the way to it. Arrays of two or more axes are scaled by
-    1/sqrt(n), with n the numbers that go into one of a product: the last axis but one; and weights
-    of convolutions by sqrt(2/n), where relu follows, which halves what comes in.
+    Integers are 0. Other arrays are normally distributed, except for the names in ``CONSTANTS`` and
+    ``DEVIATIONS``, where a leaf's name is the last key of its path. Arrays of two or more axes have
+    the standard deviation 1/sqrt(fan-in), the fan-in of a matrix being its last axis but one;
+    weights of convolutions have sqrt(2/fan-in), since the relu after them halves the variance.
 
     Args:
-        specs: what to draw.
+        specs: of the arrays.
         seed: of the generator.
-        needed: the leaves that are wanted, by their place; those others show one zero, and the
-            wanted ones have the same numbers as ever. All, if not given.
+        needed: positions of the leaves to allocate, among all leaves; every other leaf is a
+            broadcast view of one zero. The random numbers are the same whichever are needed. All,
+            if not given.
 
     Raises:
-        BackendError: if they are larger than this machine's memory; before one is made.
+        BackendError: if they are larger than this machine's memory; before any is allocated.
+
+    >>> import tinyckpt as tc
+    >>> arrays = random_arrays({"w": tc.Spec((2, 3)), "b": tc.Spec(3)})
+    >>> arrays["w"].shape, arrays["b"].tolist()
+    ((2, 3), [0.0, 0.0, 0.0])
 
     Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", arXiv 1502.01852, section 2.2.
     """
@@ -107,12 +120,12 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
 
 
 def name_of(path: str) -> str:
-    """Return the last key on the way to a leaf: ``w`` of ``[0]['stages'][1]['w']``."""
+    """Return the last key of a leaf's path: ``w`` of ``[0]['stages'][1]['w']``."""
     return path.rpartition("['")[2].partition("']")[0]
 
 
 def deviation(name: str, shape: tuple[int, ...]) -> float:
-    """Return the standard deviation of a parameter to begin training with; see above."""
+    """Return the standard deviation of a parameter's initial values; see ``random_arrays``."""
     if name in DEVIATIONS:
         return DEVIATIONS[name]
     if name == "w" and len(shape) == 4:  # (outputs, inputs, height, width)
@@ -138,10 +151,13 @@ def mlp(
     layers: int, width: int, batch: int = 32, *,
     inputs: int | None = None, classes: int = 10, activation: str = "tanh", dtype: str = "float64",
 ) -> Network:  # fmt: skip
-    """Return a classifier of ``layers`` hidden layers and an affine output layer.
+    """Build a multilayer perceptron: ``layers`` hidden layers and an affine output layer.
 
-    Its arguments are ``(params, x, labels)``: a list of ``{"w", "b"}``, floats of shape
-    ``(batch, inputs)``, and integers of shape ``(batch,)``.
+    A classifier under cross-entropy. Its arguments are ``(params, x, labels)``: a list of
+    ``{"w", "b"}``, floats of shape ``(batch, inputs)``, and integers of shape ``(batch,)``.
+
+    >>> mlp(4, 32).parameter_count
+    4554
     """
     name = f"mlp:{layers}x{width}"
     positive(name, layers=layers, width=width, batch=batch, classes=classes)
@@ -163,9 +179,12 @@ def mlp(
 
 
 def residual_mlp(blocks: int, width: int, batch: int = 32, *, dtype: str = "float64") -> Network:
-    """Return blocks ``h + gelu(h w1 + b1) w2`` under a squared loss.
+    """Build a residual MLP: blocks ``h + gelu(h w1 + b1) w2`` under the mean squared error.
 
     Its arguments are ``(params, x, y)``; x and y have the shape ``(batch, width)``.
+
+    >>> residual_mlp(4, 32).parameter_count
+    8320
     """
     name = f"residual:{blocks}x{width}"
     positive(name, blocks=blocks, width=width, batch=batch)
@@ -185,22 +204,25 @@ def residual_mlp(blocks: int, width: int, batch: int = 32, *, dtype: str = "floa
 
 
 def branching(depth: int = 3, width: int = 8, batch: int = 8, *, dtype: str = "float64") -> Network:
-    """Return a small U-shaped net: ``depth`` layers down, as many up, each joined across.
+    """Build a small U-shaped MLP: ``depth`` layers down, as many up, with skip connections.
 
     Its arguments are ``(params, x, y)``; x and y have the shape ``(batch, width)``.
+
+    >>> branching(3, 8).parameter_count
+    576
     """
     name = f"branching:{depth}x{width}"
     positive(name, depth=depth, width=width, batch=batch)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
-        h, across = x, []
+        h, skips = x, []
         for index, w in enumerate(params["down"], start=1):
             with scope(f"down{index}"):
                 h = tanh(h @ w)
-                across.append(h)
+                skips.append(h)
         for index, w in enumerate(params["up"], start=1):
             with scope(f"up{index}"):
-                h = tanh(concatenate([h, across.pop()], axis=1) @ w)
+                h = tanh(concatenate([h, skips.pop()], axis=1) @ w)
         with scope("loss"):
             return mean((h - y) ** 2)
 

@@ -1,4 +1,4 @@
-"""Residual networks, of basic blocks and of bottlenecks."""
+"""ResNet: residual networks of basic and bottleneck blocks; He et al. 2015, arXiv 1512.03385."""
 
 from __future__ import annotations
 
@@ -19,15 +19,21 @@ from tinyckpt.networks.network import Network, layer_specs
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 
-# Blocks of the four stages, by the number of layers: table 1. From 50 on they are bottlenecks.
+# Blocks per stage, by the number of layers: table 1. From 50 layers on they are bottlenecks.
 DEPTHS = {
     18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3),
 }  # fmt: skip
-BOTTLENECK = 4  # the outputs of a bottleneck, in widths of its middle
+BOTTLENECK = 4  # expansion: output channels of a bottleneck by its inner width
 
 
 def resnet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
-    """Return the scores of the classes, of shape ``(batch, classes)``."""
+    """Return the logits, of shape ``(batch, classes)``.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = resnet(18, 2, 32, width=4, classes=10).arrays()
+    >>> tc.jit(resnet_logits)(params, images).shape
+    (2, 10)
+    """
     with scope("stage1"):
         h = relu(conv_norm(images, params["first"], norm, stride=2, padding=3))
         h = max_pool2d(h, 3, stride=2, padding=1)
@@ -39,7 +45,7 @@ def resnet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
 
 
 def residual(x: Any, block: Any, norm: Norm, stride: int) -> Any:
-    """Return a block's result added to what goes around it; a stage begins with a projection."""
+    """Apply a residual block; the first of a stage has a projection shortcut."""
     if "reduce" in block:
         h = relu(conv_norm(x, block["reduce"], norm))
         h = relu(conv_norm(h, block["middle"], norm, stride=stride, padding=1))
@@ -47,12 +53,12 @@ def residual(x: Any, block: Any, norm: Norm, stride: int) -> Any:
     else:
         h = relu(conv_norm(x, block["first"], norm, stride=stride, padding=1))
         h = conv_norm(h, block["second"], norm, padding=1)
-    around = conv_norm(x, block["shortcut"], norm, stride=stride) if "shortcut" in block else x
-    return relu(h + around)
+    shortcut = conv_norm(x, block["shortcut"], norm, stride=stride) if "shortcut" in block else x
+    return relu(h + shortcut)
 
 
 def block_specs(inputs: int, width: int, stride: int, bottleneck: bool, dtype: str) -> Any:
-    """Return the parameters of one block, in the order of their use."""
+    """Return the parameter specs of one block, in the order of their use."""
     outputs = BOTTLENECK * width if bottleneck else width
     if bottleneck:
         block = {
@@ -74,9 +80,9 @@ def resnet(
     depth: int = 50, batch: int = 32, size: int = 224, *,
     width: int = 64, classes: int = 1000, statistics: bool = False, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return ResNet with so many layers: 18 are 11,689,512 parameters, 50 are 25,557,032.
+    """Build ResNet: ResNet-18 has 11,689,512 parameters, 50 has 25,557,032, 152 has 60,192,808.
 
-    ResNet-152 has 60,192,808. ResNet-50 takes 4.1 GMAC an image forward, at 224 pixels.
+    The forward pass of ResNet-50 takes 4.1 GMAC per image, at 224 pixels.
 
     Args:
         depth: layers with weights: 18, 34, 50, 101 or 152.
@@ -88,7 +94,10 @@ def resnet(
         dtype: of everything but the labels.
 
     Raises:
-        GraphError: if the depth is another, or the size is no multiple of 32.
+        GraphError: if the depth is not one of these, or the size is no multiple of 32.
+
+    >>> resnet(50).parameter_count
+    25557032
 
     Source: He, Zhang, Ren and Sun, "Deep residual learning for image recognition", arXiv
     1512.03385, table 1. A stage's stride is in the 3x3 convolution, as in torchvision ("v1.5"); in

@@ -1,10 +1,11 @@
-"""Well-known convolutional networks as training graphs, for planning at real size.
+"""Training graphs of published CNNs at full size: VGG-16, ResNet-50, MobileNet, U-Net.
 
-No arrays are made, and a graph of gigabytes is a matter of milliseconds. They are the networks of
-``vgg``, ``resnet``, ``mobilenet`` and ``unet`` in float32, and run like any other graph.
+For planning without arrays: the graph of gigabytes of activations takes milliseconds. They are the
+networks of ``vgg``, ``resnet``, ``mobilenet`` and ``unet`` in float32, and run like any other
+graph.
 
-Not modelled: activations in place, dropout, the optimiser; and running statistics, which ``resnet``
-and its like have where they are asked for.
+Not modelled: in-place activations, dropout, the optimiser, and running statistics, which the
+networks have with ``statistics=True``.
 
 They ship as JSON documents in ``tinyckpt/data/graphs``; ``tinyckpt graph resnet50 -o FILE.json``
 writes one, and ``make graphs`` all of them.
@@ -23,22 +24,38 @@ from tinyckpt.networks.vgg import vgg
 
 
 def vgg16(batch: int = 32, size: int = 224, batch_normed: bool = False) -> TrainingGraph:
-    """Return the training graph of VGG-16; see ``vgg``."""
+    """Build the training graph of VGG-16; see ``vgg``.
+
+    >>> len(vgg16().operators)
+    115
+    """
     return vgg(16, batch, size, batch_normed=batch_normed).graph()
 
 
 def resnet50(batch: int = 32, size: int = 224) -> TrainingGraph:
-    """Return the training graph of ResNet-50; see ``resnet``."""
+    """Build the training graph of ResNet-50; see ``resnet``.
+
+    >>> len(resnet50(batch=32).operators)
+    517
+    """
     return resnet(50, batch, size).graph()
 
 
 def mobilenet(batch: int = 32, size: int = 224) -> TrainingGraph:
-    """Return the training graph of MobileNet; see ``mobilenet_v1``."""
+    """Build the training graph of MobileNet; see ``mobilenet_v1``.
+
+    >>> len(mobilenet().operators)
+    257
+    """
     return mobilenet_v1(batch, size).graph()
 
 
 def unet(batch: int = 8, size: int = 256, depth: int = 4, width: int = 64) -> TrainingGraph:
-    """Return the training graph of the U-Net; see ``unet_network``."""
+    """Build the training graph of the U-Net; see ``unet_network``.
+
+    >>> len(unet().operators)
+    168
+    """
     return unet_network(batch, size, depth, width).graph()
 
 

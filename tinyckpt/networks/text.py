@@ -1,6 +1,6 @@
-"""A text small enough to ship, the project's own lessons, and a GPT that learns its characters.
+"""Character-level language modelling: a text (this project's lessons), batches, and a tiny GPT.
 
-A token is a character. ``make text`` writes ``data/lessons.txt`` from the lessons as they stand.
+A token is a character. ``make text`` writes ``data/lessons.txt`` from the present lessons.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tinyckpt.networks.gpt2 import gpt2, gpt2_logits
 from tinyckpt.networks.network import Network
 
 HEADS = 4  # of tiny_gpt
-LENGTH = 64  # tokens that tiny_gpt sees
+LENGTH = 64  # context length of tiny_gpt, in tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text as tokens.
+    """A text as character tokens.
 
     Attributes:
-        characters: those that occur, in the order of their code points; a token is an index.
+        characters: the vocabulary, in the order of code points; a token is an index into it.
         tokens: int64, one for every character of the text.
     """
 
@@ -38,12 +38,12 @@ class Text:
 
 
 def load_text() -> Text:
-    """Return the lessons, one after the other."""
+    """Return the text of the lessons, concatenated."""
     return text_of(files("tinyckpt").joinpath("data/lessons.txt").read_text("utf-8"))
 
 
 def text_of(string: str) -> Text:
-    """Return a text of one's own, with the characters that occur in it.
+    """Tokenize a string, with the characters that occur in it as the vocabulary.
 
     >>> text = text_of("a banana")
     >>> text.characters, text.tokens.tolist()
@@ -57,7 +57,7 @@ def encoded(characters: str, string: str) -> Any:
     """Return the tokens of a string.
 
     Raises:
-        GraphError: if it has a character that is not among those that there are.
+        GraphError: if it has a character outside the vocabulary.
     """
     indices = {character: index for index, character in enumerate(characters)}
     unknown = sorted(set(string) - indices.keys())
@@ -67,29 +67,29 @@ def encoded(characters: str, string: str) -> Any:
 
 
 def decoded(characters: str, tokens: Any) -> str:
-    """Return the string of some tokens."""
+    """Return the string of a sequence of tokens."""
     return "".join(characters[token] for token in tokens)
 
 
 def unigram_entropy(text: Text) -> float:
-    """Return the loss, in nats a token, of who knows how often each character occurs and no more.
+    """Return the unigram entropy, in nats per token: the loss of a model of character frequencies.
 
     >>> round(unigram_entropy(text_of("abab")), 4)  # log 2
     0.6931
     """
-    shares = np.bincount(text.tokens) / len(text.tokens)
-    shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
+    frequencies = np.bincount(text.tokens) / len(text.tokens)
+    frequencies = frequencies[frequencies > 0]
+    return float(-(frequencies * np.log(frequencies)).sum())
 
 
 def batches(text: Text, batch: int, length: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Yield pieces of the text without end: tokens, and for each the token after.
+    """Yield random excerpts of the text without end: tokens, and for each the next token.
 
     Args:
         text: longer than ``length``.
-        batch: pieces at a time.
-        length: tokens a piece.
-        seed: the same one draws the same pieces.
+        batch: excerpts per batch.
+        length: tokens per excerpt.
+        seed: of the random generator.
 
     Yields:
         Two arrays of int64 of shape ``(batch, length)``.
@@ -102,22 +102,22 @@ def batches(text: Text, batch: int, length: int, seed: int = 0) -> Iterator[tupl
         raise GraphError(f"a text of {len(text.tokens)} tokens has no {length} and one after them")
     generator = np.random.default_rng(seed)
     while True:
-        places = generator.integers(starts, size=(batch, 1)) + np.arange(length + 1)
-        pieces = text.tokens[places]
-        yield pieces[:, :-1].copy(), pieces[:, 1:].copy()
+        positions = generator.integers(starts, size=(batch, 1)) + np.arange(length + 1)
+        excerpts = text.tokens[positions]
+        yield excerpts[:, :-1].copy(), excerpts[:, 1:].copy()
 
 
 def tiny_gpt(
     layers: int = 2, width: int = 64, batch: int = 32, *, vocabulary: int | None = None,
     fused: bool = False, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return a GPT for characters that learns in minutes on a CPU; its arguments are ``gpt2``'s.
+    """Build a character-level GPT that trains in minutes on a CPU; its arguments are ``gpt2``'s.
 
     Args:
         layers: blocks.
         width: of the residual stream; a multiple of 4, which is the number of heads.
         batch: sequences, of 64 tokens.
-        vocabulary: characters; those of the lessons if not given.
+        vocabulary: number of characters; that of the lessons if not given.
         fused, dtype: as in ``gpt2``.
     """
     count = len(load_text().characters) if vocabulary is None else vocabulary
@@ -127,23 +127,23 @@ def tiny_gpt(
 
 
 def written(params: Any, text: Text, start: str, count: int, seed: int = 0) -> Iterator[str]:
-    """Yield what ``tiny_gpt`` writes after some characters, one at a time.
+    """Generate characters with ``tiny_gpt`` after a prompt: ancestral sampling, one at a time.
 
-    Each is drawn by the probabilities that the network gives, from the last 64 characters.
+    Each is sampled from the network's distribution given the last 64 characters.
 
     Args:
         params: the network's.
-        text: whose characters it was trained on.
-        start: at least one character.
-        count: how many to write.
-        seed: the same one draws the same characters.
+        text: the text it was trained on, for its vocabulary.
+        start: the prompt, at least one character.
+        count: characters to generate.
+        seed: of the random generator.
     """
     generator = np.random.default_rng(seed)
     predict = jit(lambda params, tokens: gpt2_logits(params, tokens, heads=HEADS))
     tokens = encoded(text.characters, start).tolist()
     for _ in range(count):
-        seen = np.array([tokens[-LENGTH:]])
-        logits = predict(params, seen)[0, -1].astype(np.float64)
-        shares = np.exp(logits - logits.max())
-        tokens.append(int(generator.choice(len(shares), p=shares / shares.sum())))
+        context = np.array([tokens[-LENGTH:]])
+        logits = predict(params, context)[0, -1].astype(np.float64)
+        weights = np.exp(logits - logits.max())  # softmax, before normalisation
+        tokens.append(int(generator.choice(len(weights), p=weights / weights.sum())))
         yield text.characters[tokens[-1]]

@@ -1,8 +1,9 @@
-"""A decoder-only transformer of plain arithmetic: to plan at GPT-2's size, to run small.
+"""A pre-norm decoder-only transformer of elementary operators; Vaswani et al. 2017, GPT-2's norms.
 
-A norm is eleven operators here, and the weights of every head are a value of the graph: pictures
-show all that there is to keep or to recompute. Not here: token and position embeddings; the
-embedded input is an argument. ``gpt2`` has them, norms of one operator, and fused attention.
+Nothing is fused: a layer norm is eleven operators, and the attention weights are a value of the
+graph, so that pictures show every value that may be saved or recomputed. To plan at GPT-2's size,
+to run small. Not here: token and position embeddings (the embedded input is an argument), fused
+norms and fused attention; ``gpt2`` has them.
 """
 
 from __future__ import annotations
@@ -37,31 +38,35 @@ def transformer(
     dropout: float = 0.0,
     dtype: str = "float32",
 ) -> Network:
-    """Return a language model of pre-norm blocks; the defaults are GPT-2 small's, at length 256.
+    """Build a language model of pre-norm blocks; the defaults are GPT-2 small's, at length 256.
 
     Its arguments are ``(params, x, labels)``: nested parameters, embedded tokens of shape
     ``(batch, length, width)``, and the next tokens, integers of shape ``(batch, length)``.
 
-    Labels to pick values by, one of each a layer: ``attention_scores`` (the softmax, of shape
-    ``(1, batch, heads, length, length)``); ``attention_out`` and ``mlp_out`` (what is added to the
-    residual stream, ``(batch * length, width)``); ``mlp_hidden`` (before gelu, 4 times as wide);
-    ``residual`` (what a layer hands to the next: keep that alone to recompute layer by layer).
+    Labels for selective checkpointing, one of each per layer: ``attention_scores`` (after softmax,
+    of shape ``(1, batch, heads, length, length)``); ``attention_out`` and ``mlp_out`` (the residual
+    branches, ``(batch * length, width)``); ``mlp_hidden`` (before gelu, 4 times as wide);
+    ``residual`` (a layer's output: save that alone to recompute layer by layer).
 
     Args:
         layers: blocks, each of attention and a multilayer perceptron.
         width: of the residual stream; a multiple of ``heads``.
         heads: attention heads; one for every 64 of the width if not given.
-        length: tokens a sequence.
+        length: tokens per sequence.
         batch: sequences.
-        vocabulary: tokens there are; the width of the logits.
-        dropout: rate of the dropout on what joins the residual stream; none if 0.
+        vocabulary: number of tokens; the width of the logits.
+        dropout: rate of the dropout on the residual branches; none if 0.
         dtype: of everything but the labels.
 
     Raises:
         GraphError: if a size is less than 1, or the width is no multiple of the heads.
 
+    >>> network = transformer(2, 64, length=16)
+    >>> [spec.shape for spec in network.specs[1:]]
+    [(8, 16, 64), (8, 16)]
+
     Source: Vaswani et al., "Attention is all you need", arXiv 1706.03762; norms before the
-    sublayers and a last one behind them as in Radford et al., "Language models are unsupervised
+    sublayers and a last one after them as in Radford et al., "Language models are unsupervised
     multitask learners", 2019 (GPT-2).
     """
     title = f"transformer:{layers}x{width}"
@@ -72,14 +77,14 @@ def transformer(
     )  # fmt: skip
     if width % heads:
         raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
-    # One array for all layers, so that it is one constant of the graph: 0 where a token may look,
-    # minus infinity at tokens that come after it.
+    # The causal mask, one constant of the graph for all layers: 0 where a token attends, minus
+    # infinity at later tokens.
     mask = np.triu(np.full((length, length), -np.inf, dtype), k=1)
 
     def loss(params: Any, x: Any, labels: Any) -> Any:
-        # Any number of sequences goes through, so that a batch can be parted.
+        # The number of sequences is taken from x, so that a batch can be split.
         sequences, rows = x.shape[0], x.shape[0] * length
-        # One row a token: affine layers are plain matrix products, without reshapes around them.
+        # One row per token: affine layers are plain matrix products, without reshapes around them.
         h = reshape(x, (rows, width))
         for index, layer in enumerate(params["layers"], start=1):
             with scope(f"layer{index}"):
@@ -115,17 +120,17 @@ def transformer(
 
 
 def affine(x: Any, layer: Any) -> Any:
-    """Return ``x w + b``."""
+    """Apply an affine layer: ``x w + b``."""
     return x @ layer["w"] + layer["b"]
 
 
 def dropped(x: Any, rate: float, seed: int) -> Any:
-    """Return dropout of x, and x itself at rate 0."""
+    """Apply dropout; x itself at rate 0."""
     return drop(x, rate, seed) if rate else x
 
 
 def layer_norm(x: Any, layer: Any) -> Any:
-    """Return every row with mean 0 and variance 1, scaled and shifted.
+    """Apply layer norm: every row with mean 0 and variance 1, scaled and shifted.
 
     Source: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450.
     """
@@ -135,24 +140,24 @@ def layer_norm(x: Any, layer: Any) -> Any:
 
 
 def perceptron(x: Any, layer: Any) -> Any:
-    """Return an affine layer to 4 times the width, gelu, and one back."""
+    """Apply the MLP of a block: an affine layer to 4 times the width, gelu, and one back."""
     return affine(gelu(name(affine(x, layer["hidden"]), "mlp_hidden")), layer["out"])
 
 
 def attention(x: Any, layer: Any, batch: int, heads: int, mask: Any) -> Any:
-    """Return causal self-attention with several heads.
+    """Apply causal multi-head self-attention.
 
     Args:
         x: shape ``(batch * length, width)``.
-        layer: ``joint``, which makes queries, keys and values at once, and ``out``.
+        layer: ``joint``, the joint projection to queries, keys and values, and ``out``.
         batch: sequences.
-        heads: how many.
+        heads: attention heads.
         mask: shape ``(length, length)``, added to the scores.
     """
     rows, width = x.shape
     joint = reshape(affine(x, layer["joint"]), (batch, rows // batch, 3, heads, width // heads))
-    # The parts keep a leading axis of 1: split is one operator, and what it returns are views;
-    # taking the axis away would copy them.
+    # The parts keep a leading axis of 1: split is one operator whose outputs are views; removing
+    # the axis would copy them.
     query, key, value = split(transpose(joint, (2, 0, 3, 1, 4)), 3)
     query = query * (width // heads) ** -0.5
     scores = matmul(query, transpose(key, (0, 1, 2, 4, 3))) + mask

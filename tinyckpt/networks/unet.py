@@ -1,4 +1,4 @@
-"""The U-Net: down to small images, up again, and joined across at every size."""
+"""U-Net: encoder-decoder CNN with skip connections; Ronneberger et al. 2015, arXiv 1505.04597."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ CLASSES = 2  # of a pixel: inside a cell or not
 
 
 def unet_logits(params: Any, images: Any) -> Any:
-    """Return the scores of every pixel's classes, of shape ``(batch, height, width, 2)``."""
-    h, across = images, []
+    """Return the logits of every pixel, of shape ``(batch, height, width, 2)``.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = unet_network(1, 8, depth=2, width=4).arrays()
+    >>> tc.jit(unet_logits)(params, images).shape
+    (1, 8, 8, 2)
+    """
+    h, skips = images, []
     depth = len(params["up"])
     for index, layers in enumerate(params["down"], start=1):
         with scope(f"down{index}" if index <= depth else "bottom"):
@@ -27,13 +33,13 @@ def unet_logits(params: Any, images: Any) -> Any:
                 h = max_pool2d(h, 2)
             for layer in layers:
                 h = conv_relu(h, layer, 1)
-            across.append(h)
-    h = across.pop()
-    # Level by level as on the way down: down1 and up1 are at full size.
+            skips.append(h)
+    h = skips.pop()
+    # Levels are numbered as in the encoder: down1 and up1 are at full size.
     for index, level in reversed(list(enumerate(params["up"], start=1))):
         with scope(f"up{index}"):
             h = conv_transpose2d(h, level["w"], level["b"], stride=2)
-            h = concatenate([across.pop(), h], axis=1)
+            h = concatenate([skips.pop(), h], axis=1)
             for layer in level["layers"]:
                 h = conv_relu(h, layer, 1)
     with scope("output"):
@@ -44,24 +50,27 @@ def unet_logits(params: Any, images: Any) -> Any:
 def unet_network(
     batch: int = 8, size: int = 256, depth: int = 4, width: int = 64, *, dtype: str = "float32"
 ) -> Network:
-    """Return the U-Net: ``depth`` levels down, as many up, each joined across; 31.0M parameters.
+    """Build the U-Net: ``depth`` levels down, as many up, with skip connections; 31.0M parameters.
 
     Its arguments are ``(params, images, labels)``: floats of shape ``(batch, 1, size, size)`` and
-    integers of shape ``(batch, size, size)``, one class a pixel.
+    integers of shape ``(batch, size, size)``, a class per pixel.
 
     Args:
         batch: images, of one channel.
         size: height and width in pixels, a multiple of 2 to the power of ``depth``.
-        depth: how often the image is halved.
+        depth: number of halvings of the image.
         width: channels at full size; they double with every level.
         dtype: of everything but the labels.
 
     Raises:
         GraphError: if a parameter is less than 1, or the size does not halve ``depth`` times.
 
+    >>> unet_network().parameter_count
+    31030658
+
     Source: Ronneberger, Fischer and Brox, "U-Net: convolutional networks for biomedical image
     segmentation", arXiv 1505.04597, figure 1; convolutions are padded here, so that nothing is
-    cropped, and the loss, over two classes, does not weigh pixels.
+    cropped, and the loss, over two classes, does not weight pixels.
     """
     positive("unet", depth=depth, width=width)
     check_size("unet", size, 2**depth, batch=batch)

@@ -1,4 +1,4 @@
-"""VGG: stages of 3x3 convolutions and pooling, and three affine layers."""
+"""VGG: stages of 3x3 convolutions and pooling; Simonyan and Zisserman 2014, arXiv 1409.1556."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.ops.shape import reshape
 
-# Convolutions of the five stages, by the number of layers: table 1, columns A, B, D and E.
+# Convolutions per stage, by the number of layers: table 1, columns A, B, D and E.
 DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
 def vgg_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
-    """Return the scores of the classes, of shape ``(batch, classes)``."""
+    """Return the logits, of shape ``(batch, classes)``.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = vgg(11, 2, 32, width=4, hidden=16, classes=10).arrays()
+    >>> tc.jit(vgg_logits)(params, images).shape
+    (2, 10)
+    """
     h = images
     for index, stage in enumerate(params["stages"], start=1):
         with scope(f"stage{index}"):
@@ -51,17 +57,17 @@ def vgg(
     batch_normed: bool = False, width: int = 64, hidden: int = 4096, classes: int = 1000,
     statistics: bool = False, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return VGG with so many layers: 16 are 138,357,544 parameters, 19 are 143,667,240.
+    """Build VGG: VGG-16 has 138,357,544 parameters, VGG-19 has 143,667,240.
 
-    VGG-16 takes 15.5 GMAC an image forward, at 224 pixels. Nearly all its memory is in its first
-    two layers, so that about 0.86 of store-all's peak is the least there is; not so with batch
-    norm.
+    The forward pass of VGG-16 takes 15.5 GMAC per image, at 224 pixels. Nearly all its activation
+    memory is in the first two layers, so that the smallest peak is about 0.86 of store-all's; not
+    so with batch norm.
 
     Args:
         depth: layers with weights: 11, 13, 16 or 19.
         batch: images.
         size: height and width in pixels, a multiple of 32.
-        batch_normed: whether batch norm stands between convolution and relu, in the place of the
+        batch_normed: whether batch norm is between convolution and relu, in place of the
             bias (torchvision's ``vgg16_bn`` has both).
         width: channels of the first stage; at most eight times as many later on.
         hidden: width of the two hidden affine layers.
@@ -70,7 +76,10 @@ def vgg(
         dtype: of everything but the labels.
 
     Raises:
-        GraphError: if the depth is another, or the size is no multiple of 32.
+        GraphError: if the depth is not one of these, or the size is no multiple of 32.
+
+    >>> vgg(16).parameter_count
+    138357544
 
     Source: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image
     recognition", arXiv 1409.1556, table 1. Its dropout is left out.

@@ -1,4 +1,4 @@
-"""The vision transformer: an image is a sequence of patches."""
+"""Vision transformer (ViT): an encoder over image patches; Dosovitskiy et al. 2020."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPSILON = 1e-6  # added to a variance
 def vit_logits(
     params: Any, images: Any, *, heads: int, fused: bool = False, dropped: Dropped = lambda x: x
 ) -> Any:
-    """Return the scores of the classes, of shape ``(batch, classes)``.
+    """Return the logits, of shape ``(batch, classes)``.
 
     Args:
         params: as in ``vit(...).specs[0]``.
@@ -35,6 +35,11 @@ def vit_logits(
         heads: attention heads.
         fused: whether attention is one operator.
         dropped: dropout, in training.
+
+    >>> import tinyckpt as tc
+    >>> params, images, labels = vit(1, 8, heads=2, size=8, batch=2, patch=4, classes=10).arrays()
+    >>> tc.jit(lambda p, images: vit_logits(p, images, heads=2))(params, images).shape
+    (2, 10)
     """
     batch = images.shape[0]
     first = params["patches"]
@@ -42,15 +47,15 @@ def vit_logits(
     with scope("embedding"):
         patches = conv2d(images, first["w"], first["b"], stride=patch)
         patches = transpose(reshape(patches, (batch, width, -1)), (0, 2, 1))
-        begin = broadcast_to(params["class"], (batch, 1, width))
-        h = concatenate([begin, patches], axis=1) + params["positions"]
+        class_token = broadcast_to(params["class"], (batch, 1, width))
+        h = concatenate([class_token, patches], axis=1) + params["positions"]
         h = dropped(reshape(h, (-1, width)))
     h = blocks(
         h, params["layers"], batch, heads, norm_first=True, causal=False, fused=fused,
         approximate=False, epsilon=EPSILON, dropped=dropped,
     )  # fmt: skip
     with scope("output"):
-        # A norm is of every row by itself, and only the class's row is read.
+        # Layer norm works row by row, and only the class token's row is read.
         h = reshape(h, (batch, -1, width))[:, 0]
         return affine(normed(h, params["norm"], EPSILON), params["head"])
 
@@ -60,10 +65,10 @@ def vit(
     batch: int = 1, patch: int = 16, *,
     classes: int = 1000, fused: bool = False, dropout: float = 0.0, dtype: str = "float32",
 ) -> Network:  # fmt: skip
-    """Return the vision transformer: as it stands ViT-B/16, with 86,567,656 parameters.
+    """Build the vision transformer; the defaults are ViT-B/16, with 86,567,656 parameters.
 
     Its arguments are ``(params, images, labels)``: floats of shape ``(batch, 3, size, size)``, and
-    integers of shape ``(batch,)``; and with dropout a seed, to be another in each step.
+    integers of shape ``(batch,)``; with dropout also a seed, to be changed in each step.
 
     Args:
         layers: blocks, each of attention and a multilayer perceptron.
@@ -73,12 +78,16 @@ def vit(
         batch: images.
         patch: height and width of a patch in pixels.
         classes: of images.
-        fused: whether attention is one operator, which holds no weights.
-        dropout: rate of the dropout on embeddings and on what joins the residual stream.
-        dtype: of parameters and activations; the loss of float16 is taken in float32.
+        fused: whether attention is one operator, which does not store the attention weights.
+        dropout: rate of the dropout on embeddings and on the residual branches.
+        dtype: of parameters and activations; the loss of float16 is computed in float32.
 
     Raises:
-        GraphError: if a size is less than 1, or something does not divide.
+        GraphError: if a size is less than 1, ``heads`` does not divide the width, or ``patch`` the
+            size.
+
+    >>> vit().parameter_count
+    86567656
 
     Source: Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition
     at scale", arXiv 2010.11929, table 1.

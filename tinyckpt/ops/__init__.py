@@ -1,4 +1,8 @@
-"""The operators, one file a family; ``PRIMITIVES`` lists every primitive there is."""
+"""The operators (primitives), one family per file; ``PRIMITIVES`` is the table of all of them.
+
+The table is explicit: each family defines its primitives (shape inference, vjp rules, FLOPs,
+workspace), and this file lists them. Their kernels are in ``kernels_*``.
+"""
 
 import copyreg
 from dataclasses import fields
@@ -224,14 +228,15 @@ PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in A
 
 
 def primitive_of_name(name: str) -> Primitive:
-    """Return the primitive of a name."""
+    """Return the primitive with this name."""
     return PRIMITIVES[name]
 
 
 def reduced(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
-    """Return how a primitive is pickled: by its name, or, if it is somebody's own, by its fields.
+    """Reduce a primitive for pickle: by its name, or, if it is a user's own, by its fields.
 
-    The rules in the table are lambdas, which pickle refuses; the other side has the same table.
+    The rules in the table are lambdas, which pickle rejects; the receiving process has the same
+    table.
     """
     if PRIMITIVES.get(primitive.name) is primitive:
         return primitive_of_name, (primitive.name,)

@@ -1,12 +1,12 @@
-"""Activations with an approximate derivative: they keep two bits an element, not their input.
+"""ReGELU2 and ReSiLU2 (Approx-BP): activations that save two bits per element for their backward.
 
-ReGELU2 and ReSiLU2 compute gelu and silu to the last bit. Their derivative is that of a piecewise
-linear function (see ``fits``), and so one of four numbers: a code of two bits says which, and is
-all that the backward half reads besides the cotangent. **Gradients are approximate**: close to 0 a
-slope is off by up to 0.55; over all x the errors add up to 0.
+The forward pass is gelu or silu, exact to the last bit. The derivative is that of a piecewise
+linear approximation (see ``fits``), a step function with four values: a code of two bits says
+which, and the backward pass reads only this code and the cotangent. **Gradients are approximate**:
+close to 0 a slope is off by up to 0.55; integrated over all x the errors add up to 0.
 
-The derivative of the code is 0, and so a second derivative is that of a piecewise linear function,
-as relu's: nothing from the activation itself. It is not gelu's or silu's.
+The code has derivative 0, so a second derivative is that of a piecewise linear function, as for
+ReLU: nothing from the activation itself. It is not gelu's or silu's.
 
 Source: Yang et al., arXiv 2406.16282, section 4.
 """
@@ -41,9 +41,10 @@ def infer_step_vjp(codes: Spec, g: Spec, fit: str) -> tuple[Spec, ...]:
 
 
 def coded_bytes(activation: Callable[..., int]) -> Callable[..., int]:
-    """Return the workspace of an activation, or that of its codes, whichever is more.
+    """Return the workspace of an activation or that of encoding, whichever is larger.
 
-    That is one byte an element, and a mask of one more, before both become the packed codes.
+    Encoding takes one byte per element, and a mask of one more, before both become the packed
+    codes.
     """
 
     def workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
@@ -55,23 +56,23 @@ def coded_bytes(activation: Callable[..., int]) -> Callable[..., int]:
 
 
 def gelu_bytes(inputs: Any, outputs: Any, approximate: bool, fit: str) -> int:
-    """Return the workspace of one form of gelu or the other."""
+    """Return the workspace of gelu, exact or approximate, in bytes."""
     nbytes: int = (GELU_TANH if approximate else GELU).workspace(inputs, outputs)
     return nbytes
 
 
 def gelu_flops(inputs: Any, outputs: Any, approximate: bool, fit: str) -> int:
-    """Return the FLOPs of one form of gelu or the other, and of three comparisons."""
+    """Count the FLOPs of gelu, exact or approximate, and three comparisons per element."""
     return (GELU_TANH if approximate else GELU).flops(inputs, outputs) + 3 * int(outputs[0].size)
 
 
 def step_bytes(inputs: Any, outputs: Any, fit: str) -> int:
-    """Return the bytes of one span: a byte for each code, and the slope that it stands for."""
+    """Return the workspace for one span: a byte per code, and the slope that the code selects."""
     return span_length(outputs[0].size, 4) * (1 + int(outputs[0].dtype.itemsize))
 
 
 def step_vjp(name: str, kernel: Callable[..., Any]) -> Primitive:
-    """Return the primitive ``(codes, g) -> slope g``: in g it is linear, and its own transpose."""
+    """Make the primitive ``(codes, g) -> slope g``: linear in g, and its own transpose."""
     primitive = Primitive(
         name, kernel, infer_step_vjp,
         vjp=(zero, lambda ct, ins, outs, fit: apply(primitive, ins[0], ct[0], fit=fit)),
@@ -101,11 +102,11 @@ RESILU2 = Primitive(
 
 
 def regelu2(x: Any, approximate: bool = False, *, fit: str = "published") -> Var:
-    """Return ``gelu(x, approximate)``, to the last bit; its derivative is a step function.
+    """GELU, exact to the last bit, with the derivative of a piecewise linear fit: a step function.
 
-    The backward half reads two bits an element, packed into ``ceil(size / 4)`` bytes. The slopes
-    are about 0, -0.05, 1.05 and 1, and change at about -3.19, 0 and 3.19; at such a point itself
-    the slope is that on its left. NaN counts as lying left of them all: its slope is 0.
+    The backward pass reads two bits per element, packed into ``ceil(size / 4)`` bytes. The slopes
+    are about 0, -0.05, 1.05 and 1, and change at about -3.19, 0 and 3.19; at a breakpoint itself
+    the slope is that on its left. NaN counts as left of all breakpoints: its slope is 0.
 
     Args:
         x: floats of any shape.
@@ -127,9 +128,13 @@ def regelu2(x: Any, approximate: bool = False, *, fit: str = "published") -> Var
 
 
 def resilu2(x: Any, *, fit: str = "published") -> Var:
-    """Return ``silu(x)``, to the last bit; its derivative is a step function.
+    """SiLU, exact to the last bit, with the derivative of a piecewise linear fit: a step function.
 
     As ``regelu2``, with slopes of about 0, -0.04, 1.04 and 1 that change at about -6.3, 0 and 6.3.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.resilu2(x)))(np.array([-9.0, -1.0, 1.0, 9.0])).round(4)
+    array([ 0.    , -0.0406,  1.0403,  1.    ])
 
     Source: Yang et al., arXiv 2406.16282, section 4 (ReSiLU2).
     """

@@ -1,7 +1,7 @@
-"""Where elements stand: axes, order, repetition, padding, halves above and below a diagonal.
+"""Array manipulation routines by NumPy's names: axes, order, tiling, padding, stacking, diagonals.
 
-All but ``pad`` is composed of the views and joins of ``shape``, and costs what these cost: nothing
-for a view, one copy for what repeats or joins.
+All but ``pad`` are composed of the views and joins of ``shape``, and cost the same: nothing for a
+view, one copy where elements are repeated or arrays joined.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tinyckpt.ops.shape import (
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-# Modes of pad other than "constant": NumPy's own say which element stands where.
+# Modes of pad other than "constant": np.pad of the indices says which element goes where.
 PAD_MODES = ("edge", "reflect", "symmetric", "wrap")
 
 
@@ -46,16 +46,26 @@ PAD = Primitive(
     vjp=(lambda ct, ins, outs, shape, key, value: index(ct[0], key),),
 )  # fmt: skip
 
-# Axes --------------------------------------------------------------------------------------------
+# Axes ---------------------------------------------------------------------------------------------
 
 
 def ravel(x: Var) -> Var:
-    """Return ``x`` with one axis, in the order of its elements."""
+    """Flatten ``x`` to one axis, in C order.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.ravel)(np.arange(4).reshape(2, 2))
+    array([0, 1, 2, 3])
+    """
     return reshape(x, -1)
 
 
 def squeeze(x: Var, axis: int | Sequence[int] | None = None) -> Var:
-    """Return ``x`` without its axes of length 1, or without those given."""
+    """Remove axes of length 1: all of them, or those given.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.squeeze)(np.ones((1, 2, 1))).shape
+    (2,)
+    """
     x = as_var(x)
     if axis is None:
         return reshape(x, tuple(extent for extent in x.shape if extent != 1))
@@ -67,7 +77,12 @@ def squeeze(x: Var, axis: int | Sequence[int] | None = None) -> Var:
 
 
 def swapaxes(x: Var, axis1: int, axis2: int) -> Var:
-    """Return the view of ``x`` with two axes exchanged."""
+    """Exchange two axes; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.swapaxes(x, 0, 2))(np.ones((2, 3, 4))).shape
+    (4, 3, 2)
+    """
     x = as_var(x)
     first, second = infer.checked_axis(axis1, x.ndim), infer.checked_axis(axis2, x.ndim)
     order = list(range(x.ndim))
@@ -76,12 +91,22 @@ def swapaxes(x: Var, axis1: int, axis2: int) -> Var:
 
 
 def matrix_transpose(x: Var) -> Var:
-    """Return the view of ``x`` with its last two axes exchanged."""
+    """Transpose the matrices in the last two axes; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.matrix_transpose)(np.ones((5, 2, 3))).shape
+    (5, 3, 2)
+    """
     return swapaxes(with_rows_and_columns(x), -1, -2)
 
 
 def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[int]) -> Var:
-    """Return the view of ``x`` with axes moved to other positions; the others keep their order."""
+    """Move axes to other positions; the others keep their order; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.moveaxis(x, 0, -1))(np.ones((2, 3, 4))).shape
+    (3, 4, 2)
+    """
     x = as_var(x)
     sources = [infer.checked_axis(axis, x.ndim) for axis in extents_of(source)]
     targets = [infer.checked_axis(axis, x.ndim) for axis in extents_of(destination)]
@@ -89,8 +114,8 @@ def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[in
         len(set(axes)) < len(axes) for axes in (sources, targets)
     ):
         raise GraphError(
-            f"moveaxis: source {source!r} and destination {destination!r} must name as many axes, "
-            "each once"
+            f"moveaxis: source {source!r} and destination {destination!r} must have the same "
+            "number of distinct axes"
         )
     order = [axis for axis in range(x.ndim) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
@@ -99,35 +124,60 @@ def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def atleast_1d(x: Var) -> Var:
-    """Return ``x`` with at least one axis."""
+    """Return ``x`` with at least one axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.atleast_1d)(np.array(3.0)).shape
+    (1,)
+    """
     x = as_var(x)
     return reshape(x, (1,)) if x.ndim == 0 else x
 
 
 def atleast_2d(x: Var) -> Var:
-    """Return ``x`` with at least two axes; new ones stand in front."""
+    """Return ``x`` with at least two axes; new ones are prepended.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.atleast_2d)(np.ones(3)).shape
+    (1, 3)
+    """
     x = atleast_1d(x)
     return expand_dims(x, 0) if x.ndim == 1 else x
 
 
 def atleast_3d(x: Var) -> Var:
-    """Return ``x`` with at least three axes; a matrix gets its new one at the end."""
+    """Return ``x`` with at least three axes; a matrix gets its new one at the end.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.atleast_3d)(np.ones((2, 3))).shape
+    (2, 3, 1)
+    """
     x = atleast_2d(x)
     return expand_dims(x, 2) if x.ndim == 2 else x
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[Var, ...]:
-    """Return views of the arrays in the shape that they have together."""
+    """Broadcast arrays against each other, as views of their common shape.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> [y.shape for y in tc.jit(tc.broadcast_arrays)(np.ones((2, 1)), np.ones(3))]
+    [(2, 3), (2, 3)]
+    """
     variables = [as_var(array) for array in arrays]
     shape = infer.broadcast_shape(*(variable.spec for variable in variables))
     return tuple(broadcast_to(variable, shape) for variable in variables)
 
 
-# Order -------------------------------------------------------------------------------------------
+# Order --------------------------------------------------------------------------------------------
 
 
 def flip(x: Var, axis: int | Sequence[int] | None = None) -> Var:
-    """Return the view of ``x`` read the other way round, along all axes or those given."""
+    """Reverse the order of elements along all axes, or along those given; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.flip)(np.arange(3))
+    array([2, 1, 0])
+    """
     x = as_var(x)
     axes = infer.checked_axes(axis, x.ndim)
     return index(x, tuple(slice(None, None, -1) if a in axes else slice(None)
@@ -135,17 +185,35 @@ def flip(x: Var, axis: int | Sequence[int] | None = None) -> Var:
 
 
 def fliplr(x: Var) -> Var:
-    """Return the view of ``x`` with its second axis the other way round."""
+    """Reverse the second axis; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.fliplr)(np.array([[1, 2], [3, 4]]))
+    array([[2, 1],
+           [4, 3]])
+    """
     return flip(x, 1)
 
 
 def flipud(x: Var) -> Var:
-    """Return the view of ``x`` with its first axis the other way round."""
+    """Reverse the first axis; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.flipud)(np.array([[1, 2], [3, 4]]))
+    array([[3, 4],
+           [1, 2]])
+    """
     return flip(x, 0)
 
 
 def rot90(x: Var, k: int = 1, axes: Sequence[int] = (0, 1)) -> Var:
-    """Return the view of ``x`` turned by ``k`` right angles in the plane of two axes."""
+    """Rotate by ``k`` right angles in the plane of two axes; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.rot90)(np.array([[1, 2], [3, 4]]))
+    array([[2, 4],
+           [1, 3]])
+    """
     x = as_var(x)
     first, second = (infer.checked_axis(axis, x.ndim) for axis in axes)
     if first == second:
@@ -162,7 +230,12 @@ def rot90(x: Var, k: int = 1, axes: Sequence[int] = (0, 1)) -> Var:
 
 
 def roll(x: Var, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Var:
-    """Return ``x`` shifted along an axis or several; what leaves at the end comes in in front."""
+    """Shift elements cyclically along an axis or several; flattened without an axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.roll(x, 1))(np.arange(4))
+    array([3, 0, 1, 2])
+    """
     x = as_var(x)
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, 0), x.shape)
@@ -177,18 +250,23 @@ def roll(x: Var, shift: int | Sequence[int], axis: int | Sequence[int] | None = 
     return x
 
 
-# Repetition and padding --------------------------------------------------------------------------
+# Repetition and padding ---------------------------------------------------------------------------
 
 
 def tile(x: Var, reps: int | Sequence[int]) -> Var:
-    """Return ``x`` side by side ``reps`` times along every axis."""
+    """Repeat an array ``reps`` times along every axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.tile(x, 2))(np.array([1, 2]))
+    array([1, 2, 1, 2])
+    """
     x = as_var(x)
     counts = extents_of(reps)
     if any(count < 0 for count in counts):
         raise GraphError(f"tile: reps {reps!r} must be 0 or more")
     shape = (1,) * (len(counts) - x.ndim) + x.shape
     counts = (1,) * (x.ndim - len(counts)) + counts
-    # Every axis gets one before it to repeat along, which costs nothing until both become one.
+    # Every axis gets a new one before it to broadcast along: no copy until both are merged.
     apart = [extent for pair in zip((1,) * len(shape), shape, strict=True) for extent in pair]
     wide = [extent for pair in zip(counts, shape, strict=True) for extent in pair]
     repeated = broadcast_to(reshape(x, apart), wide)
@@ -196,9 +274,13 @@ def tile(x: Var, reps: int | Sequence[int]) -> Var:
 
 
 def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
-    """Return each element ``repeats`` times in a row, along an axis or flattened.
+    """Repeat each element ``repeats`` times in a row, along an axis or flattened.
 
     ``repeats`` is a number, or one for each element of the axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.repeat(x, 2))(np.array([1, 2]))
+    array([1, 1, 2, 2])
     """
     x = as_var(x)
     if axis is None:
@@ -219,13 +301,17 @@ def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
 
 
 def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Var:
-    """Return ``x`` with elements added before and after it along every axis.
+    """Pad an array before and after its elements along every axis.
 
     Args:
         x: of any shape.
         pad_width: a number for all sides, a pair (before, after), or one pair for every axis.
-        mode: "constant", or "edge", "reflect", "symmetric", "wrap": elements of ``x`` again.
+        mode: "constant", or "edge", "reflect", "symmetric", "wrap", which repeat elements of ``x``.
         constant_values: the number for "constant".
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.pad(x, (1, 2)))(np.array([7, 8]))
+    array([0, 7, 8, 0, 0])
     """
     x = as_var(x)
     try:
@@ -245,7 +331,7 @@ def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0
                 x = taken(x, np.pad(np.arange(extent), pair, mode), axis)  # type: ignore[call-overload]
         return x
     if mode != "constant":
-        raise GraphError(f"pad: mode {mode!r}; legal are constant, {', '.join(PAD_MODES)}")
+        raise GraphError(f"pad: mode {mode!r}; expected one of constant, {', '.join(PAD_MODES)}")
     if np.ndim(constant_values) or not isinstance(constant_values, int | float | np.number):
         raise GraphError(f"pad: constant_values {constant_values!r} must be one number")
     shape = tuple(before + n + after for n, (before, after) in zip(x.shape, pairs, strict=True))
@@ -254,33 +340,60 @@ def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     return apply(PAD, x, shape=shape, key=(*key, Ellipsis), value=value)
 
 
-# Joining and parting -----------------------------------------------------------------------------
+# Joining and splitting ----------------------------------------------------------------------------
 
 
 def vstack(arrays: Sequence[Any]) -> Var:
-    """Return the arrays below each other; an array of one axis is a row."""
+    """Stack arrays vertically, along the first axis; an array with one axis is a row.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.vstack([x, y]))(np.array([1, 2]), np.array([3, 4]))
+    array([[1, 2],
+           [3, 4]])
+    """
     return concatenate([atleast_2d(array) for array in arrays], 0)
 
 
 def hstack(arrays: Sequence[Any]) -> Var:
-    """Return the arrays beside each other: along the second axis, or the only one."""
+    """Stack arrays horizontally: along the second axis, or the only one.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.hstack([x, y]))(np.array([1, 2]), np.array([3, 4]))
+    array([1, 2, 3, 4])
+    """
     variables = [atleast_1d(array) for array in arrays]
     return concatenate(variables, 0 if variables and variables[0].ndim == 1 else 1)
 
 
 def dstack(arrays: Sequence[Any]) -> Var:
-    """Return the arrays behind each other, along the third axis."""
+    """Stack arrays depthwise, along the third axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.dstack([x, y]))(np.ones((2, 3)), np.ones((2, 3))).shape
+    (2, 3, 2)
+    """
     return concatenate([atleast_3d(array) for array in arrays], 2)
 
 
 def column_stack(arrays: Sequence[Any]) -> Var:
-    """Return the arrays as columns of a matrix."""
+    """Stack vectors as the columns of a matrix.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.column_stack([x, y]))(np.array([1, 2]), np.array([3, 4]))
+    array([[1, 3],
+           [2, 4]])
+    """
     variables = [as_var(array) for array in arrays]
     return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in variables], 1)
 
 
 def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
-    """Return views of ``x`` cut along an axis, into parts that may differ by one in length."""
+    """Split ``x`` along an axis into views that may differ by one in length.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> [part.shape for part in tc.jit(lambda x: tc.array_split(x, 3))(np.ones(7))]
+    [(3,), (2,), (2,)]
+    """
     x = as_var(x)
     extent = x.shape[infer.checked_axis(axis, x.ndim)]
     if np.ndim(sections) == 0:
@@ -293,41 +406,63 @@ def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[V
 
 
 def unstack(x: Var, axis: int = 0) -> tuple[Var, ...]:
-    """Return the slices of ``x`` along an axis, without that axis."""
+    """Split ``x`` into the slices along an axis, each without that axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.unstack)(np.array([[1, 2], [3, 4]]))
+    (array([1, 2]), array([3, 4]))
+    """
     x = as_var(x)
     position = infer.checked_axis(axis, x.ndim)
-    # By one operator, whose adjoint is one too: of so many slices, each would be as large as x.
+    # One split, whose adjoint is one concatenation: each slice's adjoint would be as large as x.
     parts = split(x, range(1, x.shape[position]), position) if x.shape[position] else ()
     return tuple(index(part, (slice(None),) * position + (0,)) for part in parts)
 
 
-# Diagonals ---------------------------------------------------------------------------------------
+# Diagonals ----------------------------------------------------------------------------------------
 
 
 def with_rows_and_columns(x: Var) -> Var:
     """Return ``x``, which must have at least two axes."""
     x = as_var(x)
     if x.ndim < 2:
-        raise GraphError(f"{x.spec} is no matrix, which has at least two axes")
+        raise GraphError(f"{x.spec} is not a matrix: expected at least two axes")
     return x
 
 
 def tril(x: Var, k: int = 0) -> Var:
-    """Return ``x`` with zeros above the ``k``-th diagonal of its last two axes."""
+    """Lower triangle: ``x`` with zeros above the ``k``-th diagonal of its last two axes.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.tril)(np.array([[1, 2], [3, 4]]))
+    array([[1, 0],
+           [3, 4]])
+    """
     x = with_rows_and_columns(x)
     rows, columns = x.shape[-2:]
     return where(np.tri(rows, columns, k, dtype=bool), x, 0)
 
 
 def triu(x: Var, k: int = 0) -> Var:
-    """Return ``x`` with zeros below the ``k``-th diagonal of its last two axes."""
+    """Upper triangle: ``x`` with zeros below the ``k``-th diagonal of its last two axes.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.triu)(np.array([[1, 2], [3, 4]]))
+    array([[1, 2],
+           [0, 4]])
+    """
     x = with_rows_and_columns(x)
     rows, columns = x.shape[-2:]
     return where(np.tri(rows, columns, k - 1, dtype=bool), 0, x)
 
 
 def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
-    """Return a diagonal of two axes as the last axis: of a C-contiguous array, a view."""
+    """Extract a diagonal of two axes as the last axis: a view if the array is C-contiguous.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.diagonal)(np.array([[1, 2], [3, 4]]))
+    array([1, 4])
+    """
     x = with_rows_and_columns(x)
     x = moveaxis(x, (axis1, axis2), (-2, -1))
     rows, columns = x.shape[-2:]
@@ -339,7 +474,13 @@ def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
 
 
 def diag(x: Var, k: int = 0) -> Var:
-    """Return the ``k``-th diagonal of a matrix, or a matrix with that diagonal."""
+    """Extract the ``k``-th diagonal of a matrix, or make a matrix with that diagonal from a vector.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.diag)(np.array([1, 2]))
+    array([[1, 0],
+           [0, 2]])
+    """
     x = as_var(x)
     if x.ndim == 2:
         return diagonal(x, k)

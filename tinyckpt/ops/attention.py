@@ -1,14 +1,14 @@
-"""Attention: as a scope of primitives, and as one fused operator that keeps no scores.
+"""Scaled dot-product attention: a composition of primitives, or one fused FlashAttention operator.
 
-The scope keeps its weights for the backward half, an array of ``heads * length * keys``. The fused
-operator keeps its inputs, its output and the logarithm of each row's sum, and computes the weights
-again, block by block, while it is differentiated.
+The composition saves the attention weights for the backward pass, an array of ``heads * length *
+keys``. The fused operator saves its inputs, its output and the logsumexp of each row of scores, and
+recomputes the weights block by block in its own backward pass.
 
 Source: Vaswani et al., "Attention is all you need", arXiv 1706.03762. Dao et al.,
-"FlashAttention", arXiv 2205.14135, and Dao, "FlashAttention-2", arXiv 2307.08691, of which the
-fused kernels have the saved set and the blocks: online softmax, causal blocks that are skipped.
-Heads that share keys: Ainslie et al., "GQA", arXiv 2305.13245. Not here: dropout of the weights,
-masks other than the causal one, values of another width than the keys.
+"FlashAttention", arXiv 2205.14135, and Dao, "FlashAttention-2", arXiv 2307.08691, whose saved set
+and tiling the fused kernels have: online softmax, causal blocks that are skipped. Heads that share
+keys (grouped-query attention): Ainslie et al., "GQA", arXiv 2305.13245. Not here: dropout of the
+weights, masks other than the causal one, values of another width than the keys.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from tinyckpt.ops.shape import reshape
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-# A block's queries and keys: enough for full speed in matrix products, and few enough queries that
-# of a causal block not much is computed in vain. Heads, then entries of the axes before them, are
-# added as long as the scores, over which the kernels pass several times, take half of a
-# second-level cache of 2 MiB; their cotangents take the other half. Heads that share one key head
-# stay together, however many they are.
+# Queries and keys per block: enough for full speed in matrix products, and few enough queries that
+# little of a causal block is computed in vain. Heads, then entries of the batch axes, are added as
+# long as the scores, over which the kernels pass several times, take half of a second-level cache
+# of 2 MiB; their cotangents take the other half. Heads that share one key head stay together,
+# however many they are.
 QUERIES, KEYS, SCORE_BYTES = 128, 512, 2**20
 
 
 def block_of(query: Spec, key: Spec) -> Block:
-    """Return what the fused kernels work on at a time: of the key's axes, queries, keys."""
+    """Choose the block (tile) of the fused kernels: batch entries of the key, queries, keys."""
     queries, keys = min(QUERIES, query.shape[-2]), min(KEYS, key.shape[-2])
     group = query.shape[-3] // key.shape[-3]
-    room = SCORE_BYTES // (group * queries * keys * max(query.dtype.itemsize, 4))
+    capacity = SCORE_BYTES // (group * queries * keys * max(query.dtype.itemsize, 4))
     counts: list[int] = []
     for extent in reversed(key.shape[:-2]):
-        counts.append(min(extent, max(room, 1)))
-        room //= extent
+        counts.append(min(extent, max(capacity, 1)))
+        capacity //= extent
     return (*reversed(counts), queries, keys)
 
 
 def finite_scale(scale: Any) -> float:
-    """Return a scale as a float, or raise a GraphError."""
+    """Return a scale as a float; GraphError unless it is finite."""
     try:
         number = isinstance(scale, int | float | np.integer | np.floating)
-        found = float(scale) if number and not isinstance(scale, bool) else math.nan
-    except OverflowError:  # an integer that no float holds
-        found = math.inf
-    if not math.isfinite(found):
+        value = float(scale) if number and not isinstance(scale, bool) else math.nan
+    except OverflowError:  # an integer beyond the range of floats
+        value = math.inf
+    if not math.isfinite(value):
         raise GraphError(f"attention: scale {scale!r:.40} must be a finite number")
-    return found
+    return value
 
 
 def attention(
@@ -71,22 +71,22 @@ def attention(
     scale: float | None = None,
     fused: bool = False,
 ) -> Var:
-    """Return ``softmax(scale * query key^T) value``, for every head.
+    """Scaled dot-product attention, ``softmax(scale * query key^T) value``, for every head.
 
-    The two forms compute the same and keep different things. As it stands, this is a scope
-    ``attention`` of primitives, whose softmax has the label ``attention_scores``: the backward half
+    The two forms compute the same and save different values. By default, this is a scope
+    ``attention`` of primitives, whose softmax has the label ``attention_scores``: the backward pass
     reads the scaled query, key, value and the weights, ``heads * length * keys`` numbers. With
-    ``fused`` it is one operator: the backward half reads query, key, value, the output and one
-    number a row, and computes the weights again. The scope keeps no mask: the causal softmax makes
-    it anew, one boolean for a query and a key, whatever the batch and the heads.
+    ``fused`` it is one operator: the backward pass reads query, key, value, the output and one
+    number per row, and recomputes the weights. The scope saves no mask: the causal softmax
+    recreates it, one boolean per query and key, whatever the batch and the heads.
 
     Args:
         query: floats of shape ``(..., heads, length, d)``.
         key, value: of shape ``(..., kv_heads, keys, d)``, where ``kv_heads`` divides ``heads``:
             as many neighbouring heads of the query share one of the keys.
         causal: whether query i sees only the keys 0 to ``i + keys - length``. The last query sees
-            them all, as where keys of earlier tokens are given besides the queries' own.
-        scale: a number; ``d ** -0.5`` if not given.
+            them all, as when keys of earlier tokens precede the queries' own.
+        scale: a number; ``d ** -0.5`` by default.
         fused: whether it is one operator, with no array of all scores.
 
     Returns:
@@ -119,7 +119,10 @@ def attention(
 
 
 def unfused(query: Var, key: Var, value: Var, causal: bool, scale: float) -> Var:
-    """Return attention in primitives. Shared keys are not repeated: an axis is, without copying."""
+    """Compose attention from primitives.
+
+    Shared keys are broadcast over an axis of their own, not copied.
+    """
     shape, kv_heads = query.shape, key.shape[-3]
     query = multiply(query, scale)
     if kv_heads < shape[-3]:

@@ -1,4 +1,4 @@
-"""Dtypes that change: casts, which are operators, and what NumPy's functions compute in."""
+"""Type casts (``astype`` as an operator) and NumPy's promotion of integers to floats."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CAST = Primitive(
 
 
 def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
-    """Return the operands with integers cast to the floats in which NumPy's function computes.
+    """Promote integer operands to the floats in which NumPy's function computes.
 
-    Floats stay as they are, and so do Python's numbers beside floats: they take the array's dtype.
+    Floats stay as they are, and so do Python's numbers next to floats: they take the array's dtype.
     """
     floats = False
     for operand in operands:
@@ -58,12 +58,17 @@ def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
 
 
 def astype(x: Any, dtype: Any) -> Var:
-    """Return ``x`` in another dtype; ``x`` itself if it has that dtype."""
+    """Cast ``x`` to another dtype; ``x`` itself if it has that dtype.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.astype(x, "float32"))(np.array([1, 2]))
+    array([1., 2.], dtype=float32)
+    """
     resolved = checked_dtype(dtype)
     x = as_var(x)
     return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)
 
 
 def widened(x: Var) -> Var:
-    """Return what is stored as bfloat16 as float32, in which it can be added up; others as is."""
+    """Cast a bfloat16 value to float32, in which it can be accumulated; return others unchanged."""
     return astype(x, "float32") if is_bfloat16(x.dtype) else x

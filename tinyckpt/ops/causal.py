@@ -1,4 +1,4 @@
-"""Softmax of scores of which the later keys are hidden from a query."""
+"""Causal softmax: softmax over the keys up to each query's position, without a stored mask."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def infer_causal_softmax(x: Spec) -> tuple[Spec, ...]:
 
 
 def causal_softmax_workspace(inputs: Any, outputs: Any) -> int:
-    """Return the bytes of the mask, a boolean a score, and of what is held after it."""
+    """Return the workspace in bytes: the mask, a boolean per score, or then the row statistics."""
     *_, queries, keys = inputs[0].shape
     rows = inputs[0].size // keys
     statistics = wide(inputs[0].dtype)
@@ -35,15 +35,15 @@ def causal_softmax_workspace(inputs: Any, outputs: Any) -> int:
 
 CAUSAL_SOFTMAX = Primitive(
     "causal_softmax", kernels_attention.causal_softmax, infer_causal_softmax,
-    # The weights that are 0 stay 0: the derivative is that of softmax.
+    # Masked weights are 0 and stay 0: the derivative is that of softmax.
     vjp=(lambda ct, ins, outs: apply(SOFTMAX_VJP, outs[0], ct[0], axis=outs[0].ndim - 1),),
-    flops=per_element(5),  # as softmax, hidden scores too: the kernel skips none
+    flops=per_element(5),  # as softmax, masked scores too: the kernel skips none
     workspace=causal_softmax_workspace,
 )  # fmt: skip
 
 
 def causal_softmax(x: Any) -> Var:
-    """Return softmax over the last axis, of those keys that a query may see; 0 at the others.
+    """Softmax over the last axis with a causal mask: hidden keys have weight 0.
 
     Args:
         x: floats of shape ``(..., queries, keys)``, with as many keys as queries or more. Query i
@@ -61,5 +61,5 @@ def causal_softmax(x: Any) -> Var:
 
 
 def weights(scores: Var, causal: bool) -> Var:
-    """Return the softmax of scores over the keys, causal or not."""
+    """Attention weights: the softmax of scores over the keys, causal or not."""
     return causal_softmax(scores) if causal else softmax(scores)

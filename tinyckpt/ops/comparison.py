@@ -1,4 +1,4 @@
-"""Comparisons, element by element; the results are booleans and have no derivative."""
+"""Elementwise comparisons; the results are boolean and have no derivative."""
 
 from __future__ import annotations
 
@@ -21,30 +21,60 @@ NOT_EQUAL = Primitive("not_equal", kernels.not_equal, infer.comparison, flops=pe
 
 
 def greater(x: Any, y: Any) -> Var:
-    """Return the boolean ``x > y``."""
+    """Elementwise ``x > y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.greater)(np.array([1, 2]), np.array([2, 1]))
+    array([False,  True])
+    """
     return apply(GREATER, x, y)
 
 
 def greater_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x >= y``."""
+    """Elementwise ``x >= y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.greater_equal)(np.array([1, 2]), np.array([2, 2]))
+    array([False,  True])
+    """
     return apply(GREATER_EQUAL, x, y)
 
 
 def less(x: Any, y: Any) -> Var:
-    """Return the boolean ``x < y``."""
+    """Elementwise ``x < y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.less)(np.array([1, 2]), np.array([2, 1]))
+    array([ True, False])
+    """
     return apply(LESS, x, y)
 
 
 def less_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x <= y``."""
+    """Elementwise ``x <= y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.less_equal)(np.array([1, 2]), np.array([2, 2]))
+    array([ True,  True])
+    """
     return apply(LESS_EQUAL, x, y)
 
 
 def equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x == y``."""
+    """Elementwise ``x == y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.equal)(np.array([1, 2]), np.array([2, 2]))
+    array([False,  True])
+    """
     return apply(EQUAL, x, y)
 
 
 def not_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x != y``."""
+    """Elementwise ``x != y``, boolean.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.not_equal)(np.array([1, 2]), np.array([2, 2]))
+    array([ True, False])
+    """
     return apply(NOT_EQUAL, x, y)

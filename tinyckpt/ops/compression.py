@@ -1,16 +1,16 @@
-"""Compressed activations: a value is kept for the backward half as a code of 8, 4 or 2 bits.
+"""Activation compression: a saved value is quantised to 8, 4 or 2 bits for the backward pass.
 
-``compressed(x)`` is x: whatever reads it in the forward half reads the very memory. But where a
-derivative wants x, it gets ``decode`` of a code, which ``encode`` made of x in the forward half. So
-x goes as soon as the forward half has read it, and the code stays. Nobody else has to know: the
-code is a value of the graph like any other, which policies keep or make again, and a code that is
-made again is the same to the last bit, since chance is a seed and a counter.
+``compressed(x)`` is x: every reader in the forward pass reads the same memory. But where a
+derivative wants x, it gets ``decode`` of a code that ``encode`` made of x in the forward pass. So x
+is freed after its last use in the forward pass, and the code is saved instead. Policies need not
+know: the code is a value of the graph like any other, which they save or recompute, and a
+recomputed code is the same to the last bit, since the randomness is a seed and a counter.
 
-A code is by groups of neighbouring elements: where between the group's smallest and largest an
-element lies, in 2**bits - 1 equal steps, rounded up or down by chance, so that what is read back is
-x on average, with a variance of at most a quarter of the squared step. The ends of a group come
-back as they were. **Gradients are approximate**; of a loss that is linear in what was compressed,
-they are right on average. A group with an infinite number or a NaN comes back as NaN.
+Quantisation is per group of neighbouring elements: each element becomes its position between the
+group's minimum and maximum, in 2**bits - 1 equal steps, with stochastic rounding. So the decoded
+value is x in expectation, with a variance of at most a quarter of the squared step. The minimum and
+the maximum are decoded exactly. **Gradients are approximate**; for a loss that is linear in the
+compressed value they are unbiased. A group with an infinity or a NaN is decoded as NaN.
 
 Sources: Pan et al., "Mesa", arXiv 2111.11124 (asymmetric codes, stochastic rounding; its range is
 an average over steps, here it is the group's own); Chen et al., "ActNN", ICML 2021, arXiv
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Builder, Var
 
 BITS = (8, 4, 2)
-GROUP = 4  # a group is a multiple of so many elements, which fill whole bytes
+GROUP = 4  # elements; a group is a multiple of it, so that it fills whole bytes at 2 bits
 
 
 def code_specs(size: int, dtype: Any, bits: int, group: int) -> tuple[Spec, Spec, Spec]:
-    """Return the specs of a code: packed steps, and the smallest and the largest of each group."""
+    """Return the specs of a code: packed steps, and the minimum and the maximum of each group."""
     ends = Spec(-(-size // group), dtype)
     return (Spec(-(-size * bits // 8), "uint8"), ends, ends)
 
@@ -55,45 +55,49 @@ def infer_encode(
 
 def infer_compressed(x: Spec, *code: Spec, bits: int, group: int) -> tuple[Spec, ...]:
     if code != code_specs(x.size, x.dtype, bits, group):
-        raise GraphError(f"{infer.listing(code)} are no code of {x}")
+        raise GraphError(f"{infer.listing(code)} are not a code of {x}")
     return (x,)
 
 
 def encode_bytes(inputs: Any, outputs: Any, group: int, **attrs: Any) -> int:
-    """Return three uint64 for every element of a span, which random bits are made in."""
+    """Return the workspace of ``encode``: three uint64 per element of a span, for random bits."""
     return 24 * longest(inputs[0].size, group)
 
 
 def decode_bytes(inputs: Any, outputs: Any, bits: int, **attrs: Any) -> int:
-    """Return the steps of a span: a byte each, then of 32 bits at least; and what is left to 1."""
+    """Return the workspace of ``decode`` for a span, in bytes.
+
+    A byte per step, and two arrays of at least 32 bits: the positions between minimum and maximum,
+    and 1 minus these.
+    """
     each = 1 + 2 * int(wide(outputs[0].dtype).itemsize)
     return each * longest(outputs[0].size, attrs["group"])
 
 
 def longest(size: int, group: int) -> int:
-    """Return the elements of the longest span."""
+    """Return the number of elements in the longest span."""
     whole = size // group * group
     return span_length(whole, group) if whole else size
 
 
 def no_second_derivative(ct: Any, ins: Any, outs: Any, **attrs: Any) -> None:
     raise GraphError(
-        "a code has no derivative, and so what derivatives read of a compressed value has none; "
+        "a code has no derivative, so a compressed value has no second derivative; "
         "take second derivatives of the function without tc.compressed"
     )
 
 
 ENCODE = Primitive(
-    "encode",  # (x[, seed]) -> (steps, smallest, largest)
+    "encode",  # (x[, seed]) -> (steps, minima, maxima)
     kernels_compression.encode,
     infer_encode,
-    # A difference, a quotient, a product, a sum, floor, and two ends; the range takes two more.
+    # A difference, a quotient, a product, a sum, floor, two clamps; the range takes two more.
     flops=lambda inputs, outputs, **attrs: 9 * inputs[0].size,
     workspace=encode_bytes,
     contiguous=True,
 )
 DECODE = Primitive(
-    "decode",  # (steps, smallest, largest) -> what stands for x
+    "decode",  # (steps, minima, maxima) -> the decoded x
     kernels_compression.decode,
     lambda codes, low, high, bits, group, shape, dtype: (Spec(shape, dtype),),
     vjp=(zero, no_second_derivative, no_second_derivative),
@@ -103,7 +107,7 @@ DECODE = Primitive(
     contiguous=True,
 )
 COMPRESSED = Primitive(
-    "compressed",  # (x, steps, smallest, largest) -> x
+    "compressed",  # (x, steps, minima, maxima) -> x
     kernels_compression.compressed,
     infer_compressed,
     vjp=(lambda ct, ins, outs, **attrs: ct[0], zero, zero, zero),
@@ -112,7 +116,7 @@ COMPRESSED = Primitive(
 
 
 def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
-    """Return ``x``, of which the backward half keeps a code of few bits.
+    """Save ``x`` for the backward pass as a code of few bits; ``x`` itself in the forward pass.
 
     >>> import numpy as np, tinyckpt as tc
     >>> from tinyckpt.planner.model.saved_values import saved_values
@@ -122,27 +126,28 @@ def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
     >>> [str(node) for node in saved_values(graph)]
     ['encode_1.0: uint8[8192]', 'encode_1.1: float64[32]', 'encode_1.2: float64[32]']
 
-    A value takes ``bits / 8`` bytes an element, and two numbers of its own dtype a group. What was
-    a view of x before still is x itself: compress a value before its views are taken.
+    A code takes ``bits / 8`` bytes per element, and two numbers of the value's dtype per group. A
+    view taken of x before the call still refers to x itself: compress a value before its views are
+    taken.
 
     Args:
         x: floats of any shape.
         bits: 8, 4 or 2.
-        group: how many neighbours, in C order, share a smallest and a largest: a multiple of 4. The
+        group: how many neighbours, in C order, share a minimum and a maximum: a multiple of 4. The
             last group may be short.
-        seed: an integer of 0 or more, less than 2**64, as of ``dropout``: give every value its own,
+        seed: a nonnegative integer less than 2**64, as for ``dropout``: give every value its own,
             and take a new one in each training step, as an argument of the function.
 
     Raises:
-        GraphError: if an option is not legal, or ``x`` is not floating-point. Second derivatives
-            are refused, too.
+        GraphError: if an option is invalid, or ``x`` is not floating-point. Second derivatives are
+            rejected, too.
     """
     bits, group = checked_code("compressed", bits, group)
     return compressed_as(x, bits, group, seed, 0)
 
 
 def compressed_as(x: Any, bits: int, group: int, seed: Any, number: int) -> Var:
-    """Return ``compressed(x)``, with chances of its own for each number that shares a seed."""
+    """Compress ``x``, with an independent random stream for each number that shares a seed."""
     known = checked_seed("compressed", seed)
     x = as_var(x)
     code = apply_all(
@@ -154,20 +159,20 @@ def compressed_as(x: Any, bits: int, group: int, seed: Any, number: int) -> Var:
 
 
 def checked_code(name: str, bits: Any, group: Any) -> tuple[int, int]:
-    """Return the bits and the group of a code as integers, or raise a GraphError."""
-    found, count = infer.as_integer(bits), infer.as_integer(group)
-    if found not in BITS:
-        raise GraphError(f"{name}: bits={bits!r}; legal are {', '.join(map(str, BITS))}")
+    """Return the bits and the group size of a code as integers; GraphError if one is invalid."""
+    width, count = infer.as_integer(bits), infer.as_integer(group)
+    if width not in BITS:
+        raise GraphError(f"{name}: bits={bits!r}; expected one of {', '.join(map(str, BITS))}")
     if count is None or count < GROUP or count % GROUP:
         raise GraphError(f"{name}: group={group!r}; it must be a multiple of {GROUP}")
-    return found, count
+    return width, count
 
 
-# What derivatives read ---------------------------------------------------------------------------
+# Substitution of decoded values in vjp rules ------------------------------------------------------
 
 
 def compressed_values(builder: Builder) -> dict[int, Operator]:
-    """Return the operators that say what stands for a value, by the value and by its other name."""
+    """Map each compressed value, and its alias, to its ``compressed`` operator."""
     own = [operator for operator in builder.operators if operator.kind == COMPRESSED.name]
     return {data: operator for operator in own for data in (operator.inputs[0], *operator.outputs)}
 
@@ -175,9 +180,9 @@ def compressed_values(builder: Builder) -> dict[int, Operator]:
 def as_read(
     builder: Builder, stored: Mapping[int, Operator], operator: Operator
 ) -> tuple[list[Var], list[Var]]:
-    """Return the inputs and outputs of an operator as its vjp rules read them.
+    """Return an operator's inputs and outputs as its vjp rules read them: decoded where compressed.
 
-    What no rule reads in the end is dropped from the graph, as everything that nobody needs.
+    Decoded values that no rule reads are removed by dead code elimination, like any unused value.
     """
     ids = (*operator.inputs, *operator.outputs)
     if stored:
@@ -188,9 +193,9 @@ def as_read(
 
 
 def read_back(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:
-    """Return a value as a derivative reads it: by its code, if it is one that is compressed.
+    """Return a value as a derivative reads it: decoded, if it is compressed.
 
-    A view of such a value becomes the same view of what its code says.
+    A view of a compressed value becomes the same view of the decoded one.
     """
     views = []
     found: int | None = data
@@ -212,7 +217,7 @@ def read_back(builder: Builder, stored: Mapping[int, Operator], data: int) -> Va
 
 
 def seen_again(builder: Builder, view: int, base: Var) -> Var:
-    """Return a view of another value, made as one was made of its own."""
+    """Apply the view operator that made ``view`` to another base."""
     node = builder.data[view]
     operator = builder.operators[node.producer or 0]
     assert operator.primitive is not None

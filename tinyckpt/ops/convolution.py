@@ -1,13 +1,14 @@
-"""Convolutions of images, and their adjoints.
+"""Two-dimensional convolution (cross-correlation) and its adjoints for input and weight.
 
-Values have the layout NCHW: images, channels, rows, columns. A multiply-add is 2 FLOPs, places in
-the padding included, as the papers count. A convolution is linear in the image and in the weight,
-so that its two adjoints are again linear in each of their arguments, and the three are each
-other's derivatives: with <a, b> the sum of products,
+Values have the layout NCHW: images, channels, rows, columns. A multiply-add is 2 FLOPs, taps in the
+padding included, as the papers count. A convolution is bilinear in the image and the weight, so its
+two adjoints are again linear in each of their arguments, and the three are each other's
+derivatives: with <a, b> the sum of products,
 
     <conv2d(x, w), g> = <x, conv2d_input_vjp(w, g)> = <w, conv2d_weight_vjp(x, g)>.
 
-Arrays that are not C-contiguous are copied first, by an operator of its own.
+Arrays that are not C-contiguous are copied first, by an operator of its own, so that the copy is
+planned and counted.
 
 Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", arXiv 1603.07285.
 """
@@ -35,24 +36,24 @@ if TYPE_CHECKING:
 
 ALL_BUT_CHANNELS = (0, 2, 3)
 
-# The shape rules ---------------------------------------------------------------------------------
+# Shape inference ----------------------------------------------------------------------------------
 
 
 def require_weight(weight: Spec, axes: str) -> None:
-    """Raise a GraphError unless a spec is of a weight."""
+    """Raise a GraphError unless the spec is a valid weight."""
     if len(weight.shape) != 4 or 0 in weight.shape:
         raise GraphError(f"weight must have 4 axes ({axes}), none of them empty, got {weight}")
 
 
 def require_bias(bias: tuple[Spec, ...], channels: int, dtype: Any) -> None:
-    """Raise a GraphError unless there is no bias, or one number for every channel."""
+    """Raise a GraphError unless there is no bias, or one number per channel."""
     wanted = Spec(channels, dtype)
     if bias and bias[0] != wanted:
-        raise GraphError(f"bias must be {wanted}, one number for every channel, got {bias[0]}")
+        raise GraphError(f"bias must be {wanted}, one number per channel, got {bias[0]}")
 
 
 def require_groups(groups: Any, **counts: int) -> None:
-    """Raise a GraphError unless the groups divide what there is."""
+    """Raise a GraphError unless the groups divide the counts."""
     number = infer.as_integer(groups)
     if number is None or number < 1:
         raise GraphError(f"groups={groups!r} must be an integer of at least 1")
@@ -60,7 +61,7 @@ def require_groups(groups: Any, **counts: int) -> None:
         if count % number:
             legal = [str(part) for part in range(1, count + 1) if count % part == 0]
             raise GraphError(
-                f"groups={groups} do not divide {count} {name}; legal are {', '.join(legal)}"
+                f"groups={groups} do not divide {count} {name}; expected one of {', '.join(legal)}"
             )
 
 
@@ -97,33 +98,34 @@ def infer_conv2d_weight_vjp(x: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple
 
 
 def require_windows(g: Spec, y: Spec) -> None:
-    """Raise a GraphError unless g is like a convolution's result, or the first windows of one."""
+    """Raise a GraphError unless g matches the convolution's result, or its first windows."""
     same = g.dtype == y.dtype and len(g.shape) == 4 and g.shape[:2] == y.shape[:2]
     if not same or not (1 <= g.shape[2] <= y.shape[2] and 1 <= g.shape[3] <= y.shape[3]):
         raise GraphError(
-            f"the cotangent must be like the convolution's result, {y}, or its first rows and "
+            f"the cotangent must match the convolution's result, {y}, or its first rows and "
             f"columns, got {g}"
         )
 
 
-# FLOPs and workspace -----------------------------------------------------------------------------
+# FLOPs and workspace ------------------------------------------------------------------------------
 
 
 def conv_flops(y: Spec, weight: Spec) -> int:
-    """Return 2 N H W Cout (Cin / groups) kh kw, with y's H and W; the adjoints take as many.
+    """Count 2 N H W Cout (Cin / groups) kh kw FLOPs, with y's H and W; the adjoints take as many.
 
-    At each of the N H W places of a convolution's result, every element of the weight is used once.
+    At each of the N H W positions of a convolution's result, every element of the weight is used
+    once.
     """
     return 2 * y.shape[0] * math.prod(y.shape[2:]) * weight.size
 
 
 def bias_flops(inputs: Any, outputs: Any) -> int:
-    """Return one addition an element of the output, if there is a bias."""
+    """Count one addition per element of the output, if there is a bias."""
     return int(outputs[0].size) if len(inputs) == 3 else 0
 
 
 def block_bytes(y: Spec, weight: Spec, groups: int, count: int = 1, apart: int = 0) -> int:
-    """Return the bytes of the columns and of the sums, if they have a buffer, in a block."""
+    """Return the bytes of a block's columns, and of its sums if they have a buffer."""
     plan = windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype, count, apart)
     _, _, _, *shapes = next(plan)
     return wide(y.dtype).itemsize * builtins.sum(math.prod(shape) for shape in shapes)
@@ -132,7 +134,7 @@ def block_bytes(y: Spec, weight: Spec, groups: int, count: int = 1, apart: int =
 def trimmed(
     weight: Spec, x: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair
 ) -> tuple[Spec, Pair]:
-    """Return what of a weight meets pixels, and the padding of that part."""
+    """Trim a weight to the taps that meet pixels; return its spec, and the padding of that part."""
     kernel = weight.shape[2], weight.shape[3]
     counts, image = (y.shape[2], y.shape[3]), (x.shape[2], x.shape[3])
     _, extents, margin = windows.met(kernel, counts, image, stride, padding, dilation)
@@ -142,10 +144,10 @@ def trimmed(
 def sums_bytes(
     y: Spec, weight: Spec, groups: int, stride: Pair, dilation: Pair, copied: bool
 ) -> int:
-    """Return the workspace of a convolution by blocks.
+    """Return the workspace of a convolution by blocks, in bytes.
 
-    A block; a product, if there are several to add up; and the weight, if it is rearranged or of
-    another dtype than the sums.
+    A block; a product, if several are summed; and the weight, if it is rearranged or of another
+    dtype than the sums.
     """
     count, apart = windows.products(y.shape, weight.shape, stride, dilation, y.dtype)
     rows = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype, count, apart))[1]
@@ -160,7 +162,7 @@ def sums_bytes(
 def convolution_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
-    """Return the workspace of a convolution."""
+    """Return the workspace of a convolution, in bytes."""
     part, margin = trimmed(weight, x, y, stride, padding, dilation)
     copied = part != weight
     if windows.is_product(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
@@ -171,9 +173,9 @@ def convolution_bytes(
 def input_vjp_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
-    """Return the workspace of a convolution's adjoint with respect to the image.
+    """Return the workspace of a convolution's adjoint with respect to the image, in bytes.
 
-    If that is a convolution itself, its weight is the turned one, which is always a copy.
+    If that is computed as a convolution, its weight is the flipped one, which is always a copy.
     """
     part, margin = trimmed(weight, x, y, stride, padding, dilation)
     copied = part != weight
@@ -189,10 +191,10 @@ def input_vjp_bytes(
 def weight_vjp_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
-    """Return the workspace of a convolution's adjoint with respect to the weight.
+    """Return the workspace of a convolution's adjoint with respect to the weight, in bytes.
 
-    A block; what a block adds to a matrix, if there are several blocks; and all matrices, if the
-    weight is another arrangement or dtype of them.
+    A block; a block's contribution to a matrix, if there are several blocks; and all matrices, if
+    the weight is another arrangement or dtype of them.
     """
     part, _ = trimmed(weight, x, y, stride, padding, dilation)
     count, apart = windows.products(y.shape, part.shape, stride, dilation, y.dtype)
@@ -215,7 +217,7 @@ def matrix_bytes(weight: Spec, copied: bool) -> int:
     return working_bytes(weight) if copied or working_bytes(weight) > weight.nbytes else 0
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 
 def vjp_input(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
@@ -268,15 +270,15 @@ CONV2D_WEIGHT_VJP = Primitive(
 
 
 def convolved(x: Var, weight: Var, attrs: Any, *bias: Var) -> Var:
-    """Return the convolution of arrays of which any may have to be made C-contiguous."""
+    """Convolve arrays, after copying those that are not C-contiguous."""
     return apply(CONV2D, *map(contiguous, (x, weight, *bias)), **attrs)
 
 
 def first(y: Var, like: Var) -> Var:
-    """Return the rows and columns of windows that another value has, which are the first.
+    """Return the leading rows and columns of windows, as many as another value has.
 
-    They are all of them, but for a transposed convolution with more output padding than a stride:
-    a convolution of its result has windows at the end that it did not have.
+    They are all of them, except for a transposed convolution with more output padding than a
+    stride: a convolution of its result has windows at the end that it did not have.
     """
     if y.shape == like.shape:
         return y
@@ -293,7 +295,7 @@ def weight_cotangent(x: Var, g: Var, shape: tuple[int, ...], attrs: Any) -> Var:
     return apply(CONV2D_WEIGHT_VJP, contiguous(x), contiguous(g), shape=shape, **attrs)
 
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def conv2d(
@@ -306,7 +308,7 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Var:
-    """Return the convolution of images with a weight: the cross-correlation.
+    """Two-dimensional convolution of images with a weight: the cross-correlation, as in PyTorch.
 
     >>> import numpy as np, tinyckpt as tc
     >>> image, edges = np.arange(9.0).reshape(1, 1, 3, 3), np.array([[[[-1.0, 1.0]]]])
@@ -318,11 +320,11 @@ def conv2d(
     Args:
         x: shape (N, Cin, H, W).
         weight: shape (Cout, Cin / groups, kh, kw).
-        bias: None, or one number for every channel of the result: shape (Cout,).
-        stride: how far the window moves, in pixels; one number, or (height, width), as the next.
+        bias: None, or one number per channel of the result: shape (Cout,).
+        stride: pixels from one window to the next; one number, or (height, width), as the next.
         padding: zeros on each side.
-        dilation: pixels from one place within the window to the next.
-        groups: parts of the channels that do not see each other; Cin of them make it depthwise.
+        dilation: pixels from one tap of the kernel to the next.
+        groups: independent parts of the channels; with Cin of them the convolution is depthwise.
 
     Returns:
         Shape (N, Cout, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.

@@ -1,8 +1,8 @@
-"""Elementwise operators: arithmetic, functions of one array, selection.
+"""Elementwise arithmetic, powers and selection, and the factories that make elementwise primitives.
 
 Every binary operator broadcasts as NumPy does; its vjp rules sum the cotangent back to the shape
-of the operand (``unbroadcast``). A derivative that is compound is one primitive, ``*_vjp``, so that
-one forward operator has one backward operator per differentiable input; the second derivative is
+of the operand (``unbroadcast``). A compound derivative is one primitive, ``*_vjp``, so that one
+forward operator has one backward operator per differentiable input; the second derivative is
 composed of ordinary operators.
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def outputs_bytes(count: int) -> Callable[..., int]:
-    """Return a workspace of ``count`` arrays like the output."""
+    """Return a workspace rule: ``count`` arrays like the output."""
     return lambda inputs, outputs, **attrs: count * outputs[0].nbytes
 
 
 def mask_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
-    """Return a workspace of one boolean an element of the output."""
+    """Return a workspace of one boolean per element of the output."""
     return int(outputs[0].size)
 
 
@@ -44,9 +44,10 @@ def unary_vjp(
     flops: int,
     workspace: Callable[..., int] | None = None,
 ) -> Primitive:
-    """Return the primitive ``(r, g) -> g d(r)``, given d's own derivative ``slope(r, **attrs)``.
+    """Make the primitive ``(r, g) -> g d(r)``, given d's own derivative ``slope(r, **attrs)``.
 
-    ``r`` is what the derivative is a function of: the operator's input, or its output.
+    ``r`` is the residual that the derivative d is a function of: the operator's input, or its
+    output.
     """
 
     def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
@@ -68,7 +69,7 @@ def unary_vjp(
     return primitive
 
 
-# Second derivatives, as functions of what the first is a function of -----------------------------
+# Second derivatives, as functions of the residual that the first reads ----------------------------
 
 
 def power_slope(x: Var, exponent: float) -> Var | None:
@@ -79,10 +80,10 @@ def power_slope(x: Var, exponent: float) -> Var | None:
 
 
 def no_slope(r: Var) -> None:
-    """Return nothing: the derivative is constant almost everywhere."""
+    """Return None: the derivative is constant almost everywhere."""
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 SQRT_VJP = unary_vjp("sqrt_vjp", kernels.sqrt_vjp, lambda y: -0.5 / (y * y), flops=2)
 SIN_VJP = unary_vjp("sin_vjp", kernels.sin_vjp, lambda x: -sin(x), flops=2)
@@ -92,12 +93,12 @@ POWER_VJP = unary_vjp("power_vjp", kernels.power_vjp, power_slope, flops=3)
 
 
 def by_input(vjp: Primitive) -> Callable[..., Var]:
-    """Return the rule of a derivative that is a function of the input."""
+    """Return the vjp rule of a derivative that is a function of the input."""
     return lambda ct, ins, outs, **attrs: apply(vjp, ins[0], ct[0], **attrs)
 
 
 def by_output(vjp: Primitive) -> Callable[..., Var]:
-    """Return the rule of a derivative that is a function of the output."""
+    """Return the vjp rule of a derivative that is a function of the output."""
     return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
 
 
@@ -110,7 +111,7 @@ def unary(
     workspace: Callable[..., int] | None = None,
     infer_rule: infer.Infer = infer.float_elementwise,
 ) -> Primitive:
-    """Return a primitive of one array, of floats if not said otherwise."""
+    """Make a primitive of one array, of floats by default."""
     return Primitive(
         name,
         forward,
@@ -142,7 +143,7 @@ POWER = unary(
 
 
 def unbroadcast_to(position: int, rule: Callable[..., Var]) -> Callable[..., Var]:
-    """Return the rule with its cotangent summed to the shape of the input at ``position``."""
+    """Wrap a vjp rule so that its cotangent is summed to the shape of the input at ``position``."""
     return lambda ct, ins, outs, **attrs: unbroadcast(rule(ct, ins, outs, **attrs), ins[position])
 
 
@@ -153,7 +154,7 @@ def binary(
     right: Callable[..., Var],
     infer_rule: Callable[..., Any] = infer.elementwise,
 ) -> Primitive:
-    """Return a broadcasting primitive of two arrays."""
+    """Make a broadcasting primitive of two arrays."""
     return Primitive(
         name,
         forward,
@@ -177,7 +178,7 @@ DIVIDE_VJP = Primitive(
 
 
 def infer_larger_vjp(x: Spec, y: Spec, g: Spec) -> tuple[Spec, ...]:
-    # x and y are compared, as any numbers are; what comes out is g, or nothing.
+    # x and y are only compared, so any numbers are allowed; the result is g, or 0.
     infer.require_float(g)
     return (Spec(infer.broadcast_shape(x, y, g), g.dtype),)
 
@@ -193,7 +194,7 @@ LARGER_VJP: Primitive = Primitive(
     ),
     # Two comparisons, a sum, a product with a half, and the selections as one.
     flops=per_element(5),
-    # What is chosen where x >= y, and the mask that it is chosen by.
+    # The second selection, where x >= y, and its mask.
     workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
 )
 
@@ -230,9 +231,9 @@ def vjp_powers_base(ct: Any, ins: Any, outs: Any) -> Var:
 
 
 def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
-    # Nothing where the base is 0; not a number where it is negative, as of every logarithm.
+    # 0 where the base is 0; NaN where it is negative, as for every logarithm.
     x, _ = ins
-    # In the result's dtype: of small integers NumPy takes logarithms in 16 bits.
+    # In the result's dtype: NumPy takes logarithms of small integers in 16 bits.
     return multiply(multiply(ct[0], outs[0]), log(astype(where(equal(x, 0), 1, x), outs[0].dtype)))
 
 
@@ -258,39 +259,68 @@ WHERE = Primitive(
 )
 
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def add(x: Any, y: Any) -> Var:
-    """Return ``x + y``."""
+    """Elementwise sum, ``x + y``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.add)(np.array([1.0, 2.0]), 3.0)
+    array([4., 5.])
+    """
     return apply(ADD, x, y)
 
 
 def subtract(x: Any, y: Any) -> Var:
-    """Return ``x - y``."""
+    """Elementwise difference, ``x - y``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.subtract)(np.array([1.0, 2.0]), 3.0)
+    array([-2., -1.])
+    """
     return apply(SUBTRACT, x, y)
 
 
 def multiply(x: Any, y: Any) -> Var:
-    """Return ``x * y``, element by element."""
+    """Elementwise product, ``x * y``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x, y: tc.sum(tc.multiply(x, y)))(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array([3., 4.])
+    """
     return apply(MULTIPLY, x, y)
 
 
 def divide(x: Any, y: Any) -> Var:
-    """Return ``x / y``, element by element."""
+    """Elementwise quotient, ``x / y``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.divide)(np.array([1, 2]), 4)
+    array([0.25, 0.5 ])
+    """
     return apply(DIVIDE, *as_computed(np.divide, x, y))
 
 
 def negative(x: Any) -> Var:
-    """Return ``-x``."""
+    """Elementwise negation, ``-x``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.negative)(np.array([1.0, -2.0]))
+    array([-1.,  2.])
+    """
     return apply(NEGATIVE, x)
 
 
 def power(x: Any, exponent: Any) -> Var:
-    """Return ``x ** exponent``.
+    """Elementwise power, ``x ** exponent``.
 
-    A number is an attribute of the operator; an array is an operand. The derivative for a negative
-    base by an array of exponents is not a number; for the base 0 it is taken as 0.
+    A number is an attribute of the operator; an array is an operand. The derivative of a negative
+    base with respect to an array of exponents is NaN; at base 0 it is taken as 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.power(x, 3)))(np.array([1.0, 2.0]))
+    array([ 3., 12.])
     """
     if isinstance(exponent, np.generic | np.ndarray) and exponent.ndim == 0:
         x = as_var(x)
@@ -309,55 +339,100 @@ def power(x: Any, exponent: Any) -> Var:
 
 
 def exp(x: Any) -> Var:
-    """Return the exponential of every element."""
+    """Exponential of every element; its derivative reads the output.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.exp)(np.array([0.0, 1.0]))
+    array([1.        , 2.71828183])
+    """
     return apply(EXP, *as_computed(np.exp, x))
 
 
 def log(x: Any) -> Var:
-    """Return the natural logarithm of every element."""
+    """Natural logarithm of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.log)(np.array([1.0, 2.0]))
+    array([0.        , 0.69314718])
+    """
     return apply(LOG, *as_computed(np.log, x))
 
 
 def sqrt(x: Any) -> Var:
-    """Return the square root of every element."""
+    """Square root of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.sqrt)(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
     return apply(SQRT, *as_computed(np.sqrt, x))
 
 
 def sin(x: Any) -> Var:
-    """Return the sine of every element, in radians."""
+    """Sine of every element, in radians.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.sin)(np.array([0.0, 1.0]))
+    array([0.        , 0.84147098])
+    """
     return apply(SIN, *as_computed(np.sin, x))
 
 
 def cos(x: Any) -> Var:
-    """Return the cosine of every element, in radians."""
+    """Cosine of every element, in radians.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cos)(np.array([0.0, 1.0]))
+    array([1.        , 0.54030231])
+    """
     return apply(COS, *as_computed(np.cos, x))
 
 
 def absolute(x: Any) -> Var:
-    """Return the absolute value of every element; its derivative at 0 is taken as 0."""
+    """Absolute value of every element; its derivative at 0 is taken as 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.absolute(x)))(np.array([-2.0, 0.0, 3.0]))
+    array([-1.,  0.,  1.])
+    """
     return apply(ABSOLUTE, x)
 
 
 def maximum(x: Any, y: Any) -> Var:
-    """Return the larger of each pair; where they tie, each side gets half of the cotangent."""
+    """Elementwise maximum of two arrays; in a tie, each gets half of the cotangent.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.maximum(x, 1.0)))(np.array([0.0, 1.0, 2.0]))
+    array([0. , 0.5, 1. ])
+    """
     return apply(MAXIMUM, x, y)
 
 
 def minimum(x: Any, y: Any) -> Var:
-    """Return the smaller of each pair; where they tie, each side gets half of the cotangent."""
+    """Elementwise minimum of two arrays; in a tie, each gets half of the cotangent.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.minimum)(np.array([0.0, 2.0]), 1.0)
+    array([0., 1.])
+    """
     return apply(MINIMUM, x, y)
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Var:
-    """Return ``x`` where the boolean ``condition`` holds and ``y`` elsewhere."""
+    """Select ``x`` where the boolean ``condition`` is true and ``y`` elsewhere.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.where(x > 0, x, -1.0))(np.array([-3.0, 3.0]))
+    array([-1.,  3.])
+    """
     if x is None or y is None:
         raise GraphError(
-            "where: give the condition and both choices; where it holds is not known before it is "
-            "computed"
+            "where: give the condition, x and y; the number of true elements is unknown while "
+            "tracing"
         )
     return apply(WHERE, condition, x, y)
 
 
 def accumulated(x: Var, y: Var) -> Var:
-    """Return the sum of two cotangents in their own dtype."""
+    """Accumulate two cotangents: their sum, in their own dtype."""
     return astype(add(widened(x), widened(y)), x.dtype)

@@ -1,10 +1,10 @@
-"""Rows of a table by their ids: what a network begins with that reads words.
+"""Embedding lookup: gather table rows by integer ids; the adjoint is a deterministic scatter-add.
 
-What picks elements by integers, and what is what: ``x[ids]`` and ``take`` count negative places
-from the end, as NumPy does; ``take_along_axis`` (gather, in other libraries) has one array of
-places for every line of an array; ``embedding`` refuses what is not an id. The adjoint of all is
-one primitive, ``take_vjp``: rows are added into zeros of the table's shape, sorted by place first,
-so that the sum is the same to the bit each time.
+The related operators differ in their indices: ``x[ids]`` and ``take`` count negative indices from
+the end, as NumPy does; ``take_along_axis`` (gather, in other libraries) has one index array for
+every line of an array; ``embedding`` rejects an id outside the table. The adjoint of all is one
+primitive, ``take_vjp``: rows are added into zeros of the table's shape, sorted by index first, so
+that the sum is bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:
     infer.require_integers(ids)
     if not table.shape or (table.shape[0] == 0 and ids.size):
-        raise GraphError(f"the table is {table}; it must have rows, shape (rows, ...), to pick")
+        raise GraphError(f"the table is {table}; expected at least one row, shape (rows, ...)")
     return (Spec((*ids.shape, *table.shape[1:]), table.dtype),)
 
 
@@ -50,7 +50,7 @@ EMBEDDING = Primitive(
 
 
 def embedding(table: Any, ids: Any) -> Var:
-    """Return the rows of a table that have these ids.
+    """Look up the rows of a table by integer ids (gather).
 
     >>> import numpy as np, tinyckpt as tc
     >>> table, ids = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([1, 0, 1])
@@ -60,14 +60,14 @@ def embedding(table: Any, ids: Any) -> Var:
 
     Args:
         table: shape (rows, ...).
-        ids: integers of any shape, each from 0 to rows - 1; a value that is not stops the run with
-            an error which says which, where, and what would be legal.
+        ids: integers of any shape, each from 0 to rows - 1; one out of range stops the run with an
+            error that gives the id, its position and the valid range.
 
     Returns:
         The shape of ids, then that of a row; the dtype of the table.
 
     Raises:
-        GraphError: if the ids are no integers, or the table has no rows.
+        GraphError: if the ids are not integers, or the table has no rows.
     """
     ids = as_var(ids)
     infer.require_integers(ids.spec)

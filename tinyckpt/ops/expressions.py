@@ -1,6 +1,7 @@
-"""Kernels written out: one that is a single expression, with operands and attributes in its places.
+"""Inlining of one-expression kernels into generated source, by AST substitution.
 
-``compile`` asks for the expression of an operator; where there is none, it calls the kernel.
+``compile`` asks for the expression of an operator; where there is none, it emits a call of the
+kernel. Only tinyckpt's own kernels with a single ``return`` statement are inlined.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tinyckpt.ops import (
     kernels_updating,
 )
 
-# No two of these have a kernel of one name: compiled programs import them by name.
+# Kernel names are unique across these modules: compiled programs import them by name.
 KERNELS = (
     kernels,
     kernels_activation,
@@ -42,7 +43,7 @@ KERNELS = (
     kernels_rotary,
     kernels_updating,
 )
-# Expressions by kernel, number of operands and attributes: a program has few that differ.
+# Cache: expressions by kernel, number of operands and attributes; a program has few distinct ones.
 Known = dict[tuple[Any, ...], list[str | int] | None]
 
 
@@ -53,7 +54,7 @@ def is_own(kernel: Callable[..., Any]) -> bool:
 
 
 def literal(value: Any) -> str:
-    """Return the source of a number, string, slice or tuple of such."""
+    """Return the source text of a number, string, slice or tuple of these."""
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return f"float({str(value)!r})"
     if isinstance(value, tuple):
@@ -62,7 +63,7 @@ def literal(value: Any) -> str:
 
 
 def constant_line(name: str, value: Any) -> str:
-    """Return the line that makes a constant; a large one is only described."""
+    """Return the line of source that defines a constant; a large one is only described."""
     if value.ndim == 0:
         return f"{name} = np.array({literal(value.item())}, {value.dtype.name!r})"
     return f"# {name}: a {value.dtype.name} array of shape {value.shape}, captured by the function"
@@ -70,7 +71,7 @@ def constant_line(name: str, value: Any) -> str:
 
 @cache
 def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, ast.expr] | None:
-    """Return (parameters, variadic parameter, expression) of a kernel of one ``return``."""
+    """Parse a kernel with one ``return``: (parameters, variadic parameter, expression), or None."""
     try:
         (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel))).body
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -80,7 +81,7 @@ def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, as
     (statement,) = function.body
     if not isinstance(statement, ast.Return) or statement.value is None:
         return None
-    # Names that only the kernel's own module knows cannot be written out elsewhere.
+    # Names of the kernel's own module are not in scope elsewhere.
     known = {name.arg for name in (*function.args.args, *function.args.kwonlyargs)}
     if function.args.vararg:
         known.add(function.args.vararg.arg)
@@ -94,13 +95,13 @@ def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, as
 def inlined(
     kernel: Callable[..., Any], operands: Sequence[str], attrs: Any, known: Known
 ) -> str | None:
-    """Return a kernel's expression with operands and attributes put in, or None.
+    """Inline a kernel: its expression with operands and attributes substituted, or None.
 
     Args:
-        kernel: written out if it is one of tinyckpt's own, and a single expression.
+        kernel: inlined if it is one of tinyckpt's own, and a single expression.
         operands: the Python names of its arrays.
         attrs: its attributes, by name.
-        known: what was written out before, for this to look up and to add to.
+        known: the cache of expressions, looked up and extended.
     """
     if not is_own(kernel):
         return None
@@ -114,28 +115,28 @@ def inlined(
 
 
 def written_out(kernel: Callable[..., Any], count: int, attrs: Any) -> list[str | int] | None:
-    """Return a kernel's expression as text with the positions of operands in between, or None."""
+    """Return a kernel's expression as pieces of text and operand positions in between, or None."""
     found = expression_of(kernel)
     if found is None:
         return None
     parameters, variadic, expression = found
     replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
-    # A name that no text contains marks each place.
-    places: list[ast.expr] = [ast.Name(f"\0{position}\0") for position in range(count)]
+    # A sentinel marks each operand: its position between NUL characters, which no source contains.
+    markers: list[ast.expr] = [ast.Name(f"\0{position}\0") for position in range(count)]
     if variadic is not None:
-        replacements[variadic] = ast.Tuple(places)
+        replacements[variadic] = ast.Tuple(markers)
     else:
-        replacements.update(zip(parameters[1:], places, strict=False))
+        replacements.update(zip(parameters[1:], markers, strict=False))
     for key, value in attrs.items():
         replacements[key] = ast.parse(literal(value), mode="eval").body
-    # A fresh copy: the transformer works in place.
+    # A fresh copy: the transformer mutates the tree.
     copied = ast.parse(ast.unparse(expression), mode="eval").body
     text = ast.unparse(Substitution(replacements, attrs).visit(copied))
-    return [int(piece) if place % 2 else piece for place, piece in enumerate(text.split("\0"))]
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(text.split("\0"))]
 
 
 class Substitution(ast.NodeTransformer):
-    """Puts operands and attributes in the places of a kernel's parameters."""
+    """Substitute operands and attributes for a kernel's parameters."""
 
     def __init__(self, replacements: dict[str, ast.expr], attrs: Any) -> None:
         self.replacements, self.attrs = replacements, attrs
@@ -145,7 +146,7 @@ class Substitution(ast.NodeTransformer):
         return self.replacements.get(node.id, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """Decide a condition that is an attribute."""
+        """Fold a conditional whose test is an attribute (constant folding)."""
         if isinstance(node.test, ast.Name) and node.test.id in self.attrs:
             chosen: ast.AST = self.visit(node.body if self.attrs[node.test.id] else node.orelse)
             return chosen
@@ -160,7 +161,7 @@ class Substitution(ast.NodeTransformer):
 
 
 def subscript_part(part: Any) -> ast.expr:
-    """Return one part of an index as Python writes it between brackets."""
+    """Return one part of an index as an AST node, as Python writes it between brackets."""
     if isinstance(part, slice):
         bounds = [
             None if bound is None else ast.Constant(int(bound))

@@ -1,14 +1,14 @@
-"""Piecewise linear functions that stand for gelu and silu where they are differentiated.
+"""Piecewise linear fits of GELU and SiLU, whose step-function derivatives Approx-BP uses.
 
 Each is ``a_1 max(x - c_1, 0) + a_2 max(x - c_2, 0) + a_3 max(x - c_3, 0)``: its derivative is a
-step function of four values, of which two bits an element say which. Both sets of numbers minimise
-the square of the difference to gelu or silu, integrated over all x.
+step function with four values, which two bits per element select. Both parameter sets minimise the
+squared error against gelu or silu, integrated over all x (least squares).
 
-``published`` is what the paper printed, found by simulated annealing. ``symmetric`` is the minimum
-itself: gelu(x) - x/2 and silu(x) - x/2 are even, and so is their best fit, which leaves two numbers
-to be found, a_1 and c_1. They were computed to 30 digits, by setting both derivatives to 0; a test
-does it again in float64. The integrals are 0.0095093 and 0.0095069 of gelu, 0.039944 and 0.039941
-of silu.
+``published`` are the paper's numbers, found by simulated annealing. ``symmetric`` is the minimum
+itself: gelu(x) - x/2 and silu(x) - x/2 are even, and so is their best fit, which leaves two
+unknowns, a_1 and c_1. They were computed to 30 digits by setting both derivatives to 0; a test does
+it again in float64. The integrals are 0.0095093 and 0.0095069 for gelu, 0.039944 and 0.039941 for
+silu.
 
 Source: Yang, Chen, Shi, Liu and Wang, "Reducing fine-tuning memory overhead by approximate and
 memory-sharing backpropagation", ICML 2024, arXiv 2406.16282, section 4 (Approx-BP).
@@ -28,11 +28,11 @@ from tinyckpt.base.errors import GraphError, meant
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A piecewise linear function of three terms.
+    """A continuous piecewise linear function with three breakpoints.
 
     Attributes:
-        weights: by how much the slope rises at each breakpoint.
-        breakpoints: where, ascending.
+        weights: the change of slope at each breakpoint.
+        breakpoints: positions of the breakpoints, ascending.
     """
 
     weights: tuple[float, float, float]
@@ -40,7 +40,7 @@ class Fit:
 
 
 def at_most(number: float, dtype: np.dtype[Any]) -> float:
-    """Return the largest number of a dtype that is not above one of float64."""
+    """Round a float64 number down to a dtype: its largest number that is not above it."""
     nearest = dtype.type(number)
     if float(nearest) > number:
         nearest = np.nextafter(nearest, dtype.type(-math.inf))
@@ -48,7 +48,7 @@ def at_most(number: float, dtype: np.dtype[Any]) -> float:
 
 
 def symmetric(weight: float, breakpoint: float) -> Fit:
-    """Return the fit of a function that is x/2 and something even."""
+    """Return the fit of a function that is x/2 plus an even function."""
     return Fit((weight, 1 - 2 * weight, weight), (-breakpoint, 0.0, breakpoint))
 
 
@@ -70,20 +70,23 @@ FITS = {"gelu": GELU, "silu": SILU}
 
 
 def slopes_of(name: str, fit: str) -> tuple[float, ...]:
-    """Return a fit's slope below the first breakpoint, between each two, and above the last."""
+    """Return a fit's slopes: below the first breakpoint, between each two, above the last."""
     return tuple(accumulate(FITS[name][fit].weights, initial=0.0))
 
 
 def thresholds_of(name: str, fit: str, dtype: np.dtype[Any]) -> tuple[float, ...]:
-    """Return for each breakpoint the largest number of a dtype that is not above it.
+    """Return each breakpoint rounded down to a dtype.
 
-    A number of that dtype is above the one if, and only if, it is above the other.
+    A number of that dtype is above the rounded breakpoint if, and only if, it is above the exact
+    one.
     """
     return tuple([at_most(point, dtype) for point in FITS[name][fit].breakpoints])
 
 
 def checked_fit(what: str, fit: Any) -> str:
-    """Return the name of a fit, or raise a GraphError that lists them."""
+    """Return the name of a fit, or raise a GraphError that lists the names."""
     if not isinstance(fit, str) or fit not in GELU:
-        raise GraphError(f"{what}: fit={fit!r}{meant(str(fit), GELU)}; legal are {', '.join(GELU)}")
+        raise GraphError(
+            f"{what}: fit={fit!r}{meant(str(fit), GELU)}; expected one of {', '.join(GELU)}"
+        )
     return fit

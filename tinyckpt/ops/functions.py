@@ -1,8 +1,8 @@
-"""Elementwise functions by NumPy's names: exponentials, trigonometry, hyperbolic functions, powers.
+"""Elementwise functions by NumPy's names: exponential, trigonometric, hyperbolic, roots.
 
-Facts first, functions below; ``elementwise`` makes the primitives. Where the derivative, the memory
-or the last digits ask for it, a function is a primitive; else it is composed of others. Integers
-are cast to the floats in which NumPy computes.
+The primitives come first, the public functions below; ``elementwise`` has their factories. Where
+the derivative, the memory or the last digits require it, a function is a primitive; the others are
+composed. Integers are cast to the floats in which NumPy computes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tinyckpt.ops.elementwise import (
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-LN2 = math.log(2)  # of 2 ** x, the derivative is 2 ** x log 2
+LN2 = math.log(2)  # the derivative of 2 ** x is 2 ** x log 2
 
-# Second derivatives, as functions of what the first is a function of -----------------------------
+# Second derivatives, as functions of the residual that the first reads ----------------------------
 
 
 def softplus_slope(x: Var) -> Var:
@@ -56,9 +56,9 @@ def arccosh_slope(x: Var) -> Var:
     return -x / (x * x - 1) ** 1.5
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
-# flops= counts the arithmetic of the kernel for one element, a call of the library as 1.
+# flops= counts the kernel's arithmetic per element, with a library call as 1.
 EXP2_VJP = unary_vjp("exp2_vjp", kernels.exp2_vjp, lambda y: LN2, flops=2)
 EXPM1_VJP = unary_vjp("expm1_vjp", kernels.expm1_vjp, lambda x: exp(x), flops=2)
 LOGARITHM_VJP = unary_vjp(
@@ -68,7 +68,7 @@ LOGARITHM_VJP = unary_vjp(
 LOG1P_VJP = unary_vjp("log1p_vjp", kernels.log1p_vjp, lambda x: -1 / (1 + x) ** 2, flops=2)
 SOFTPLUS_VJP = unary_vjp(
     "softplus_vjp", kernels.softplus_vjp, softplus_slope, flops=7,
-    # The exponential, and which side of 0 it is on.
+    # The exponential, and the sign mask.
     workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
 )  # fmt: skip
 TAN_VJP = unary_vjp("tan_vjp", kernels.tan_vjp, lambda y: 2 * y, flops=3)
@@ -177,46 +177,85 @@ def arctan2_slope(this: Var, other: Var) -> Var:
     return -2 * this * other / squared(this * this + other * other)
 
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def exp2(x: Any) -> Var:
-    """Return ``2 ** x`` of every element."""
+    """Base-2 exponential, ``2 ** x``, of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.exp2)(np.array([0.0, 3.0]))
+    array([1., 8.])
+    """
     return apply(EXP2, *as_computed(np.exp2, x))
 
 
 def expm1(x: Any) -> Var:
-    """Return ``exp(x) - 1`` of every element, to all digits near 0."""
+    """``exp(x) - 1`` of every element, to full precision near 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.expm1)(np.array([0.0, 1e-20]))
+    array([0.e+00, 1.e-20])
+    """
     return apply(EXPM1, *as_computed(np.expm1, x))
 
 
 def log2(x: Any) -> Var:
-    """Return the logarithm to base 2 of every element."""
+    """Base-2 logarithm of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.log2)(np.array([1.0, 8.0]))
+    array([0., 3.])
+    """
     return apply(LOG2, *as_computed(np.log2, x))
 
 
 def log10(x: Any) -> Var:
-    """Return the logarithm to base 10 of every element."""
+    """Base-10 logarithm of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.log10)(np.array([1.0, 100.0]))
+    array([0., 2.])
+    """
     return apply(LOG10, *as_computed(np.log10, x))
 
 
 def log1p(x: Any) -> Var:
-    """Return ``log(1 + x)`` of every element, to all digits near 0."""
+    """``log(1 + x)`` of every element, to full precision near 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.log1p)(np.array([0.0, 1e-20]))
+    array([0.e+00, 1.e-20])
+    """
     return apply(LOG1P, *as_computed(np.log1p, x))
 
 
 def logaddexp(x: Any, y: Any) -> Var:
-    """Return ``log(exp(x) + exp(y))``, evaluated without overflow."""
+    """``log(exp(x) + exp(y))``, evaluated without overflow.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logaddexp)(np.array([0.0, 1000.0]), np.array([0.0, 0.0]))
+    array([6.93147181e-01, 1.00000000e+03])
+    """
     return apply(LOGADDEXP, *as_computed(np.logaddexp, x, y))
 
 
 def softplus(x: Any) -> Var:
-    """Return ``log(1 + exp(x))`` of every element, evaluated without overflow."""
+    """Softplus, ``log(1 + exp(x))``, of every element, evaluated without overflow.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.softplus)(np.array([0.0, 1000.0]))
+    array([6.93147181e-01, 1.00000000e+03])
+    """
     return apply(SOFTPLUS, *as_computed(np.exp, x))
 
 
 def leaky_relu(x: Any, slope: float = 0.01) -> Var:
-    """Return ``x`` where it is positive and ``slope * x`` elsewhere, its derivative at 0 too.
+    """Leaky ReLU: ``x`` where it is positive, ``slope * x`` elsewhere; derivative ``slope`` at 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.leaky_relu)(np.array([-1.0, 2.0]))
+    array([-0.01,  2.  ])
 
     Source: Maas, Hannun and Ng, "Rectifier nonlinearities improve neural network acoustic models",
     ICML 2013.
@@ -226,99 +265,188 @@ def leaky_relu(x: Any, slope: float = 0.01) -> Var:
 
 
 def elu(x: Any, alpha: float = 1.0) -> Var:
-    """Return ``x`` where it is positive and ``alpha * (exp(x) - 1)`` elsewhere.
+    """Exponential linear unit: ``x`` where it is positive and ``alpha * (exp(x) - 1)`` elsewhere.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.elu)(np.array([-1.0, 2.0]))
+    array([-0.63212056,  2.        ])
 
     Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by
     exponential linear units", arXiv 1511.07289.
     """
     (x,) = as_computed(np.exp, x)
-    # The side that is not chosen must not overflow: 0 times infinity would reach the gradient.
+    # The branch that is not selected must not overflow: 0 times infinity would give a NaN gradient.
     positive = greater(x, 0)
     return where(positive, x, multiply(expm1(where(positive, 0, x)), alpha))
 
 
 def tan(x: Any) -> Var:
-    """Return the tangent of every element, in radians."""
+    """Tangent of every element, in radians.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.tan)(np.array([0.0, 1.0]))
+    array([0.        , 1.55740772])
+    """
     return apply(TAN, *as_computed(np.tan, x))
 
 
 def arcsin(x: Any) -> Var:
-    """Return the angle whose sine every element is, from -pi/2 to pi/2."""
+    """Inverse sine of every element, from -pi/2 to pi/2.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arcsin)(np.array([0.0, 1.0]))
+    array([0.        , 1.57079633])
+    """
     return apply(ARCSIN, *as_computed(np.arcsin, x))
 
 
 def arccos(x: Any) -> Var:
-    """Return the angle whose cosine every element is, from 0 to pi."""
+    """Inverse cosine of every element, from 0 to pi.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arccos)(np.array([1.0, 0.0]))
+    array([0.        , 1.57079633])
+    """
     return apply(ARCCOS, *as_computed(np.arccos, x))
 
 
 def arctan(x: Any) -> Var:
-    """Return the angle whose tangent every element is, from -pi/2 to pi/2."""
+    """Inverse tangent of every element, from -pi/2 to pi/2.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arctan)(np.array([0.0, 1.0]))
+    array([0.        , 0.78539816])
+    """
     return apply(ARCTAN, *as_computed(np.arctan, x))
 
 
 def arctan2(y: Any, x: Any) -> Var:
-    """Return the angle of the point ``(x, y)``, from -pi to pi; no derivative at the origin."""
+    """Angle of the point ``(x, y)``, from -pi to pi; the derivative at the origin is undefined.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arctan2)(np.array([0.0, 1.0]), np.array([1.0, 0.0]))
+    array([0.        , 1.57079633])
+    """
     return apply(ARCTAN2, *as_computed(np.arctan2, y, x))
 
 
 def hypot(x: Any, y: Any) -> Var:
-    """Return ``sqrt(x * x + y * y)``, without overflow; no derivative at the origin."""
+    """Hypotenuse, ``sqrt(x * x + y * y)``, without overflow; no derivative at the origin.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.hypot)(np.array([3.0, 3e200]), np.array([4.0, 4e200]))
+    array([5.e+000, 5.e+200])
+    """
     return apply(HYPOT, *as_computed(np.hypot, x, y))
 
 
 def sinh(x: Any) -> Var:
-    """Return the hyperbolic sine of every element."""
+    """Hyperbolic sine of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.sinh)(np.array([0.0, 1.0]))
+    array([0.        , 1.17520119])
+    """
     return apply(SINH, *as_computed(np.sinh, x))
 
 
 def cosh(x: Any) -> Var:
-    """Return the hyperbolic cosine of every element."""
+    """Hyperbolic cosine of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cosh)(np.array([0.0, 1.0]))
+    array([1.        , 1.54308063])
+    """
     return apply(COSH, *as_computed(np.cosh, x))
 
 
 def arcsinh(x: Any) -> Var:
-    """Return the inverse of ``sinh`` of every element."""
+    """Inverse hyperbolic sine of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arcsinh)(np.array([0.0, 1.0]))
+    array([0.        , 0.88137359])
+    """
     return apply(ARCSINH, *as_computed(np.arcsinh, x))
 
 
 def arccosh(x: Any) -> Var:
-    """Return the inverse of ``cosh`` of every element, which must be at least 1."""
+    """Inverse hyperbolic cosine of every element, which must be at least 1.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arccosh)(np.array([1.0, 2.0]))
+    array([0.       , 1.3169579])
+    """
     return apply(ARCCOSH, *as_computed(np.arccosh, x))
 
 
 def arctanh(x: Any) -> Var:
-    """Return the inverse of ``tanh`` of every element."""
+    """Inverse hyperbolic tangent of every element, which must be between -1 and 1.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.arctanh)(np.array([0.0, 0.5]))
+    array([0.        , 0.54930614])
+    """
     return apply(ARCTANH, *as_computed(np.arctanh, x))
 
 
 def cbrt(x: Any) -> Var:
-    """Return the cube root of every element."""
+    """Cube root of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cbrt)(np.array([-8.0, 27.0]))
+    array([-2.,  3.])
+    """
     return apply(CBRT, *as_computed(np.cbrt, x))
 
 
 def square(x: Any) -> Var:
-    """Return ``x ** 2``."""
+    """Square of every element.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.square(x)))(np.array([1.0, 3.0]))
+    array([2., 6.])
+    """
     return power(x, 2)
 
 
 def reciprocal(x: Any) -> Var:
-    """Return ``1 / x``; of integers as floats, where NumPy divides integers."""
+    """Reciprocal, ``1 / x``; floats for integers, where NumPy divides integers.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.reciprocal)(np.array([2, 4]))
+    array([0.5 , 0.25])
+    """
     return divide(1, x)
 
 
 def deg2rad(x: Any) -> Var:
-    """Return degrees as radians."""
+    """Convert degrees to radians.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.deg2rad)(np.array([0.0, 180.0]))
+    array([0.        , 3.14159265])
+    """
     return multiply(as_computed(np.deg2rad, x)[0], math.pi / 180)
 
 
 def rad2deg(x: Any) -> Var:
-    """Return radians as degrees."""
+    """Convert radians to degrees.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.rad2deg)(np.array([0.0, np.pi]))
+    array([  0., 180.])
+    """
     return multiply(as_computed(np.rad2deg, x)[0], 180 / math.pi)
 
 
 def sinc(x: Var) -> Var:
-    """Return ``sin(pi x) / (pi x)``, and 1 at 0; its derivative at 0 is taken as 0."""
+    """Normalised sinc, ``sin(pi x) / (pi x)``, and 1 at 0; its derivative at 0 is taken as 0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.sinc)(np.array([0.0, 0.5]))
+    array([1.        , 0.63661977])
+    """
     x = as_var(x)
     x = x if is_float(x.dtype) else astype(x, "float64")
     at_0 = equal(x, 0)

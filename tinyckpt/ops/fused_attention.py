@@ -1,13 +1,13 @@
-"""The fused attention operator: blocks of queries and keys, and no array of all scores.
+"""FlashAttention as one operator: tiled online softmax, without an array of all scores.
 
-It keeps its inputs, its output and the logarithm of each row's sum; its adjoint computes the
-weights again, block by block. Second derivatives are made of primitives, with all scores. Of
-float16, blocks are computed in float32; what each block of queries adds to the cotangents of keys
-and values is rounded to float16.
+It saves its inputs, its output and the logsumexp of each row; its adjoint recomputes the weights
+block by block. Second derivatives are composed of primitives, with all scores in memory. With
+float16, blocks are computed in float32; each block's contribution to the cotangents of keys and
+values is rounded to float16.
 
-Source: Dao et al., "FlashAttention", arXiv 2205.14135 (what is kept, and the backward pass of
-section 3.1 and appendix B); Dao, "FlashAttention-2", arXiv 2307.08691 (the loop over queries
-outside, one division at the end, causal blocks that are skipped).
+Source: Dao et al., "FlashAttention", arXiv 2205.14135 (the saved set, and the backward pass of
+section 3.1 and appendix B); Dao, "FlashAttention-2", arXiv 2307.08691 (the outer loop over queries,
+one division at the end, causal blocks that are skipped).
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from tinyckpt.ops.shape import full, index, reshape
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-# Of the axes of the keys up to their heads, then of queries, then of keys: how many a block has.
+# Extents of a block: along the keys' axes up to their heads, then queries, then keys.
 Block = tuple[int, ...]
 
-# Shapes, bytes, FLOPs ----------------------------------------------------------------------------
+# Shapes, bytes, FLOPs -----------------------------------------------------------------------------
 
 
 def check_attention(query: Spec, key: Spec, value: Spec, causal: bool) -> None:
-    """Raise a GraphError unless the three fit together."""
+    """Raise a GraphError unless the shapes and dtypes of query, key and value are compatible."""
     infer.require_float(query, key, value)
     infer.require_same_dtype(query, key, value)
     shown = f"query {query}, key {key}, value {value}"
     if len(query.shape) < 3 or len(key.shape) != len(query.shape) or key.shape != value.shape:
         raise GraphError(
-            f"{shown}: must be (..., heads, length, d), and twice (..., kv_heads, keys, d)"
+            f"{shown}: expected (..., heads, length, d) for the query, (..., kv_heads, keys, d) "
+            "for key and value"
         )
     if 0 in query.shape or 0 in key.shape:
         raise GraphError(f"{shown}: no extent may be 0")
     if query.shape[:-3] != key.shape[:-3] or query.shape[-1] != key.shape[-1]:
         raise GraphError(
-            f"{shown}: the axes before the heads must agree, and so must the last, d: it is "
-            f"{query.shape[-1]} of the query and {key.shape[-1]} of the key"
+            f"{shown}: the batch axes must agree, and so must the last axis, d: it is "
+            f"{query.shape[-1]} for the query and {key.shape[-1]} for the key"
         )
     if query.shape[-3] % key.shape[-3]:
         raise GraphError(
@@ -82,7 +83,7 @@ def infer_fused_vjp(
 
 
 def fused_workspace(buffers: Any) -> Any:
-    """Return the workspace of a fused kernel: the buffers of one block, and its mask."""
+    """Return the workspace rule of a fused kernel: the buffers of one block, and its mask."""
 
     def workspace(inputs: Any, outputs: Any, causal: bool, scale: float, block: Block) -> int:
         query, key = inputs[:2]
@@ -95,7 +96,7 @@ def fused_workspace(buffers: Any) -> Any:
 
 
 def scores_computed(query: Spec, key: Spec, causal: bool, block: Block) -> int:
-    """Return how many scores the kernels compute: causal blocks that see nothing are skipped."""
+    """Count the scores that the kernels compute: fully masked causal blocks are skipped."""
     *heads, length, _ = query.shape
     keys = key.shape[-2]
     if not causal:
@@ -107,13 +108,13 @@ def scores_computed(query: Spec, key: Spec, causal: bool, block: Block) -> int:
 
 
 def fused_flops(products: int) -> Any:
-    """Return the FLOPs of a fused kernel that makes so many matrix products of every score.
+    """Return the FLOPs rule of a fused kernel with this number of matrix products per score.
 
-    2 d for each product and score (a multiplication and an addition), and 4 for what is done to a
-    score besides: the largest, the difference, exp, the sum; or the difference, exp, and then the
-    difference and the product of its cotangent. A causal score is counted if it is computed, which
-    is less than all of them and more than those that are seen. What is done to rows, such as the
-    scale, is not counted: it is of the order of 1 / keys.
+    2 d per product and score (a multiplication and an addition), and 4 for the elementwise work on
+    a score: the maximum, the difference, exp, the sum; or the difference, exp, and then the
+    difference and the product of its cotangent. A causal score is counted if it is computed: fewer
+    than all scores, more than the visible ones. Work per row, such as the scale, is not counted: it
+    is of the order of 1 / keys.
     """
 
     def flops(inputs: Any, outputs: Any, causal: bool, scale: float, block: Block) -> int:
@@ -124,11 +125,11 @@ def fused_flops(products: int) -> Any:
     return flops
 
 
-# The derivatives ---------------------------------------------------------------------------------
+# The vjp rules ------------------------------------------------------------------------------------
 
 
 def vjp_fused(position: int) -> Any:
-    """Return the rule of the query, the key or the value: one output of an operator they share."""
+    """Return the vjp rule of the query, the key or the value: one output of a shared operator."""
 
     def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
         if ct[1] is not None:
@@ -142,16 +143,17 @@ def vjp_fused(position: int) -> Any:
 
 
 def vjp_fused_vjp(position: int) -> Any:
-    """Return the rule of one input of ``fused_attention_vjp``, made of primitives with scores.
+    """Return the rule of one input of ``fused_attention_vjp``, composed of primitives.
 
-    The output and logsumexp among its inputs are functions of query, key and value. Their rules
-    give zero, since the others' rules are of the whole, through them too.
+    It has all scores in memory. The output and logsumexp among its inputs are functions of query,
+    key and value. Their rules give zero, since the rules of query, key and value already include
+    the paths through them.
     """
     if position in (3, 4):
         return zero
 
     def rule(ct: Any, ins: Any, outs: Any, causal: bool, scale: float, block: Block) -> Var:
-        # Of the query, key and value, and last of g, the input after the two without.
+        # Cotangents of query, key, value and g; g is input 5, after out and logsumexp (3, 4).
         return second_derivatives(ct, ins, causal, scale)[min(position, 3)]
 
     return rule
@@ -160,7 +162,7 @@ def vjp_fused_vjp(position: int) -> Any:
 def second_derivatives(ct: Any, ins: Any, causal: bool, scale: float) -> tuple[Var, ...]:
     """Return the cotangents of query, key, value and g, given those of the three gradients.
 
-    With weights p = softmax(s), s = scale q k^T, what is differentiated is g_v = p^T g,
+    With weights p = softmax(s), s = scale q k^T, the differentiated gradients are g_v = p^T g,
     g_q = scale t k and g_k = scale t^T q, where t = p (g_p - mean) is softmax's vjp of
     g_p = g v^T. Below, ``to_x`` is the cotangent of x.
     """
@@ -178,7 +180,7 @@ def second_derivatives(ct: Any, ins: Any, causal: bool, scale: float) -> tuple[V
     g_p = product(g, v, False, True)
     t = apply(SOFTMAX_VJP, p, g_p, axis=axis)
     to_t = multiply(product(to_gq, k, False, True) + product(q, to_gk, False, True), scale)
-    to_g_p = apply(SOFTMAX_VJP, p, to_t, axis=axis)  # it is its own transpose
+    to_g_p = apply(SOFTMAX_VJP, p, to_t, axis=axis)  # softmax_vjp is its own transpose
     inner = sum(p * g_p, axis, keepdims=True)
     to_p = product(g, to_gv, False, True) + to_t * (g_p - inner)
     to_p = to_p - g_p * sum(p * to_t, axis, keepdims=True)
@@ -201,7 +203,7 @@ def one_group(x: Var) -> Var:
     return index(x, (Ellipsis, None, slice(None), slice(None)))
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 FUSED_ATTENTION_VJP = Primitive(
     # (query, key, value, out, logsumexp, g) -> the cotangents of query, key and value

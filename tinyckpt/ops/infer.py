@@ -1,4 +1,4 @@
-"""Shape and dtype rules that several op families share."""
+"""Shape and dtype inference rules shared by the operator families, and their checks."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Infer = Callable[..., tuple[Spec, ...]]
 
 
 def listing(specs: Sequence[Spec]) -> str:
-    """Return the specs as a message shows them."""
+    """Format specs for an error message."""
     return " and ".join(map(str, specs))
 
 
@@ -46,7 +46,7 @@ def require_same_dtype(*specs: Spec) -> None:
 
 
 def broadcast_shape(*specs: Spec) -> tuple[int, ...]:
-    """Return the shape that NumPy's broadcasting gives, or raise a GraphError."""
+    """Return the shape by NumPy's broadcasting rules, or raise a GraphError."""
     try:
         return np.broadcast_shapes(*(spec.shape for spec in specs))
     except ValueError as error:
@@ -80,7 +80,7 @@ def comparison(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
 
 
 def like(position: int) -> Infer:
-    """Return an infer rule whose output looks like the input at ``position``; floats only."""
+    """Return an inference rule: the output's spec is that of one input; floats only."""
 
     def infer(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
         require_float(*specs)
@@ -94,13 +94,13 @@ def checked_axis(axis: Any, ndim: int) -> int:
     position = as_integer(axis)
     if position is None or not -ndim <= position < ndim:
         raise GraphError(
-            f"axis {axis!r} is out of range for {ndim} axes: legal are {-ndim} to {ndim - 1}"
+            f"axis {axis!r} is out of range for {ndim} axes: expected {-ndim} to {ndim - 1}"
         )
     return position % ndim
 
 
 def as_integer(number: Any) -> int | None:
-    """Return what counts as an integer, NumPy's too, as an int; None for anything else."""
+    """Convert an integer, NumPy's too, to int; None for anything else."""
     try:
         return None if isinstance(number, bool) else operator.index(number)
     except TypeError:

@@ -1,23 +1,26 @@
-"""What every operator does to arrays: one pure function of (xp, arrays, attributes) each.
+"""Kernels: the array code of each operator, a pure function of (xp, arrays, attributes).
 
 ``xp`` is NumPy or CuPy; no other arrays are used, so that both run the same lines. Three rules hold
 for every kernel, and the tests check them:
 
-- it never writes to an argument (but for ``write_over``, which is there for that), and returns
-  fresh memory unless its primitive says ``alias``;
-- what it holds besides arguments and results is the ``workspace`` that its primitive declares:
-  hence the in-place arithmetic, which also leaves nothing to NumPy's elision of temporaries;
+- it never writes to an argument (except ``write_over``, whose purpose that is), and returns fresh
+  memory unless its primitive says ``alias``;
+- its temporaries are the ``workspace`` that its primitive declares: hence the in-place arithmetic,
+  which also leaves nothing to NumPy's elision of temporaries;
 - ``xp.asarray`` stands where arithmetic on 0-d arrays would return a scalar, which cannot be
   written to in place.
 
-A kernel of one ``return`` is written out as an expression by ``compile``; others are called.
+A kernel with one ``return`` is inlined as an expression by ``compile``; others are called. So such
+a kernel has no docstring.
+
+This file: arithmetic, matmul, reductions, views, softmax and losses, dropout.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from tinyckpt.ops.special import key_words, random_bits, random_key
 
-# Elementwise ------------------------------------------------------------------------------------
+# Elementwise --------------------------------------------------------------------------------------
 
 
 def add(xp, x, y):
@@ -116,7 +119,7 @@ def minimum(xp, x, y):
 
 
 def larger_vjp(xp, x, y, g):
-    # g where x > y, half of it where they tie, nothing where x < y.
+    # g where x > y, half of it in a tie, 0 where x < y.
     out = xp.asarray(xp.where(x > y, g, 0))
     out += xp.where(x >= y, g, 0)
     out *= 0.5
@@ -155,14 +158,14 @@ def cast(xp, x, dtype):
     return x.astype(dtype)
 
 
-# Linear algebra ---------------------------------------------------------------------------------
+# Linear algebra -----------------------------------------------------------------------------------
 
 
 def matmul(xp, x, y, transpose_x, transpose_y):
     return (x.mT if transpose_x else x) @ (y.mT if transpose_y else y)
 
 
-# Reductions -------------------------------------------------------------------------------------
+# Reductions ---------------------------------------------------------------------------------------
 
 
 def sum_(xp, x, axes, keepdims):
@@ -191,7 +194,7 @@ def unbroadcast(xp, g, shape, axes):
     return g.sum(axis=axes).reshape(shape)
 
 
-# Shape ------------------------------------------------------------------------------------------
+# Shape --------------------------------------------------------------------------------------------
 
 
 def reshape(xp, x, shape):
@@ -232,22 +235,22 @@ def full(xp, shape, value, dtype):
     return xp.full(shape, value, dtype)
 
 
-# Neural networks --------------------------------------------------------------------------------
+# Neural networks ----------------------------------------------------------------------------------
 
 
-def refuse_outside(what, places, extent):
-    """Raise a ValueError unless all places are 0 to extent - 1; it says which is not, and where."""
-    lowest, highest = (places.min().item(), places.max().item()) if places.size else (0, 0)
+def refuse_outside(what, indices, extent):
+    """Raise a ValueError unless all indices are 0 to extent - 1; it names the first invalid one."""
+    lowest, highest = (indices.min().item(), indices.max().item()) if indices.size else (0, 0)
     if not 0 <= lowest <= highest < max(extent, 1):
-        rest = ((places < 0) | (places >= extent)).reshape(-1).argmax().item()
-        first = places.reshape(-1)[rest].item()
+        rest = ((indices < 0) | (indices >= extent)).reshape(-1).argmax().item()
+        first = indices.reshape(-1)[rest].item()
         position: tuple[int, ...] = ()
-        for length in reversed(places.shape):
+        for length in reversed(indices.shape):
             rest, along = divmod(rest, length)
             position = (along, *position)
         raise ValueError(
-            f"{what} must be 0 to {extent - 1}, got {lowest} to {highest}; the first that is not "
-            f"is {first}, element {list(position)}"
+            f"{what} must be 0 to {extent - 1}, got {lowest} to {highest}; the first out of "
+            f"range is {first}, element {list(position)}"
         )
 
 
@@ -284,17 +287,17 @@ def log_softmax_vjp(xp, y, g, axis):
 
 
 def cross_entropy(xp, logits, labels):
-    # Everything is counted from the largest logit, so that a shift of all logits changes nothing.
-    # The second result, log sum exp(logits - largest), is what the backward needs besides inputs.
+    # Logits are taken relative to their maximum, so that a shift of all logits changes nothing.
+    # The second result, log sum exp(logits - max), is saved for the backward pass, like the inputs.
     classes = logits.shape[-1]
     refuse_outside("labels", labels, classes)
-    # C-contiguous, whatever the logits are: its elements are picked by their places in memory.
+    # C-contiguous, whatever the logits' layout: its elements are gathered by flat index.
     shifted = xp.empty(logits.shape, logits.dtype)
     xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)
-    places = xp.arange(0, shifted.size, classes)
-    places += labels.reshape(-1)
-    losses = xp.take(shifted, places).reshape(labels.shape)
-    del places
+    flat_indices = xp.arange(0, shifted.size, classes)
+    flat_indices += labels.reshape(-1)
+    losses = xp.take(shifted, flat_indices).reshape(labels.shape)
+    del flat_indices
     xp.exp(shifted, out=shifted)
     spread = xp.asarray(shifted.sum(axis=-1))
     xp.log(spread, out=spread)
@@ -319,7 +322,7 @@ def half_squared_norm_vjp(xp, x, g):
     return g * x
 
 
-# Randomness -------------------------------------------------------------------------------------
+# Randomness ---------------------------------------------------------------------------------------
 
 
 def dropout(xp, x, rate, key):

@@ -1,4 +1,4 @@
-"""Kernels of what makes networks nonlinear; the rules for kernels stand in ``kernels``."""
+"""Kernels of the activation functions and their vjps; rules as in ``kernels``."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
@@ -20,8 +20,8 @@ def tanh_vjp(xp, y, g):
 
 
 def sigmoid(xp, x):
-    # e / (1 + e) below zero and 1 / (1 + e) above, with e = exp(-|x|): nothing overflows, and
-    # nothing cancels, as 1 + tanh(x/2) does in the negative tail.
+    # e / (1 + e) below zero and 1 / (1 + e) above, with e = exp(-|x|): no overflow, and no
+    # cancellation, unlike 1 + tanh(x/2) in the negative tail.
     out = xp.asarray(xp.absolute(x))
     xp.negative(out, out=out)
     xp.exp(out, out=out)
@@ -45,12 +45,12 @@ def relu(xp, x):
 def keep_chosen(xp, values, chosen, out):
     """Write the chosen values into ``out``, and 0 elsewhere; ``chosen`` is overwritten.
 
-    By their bits: a product with 0 would leave NaN where infinity is not chosen, and to pick by a
-    mask takes NumPy several times as long where the mask changes often.
+    By a bit mask: a product with 0 would give NaN where an infinity is not chosen, and boolean
+    indexing takes NumPy several times as long where the mask changes often.
     """
     bits = f"int{8 * values.dtype.itemsize}"
     mask = chosen.view("int8")
-    xp.negative(mask, out=mask)  # all bits of -1 are set, and those of every wider -1
+    xp.negative(mask, out=mask)  # -1 has all bits set, in every width
     xp.bitwise_and(values.view(bits), mask, out=out.view(bits))
 
 
@@ -61,7 +61,7 @@ def relu_vjp(xp, y, g):
 
 
 def log_sigmoid(xp, x):
-    # min(x, 0) - log(1 + exp(-|x|)): both terms have one sign.
+    # min(x, 0) - log(1 + exp(-|x|)): both terms have the same sign, so no cancellation.
     out = xp.asarray(xp.absolute(x))
     xp.negative(out, out=out)
     xp.exp(out, out=out)
@@ -71,16 +71,16 @@ def log_sigmoid(xp, x):
 
 
 def log_sigmoid_vjp(xp, y, g):
-    # 1 - sigmoid = 1 - exp(y): of the output, and exact where y is close to 0.
+    # 1 - sigmoid = 1 - exp(y): a function of the output, exact where y is close to 0.
     out = xp.asarray(xp.expm1(y))
     out *= g
     xp.negative(out, out=out)
     return out
 
 
-# The least integer whose exponential is a normal number, by bytes of the dtype. Below it exp loses
-# digits, and a product with x would show that: there exp(x) is taken as exp(least) exp(x - least),
-# of which the second factor comes last. The difference is exact.
+# The least integer whose exponential is a normal number, by bytes of the dtype. Below it exp is
+# subnormal and loses digits, and so would its product with x: there exp(x) is computed as
+# exp(least) exp(x - least), with the second factor applied last. The difference is exact.
 LEAST_EXPONENT = {2: -9, 4: -87, 8: -708}
 
 
@@ -100,7 +100,7 @@ def silu(xp, x):
 
 
 def silu_vjp(xp, x, g):
-    # d/dx x s = s (1 + x (1 - s)), where 1 - s is not a difference: e / (1 + e) above zero.
+    # d/dx x s = s (1 + x (1 - s)), with 1 - s free of cancellation: e / (1 + e) above zero.
     least = LEAST_EXPONENT[x.dtype.itemsize]
     out = xp.asarray(xp.absolute(x))
     xp.negative(out, out=out)
@@ -162,7 +162,7 @@ def gelu_tanh(xp, x):
 def gelu_tanh_vjp(xp, x, g):
     # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2, taken as
     # (1 + t) (1 / 2 + (1 - t) x u' / 2), which needs no third array. Beyond 10, 1 + t or 1 - t is 0
-    # in all floats, and x u' / 2 is more than 57: it stops at 100, and so never is infinite.
+    # in all dtypes, and x u' / 2 is more than 57: it is clamped at 100, and so is never infinite.
     slopes, tanhs = xp.empty_like(x), xp.empty_like(x)
     for part in parts(xp, x.shape):
         x_part, out, t = x[part], slopes[part], tanhs[part]

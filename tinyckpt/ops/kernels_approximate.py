@@ -1,7 +1,7 @@
-"""Kernels with a code of a few bits an element; the rules stand in ``kernels``.
+"""Kernels of ReGELU2 and ReSiLU2, and bit packing of 2, 4 and 8 bits; rules as in ``kernels``.
 
-A code of b bits is packed: element i, counted in C order, has the bits b (i mod 8/b) and above of
-byte i div 8/b.
+A code of b bits is packed little-endian: element i, in C order, has the b bits from bit
+b (i mod 8/b) of byte i div 8/b.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -12,7 +12,7 @@ from tinyckpt.ops.parts import spans
 
 
 def packed(xp, flags, bits):
-    """Return small numbers packed into bytes; as many of them as fill the last byte."""
+    """Pack small numbers into bytes; their count must fill the last byte."""
     lanes = flags.reshape(-1, 8 // bits)
     codes = lanes[:, -1].copy()
     for lane in range(8 // bits - 2, -1, -1):
@@ -22,7 +22,7 @@ def packed(xp, flags, bits):
 
 
 def unpacked(xp, codes, bits):
-    """Return the numbers of packed bytes, one byte each."""
+    """Unpack the numbers in packed bytes, one byte each."""
     lanes = xp.empty((codes.size, 8 // bits), "uint8")
     for lane in range(8 // bits):
         xp.right_shift(codes, bits * lane, out=lanes[:, lane])
@@ -31,16 +31,16 @@ def unpacked(xp, codes, bits):
 
 
 def codes_above(xp, x, thresholds):
-    """Return how many of three thresholds each element is above, in two bits; NaN is above none."""
+    """Count the thresholds, of three, below each element, as a 2-bit code; NaN is above none."""
     flags = xp.zeros(-(-x.size // 4) * 4, "uint8")
-    places = flags[: x.size].reshape(x.shape)
+    counts = flags[: x.size].reshape(x.shape)
     for threshold in thresholds:
-        places += x > threshold
+        counts += x > threshold
     return packed(xp, flags, 2)
 
 
 def step_vjp(xp, codes, g, slopes):
-    """Return each element's slope, by its code, times the cotangent."""
+    """Multiply the cotangent by each element's slope, looked up by its code."""
     out = xp.empty(g.shape, g.dtype)
     flat, table = out.reshape(-1), xp.asarray(slopes, dtype=g.dtype)
     for start, stop in spans(flat.size, 4):

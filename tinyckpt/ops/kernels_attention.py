@@ -1,10 +1,11 @@
-"""Kernels of attention; the rules for kernels stand in ``kernels``.
+"""Kernels of causal softmax and FlashAttention, forward and backward; rules as in ``kernels``.
 
-The fused kernels walk over blocks: some entries of the axes before, some queries, some keys. What
-they hold besides inputs and outputs are the buffers of one block, whatever the extents. Heads that
-share keys are rows of one product: in a block the queries are ``(..., kv_heads, group * queries,
-d)``, where ``group`` counts the heads that share. ``last`` is the last key that a block's first
-query sees, counted from the block's first; every further query sees one more.
+The fused kernels loop over blocks (tiles): some entries of the batch axes, some queries, some keys.
+Their workspace is the buffers of one block, whatever the extents. Heads
+that share keys are rows of one product: in a block the queries are ``(..., kv_heads, group *
+queries, d)``, where ``group`` counts the heads that share. ``last`` is the index of the last key
+visible to a block's first query, relative to the block's first key; every further query sees one
+more.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -26,11 +27,11 @@ def causal_softmax(xp, x):
 
 
 def hidden_keys(xp, queries, keys, last):
-    """Where a key comes after what its query sees."""
+    """Causal mask: whether a key comes after the last one visible to its query."""
     return xp.arange(keys) > xp.arange(last, last + queries)[:, None]
 
 
-# Blocks ------------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 
 
 def with_group_axis(array, heads):
@@ -40,12 +41,12 @@ def with_group_axis(array, heads):
 
 
 def block_spans(stop: int, size: int) -> list[tuple[int, int]]:
-    """The (start, stop) of the blocks that an extent is cut into."""
+    """The (start, stop) of the blocks that tile an extent."""
     return [(start, min(start + size, stop)) for start in range(0, stop, size)]
 
 
 def block_places(key, block):
-    """The blocks that the axes of the keys are cut into up to their heads, as slices."""
+    """The blocks that tile the batch axes of the keys, up to their heads, as slices."""
     spans = [block_spans(extent, size) for extent, size in zip(key[:-2], block[:-2], strict=True)]
     return [tuple([slice(*span) for span in place]) for place in product(*spans)]
 
@@ -61,7 +62,7 @@ def block_extents(query, key, block):
 
 
 def forward_buffers(query, key, block, casts):
-    """The elements of the arrays in which the forward kernel works, from shapes.
+    """Sizes, in elements, of the forward kernel's buffers, from shapes.
 
     ``casts`` says whether blocks of keys and values are cast to the dtype of the sums.
     """
@@ -70,7 +71,7 @@ def forward_buffers(query, key, block, casts):
         "queries": problems * rows * d,
         "scores": problems * rows * keys,
         "mixed": problems * rows * d,
-        "more": problems * rows * d if keys < key[-2] else 0,  # what a further block of keys adds
+        "more": problems * rows * d if keys < key[-2] else 0,  # of a further key block
         "largest": problems * rows,
         "before": problems * rows,
         "total": problems * rows,
@@ -81,7 +82,7 @@ def forward_buffers(query, key, block, casts):
 
 
 def backward_buffers(query, key, block, casts):
-    """The elements of the arrays in which the backward kernel works, as in ``forward_buffers``."""
+    """Sizes, in elements, of the backward kernel's buffers, as in ``forward_buffers``."""
     problems, rows, keys, d = block_extents(query, key, block)
     return {
         "queries": problems * rows * d,
@@ -98,31 +99,31 @@ def backward_buffers(query, key, block, casts):
 
 
 def mask_bytes(query: Any, key: Any, block: Any, causal: bool) -> int:
-    """The bytes of one block's mask: a boolean a score, and the positions that are compared."""
+    """Bytes of one block's mask: a boolean per score, and the positions that are compared."""
     queries, keys = min(block[-2], query[-2]), min(block[-1], key[-2])
     return int(queries * keys + 8 * (queries + keys)) if causal else 0
 
 
 def buffer_view(buffer, shape):
-    """The beginning of a buffer, in a shape."""
+    """The beginning of a buffer, as a view of a shape."""
     return buffer[: math.prod(shape)].reshape(shape)
 
 
 def buffer_with(buffer, values, shape):
-    """The beginning of a buffer, in a shape, with values in it."""
+    """The beginning of a buffer, as a view of a shape, filled with values."""
     out = buffer_view(buffer, values.shape)
     out[...] = values
     return out.reshape(shape)
 
 
 def block_operand(buffer, array, start, stop):
-    """A block of keys or of values: as it stands, or cast in a buffer."""
+    """A block of keys or of values: a view, or cast in a buffer."""
     values = array[..., start:stop, :]
     return buffer_with(buffer, values, values.shape) if buffer.size else values
 
 
 def block_scores(xp, queries, key, buffer, count, last):
-    """The scores of a block, minus infinity where a query does not see the key."""
+    """The scores of a block, minus infinity where the key is masked."""
     *leading, rows, _ = queries.shape
     columns = key.shape[-2]
     scores = buffer_view(buffer, (*leading, rows, columns))
@@ -133,7 +134,7 @@ def block_scores(xp, queries, key, buffer, count, last):
     return scores
 
 
-# The forward kernel ------------------------------------------------------------------------------
+# The forward kernel -------------------------------------------------------------------------------
 
 
 def fused_attention(xp, query, key, value, causal, scale, block):
@@ -155,7 +156,7 @@ def fused_attention(xp, query, key, value, causal, scale, block):
 
 
 def attend(xp, by_query, by_key, buffers, last, scale, width):
-    """Attend from a block of queries to all keys that it sees, by online softmax."""
+    """Attend from a block of queries to all visible keys, by online softmax."""
     query, out, logsumexp = by_query
     *leading, group, count, d = query.shape
     packed, per_row = (*leading, group * count, d), (*leading, group * count, 1)
@@ -169,7 +170,7 @@ def attend(xp, by_query, by_key, buffers, last, scale, width):
         key = block_operand(buffers["key"], by_key[0], start, stop)
         value = block_operand(buffers["value"], by_key[1], start, stop)
         scores = block_scores(xp, queries, key, buffers["scores"], count, last - start)
-        if start == 0:  # every query sees the first key: from here on the largest is a number
+        if start == 0:  # every query sees the first key: from here on the maximum is finite
             xp.max(scores, axis=-1, keepdims=True, out=largest)
             weigh(xp, scores, largest, total)
             xp.matmul(scores, value, out=mixed)
@@ -178,7 +179,7 @@ def attend(xp, by_query, by_key, buffers, last, scale, width):
         xp.max(scores, axis=-1, keepdims=True, out=part)
         xp.maximum(largest, part, out=largest)
         weigh(xp, scores, largest, part)
-        # What was summed so far is counted from the new largest, too.
+        # Rescale the sums so far to the new maximum.
         before -= largest
         xp.exp(before, out=before)
         total *= before
@@ -193,13 +194,13 @@ def attend(xp, by_query, by_key, buffers, last, scale, width):
 
 
 def weigh(xp, scores, largest, total):
-    """Turn scores into exponentials, counted from the largest, and sum them up."""
+    """Turn scores into exponentials, relative to the running maximum, and sum them."""
     scores -= largest
     xp.exp(scores, out=scores)
     xp.sum(scores, axis=-1, keepdims=True, out=total)
 
 
-# The backward kernel -----------------------------------------------------------------------------
+# The backward kernel ------------------------------------------------------------------------------
 
 
 def fused_attention_vjp(xp, query, key, value, out, logsumexp, g, causal, scale, block):
@@ -221,7 +222,7 @@ def fused_attention_vjp(xp, query, key, value, out, logsumexp, g, causal, scale,
 
 
 def attend_vjp(xp, by_query, by_key, buffers, last, scale, width):
-    """Make the cotangents of a block of queries; add what it gives to those of keys and values."""
+    """Compute the cotangents of a block of queries; accumulate those of keys and values."""
     query, out, logsumexp, g, g_query = by_query
     *leading, group, count, d = query.shape
     packed, per_row = (*leading, group * count, d), (*leading, group * count, 1)
@@ -229,7 +230,7 @@ def attend_vjp(xp, by_query, by_key, buffers, last, scale, width):
     queries *= scale
     g = buffer_with(buffers["g"], g, packed)
     normaliser = buffer_with(buffers["normaliser"], logsumexp, per_row)
-    # The mean of the probabilities' cotangents, weighed by the probabilities, is out times g.
+    # The mean of the weights' cotangents, weighted by the weights, is the row sum of out times g.
     mean = buffer_view(buffers["mean"], per_row)
     g_queries = buffer_with(buffers["g_queries"], out, packed)
     g_queries *= g

@@ -1,7 +1,7 @@
-"""Kernels that compress what is parked, and read it back; the rules stand in ``kernels``.
+"""Kernels that quantise saved activations with stochastic rounding, and dequantise them.
 
-Arrays are worked on in spans of whole groups, on every backend, so that what is held besides
-arguments and results does not grow with them.
+Arrays are processed in spans of whole groups, on every backend, so that the workspace does not grow
+with them. The rules for kernels stand in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -13,7 +13,7 @@ from tinyckpt.ops.special import key_words, random_bits, random_key
 
 
 def pieces(count, group):
-    """Return from where to where spans go: many groups at once, and the last one if it is short."""
+    """Return the (start, stop) of spans: many whole groups each, and a short last group."""
     whole = count // group * group
     return [*spans(whole, group), *([(whole, count)] if whole < count else [])]
 
@@ -23,7 +23,7 @@ def encode(xp, x, *seed, bits, group, key, number):
         raise ValueError(f"the seed must be 0 or more, got {seed[0].item()}")
     words = key_words(xp, random_key(xp, seed[0], number) if seed else key, number)
     codes = xp.empty(-(-x.size * bits // 8), "uint8")
-    lows, highs = (xp.empty(-(-x.size // group), x.dtype) for _ in "lh")
+    lows, highs = (xp.empty(-(-x.size // group), x.dtype) for _ in range(2))
     for start, stop in pieces(x.size, group):
         rows = x[start:stop].reshape(-1, min(group, stop - start))
         low, high = (ends[start // group : -(-stop // group)] for ends in (lows, highs))
@@ -33,14 +33,14 @@ def encode(xp, x, *seed, bits, group, key, number):
             flags = xp.concatenate([flags, xp.zeros(-len(flags) % 4, "uint8")])
         own = codes[start * bits // 8 : -(-stop * bits // 8)]
         own[...] = packed(xp, flags, bits)[: len(own)]
-        del flags  # before those of the next span are there
+        del flags  # before the next span's are allocated
     return codes, lows, highs
 
 
 def range_of(xp, rows, low, high):
-    """Write the ends of every group to ``low`` and ``high``; NaN where one of them is not finite.
+    """Write the minimum and maximum of every group to ``low`` and ``high``; NaN if not finite.
 
-    The smallest of a group with a NaN is NaN, so that nothing that is not finite goes unseen.
+    The minimum of a group with a NaN is NaN, so that every non-finite value is detected.
     """
     low[...], high[...] = rows.min(axis=1), rows.max(axis=1)
     finite = xp.isfinite(low)
@@ -50,11 +50,12 @@ def range_of(xp, rows, low, high):
 
 
 def rounded(xp, rows, low, high, bits, words, start):
-    """Return where between its group's ends each element lies, in steps, rounded by chance.
+    """Quantise with stochastic rounding: each element's position in its group's range, in steps.
 
-    Up with a probability of what it is above the step below, and else down: so what is read back is
-    x on average. Halves of numbers are taken, of which no difference overflows. 24 random bits are
-    what float32 holds; their sum with the last step can round to a step more, hence the clamp.
+    Up with a probability equal to the distance from the step below, else down: so the decoded value
+    is x in expectation. Numbers are halved first, so that no difference overflows. 24 random bits
+    are what float32 represents exactly; their sum with the last step can round to one step more,
+    hence the clamp.
     """
     exact, steps = wide(rows.dtype), 2**bits - 1
     noise = random_bits(xp, rows.size, words, start)
@@ -67,17 +68,17 @@ def rounded(xp, rows, low, high, bits, words, start):
     span = high.astype(exact)[:, None]
     span *= 0.5
     span -= base
-    span = xp.where(span > 0, span, 1)  # of a group that is constant, or not finite
-    place = rows.astype(exact)
-    place *= 0.5
-    place -= base
-    place /= span
-    place *= steps
-    place += up
-    xp.floor(place, out=place)
-    xp.fmax(place, 0, out=place)  # NaN, too
-    xp.minimum(place, steps, out=place)
-    return place.astype("uint8")
+    span = xp.where(span > 0, span, 1)  # the range is 0 (a constant group) or NaN
+    position = rows.astype(exact)
+    position *= 0.5
+    position -= base
+    position /= span
+    position *= steps
+    position += up
+    xp.floor(position, out=position)
+    xp.fmax(position, 0, out=position)  # maps NaN to 0, too
+    xp.minimum(position, steps, out=position)
+    return position.astype("uint8")
 
 
 def compressed(xp, x, codes, low, high, bits, group):
@@ -90,20 +91,20 @@ def decode(xp, codes, low, high, bits, group, shape, dtype):
     for start, stop in pieces(out.size, group):
         ends = slice(start // group, -(-stop // group))
         steps = unpacked(xp, codes[start * bits // 8 : -(-stop * bits // 8)], bits)
-        place = steps[: stop - start].astype(exact).reshape(-1, min(group, stop - start))
-        place /= 2**bits - 1
-        flat[start:stop] = between(xp, low[ends], high[ends], place).reshape(-1)
-        del steps, place
+        position = steps[: stop - start].astype(exact).reshape(-1, min(group, stop - start))
+        position /= 2**bits - 1
+        flat[start:stop] = between(xp, low[ends], high[ends], position).reshape(-1)
+        del steps, position
     return out
 
 
-def between(xp, low, high, place):
-    """Return what lies between both ends of each row: low at 0, high at 1; overwrites places.
+def between(xp, low, high, position):
+    """Interpolate between both ends of each row: low at 0, high at 1; overwrites ``position``.
 
-    Both ends come back as they were, and nothing overflows, as low + (high - low) t would.
+    Both ends are reproduced exactly, and nothing overflows, as low + (high - low) t would.
     """
-    rest = 1 - place
+    rest = 1 - position
     rest *= low[:, None]
-    place *= high[:, None]
-    place += rest
-    return place
+    position *= high[:, None]
+    position += rest
+    return position

@@ -1,15 +1,15 @@
-"""Convolutions of images as matrix products, block by block; the rules are those of ``kernels``.
+"""Convolution kernels by im2col and matrix multiplication, in blocks; rules as in ``kernels``.
 
-A block is some images, or some rows of windows of one image. Its *columns* are what the windows
-see: one column for every window, one line for every channel and place within the window. The
-convolution is the weight times the columns; its adjoints are the two other products among the
-three, with the columns added back to the pixels that they came from, or summed over the blocks.
-Where windows move by single pixels, the image's adjoint is a convolution, by the turned weight;
-and columns are for one row of the kernel alone. What its next row sees are the same columns from a
-row further down on, a view: the convolution is then a sum of products, one for each row.
+A block is some images, or some rows of windows of one image. Its *columns* are the pixels that the
+windows see: one column per window, one line per channel and kernel tap. The convolution is the
+weight times the columns; its adjoints are the two other products among the three, with the columns
+scattered back to their pixels (col2im), or summed over the blocks. With stride 1 the input's
+adjoint is itself a convolution, by the flipped weight; and columns are made for one row of the
+kernel alone: the columns of its next row are the same ones from one row further down, a view. The
+convolution is then a sum of products, one per row.
 
-Places within the window that see padding in every window are left out, as if the kernel were
-smaller. Float16 is multiplied and added up in float32, and rounded when it leaves a block.
+Taps that see padding in every window are left out, as if the kernel were smaller. Float16 is
+multiplied and accumulated in float32, and rounded when it leaves a block.
 
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or one row of windows.
@@ -35,14 +35,14 @@ from tinyckpt.ops.windows import (
 
 
 def buffered(xp, plan, dtype, image, attrs):
-    """Yield the blocks of a plan with their buffers: (images, rows, places, columns, sums).
+    """Yield the blocks of a plan with their buffers: (images, rows, overlaps, columns, sums).
 
-    All blocks use the memory of the first, which is the largest. ``places`` are the meetings of
-    windows and pixels. A block that has the windows of the one before has no borders among them:
-    what its columns see of the padding is 0 already.
+    All blocks use the memory of the first, which is the largest. ``overlaps`` are the overlaps of
+    windows and pixels (see ``windows.meetings``). A block with the same windows as the previous one
+    has no borders among them: the padding in its columns is 0 already.
     """
     memories, before = None, None
-    places: list[Any] = []
+    overlaps: list[Any] = []
     for images, rows, seen, *shapes in plan:
         sizes = [math.prod(shape) for shape in shapes]
         memories = memories or [xp.empty(size, dtype) for size in sizes]
@@ -51,21 +51,21 @@ def buffered(xp, plan, dtype, image, attrs):
             for memory, size, shape in zip(memories, sizes, shapes, strict=True)
         )
         if (rows, shapes) == before:
-            places = [(*place, []) for *place, _ in places]
+            overlaps = [(*overlap, []) for *overlap, _ in overlaps]
         else:
             windows = seen, slice(0, columns.shape[5])
-            places = list(meetings(columns.shape[1:3], windows, image, *attrs))
-        yield images, rows, places, columns, sums
+            overlaps = list(meetings(columns.shape[1:3], windows, image, *attrs))
+        yield images, rows, overlaps, columns, sums
         before = rows, shapes
 
 
 def by_group(array, groups):
-    """Return one matrix for every group: the leading axis is split, the others are flattened."""
+    """Return one matrix per group: the leading axis is split, the others are flattened."""
     return array.reshape(groups, array.shape[0] // groups, -1)
 
 
 def columns_by_group(columns, groups):
-    """Return the columns as one matrix for every group."""
+    """Return the columns as one matrix per group."""
     return columns.reshape(groups, math.prod(columns.shape[:3]) // groups, -1)
 
 
@@ -75,16 +75,16 @@ def seen_by_rows(columns, groups, rows, count, apart):
     return [columns_by_group(columns[..., at : at + rows, :], groups) for at in starts]
 
 
-def split_weight(weight, groups, places=(slice(None), slice(None))):
-    """Return the view (groups, filters a group, depth, height, width) of a weight's places."""
-    return weight.reshape(groups, -1, *weight.shape[1:])[(..., *places)]
+def split_weight(weight, groups, taps=(slice(None), slice(None))):
+    """Return the view (groups, filters per group, depth, height, width) of a weight's taps."""
+    return weight.reshape(groups, -1, *weight.shape[1:])[(..., *taps)]
 
 
 def matrices_of(xp, weight, count, dtype, copied):
-    """Return (count, groups, filters a group, lines): matrices of the rows of a split weight.
+    """Return (count, groups, filters per group, lines): matrices of the rows of a split weight.
 
-    One matrix has all rows if ``count`` is 1. Unless it is ``copied``, it is then a view, if the
-    dtype is the weight's.
+    One matrix has all rows if ``count`` is 1. It is then a view, unless it is to be ``copied`` or
+    ``dtype`` is not the weight's.
     """
     groups, filters, depth, height, width = weight.shape
     if count == 1 and not copied:
@@ -96,25 +96,25 @@ def matrices_of(xp, weight, count, dtype, copied):
 
 
 def by_image(array, groups):
-    """Return one matrix for every image and group: the pixels of a channel in one line."""
+    """Return one matrix per image and group: the pixels of a channel in one line."""
     return array.reshape(array.shape[0], groups, array.shape[1] // groups, -1)
 
 
-def fill_columns(columns, x, images, places):
-    """Write into ``columns`` what the windows of a block see; the padding is 0.
+def fill_columns(columns, x, images, overlaps):
+    """im2col: write the pixels of a block's windows into ``columns``; the padding is 0.
 
     ``columns`` has the axes (channels, row and column within the window, images, rows, columns).
     """
-    for i, j, inside, pixels, borders in places:
+    for i, j, inside, pixels, borders in overlaps:
         target = columns[:, i, j]
         for border in borders:
             target[(..., *border)] = 0
         target[(..., *inside)] = x[(images, slice(None), *pixels)].transpose(1, 0, 2, 3)
 
 
-def add_columns(columns, x, images, places):
-    """Add the columns of a block to the pixels of ``x``: the adjoint of ``fill_columns``."""
-    for i, j, inside, pixels, _ in places:
+def add_columns(columns, x, images, overlaps):
+    """col2im: add the columns of a block to the pixels of ``x``, as ``fill_columns``'s adjoint."""
+    for i, j, inside, pixels, _ in overlaps:
         target = x[(images, slice(None), *pixels)]
         target += columns[:, i, j][(..., *inside)].transpose(1, 0, 2, 3)
 
@@ -125,7 +125,7 @@ def part_of(y, images, rows):
 
 
 def in_buffer(part, sums):
-    """Return a block's part of y's cotangent in the buffer for it, or itself if there is none."""
+    """Copy a block's part of y's cotangent into its buffer; the part itself if there is none."""
     if sums.size == 0:
         return part
     sums[...] = part
@@ -133,7 +133,7 @@ def in_buffer(part, sums):
 
 
 def convolve(xp, x, weight, bias, y, attrs, copied):
-    """Write into ``y`` what as many windows as it has places for see, times a split weight."""
+    """Write into ``y`` the products of its windows with a split weight."""
     stride, _, dilation = attrs
     groups, share, depth, *kernel = weight.shape
     shape, exact = (groups * share, depth, *kernel), wide(x.dtype)
@@ -141,8 +141,8 @@ def convolve(xp, x, weight, bias, y, attrs, copied):
     plan = convolution_blocks(y.shape, shape, groups, x.dtype, count, apart)
     matrices = matrices_of(xp, weight, count, exact, copied)
     more: Any = None
-    for images, rows, places, columns, sums in buffered(xp, plan, exact, x.shape[2:], attrs):
-        fill_columns(columns, x, images, places)
+    for images, rows, overlaps, columns, sums in buffered(xp, plan, exact, x.shape[2:], attrs):
+        fill_columns(columns, x, images, overlaps)
         part = part_of(y, images, rows)
         sums = sums if sums.size else part
         seen = seen_by_rows(columns, groups, part.shape[2], count, apart)
@@ -163,8 +163,8 @@ def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
     counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     y = xp.empty((x.shape[0], weight.shape[0], *counts), x.dtype)
     whole, image = weight.shape[2:], x.shape[2:]
-    places, kernel, padding = met(whole, counts, image, stride, padding, dilation)
-    weight, copied = split_weight(weight, groups, places), kernel != whole
+    taps, kernel, padding = met(whole, counts, image, stride, padding, dilation)
+    weight, copied = split_weight(weight, groups, taps), kernel != whole
     if is_product(x.shape, kernel, y.shape, stride, padding, x.dtype):
         matrix = matrices_of(xp, weight, 1, x.dtype, copied)[0]
         xp.matmul(matrix, by_image(x, groups), out=by_image(y, groups))
@@ -176,12 +176,12 @@ def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
 
 
 def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
-    # With one filter a group, as in depthwise convolutions, each product is of a column and a row:
-    # NumPy's matmul takes 2 to 7 times as long for that as multiplication does.
+    # With one filter per group (depthwise convolution) each product is an outer product: NumPy's
+    # matmul takes 2 to 7 times as long for that as multiplication does.
     product = xp.multiply if weight.shape[0] == groups else xp.matmul
     exact, whole = wide(g.dtype), weight.shape[2:]
-    places, kernel, padding = met(whole, g.shape[2:], shape[2:], stride, padding, dilation)
-    weight, copied = split_weight(weight, groups, places), kernel != whole
+    taps, kernel, padding = met(whole, g.shape[2:], shape[2:], stride, padding, dilation)
+    weight, copied = split_weight(weight, groups, taps), kernel != whole
     if is_product(shape, kernel, g.shape, stride, padding, g.dtype):
         x = xp.empty(shape, g.dtype)
         matrix = matrices_of(xp, weight, 1, g.dtype, copied)[0]
@@ -189,39 +189,39 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
         return x
     trimmed = (g.shape[1], *weight.shape[2:])
     if is_gathered(g.shape, trimmed, stride, groups):
-        # The weight upside down, with filters and channels of each group exchanged.
+        # The flipped weight, with filters and channels of each group exchanged.
         x = xp.empty(shape, g.dtype)
         margin = turned_padding(kernel, padding, dilation)
         turned = weight[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
         convolve(xp, g, turned, (), x, (stride, margin, dilation), True)
         return x
     x = xp.zeros(shape, g.dtype)
-    # Columns for the whole kernel, from which pixels are added up one place after another.
+    # Columns for the whole kernel, scattered to the pixels one tap after another (col2im).
     plan = convolution_blocks(g.shape, trimmed, groups, g.dtype)
     matrix = matrices_of(xp, weight, 1, exact, copied)[0].mT
     attrs = stride, padding, dilation
-    for images, rows, meeting, columns, sums in buffered(xp, plan, exact, shape[2:], attrs):
+    for images, rows, overlaps, columns, sums in buffered(xp, plan, exact, shape[2:], attrs):
         sums = in_buffer(part_of(g, images, rows), sums)
         product(matrix, by_group(sums, groups), out=columns_by_group(columns, groups))
-        add_columns(columns, x, images, meeting)
+        add_columns(columns, x, images, overlaps)
     return x
 
 
 def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
     exact = wide(x.dtype)
     whole, image = shape[2:], x.shape[2:]
-    places, kernel, padding = met(whole, g.shape[2:], image, stride, padding, dilation)
+    taps, kernel, padding = met(whole, g.shape[2:], image, stride, padding, dilation)
     trimmed = (*shape[:2], *kernel)
     count, apart = products(g.shape, trimmed, stride, dilation, x.dtype)
     plan = convolution_blocks(g.shape, trimmed, groups, x.dtype, count, apart)
     filters, lines = shape[0] // groups, shape[1] * math.prod(kernel) // count
-    # With several products they are turned: BLAS is faster at them so.
+    # Several products are computed transposed: BLAS is faster that way.
     matrix = (groups, lines, filters) if count > 1 else (groups, filters, lines)
     total = xp.empty((count, *matrix), exact)
     product: Any = None
     blocks = buffered(xp, plan, exact, image, (stride, padding, dilation))
-    for number, (images, rows, meeting, columns, sums) in enumerate(blocks):
-        fill_columns(columns, x, images, meeting)
+    for number, (images, rows, overlaps, columns, sums) in enumerate(blocks):
+        fill_columns(columns, x, images, overlaps)
         part = part_of(g, images, rows)
         sums = by_group(in_buffer(part, sums), groups)
         if number and product is None:
@@ -236,7 +236,7 @@ def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
     if count == 1 and kernel == whole and exact == x.dtype:
         return total.reshape(shape)
     out = xp.empty(shape, x.dtype) if kernel == whole else xp.zeros(shape, x.dtype)
-    target = split_weight(out, groups, places)
+    target = split_weight(out, groups, taps)
     if count > 1:
         total = total.reshape(count, groups, shape[1], kernel[1], filters)
         target[...] = total.transpose(1, 4, 2, 0, 3)

@@ -1,4 +1,4 @@
-"""Kernels of the functions that act element by element; the rules stand in ``kernels``."""
+"""Kernels of elementwise functions, rounding and logic; rules as in ``kernels``."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
@@ -22,7 +22,7 @@ def expm1(xp, x):
 
 
 def expm1_vjp(xp, x, g):
-    # From x: 1 + expm1(x) has lost every digit of exp(x) where that is small.
+    # From x: 1 + expm1(x) loses all digits of exp(x) where that is small.
     out = xp.asarray(xp.exp(x))
     out *= g
     return out
@@ -57,12 +57,12 @@ def logaddexp(xp, x, y):
 
 
 def softplus(xp, x):
-    # log(exp(x) + exp(0)), by which NumPy neither overflows nor loses the tail.
+    # log(exp(x) + exp(0)): NumPy's logaddexp neither overflows nor loses the tail.
     return xp.logaddexp(x, 0)
 
 
 def softplus_vjp(xp, x, g):
-    # g / (1 + exp(-x)), by the exponential that cannot overflow: e = exp(-|x|) on either side.
+    # g / (1 + exp(-x)), with e = exp(-|x|) on either side, which cannot overflow.
     e = xp.asarray(xp.absolute(x))
     xp.negative(e, out=e)
     xp.exp(e, out=e)
@@ -73,7 +73,7 @@ def softplus_vjp(xp, x, g):
     return out
 
 
-# Trigonometry ------------------------------------------------------------------------------------
+# Trigonometry -------------------------------------------------------------------------------------
 
 
 def tan(xp, x):
@@ -126,7 +126,7 @@ def arctan2(xp, y, x):
 
 
 def arctan2_vjp(xp, this, other, g):
-    # g other / (this^2 + other^2), divided twice by the distance, which cannot overflow.
+    # g other / (this^2 + other^2), divided twice by the hypotenuse, so that nothing overflows.
     out = xp.asarray(xp.hypot(this, other))
     scaled = xp.asarray(other / out)
     xp.divide(scaled, out, out=out)
@@ -144,7 +144,7 @@ def hypot_vjp(xp, this, distance, g):
     return out
 
 
-# Hyperbolic functions ----------------------------------------------------------------------------
+# Hyperbolic functions -----------------------------------------------------------------------------
 
 
 def sinh(xp, x):
@@ -203,7 +203,7 @@ def arctanh_vjp(xp, x, g):
     return out
 
 
-# Powers ------------------------------------------------------------------------------------------
+# Powers -------------------------------------------------------------------------------------------
 
 
 def cbrt(xp, x):
@@ -221,7 +221,7 @@ def powers(xp, x, y):
     return x**y
 
 
-# Rounding and division with a rest ---------------------------------------------------------------
+# Rounding and remainders --------------------------------------------------------------------------
 
 
 def sign(xp, x):
@@ -256,7 +256,7 @@ def fmod(xp, x, y):
     return xp.fmod(x, y)
 
 
-# Logic -------------------------------------------------------------------------------------------
+# Logic --------------------------------------------------------------------------------------------
 
 
 def logical_and(xp, x, y):

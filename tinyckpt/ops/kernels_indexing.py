@@ -1,11 +1,13 @@
-"""Kernels that find, pick, order and accumulate elements; the rules stand in ``kernels``."""
+"""Kernels of gather and scatter-add, sorting, arg-reductions, scans and logsumexp.
+
+The rules for kernels stand in ``kernels``.
+"""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from tinyckpt.ops.kernels import refuse_outside
 
-# Whether a place may occur twice among the indices is what the adjoint asks ``most``, the largest
-# number of times that one may.
+# ``most`` bounds the multiplicity of an index: with 1, the adjoint may write instead of adding.
 
 
 def take(xp, x, indices, axis, most):
@@ -13,15 +15,15 @@ def take(xp, x, indices, axis, most):
 
 
 def take_vjp(xp, g, indices, shape, axis, most):
-    # Adds up what was taken from the same place. Where each occurs once, writing is enough.
+    # Scatter-add: cotangents of equal indices are summed. With unique indices, writing is enough.
     out = xp.zeros(shape, g.dtype)
     before = (slice(None),) * axis
     if most <= 1:
         out[(*before, indices)] = g
         return out
-    # Equal places are brought together, and each run of them is added up. No two threads of a GPU
-    # ever add into one place in an order of their own: the result is the same to the bit each
-    # time, which is not so with ``add.at``.
+    # Sort by index, then reduce each run of equal ones (segmented sum). No two threads of a GPU
+    # add to one element in a nondeterministic order: the result is bitwise reproducible, unlike
+    # that of ``add.at``.
     indices = xp.where(indices < 0, indices + shape[axis], indices)
     order = xp.argsort(indices, kind="stable")
     indices = indices[order]
@@ -42,8 +44,8 @@ def embedding(xp, table, ids):
 
 
 def flat_index(xp, *indices, extents, shape):
-    # The place in the flattened array; ``take`` refuses what is out of range, and counts negative
-    # indices from the end.
+    # The index into the flattened array (ravel_multi_index); ``take`` rejects indices out of range,
+    # and counts negative ones from the end.
     out = xp.zeros(shape, "int64")
     for index, extent in zip(indices, extents, strict=True):
         out *= extent
@@ -87,7 +89,7 @@ def cumsum(xp, x, axis, reverse):
 
 def logsumexp(xp, x, axes, keepdims):
     largest = x.max(axis=axes, keepdims=True)
-    # Where all is -inf, or something inf, there is nothing to subtract.
+    # Where the maximum is infinite, nothing is subtracted: inf - inf would be NaN.
     largest = xp.where(xp.isfinite(largest), largest, 0)
     shifted = xp.asarray(x - largest)
     xp.exp(shifted, out=shifted)

@@ -1,12 +1,12 @@
-"""Kernels that normalise: mean 0 and variance 1, or mean square 1; the rules stand in ``kernels``.
+"""Kernels of batch, layer, group and RMS normalisation and their vjps; rules as in ``kernels``.
 
-Statistics, and what is computed with them, are of at least 32 bits, whatever ``x`` is; results are
-C-contiguous, and have the dtype of ``x``. Two sets of axes say what is done: statistics are taken
-over ``axes``; scale and shift vary along ``parameter_axes``. With ``centred`` the mean is
-subtracted, and stands before ``rstd`` among the operands; without it (RMSNorm), there is none.
+Statistics, and everything computed with them, have at least 32 bits, whatever ``x`` is; results are
+C-contiguous, in the dtype of ``x``. Two sets of axes define the variant: statistics are taken over
+``axes``; scale and shift vary along ``parameter_axes``. With ``centred`` the mean is subtracted,
+and stands before ``rstd`` among the operands; without it (RMSNorm), there is none.
 
-Where a pass over memory seems to be repeated, it saves an array: ``x - mean`` is computed anew
-after its squares have taken its place.
+A pass over memory that seems redundant saves an array: ``x - mean`` is recomputed after its squares
+have overwritten it.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -15,14 +15,14 @@ from tinyckpt.base.dtypes import wide
 
 
 def aligned(xp, parameter, ndim, parameter_axes):
-    """Return a view of a parameter that broadcasts to arrays of ``ndim`` axes."""
+    """Return a view of a parameter that broadcasts to arrays with ``ndim`` axes."""
     return xp.expand_dims(
         parameter, tuple(axis for axis in range(ndim) if axis not in parameter_axes)
     )
 
 
 def deviations(xp, x, mean, axes, out):
-    """Write ``x - mean`` to ``out``, and ``x`` if there is no mean."""
+    """Write ``x - mean`` to ``out``, or ``x`` if there is no mean."""
     if mean is None:
         out[...] = x
     else:
@@ -46,7 +46,7 @@ def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
         if set(axes) & set(parameter_axes):
             y *= factor
             factor = scale
-        else:  # one number for all that a mean is taken of
+        else:  # one number for all elements of a mean
             factor = xp.multiply(factor, scale, dtype=exact)
     y *= factor
     del factor
@@ -58,7 +58,7 @@ def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
 
 def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
     # With n = (x - mean) rstd and h = scale g: rstd (h - mean(h) - n mean(h n)). Where the scale is
-    # one number for all that a mean is taken of, it is a factor of the whole, and h is g.
+    # one number for all elements of a mean, it is a factor of the whole, and h is g.
     *rest, rstd, g = operands
     mean = rest[-1] if centred else None
     scale = rest[: len(rest) - centred]
@@ -75,7 +75,7 @@ def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
     out *= g
     slope = out.mean(axis=axes, keepdims=True)
     slope *= xp.expand_dims(rstd, axes)
-    slope *= xp.expand_dims(rstd, axes)  # once for each n
+    slope *= xp.expand_dims(rstd, axes)  # one rstd per n
     deviations(xp, x, mean, axes, out=out)
     out *= slope
     del slope
@@ -93,7 +93,7 @@ def normalize_scale_vjp(xp, x, *operands, axes, parameter_axes, centred):
     deviations(xp, x, mean[0] if centred else None, axes, out=product)
     product *= g
     others = tuple(axis for axis in range(x.ndim) if axis not in parameter_axes)
-    if others == tuple(axes):  # rstd is one number for all that is added up
+    if others == tuple(axes):  # rstd is constant over the summed elements: a factor
         total = product.sum(axis=others)
         total *= rstd
         return total
@@ -107,7 +107,7 @@ def ms_normalize(xp, x, axes, epsilon, centred):
 
 
 def ms_normalize_vjp(xp, y, rstd, g, axes, centred):
-    # rstd (g - mean(g) - y mean(g y)): what normalize_input_vjp is, by the output.
+    # rstd (g - mean(g) - y mean(g y)): normalize_input_vjp as a function of the output.
     out = xp.empty(y.shape, rstd.dtype)
     out[...] = y
     out *= g

@@ -1,7 +1,7 @@
-"""Pooling over windows of images: what ``kernels`` says holds here too.
+"""Kernels of max and average pooling and their vjps; rules as in ``kernels``.
 
-One place within the window after another, for all windows of a block at once. A place within the
-window has the number ``row * width + column``.
+They loop over the taps (positions within the window), each for all windows of a block at once. The
+tap at (row, column) has the number ``row * width + column``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -26,7 +26,7 @@ def pooled(xp, plan, *dtypes):
 
 
 def places_of(x_shape, y_shape, kernel, rows, stride, padding):
-    """Return (number within the window, windows, pixels) for a block, one place after another."""
+    """Return (number within the window, windows, pixels) for a block, one tap after another."""
     windows = rows, slice(0, y_shape[3])
     return [
         (i * kernel[1] + j, (..., *inside), (slice(0, x_shape[1]), *pixels))
@@ -44,9 +44,9 @@ def max_pool(xp, x, kernel, stride, padding):
         values, codes = y[images, :, rows], indices[images, :, rows]
         values[...] = -math.inf
         codes[...] = 0
-        # From the last place to the first, each that is not below all after it takes the window
-        # over, and so does each NaN. Its code, the number counted from the last place, is then
-        # the largest so far.
+        # From the last tap to the first, each one not below all later ones becomes the maximum, and
+        # so does each NaN. Its code, the number counted from the last tap, is then the largest so
+        # far: so the maximum of the codes is the argmax.
         for number, inside, pixels in reversed(
             places_of(x.shape, y.shape, kernel, rows, stride, padding)
         ):
@@ -86,12 +86,12 @@ def max_pool_take(xp, indices, x, kernel, stride, padding):
     return y
 
 
-def window_sizes(xp, shape, kernel, rows, places, stride, padding, count_include_pad, dtype):
-    """Return how many pixels the mean of every window is over: one number, or one a window."""
+def window_sizes(xp, shape, kernel, rows, columns, stride, padding, count_include_pad, dtype):
+    """Return the divisor of every window's mean: one number, or an array of pixel counts."""
     if count_include_pad:
         return kernel[0] * kernel[1]
     heights = seen(rows, shape[2], kernel[0], stride[0], padding[0])
-    widths = seen(slice(0, places), shape[3], kernel[1], stride[1], padding[1])
+    widths = seen(slice(0, columns), shape[3], kernel[1], stride[1], padding[1])
     return xp.asarray(heights, dtype)[:, None] * xp.asarray(widths, dtype)
 
 

@@ -1,4 +1,4 @@
-"""The kernel of rotary position embedding; the rules stand in ``kernels``."""
+"""The kernel of rotary position embedding (RoPE); the rules stand in ``kernels``."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
@@ -6,7 +6,7 @@ from tinyckpt.base.dtypes import wide
 
 
 def rotary(xp, x, *positions, base, interleaved, sign):
-    # Angles are computed in float64: a position of 100,000 leaves float32 three digits of a turn.
+    # Angles are computed in float64: at position 100,000 float32 has three digits left of a turn.
     exact = wide(x.dtype)
     half = x.shape[-1] // 2
     rows = positions[0] if positions else xp.arange(x.shape[-2])

@@ -1,7 +1,7 @@
-"""Kernels of updates and of optimisers' arithmetic; the rules for kernels stand in ``kernels``.
+"""Kernels of in-place updates and fused optimiser steps (SGD, Adam); rules as in ``kernels``.
 
-``write_over`` is the one kernel that writes to an argument. It tells whoever wants to know, such as
-a training step, before it does and after.
+``write_over`` is the one kernel that writes to an argument. It notifies an observer, such as a
+training step, before and after.
 """
 
 from contextvars import ContextVar
@@ -24,7 +24,7 @@ def write_over(xp, source, value):
     return source
 
 
-DECAY_BLOCK = 2**16  # elements of parameters whose decay is held at a time
+DECAY_BLOCK = 2**16  # elements of parameters whose decay is computed at a time (workspace)
 
 
 def descend(xp, x, direction, rate):
@@ -55,7 +55,7 @@ def moving_square(xp, old, new, decay):
 
 
 def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):
-    # In C order, whatever that of the arguments is: flat parts of it are written to below.
+    # In C order, whatever the arguments' is: flat slices of it are written below.
     out = xp.empty(square.shape, square.dtype)
     xp.divide(square, second, out=out)
     xp.sqrt(out, out=out)

@@ -1,7 +1,8 @@
-"""Matrix products and norms.
+"""Matrix multiplication, and vector and matrix norms (``tinyckpt.linalg``).
 
 The derivative of a product is a product of the same kind with a transposed operand, so one
-primitive with two transposition flags is closed under differentiation.
+primitive with two transposition flags is closed under differentiation. Not here: decompositions,
+and norms by singular values.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def infer_matmul(x: Spec, y: Spec, transpose_x: bool, transpose_y: bool) -> tupl
 
 
 def product(x: Var, y: Var, transpose_x: bool, transpose_y: bool) -> Var:
-    """Return the matrix product over the last two axes, with operands transposed as flagged."""
+    """Matrix product over the last two axes, with operands transposed as flagged."""
     return apply(MATMUL, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
@@ -73,12 +74,12 @@ def vjp_right(ct: Any, ins: Any, outs: Any, transpose_x: bool, transpose_y: bool
 
 
 def matmul_flops(inputs: Any, outputs: Any, transpose_x: bool, transpose_y: bool) -> int:
-    """Return one multiplication and one addition for every term of every inner product."""
+    """Count one multiplication and one addition per term of every inner product."""
     return 2 * int(outputs[0].size) * int(flipped(inputs[0], transpose_x).shape[-1])
 
 
 def cast_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
-    """Return the bytes of the operands of another dtype: NumPy casts such a one as a whole."""
+    """Return the bytes of cast operands: NumPy casts an operand of another dtype as a whole."""
     dtype = outputs[0].dtype
     return sum(spec.size * int(dtype.itemsize) for spec in inputs if spec.dtype != dtype)
 
@@ -90,11 +91,15 @@ MATMUL = Primitive(
 
 
 def matmul(x: Any, y: Any) -> Var:
-    """Return the matrix product ``x @ y``, with NumPy's rules for vectors and batches.
+    """Matrix product ``x @ y``, with NumPy's rules for vectors and batches.
 
     A batch of matrices times one matrix is a single product: ``x`` is reshaped to two axes, which
     costs no memory if it is C-contiguous, so that the weight's gradient needs no batch of partial
     gradients.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.matmul)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
+    array([3., 7.])
     """
     x, y = (as_var(operand) for operand in as_computed(np.matmul, x, y))
     for operand in (x, y):
@@ -112,27 +117,31 @@ def matmul(x: Any, y: Any) -> Var:
     return product(x, y, False, False)
 
 
-# Norms -------------------------------------------------------------------------------------------
+# Norms --------------------------------------------------------------------------------------------
 
 
 def root(total: Var, order: float = 2) -> Var:
-    """Return the root of a sum of powers; where that is 0, the derivative is taken as 0."""
+    """Root of a sum of powers; where that is 0, the derivative is taken as 0."""
     at_0 = equal(total, 0)
     filled = where(at_0, 1, total)
     return where(at_0, 0, sqrt(filled) if order == 2 else power(filled, 1 / order))
 
 
 def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the norm of all elements, of vectors along one axis, or of matrices along two.
+    """Norm of all elements, of vectors along one axis, or of matrices along two.
 
     Args:
         x: of any shape.
-        ord: 2 if not given. Of vectors also 0, 1, inf, -inf and any other number; of matrices
+        ord: 2 by default. For vectors also 0, 1, inf, -inf and any other number; for matrices
             "fro", 1, -1, inf, -inf.
         axis: one axis for vectors, two for matrices; without it, ``x`` is the vector or matrix.
         keepdims: whether the axes stay, with length 1.
 
-    The gradient is taken as 0 where a norm is 0. Those by singular values are not here.
+    The gradient is taken as 0 where a norm is 0. Norms by singular values are not supported.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.linalg.norm(x, axis=1))(np.array([[3.0, 4.0], [5.0, 12.0]]))
+    array([ 5., 13.])
     """
     x = as_var(x)
     if ord is None and axis is None:
@@ -147,7 +156,12 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
 
 
 def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Var:
-    """Return the norm of vectors along an axis or several; of all elements by default."""
+    """Norm of vectors along an axis or several; of all elements by default.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.linalg.vector_norm(x, ord=1))(np.array([3.0, -4.0]))
+    array(7.)
+    """
     x = as_var(x)
     x = x if is_float(x.dtype) else astype(x, "float64")
     if not isinstance(ord, int | float) or math.isnan(ord):
@@ -164,21 +178,26 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
 
 
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Var:
-    """Return the norm of the matrices in the last two axes; see ``norm``."""
+    """Norm of the matrices in the last two axes; see ``norm``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.linalg.matrix_norm(x, ord=1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array(6.)
+    """
     x = as_var(x)
     return norm_of_matrices(x, (x.ndim - 2, x.ndim - 1), keepdims, ord)
 
 
 def norm_of_matrices(x: Var, axes: tuple[int, int], keepdims: bool, ord: Any) -> Var:
-    """Return the norm of the matrices whose rows and columns count along two axes."""
+    """Norm of the matrices whose rows and columns are indexed by two axes."""
     if x.ndim < 2 or axes[0] == axes[1]:
-        raise GraphError(f"norm: {x.spec} has no two axes {axes}")
+        raise GraphError(f"norm: {x.spec} expected two distinct axes, got {axes}")
     if ord == "fro":
         return vector_norm(x, axes, keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
         raise GraphError(
-            f"norm of matrices: ord {ord!r}; legal are 'fro', 1, -1, inf and -inf: there are no "
-            "singular values here"
+            f"norm of matrices: ord {ord!r}; expected 'fro', 1, -1, inf or -inf: norms by singular "
+            "values are not supported"
         )
     along = axes if abs(ord) == 1 else axes[::-1]
     sums = reduce.sum(absolute(x), along[0], keepdims=True)

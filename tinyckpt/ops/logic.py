@@ -1,6 +1,6 @@
-"""Truth: logic of booleans, bits of integers, what kind of number an element is, any and all.
+"""Boolean logic, bitwise operators, floating-point classification, and the reductions any and all.
 
-Nothing here has a derivative: the results are booleans or integers.
+None of them has a derivative: the results are booleans or integers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def infer_bits(*specs: Spec) -> tuple[Spec, ...]:
-    """Infer what works on the bits of integers and on booleans."""
+    """Infer bitwise operators on integers and booleans."""
     dtype = np.result_type(*(spec.dtype for spec in specs))
     if dtype.kind not in "biu":
         raise GraphError(
@@ -43,23 +43,23 @@ def infer_truth(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, .
 
 
 def logical(name: str, forward: Callable[..., Any]) -> Primitive:
-    """Return a primitive whose results are booleans."""
+    """Make a primitive with boolean results."""
     return Primitive(name, forward, infer.comparison, flops=per_element(1))
 
 
 def bitwise(name: str, forward: Callable[..., Any], infer_rule: Any = infer_bits) -> Primitive:
-    """Return a primitive of integers or booleans."""
+    """Make a primitive of integers or booleans."""
     return Primitive(name, forward, infer_rule, flops=per_element(1))
 
 
 def truth(name: str, forward: Callable[..., Any]) -> Primitive:
-    """Return a primitive that reduces what is true over axes."""
+    """Make a primitive that reduces truth values over axes."""
     return Primitive(
         name, forward, infer_truth, flops=lambda inputs, outputs, **attrs: inputs[0].size
     )
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 LOGICAL_AND = logical("logical_and", kernels.logical_and)
 LOGICAL_OR = logical("logical_or", kernels.logical_or)
@@ -78,98 +78,188 @@ RIGHT_SHIFT = bitwise("right_shift", kernels.right_shift, infer_shift)
 ANY = truth("any", kernels_indexing.any_)
 ALL = truth("all", kernels_indexing.all_)
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def logical_and(x: Any, y: Any) -> Var:
-    """Return whether both are true."""
+    """Elementwise logical AND.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logical_and)(np.array([True, True]), np.array([True, False]))
+    array([ True, False])
+    """
     return apply(LOGICAL_AND, x, y)
 
 
 def logical_or(x: Any, y: Any) -> Var:
-    """Return whether one of the two is true, or both."""
+    """Elementwise logical OR.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logical_or)(np.array([False, False]), np.array([True, False]))
+    array([ True, False])
+    """
     return apply(LOGICAL_OR, x, y)
 
 
 def logical_xor(x: Any, y: Any) -> Var:
-    """Return whether exactly one of the two is true."""
+    """Elementwise exclusive OR.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logical_xor)(np.array([True, True]), np.array([True, False]))
+    array([False,  True])
+    """
     return apply(LOGICAL_XOR, x, y)
 
 
 def logical_not(x: Any) -> Var:
-    """Return whether it is not true."""
+    """Elementwise logical NOT.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logical_not)(np.array([True, False]))
+    array([False,  True])
+    """
     return apply(LOGICAL_NOT, x)
 
 
 def isnan(x: Any) -> Var:
-    """Return whether every element is not a number."""
+    """Whether each element is NaN.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.isnan)(np.array([1.0, np.nan]))
+    array([False,  True])
+    """
     return apply(ISNAN, x)
 
 
 def isinf(x: Any) -> Var:
-    """Return whether every element is infinite."""
+    """Whether each element is infinite.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.isinf)(np.array([1.0, np.inf, np.nan]))
+    array([False,  True, False])
+    """
     return apply(ISINF, x)
 
 
 def isfinite(x: Any) -> Var:
-    """Return whether every element is a number and finite."""
+    """Whether each element is finite: neither infinite nor NaN.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.isfinite)(np.array([1.0, np.inf, np.nan]))
+    array([ True, False, False])
+    """
     return apply(ISFINITE, x)
 
 
 def signbit(x: Any) -> Var:
-    """Return whether every element is negative, -0.0 too."""
+    """Whether the sign bit of each element is set, as for negative numbers and -0.0.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.signbit)(np.array([1.0, -0.0]))
+    array([False,  True])
+    """
     return apply(SIGNBIT, x)
 
 
 def bitwise_and(x: Any, y: Any) -> Var:
-    """Return ``x & y`` of integers or booleans."""
+    """Bitwise AND, ``x & y``, of integers or booleans.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.bitwise_and)(np.array([12, 5]), 4)
+    array([4, 4])
+    """
     return apply(BITWISE_AND, x, y)
 
 
 def bitwise_or(x: Any, y: Any) -> Var:
-    """Return ``x | y`` of integers or booleans."""
+    """Bitwise OR, ``x | y``, of integers or booleans.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.bitwise_or)(np.array([8, 1]), 4)
+    array([12,  5])
+    """
     return apply(BITWISE_OR, x, y)
 
 
 def bitwise_xor(x: Any, y: Any) -> Var:
-    """Return ``x ^ y`` of integers or booleans."""
+    """Bitwise exclusive OR, ``x ^ y``, of integers or booleans.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.bitwise_xor)(np.array([12, 5]), 4)
+    array([8, 1])
+    """
     return apply(BITWISE_XOR, x, y)
 
 
 def invert(x: Any) -> Var:
-    """Return ``~x`` of integers or booleans."""
+    """Bitwise NOT, ``~x``, of integers or booleans.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.invert)(np.array([0, 1]))
+    array([-1, -2])
+    """
     return apply(INVERT, x)
 
 
 def left_shift(x: Any, y: Any) -> Var:
-    """Return ``x << y`` of integers."""
+    """Left shift, ``x << y``, of integers.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.left_shift)(np.array([1, 3]), 2)
+    array([ 4, 12])
+    """
     return apply(LEFT_SHIFT, x, y)
 
 
 def right_shift(x: Any, y: Any) -> Var:
-    """Return ``x >> y`` of integers."""
+    """Right shift, ``x >> y``, of integers.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.right_shift)(np.array([4, 13]), 2)
+    array([1, 3])
+    """
     return apply(RIGHT_SHIFT, x, y)
 
 
 def any(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return whether an element is true, over an axis or several; over all of them by default."""
+    """Whether any element is true, over an axis or several; over all of them by default.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.any(x, 1))(np.array([[True, False], [False, False]]))
+    array([ True, False])
+    """
     x = as_var(x)
     return apply(ANY, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
 def all(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return whether all elements are true, over an axis or several; over all by default."""
+    """Whether all elements are true, over an axis or several; over all by default.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.all(x, 1))(np.array([[True, False], [True, True]]))
+    array([False,  True])
+    """
     x = as_var(x)
     return apply(ALL, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
 def count_nonzero(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return how many elements are not 0, over an axis or several."""
+    """Count the nonzero elements, over an axis or several; over all by default.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.count_nonzero(x, 1))(np.array([[0, 2], [3, 4]]))
+    array([1, 2])
+    """
     return sum(not_equal(x, 0), axis, keepdims)
 
 
 def isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Var:
-    """Return whether ``abs(x - y) <= atol + rtol abs(y)``, and for the equal infinities too."""
+    """Whether ``abs(x - y) <= atol + rtol abs(y)``; equal infinities are close.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.isclose)(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.1]))
+    array([ True, False])
+    """
     x, y = as_var(x), as_var(y)
     near = less_equal(absolute(x - y), atol + rtol * absolute(y))
     return logical_or(equal(x, y), logical_and(near, isfinite(y)))

@@ -1,10 +1,11 @@
-"""Norms that share memory: without scale and shift, and differentiated from what they return.
+"""Memory-sharing normalisation (MS-LayerNorm, MS-RMSNorm): differentiated from the output.
 
-``layer_norm`` and ``rms_norm`` keep their input for the backward half, and the product that reads
-the norm keeps what the norm returned: two values of one size. ``ms_layer_norm`` and ``ms_rms_norm``
-compute the same, and keep their output, which is kept anyway if a product of matrices reads it, and
-one number a row. That shares nothing where nobody else keeps the output: a scale between the norm
-and the product has to go into the product's weights (see ``rewriting``).
+They are norms without scale and shift. ``layer_norm`` and ``rms_norm`` save their input for the
+backward pass, and the product that reads the norm saves the norm's output: two values of one size.
+``ms_layer_norm`` and ``ms_rms_norm`` compute the same, and save their output, which is saved anyway
+if a matrix product reads it, and one number per row. That shares nothing if no other operator saves
+the output: a scale between the norm and the product has to be folded into the product's weights
+(see ``tc.rewrite``).
 
 The derivatives are exact, for any epsilon: with y = (x - mean) r and r = 1/sqrt(variance + epsilon)
 the cotangent of x is ``r (g - mean(g) - y mean(g y))``, and without a mean ``r (g - y mean(g y))``.
@@ -46,7 +47,7 @@ def infer_ms(x: Spec, axes: Any, **attrs: Any) -> tuple[Spec, ...]:
 
 
 def vjp_ms(ct: Any, ins: Any, outs: Any, axes: Any, epsilon: float, centred: bool) -> Var:
-    """Return the input's cotangent: by y, and by rstd where something reads it."""
+    """Return the input's cotangent: by y, and by rstd where an operator reads it."""
     y, rstd = outs
     parts = []
     if ct[0] is not None:
@@ -58,7 +59,7 @@ def vjp_ms(ct: Any, ins: Any, outs: Any, axes: Any, epsilon: float, centred: boo
 
 
 def vjp_by_output(ct: Any, ins: Any, outs: Any, axes: Any, centred: bool) -> Var:
-    # Of F = r (g - mean(g) - y mean(g y)), y's own: -r (c mean(g y) + g mean(c y)).
+    # The cotangent of y in F = r (g - mean(g) - y mean(g y)): -r (c mean(g y) + g mean(c y)).
     y, rstd, g = ins
     c, g, y = (astype(value, rstd.dtype) for value in (ct[0], g, y))
     by_g, by_c = (mean(multiply(value, y), axes, keepdims=True) for value in (g, c))
@@ -66,7 +67,7 @@ def vjp_by_output(ct: Any, ins: Any, outs: Any, axes: Any, centred: bool) -> Var
 
 
 def vjp_by_rstd(ct: Any, ins: Any, outs: Any, axes: Any, centred: bool) -> Var:
-    # F is r times something, which is summed with c.
+    # F is r times a rest: the cotangent of r is the sum of c times that rest.
     y, rstd, g = ins
     c, g, y = (astype(value, rstd.dtype) for value in (ct[0], g, y))
     rest = subtract(g, multiply(y, mean(multiply(g, y), axes, keepdims=True)))
@@ -75,7 +76,7 @@ def vjp_by_rstd(ct: Any, ins: Any, outs: Any, axes: Any, centred: bool) -> Var:
 
 
 def ms_vjp_flops(inputs: Any, outputs: Any, axes: Any, centred: bool) -> int:
-    """Count 2 for the mean of g y, 3 for r (g - y b); 2 more if there is a mean."""
+    """Count 2 FLOPs per element for the mean of g y, 3 for r (g - y b), and 2 for a mean."""
     return int(inputs[0].size * (7 if centred else 5))
 
 
@@ -98,14 +99,14 @@ MS_NORM_VJP: Primitive = Primitive(
 
 
 def ms_norm(name: str) -> Primitive:
-    """Return the primitive of one norm: the kernels are the same for both."""
+    """Make the primitive of one norm: the kernels are the same for both."""
     return Primitive(
         name,  # x -> (y, rstd)
         kernels.ms_normalize,
         infer_ms,
         vjp=(vjp_ms,),
         flops=forward_flops,
-        # Of 16 bits the result before it is made narrow; the mean, which nobody reads afterwards.
+        # For 16 bits the result before the cast; the mean, which is not an output.
         workspace=lambda inputs, outputs, axes, epsilon, centred: (
             widened_bytes(inputs[0]) + (outputs[1].nbytes if centred else 0)
         ),
@@ -119,22 +120,22 @@ MS_RMS_NORM = ms_norm("ms_rms_norm")
 
 
 def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
-    """Return ``layer_norm(x)``, to the last bit; its derivative reads what it returns.
+    """Memory-sharing layer norm: ``layer_norm(x)`` to the last bit, differentiated from its output.
 
     >>> import tinyckpt as tc
     >>> from tinyckpt.planner.model.saved_values import saved_values
-    >>> def kept(norm):
+    >>> def saved(norm):
     ...     loss = tc.build(lambda w, x: tc.sum(norm(2 * x) @ w), tc.Spec((3, 2)), tc.Spec((5, 3)))
     ...     return [str(node) for node in saved_values(tc.differentiate(loss, (0, 1)))]
-    >>> kept(tc.layer_norm)[:2]
+    >>> saved(tc.layer_norm)[:2]
     ['multiply_1: float64[5,3]', 'layer_norm_1.0: float64[5,3]']
-    >>> kept(tc.ms_layer_norm)
+    >>> saved(tc.ms_layer_norm)
     ['ms_layer_norm_1.0: float64[5,3]', 'ms_layer_norm_1.1: float64[5]']
 
     Args:
         x: floats of any shape.
-        axes: one axis or several, for all of which there is one mean.
-        epsilon: what is added to the variance, so that it is not 0.
+        axes: one axis or several, over which one mean is taken.
+        epsilon: added to the variance, so that it is not 0.
 
     Raises:
         GraphError: if ``x`` has no elements.
@@ -145,12 +146,16 @@ def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
 
 
 def ms_rms_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
-    """Return ``rms_norm(x)``, to the last bit; its derivative reads what it returns.
+    """Memory-sharing RMS norm: ``rms_norm(x)`` to the last bit, differentiated from its output.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.ms_rms_norm)(np.array([[3.0, 4.0]])).round(4)
+    array([[0.8485, 1.1314]])
 
     Args:
         x: floats of any shape.
-        axes: one axis or several, for all of which there is one mean square.
-        epsilon: what is added to it, so that it is not 0.
+        axes: one axis or several, over which one mean square is taken.
+        epsilon: added to the mean square, so that it is not 0.
 
     Raises:
         GraphError: if ``x`` has no elements.
@@ -161,7 +166,7 @@ def ms_rms_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
 
 
 def ms_normalized(primitive: Primitive, x: Any, axes: Any, epsilon: Any, centred: bool) -> Var:
-    """Add the operator, and return what it normalised."""
+    """Add the operator, and return the normalised value."""
     x = as_var(x)
     positions = checked_positions(primitive.name, x, axes)
     epsilon = checked_epsilon(primitive.name, epsilon)

@@ -1,4 +1,4 @@
-"""Operators of neural networks: softmax and cross-entropy, with integer labels."""
+"""Softmax, log-softmax, cross-entropy with integer labels, one-hot, and half the squared norm."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def vjp_log_softmax_vjp_g(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
 
 
 def line_bytes(inputs: Any, outputs: Any, axis: int) -> int:
-    """Return a workspace of one number for every line along the axis: a maximum, or a sum."""
+    """Return a workspace of one number per line along the axis: a maximum, or a sum."""
     return int(outputs[0].nbytes // max(outputs[0].shape[axis], 1))
 
 
@@ -76,7 +76,7 @@ SOFTMAX_VJP: Primitive = Primitive(
 SOFTMAX = Primitive(
     "softmax", kernels.softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
-    flops=per_element(5),  # the largest, the difference, exp, the sum, the quotient
+    flops=per_element(5),  # the maximum, the difference, exp, the sum, the quotient
     workspace=line_bytes,
 )  # fmt: skip
 LOG_SOFTMAX_VJP: Primitive = Primitive(
@@ -88,7 +88,7 @@ LOG_SOFTMAX_VJP: Primitive = Primitive(
 LOG_SOFTMAX = Primitive(
     "log_softmax", kernels.log_softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(LOG_SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
-    flops=per_element(5),  # the largest, two differences, exp, the sum
+    flops=per_element(5),  # the maximum, two differences, exp, the sum
     # The exponentials, and their sums.
     workspace=lambda inputs, outputs, axis: (
         outputs[0].nbytes + line_bytes(inputs, outputs, axis)
@@ -97,34 +97,34 @@ LOG_SOFTMAX = Primitive(
 
 ONE_HOT = Primitive(
     "one_hot", kernels.one_hot, infer_one_hot, vjp=(zero,),
-    # The comparison, a boolean an element, of labels with all classes; these, eight bytes each, are
-    # gone when the result is made.
+    # The comparison of labels with all classes, a boolean per element; the classes, eight bytes
+    # each, are freed before the result is allocated.
     workspace=lambda inputs, outputs, classes, dtype: (
         outputs[0].size + max(0, 8 * classes - outputs[0].nbytes)
     ),
 )  # fmt: skip
 
 
-def shifted_softmax(logits: Var, spread: Var) -> Var:
-    """Return the softmax, given ``log sum exp(logits - largest)``."""
-    return exp(logits - largest(logits, -1, keepdims=True) - expand_dims(spread, -1))
+def shifted_softmax(logits: Var, logsumexp: Var) -> Var:
+    """Return the softmax, given ``log sum exp(logits - max)``."""
+    return exp(logits - largest(logits, -1, keepdims=True) - expand_dims(logsumexp, -1))
 
 
 def vjp_cross_entropy(ct: Any, ins: Any, outs: Any) -> Any:
     logits, labels = ins
-    _, spread = outs
-    g, g_spread = ct
+    _, logsumexp = outs
+    g, g_logsumexp = ct
     parts = []
     if g is not None:
-        parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, spread, g))
-    if g_spread is not None:
-        parts.append(shifted_softmax(logits, spread) * expand_dims(g_spread, -1))
-        parts.append(-to_largest(logits, g_spread))
+        parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, logsumexp, g))
+    if g_logsumexp is not None:
+        parts.append(shifted_softmax(logits, logsumexp) * expand_dims(g_logsumexp, -1))
+        parts.append(-to_largest(logits, g_logsumexp))
     return functools.reduce(add, parts)
 
 
 def to_largest(logits: Var, g: Var) -> Var:
-    """Return the cotangent ``g`` of the largest logit, at its place."""
+    """Scatter the cotangent ``g`` to the position of the largest logit."""
     return apply(MAX_VJP, logits, largest(logits, -1), g, axes=(logits.ndim - 1,), keepdims=False)
 
 
@@ -139,14 +139,14 @@ def vjp_cross_entropy_vjp_spread(ct: Any, ins: Any, outs: Any) -> Any:
 
 
 def scaled_softmax(ct: Any, ins: Any) -> Any:
-    logits, _, spread, g = ins
-    return ct[0] * shifted_softmax(logits, spread) * expand_dims(g, -1)
+    logits, _, logsumexp, g = ins
+    return ct[0] * shifted_softmax(logits, logsumexp) * expand_dims(g, -1)
 
 
 def vjp_cross_entropy_vjp_g(ct: Any, ins: Any, outs: Any) -> Any:
-    logits, labels, spread, _ = ins
+    logits, labels, logsumexp, _ = ins
     target = one_hot(labels, logits.shape[-1], logits.dtype)
-    return sum(ct[0] * (shifted_softmax(logits, spread) - target), -1)
+    return sum(ct[0] * (shifted_softmax(logits, logsumexp) - target), -1)
 
 
 CROSS_ENTROPY_VJP = Primitive(
@@ -159,23 +159,23 @@ CROSS_ENTROPY_VJP = Primitive(
         vjp_cross_entropy_vjp_spread,
         vjp_cross_entropy_vjp_g,
     ),
-    # The largest, two differences, exp, the target, the product with g.
+    # The maximum, two differences, exp, the target, the product with g.
     flops=per_element(6),
-    # First the largest of each row; then what compares labels (a boolean an element) with all
+    # First the maximum of each row; then the comparison of labels (a boolean per element) with all
     # classes (eight bytes each).
     workspace=lambda inputs, outputs: max(
         inputs[2].nbytes, outputs[0].size + 8 * outputs[0].shape[-1]
     ),
 )
 CROSS_ENTROPY = Primitive(
-    "cross_entropy",  # (logits, labels) -> (losses, log sum exp(logits - largest))
+    "cross_entropy",  # (logits, labels) -> (losses, log sum exp(logits - max))
     kernels.cross_entropy,
     infer_cross_entropy,
     vjp=(vjp_cross_entropy, zero),
-    # The largest, the difference, exp, the sum.
+    # The maximum, the difference, exp, the sum.
     flops=lambda inputs, outputs: 4 * inputs[0].size,
-    # The shifted logits; beside them the largest of each row, or eight bytes a label for its place
-    # in memory, while the second result is not there yet.
+    # The shifted logits; also the maximum of each row, or eight bytes per label for its flat index,
+    # before the second result is allocated.
     workspace=lambda inputs, outputs: (
         inputs[0].nbytes + max(0, 8 * outputs[0].size - outputs[1].nbytes)
     ),
@@ -212,33 +212,58 @@ def filled_axis(x: Var, axis: int) -> int:
 
 
 def softmax(x: Var, axis: int = -1) -> Var:
-    """Return ``exp(x) / sum(exp(x))`` along an axis."""
+    """Softmax, ``exp(x) / sum(exp(x))``, along an axis, evaluated without overflow.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.softmax)(np.array([0.0, 0.0, 1000.0, 1000.0]))
+    array([0. , 0. , 0.5, 0.5])
+    """
     x = as_var(x)
     return apply(SOFTMAX, x, axis=filled_axis(x, axis))
 
 
 def log_softmax(x: Var, axis: int = -1) -> Var:
-    """Return ``x - log(sum(exp(x)))`` along an axis."""
+    """Log-softmax, ``x - log(sum(exp(x)))``, along an axis, evaluated without overflow.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.log_softmax)(np.array([0.0, 0.0]))
+    array([-0.69314718, -0.69314718])
+    """
     x = as_var(x)
     return apply(LOG_SOFTMAX, x, axis=filled_axis(x, axis))
 
 
 def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:
-    """Return 1 where the class index along a new last axis equals the label, 0 elsewhere."""
+    """One-hot encoding: 1 where the index along a new last axis equals the label, 0 elsewhere.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda labels: tc.one_hot(labels, 3))(np.array([2, 0]))
+    array([[0., 0., 1.],
+           [1., 0., 0.]])
+    """
     return apply(ONE_HOT, labels, classes=classes, dtype=Spec((), dtype).dtype.name)
 
 
 def cross_entropy(logits: Any, labels: Any) -> Var:
-    """Return the mean over the batch of ``-log softmax(logits)[label]``.
+    """Softmax cross-entropy, ``-log softmax(logits)[label]``, averaged over the batch.
 
     Args:
         logits: floats of shape ``(..., classes)``.
         labels: integers of shape ``(...)``, each from 0 to classes - 1.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cross_entropy)(np.zeros((2, 4)), np.array([0, 3])).round(4)
+    np.float64(1.3863)
     """
     losses, _ = apply_all(CROSS_ENTROPY, logits, labels)
     return mean(losses) if losses.ndim else losses
 
 
 def half_squared_norm(x: Var) -> Var:
-    """Return half the sum of the squares of all elements; its gradient is ``x``."""
+    """Half the sum of the squares of all elements; its gradient is ``x``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(tc.half_squared_norm)(np.array([3.0, 4.0]))
+    array([3., 4.])
+    """
     return apply(HALF_SQUARED_NORM, x)

@@ -1,6 +1,7 @@
-"""Normalisation over a batch, a layer, groups of channels; and by the root mean square alone.
+"""Batch, layer, group and RMS normalisation; batch norm at inference, and running statistics.
 
-Running statistics of batches are results like any others: nothing is updated in passing.
+Running statistics are ordinary results: there are no hidden updates. The primitives stand in
+``normalized``.
 
 Sources: Ioffe and Szegedy, arXiv 1502.03167 (batch); Ba, Kiros and Hinton, arXiv 1607.06450
 (layer); Wu and He, arXiv 1803.08494 (group); Zhang and Sennrich, arXiv 1910.07467 (RMS).
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def layer_norm(
     x: Any, scale: Any = None, shift: Any = None, *, axes: Any = -1, epsilon: float = 1e-5
 ) -> Var:
-    """Return ``x`` with mean 0 and variance 1 over the axes, scaled and shifted.
+    """Layer normalisation: ``x`` with mean 0 and variance 1 over the axes, scaled and shifted.
 
     >>> import numpy as np, tinyckpt as tc
     >>> x = np.array([[1.0, 3.0], [2.0, 8.0]])
@@ -45,9 +46,9 @@ def layer_norm(
 
     Args:
         x: floats of any shape.
-        scale, shift: as long along the axes as ``x``, in ascending order; or None.
-        axes: one axis or several, for all of which there is one mean.
-        epsilon: what is added to the variance, so that it is not 0.
+        scale, shift: shaped like ``x`` along the axes, in ascending order; or None.
+        axes: one axis or several, over which one mean is taken.
+        epsilon: added to the variance, so that it is not 0.
 
     Raises:
         GraphError: if ``x`` has no elements, or scale or shift another shape or dtype.
@@ -58,13 +59,17 @@ def layer_norm(
 
 
 def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
-    """Return ``x`` with mean square 1 over the axes, scaled: ``x / sqrt(mean(x^2) + epsilon)``.
+    """RMS normalisation, ``scale x / sqrt(mean(x^2) + epsilon)``: mean square 1 over the axes.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.rms_norm)(np.array([[3.0, 4.0]])).round(4)
+    array([[0.8485, 1.1314]])
 
     Args:
         x: floats of any shape.
-        scale: as long along the axes as ``x``, in ascending order; or None.
-        axes: one axis or several, for all of which there is one mean square.
-        epsilon: what is added to it, so that it is not 0.
+        scale: shaped like ``x`` along the axes, in ascending order; or None.
+        axes: one axis or several, over which one mean square is taken.
+        epsilon: added to the mean square, so that it is not 0.
 
     Raises:
         GraphError: if ``x`` has no elements, or the scale another shape or dtype.
@@ -77,16 +82,20 @@ def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6
 def group_norm(
     x: Any, groups: int, scale: Any = None, shift: Any = None, *, epsilon: float = 1e-5
 ) -> Var:
-    """Return every group of channels of every example with mean 0 and variance 1.
+    """Group normalisation: every group of channels of every example with mean 0 and variance 1.
 
     The operator sees views of shape (N, groups, C / groups, rest): statistics are (N, groups).
 
+    >>> import numpy as np, tinyckpt as tc
+    >>> x = np.array([[1.0, 3.0, 2.0, 8.0]])
+    >>> tc.jit(lambda x: tc.group_norm(x, 2, epsilon=0.0))(x)
+    array([[-1.,  1., -1.,  1.]])
+
     Args:
         x: floats of shape (N, C, ...).
-        groups: into how many equal parts the channels are divided; 1 makes it a layer norm, C an
-            instance norm.
+        groups: number of equal parts of the channels; 1 makes it a layer norm, C an instance norm.
         scale, shift: shape (C,), or None.
-        epsilon: what is added to the variance.
+        epsilon: added to the variance.
 
     Raises:
         GraphError: if the groups do not divide the channels, or ``x``, scale or shift do not fit.
@@ -116,20 +125,26 @@ def checked_positions(name: str, x: Var, axes: Any) -> Positions:
     """Return the axes counted from the front; at least one."""
     positions = infer.checked_axes(axes, x.ndim)
     if not positions:
-        raise GraphError(f"{name}: {x.spec} over the axes {axes!r}; give one axis at least")
+        raise GraphError(f"{name}: {x.spec} over the axes {axes!r}; expected at least one axis")
     return positions
 
 
 def batch_norm(x: Any, scale: Any, shift: Any, *, epsilon: float = 1e-5) -> tuple[Var, Var, Var]:
-    """Return every channel with mean 0 and variance 1 over the batch, the mean, and the variance.
+    """Batch normalisation: every channel with mean 0 and variance 1 over the batch.
 
-    Mean and variance are results like others, of which ``moved_statistics`` makes the running ones:
-    nothing is updated in passing, so that a recomputation cannot update it twice.
+    Mean and variance are ordinary results, from which ``moved_statistics`` makes the running ones:
+    there are no hidden updates, so that a recomputation cannot update them twice.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> x, scale, shift = np.array([[1.0, 2.0], [3.0, 8.0]]), np.ones(2), np.zeros(2)
+    >>> y, mean, _ = tc.jit(lambda *a: tc.batch_norm(*a, epsilon=0.0))(x, scale, shift)
+    >>> y.tolist(), mean.tolist()
+    ([[-1.0, -1.0], [1.0, 1.0]], [2.0, 5.0])
 
     Args:
         x: floats of shape (N, C) or (N, C, H, W); in general, channels are axis 1.
         scale, shift: shape (C,).
-        epsilon: what is added to the variance.
+        epsilon: added to the variance.
 
     Returns:
         y like ``x``; mean and biased variance of shape (C,), float32 at least. The variance is
@@ -145,7 +160,7 @@ def batch_norm(x: Any, scale: Any, shift: Any, *, epsilon: float = 1e-5) -> tupl
 
 
 def require_channels(name: str, x: Var) -> None:
-    """Raise a GraphError unless there is an axis of channels after that of the batch."""
+    """Raise a GraphError unless there is a channel axis after the batch axis."""
     if x.ndim < 2:
         raise GraphError(f"{name}: {x.spec} has no channels; it must be (N, C) or (N, C, H, W)")
 
@@ -153,12 +168,19 @@ def require_channels(name: str, x: Var) -> None:
 def batch_norm_inference(
     x: Any, scale: Any, shift: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5
 ) -> Var:
-    """Return ``x`` normalised by statistics that are given, channel by channel.
+    """Batch normalisation at inference: ``x`` normalised by given statistics, channel by channel.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> one, zero = np.ones(1), np.zeros(1)
+    >>> predict = tc.jit(lambda x, *a: tc.batch_norm_inference(x, *a, epsilon=0.0))
+    >>> predict(np.array([[5.0], [9.0]]), one, zero, 5 * one, 4 * one)
+    array([[0.],
+           [2.]])
 
     Args:
         x: floats of shape (N, C) or (N, C, H, W).
         scale, shift, mean, variance: shape (C,).
-        epsilon: what is added to the variance.
+        epsilon: added to the variance.
     """
     x = as_var(x)
     require_channels("batch_norm_inference", x)
@@ -167,7 +189,7 @@ def batch_norm_inference(
         if parameter.shape != x.shape[1:2]:
             raise GraphError(
                 f"batch_norm_inference: {word} is {parameter.spec}; for {x.spec} its shape must be "
-                f"{x.shape[1:2]}, one a channel"
+                f"{x.shape[1:2]}, one per channel"
             )
     scale, shift, mean, variance = (aligned(parameter, x, (1,)) for parameter in parameters)
     y = (x - mean) * (scale / sqrt(variance + float(epsilon))) + shift
@@ -182,18 +204,23 @@ def moved_statistics(
     count: int,
     momentum: float = 0.1,
 ) -> tuple[Var, Var]:
-    """Return the running mean and variance after one more batch: ``old + momentum (new - old)``.
+    """Update the running mean and variance by one batch: ``old + momentum (new - old)``.
 
     As in PyTorch the running variance is unbiased: the batch's is taken times count / (count - 1).
 
+    >>> import numpy as np, tinyckpt as tc
+    >>> zero, one = np.zeros(1), np.ones(1)
+    >>> tc.jit(lambda *a: tc.moved_statistics(*a, count=2))(zero, one, one, one)
+    (array([0.1]), array([1.1]))
+
     Args:
-        running_mean, running_var: what they were, shape (C,).
+        running_mean, running_var: the running statistics before, shape (C,).
         mean, variance: of the batch, as ``batch_norm`` returns them.
-        count: how many elements of a channel they are of: N, or N H W.
-        momentum: the share of the new ones, 0 to 1.
+        count: number of elements per channel: N, or N H W.
+        momentum: weight of the new statistics, 0 to 1.
 
     Raises:
-        GraphError: if the count is below 2, of which there is no unbiased variance.
+        GraphError: if the count is below 2, for which there is no unbiased variance.
     """
     elements = infer.as_integer(count)
     if elements is None or elements < 2:

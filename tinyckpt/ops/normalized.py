@@ -1,10 +1,11 @@
-"""The primitives of normalisation and their derivatives; the functions stand in ``normalization``.
+"""The primitives of normalisation and their vjps, one family for batch, layer, group and RMS norm.
 
-All are one computation, and share their kernels: with statistics over some axes,
-``y = (x - mean) rstd scale + shift``, ``rstd = 1 / sqrt(variance + epsilon)``, the variance biased.
-Mean and rstd are further outputs, of at least 32 bits whatever ``x`` is: all that the vjps read
-besides ``x`` and scale. RMSNorm has no mean. Scale and shift may be left out. There is one backward
-operator for the input and one for the scale; the shift's is a plain ``sum``.
+The public functions stand in ``normalization``. All are one computation, and share their kernels:
+with statistics over some axes, ``y = (x - mean) rstd scale + shift``, ``rstd = 1 / sqrt(variance +
+epsilon)``, with the biased variance. Mean and rstd are further outputs, of at least 32 bits
+whatever ``x`` is: with ``x`` and scale all that the vjps read. RMSNorm has no mean. Scale and
+shift are optional. There is one backward operator for the input and one for the scale; the shift's
+is a plain ``sum``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Positions = tuple[int, ...]
 
-# The shape rules ---------------------------------------------------------------------------------
+# Shape inference ----------------------------------------------------------------------------------
 
 
 def others(x: Any, axes: Positions) -> Positions:
@@ -52,7 +53,7 @@ def infer_normalize(
         raise GraphError(f"{x} has no elements to normalise; give a batch of at least one")
     for word, parameter in zip(("scale", "shift"), parameters, strict=False):
         if parameter.dtype not in (x.dtype, wide(x.dtype)):
-            raise GraphError(f"{word} is {parameter}; for {x} it must be {x.dtype}, as that is")
+            raise GraphError(f"{word} is {parameter}; for {x} its dtype must be {x.dtype}")
         if parameter.shape != extents(x, parameter_axes):
             expected = Spec(extents(x, parameter_axes), parameter.dtype)
             raise GraphError(f"{word} is {parameter}; for {x} it must be {expected}")
@@ -64,20 +65,20 @@ def infer_scale_vjp(x: Spec, *operands: Spec, parameter_axes: Positions, **attrs
     return (Spec(extents(x, parameter_axes), operands[-2].dtype),)
 
 
-# Bytes and FLOPs ---------------------------------------------------------------------------------
+# Bytes and FLOPs ----------------------------------------------------------------------------------
 
 
 def widened_bytes(x: Spec) -> int:
-    """Return the bytes of the array in which a result of fewer bits than 32 is computed."""
+    """Return the bytes of the 32-bit array in which a result of fewer bits is computed."""
     return 0 if x.dtype == wide(x.dtype) else Spec(x.shape, wide(x.dtype)).nbytes
 
 
 def forward_workspace(
     inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, **attrs: Any
 ) -> int:
-    """Return the bytes of what is computed wide; of the factor ``scale rstd`` of a batch.
+    """Return the bytes of the wide result, and of the factor ``scale rstd`` of a batch norm.
 
-    A wide result is made narrow when that is gone.
+    The factor is freed before a wide result is cast to the narrow dtype.
     """
     x, apart = inputs[0], len(inputs) > 1 and not set(axes) & set(parameter_axes)
     factor = outputs[-1].nbytes if apart else 0
@@ -88,10 +89,10 @@ def forward_workspace(
 def input_vjp_workspace(
     inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
 ) -> int:
-    """Return the bytes of what is computed wide, of ``scale g`` if that is an array of its own.
+    """Return the bytes of the wide result, and of ``scale g`` if that is an array of its own.
 
-    And those of a mean, of which there is one at a time; the factor ``scale rstd`` of a batch is as
-    large. They are gone when a wide result is made narrow.
+    Also the bytes of a mean, one at a time; the factor ``scale rstd`` of a batch norm is as large.
+    They are freed before a wide result is cast to the narrow dtype.
     """
     x, statistic = inputs[0], inputs[-2]
     scaled = len(inputs) == 4 + centred
@@ -106,15 +107,15 @@ def input_vjp_workspace(
 def scale_vjp_workspace(
     inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
 ) -> int:
-    """Return the bytes of the products that are added up, if any are."""
+    """Return the bytes of the products that are summed, if any are."""
     x = inputs[0]
     return Spec(x.shape, wide(x.dtype)).nbytes if others(x, parameter_axes) else 0
 
 
 def forward_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int:
-    """Count 1 for the mean, 3 for the variance, 2 for n, 1 each for scale and shift.
+    """Count 1 FLOP for the mean, 3 for the variance, 2 for n, 1 each for scale and shift.
 
-    An element, with n = (x - mean) rstd. Without a mean: 2 for the mean square, 1 for n.
+    Per element, with n = (x - mean) rstd. Without a mean: 2 for the mean square, 1 for n.
     """
     return int(inputs[0].size * ((6 if centred else 3) + len(inputs) - 1))
 
@@ -122,25 +123,25 @@ def forward_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int
 def input_vjp_flops(
     inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
 ) -> int:
-    """Count 2 for n, 2 for the mean of g n, 3 for rstd (g - n b); 2 more if there is a mean.
+    """Count 2 FLOPs for n, 2 for the mean of g n, 3 for rstd (g - n b); 2 more with a mean.
 
-    It takes 1 in its sum and 1 in the difference. A scale takes 1 where it differs from element to
-    element of what a mean is taken of; where it does not, it is a factor of rstd.
+    Per element. The mean takes 1 in its sum and 1 in the difference. A scale takes 1 where it
+    varies among the elements of one mean; where it does not, it is a factor of rstd.
     """
     scaled = len(inputs) == 4 + centred and bool(set(axes) & set(parameter_axes))
     return int(inputs[0].size * ((9 if centred else 6) + scaled))
 
 
 def scale_vjp_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int:
-    """Count 2 for n, or 1 without a mean; 2 for the sum of g n."""
+    """Count 2 FLOPs per element for n, or 1 without a mean; 2 for the sum of g n."""
     return int(inputs[0].size * (4 if centred else 3))
 
 
-# The derivatives ---------------------------------------------------------------------------------
+# The vjp rules ------------------------------------------------------------------------------------
 
 
 def deviation(x: Var, mean: Var | None, axes: Positions) -> Var:
-    """Return ``x - mean``, of the statistics' dtype."""
+    """Return ``x - mean``, in the statistics' dtype."""
     x = astype(x, wide(x.dtype))
     return x if mean is None else subtract(x, expand_dims(mean, axes))
 
@@ -151,7 +152,7 @@ def aligned(parameter: Var, x: Var, parameter_axes: Positions) -> Var:
 
 
 def vjp_input(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var:
-    """Return the input's cotangent: by y, and by mean and rstd where something reads them."""
+    """Return the input's cotangent: by y, and by mean and rstd where an operator reads them."""
     x, axes = ins[0], attrs["axes"]
     *mean, rstd = outs[1:]
     count = math.prod(extents(x, axes))
@@ -183,7 +184,7 @@ def vjp_input_vjp(name: str, position: int) -> Any:
     """Return the rule of ``input_vjp`` for one of (x[, scale][, mean], rstd, g).
 
     That is F = rstd (h - mean(h) - n mean(h n)) with h = scale g, n = (x - mean) rstd; in h it is
-    symmetric. Mean and rstd count as operands of their own.
+    symmetric. Mean and rstd count as independent operands.
     """
 
     def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
@@ -239,7 +240,7 @@ def vjp_scale_vjp(position: int) -> Any:
     return rule
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 
 class Family(NamedTuple):
@@ -251,7 +252,7 @@ class Family(NamedTuple):
 
 
 def family(name: str) -> Family:
-    """Return the primitives of a normalisation: the kernels are the same for all."""
+    """Make the primitives of a normalisation: the kernels are the same for all."""
     return Family(
         Primitive(
             name,  # (x[, scale[, shift]]) -> (y[, mean], rstd)
@@ -323,7 +324,7 @@ def normalized(
 
 
 def checked_epsilon(name: str, epsilon: Any) -> float:
-    """Return what is added to a variance as a float, or raise a GraphError."""
+    """Return the epsilon of a variance as a float, or raise a GraphError."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not epsilon >= 0:
         raise GraphError(f"{name}: epsilon={epsilon!r}; it must be a number of 0 or more")
     return float(epsilon)

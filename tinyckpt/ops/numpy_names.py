@@ -1,6 +1,7 @@
-"""Which function answers for which of NumPy's, by its name; and what to write where none does.
+"""Dispatch tables of NumPy's functions by name, with a replacement for each unsupported one.
 
-``protocols`` looks here when NumPy asks. Everything that is answered stands in these tables.
+``protocols`` looks up the function here when NumPy dispatches to a Var. The tables are complete:
+there is no other registration.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "vecmat": products.vecmat,
 }
 
-# Of a ufunc's methods: reductions and accumulations, both along axis 0 if none is given.
+# A ufunc's methods ``reduce`` and ``accumulate``, both along axis 0 by default.
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": reduce.sum,
     "logical_and": logic.all,
@@ -231,10 +232,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": creation.zeros_like,
 }
 
-UNKNOWN_SHAPE = "how many elements it has is not known before it is computed; use tc.where"
+UNKNOWN_SHAPE = "the shape of its result depends on the data; use tc.where"
 ARRAY_ALONE = "compute it from an array, outside of the function"
 SINGULAR = "there are no matrix decompositions here; compute it outside of the function"
-# What to write instead of a function that is not answered.
+# The replacement for each unsupported function.
 INSTEAD: dict[str, str] = {
     "append": "use tc.concatenate",
     "argpartition": "use tc.argsort",
@@ -243,11 +244,11 @@ INSTEAD: dict[str, str] = {
     "block": "use tc.concatenate or tc.stack",
     "choose": "use tc.where or tc.take_along_axis",
     "compress": UNKNOWN_SHAPE,
-    "copyto": "values never change; use tc.where",
+    "copyto": "values are immutable; use tc.where",
     "cross": "write it out over x[..., 0], x[..., 1] and x[..., 2]",
     "divmod": "use tc.floor_divide and tc.remainder",
     "extract": UNKNOWN_SHAPE,
-    "fill_diagonal": "values never change; use tc.where with tc.eye",
+    "fill_diagonal": "values are immutable; use tc.where with tc.eye",
     "flatnonzero": UNKNOWN_SHAPE,
     "float_power": "use tc.power(tc.astype(x, 'float64'), y)",
     "frexp": ARRAY_ALONE,
@@ -261,7 +262,7 @@ INSTEAD: dict[str, str] = {
     "linalg.inv": SINGULAR,
     "linalg.lstsq": SINGULAR,
     "linalg.matrix_power": "multiply with @, as often as needed",
-    "linalg.multi_dot": "multiply with @, in the order that makes the small results first",
+    "linalg.multi_dot": "multiply with @, small results first",
     "linalg.pinv": SINGULAR,
     "linalg.qr": SINGULAR,
     "linalg.slogdet": SINGULAR,
@@ -275,11 +276,11 @@ INSTEAD: dict[str, str] = {
     "nonzero": UNKNOWN_SHAPE,
     "partition": "use tc.sort",
     "piecewise": "use tc.where",
-    "place": "values never change; use tc.where",
-    "put": "values never change; use tc.where",
-    "put_along_axis": "values never change; use tc.where",
-    "putmask": "values never change; use tc.where",
+    "place": "values are immutable; use tc.where",
+    "put": "values are immutable; use tc.where",
+    "put_along_axis": "values are immutable; use tc.where",
+    "putmask": "values are immutable; use tc.where",
     "rollaxis": "use tc.moveaxis",
-    "select": "use tc.where, one inside of the other",
+    "select": "use nested tc.where",
     "unique": UNKNOWN_SHAPE,
 }

@@ -1,7 +1,7 @@
-"""In which parts a chain of elementwise operations goes over arrays.
+"""Cache blocking (tiling) of elementwise chains: the parts and spans of an array.
 
-Over a large array at once, every operation of a chain reads from memory what the one before wrote
-there. Over a part at a time they find it in the processor's cache. It pays for long chains: gelu's
+Over a whole large array, every operation of a chain reads from memory what the previous one wrote
+there. Over one part at a time it finds it in the processor's cache. It pays for long chains: gelu's
 take a quarter less time, normalisations no less.
 """
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-# Elements of a part: four such arrays of float32 take 1 MiB, half of a core's second cache.
+# Elements per part: four such arrays of float32 take 1 MiB, half of a core's second-level cache.
 PART = 2**16
 
 
 def parts(xp: Any, shape: tuple[int, ...]) -> list[Any]:
-    """Return what to index arrays of a shape with, part by part of the first axis.
+    """Return the indices of the parts of an array, blocks of the first axis that fit the cache.
 
-    Elsewhere than in NumPy it is all at once: a GPU has the bandwidth, and each operation there is
-    a launch.
+    With another library than NumPy there is one part: a GPU has the bandwidth, and each operation
+    there is a kernel launch.
     """
     size = math.prod(shape)
     if xp is not np or size <= PART:
@@ -29,16 +29,16 @@ def parts(xp: Any, shape: tuple[int, ...]) -> list[Any]:
     return [slice(start, start + rows) for start in range(0, shape[0], rows)]
 
 
-# A span is long enough for what is done to it to cost more than to ask for it; of a large array it
-# is long enough for a GPU, and short enough for its memory to be little beside the array's.
+# A span is long enough for its arithmetic to cost more than the calls; in a large array it is long
+# enough for a GPU, and short enough for its workspace to be small compared with the array.
 LEAST_SPAN, MOST_SPANS = 2**12, 2**8
 
 
 def spans(count: int, multiple: int) -> list[tuple[int, int]]:
-    """Return from where to where to go over so many elements, on every backend.
+    """Return the (start, stop) of the spans of a flat array, the same on every backend.
 
-    For what needs memory besides its results, which is declared, and so must not differ. Each span
-    but the last is as long as the others, and a multiple of a number.
+    For kernels that need workspace, which is declared, and so must not depend on the backend. All
+    spans but the last have one length, a multiple of ``multiple``.
     """
     length = span_length(count, multiple)
     return [(start, min(start + length, count)) for start in range(0, count, length)]

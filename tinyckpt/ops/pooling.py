@@ -1,9 +1,9 @@
-"""Pooling: the largest number, or the mean, of every window of an image.
+"""Max pooling and average pooling over windows of images.
 
 Values have the layout NCHW: images, channels, rows, columns. Max pooling has a second output, the
-place within the window where its maximum is, in one byte: all that its derivative reads. (PyTorch's
-are places within the image, as int64: 8 bytes for every 4 of y.) Where several are equal, the first
-gets the cotangent.
+position of the maximum within its window, in one byte: all that its derivative reads. (PyTorch's
+are positions within the image, as int64: 8 bytes for every 4 of y.) Where several elements attain
+the maximum, the first gets the cotangent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
     from tinyckpt.ops.windows import Pair
 
-PLACES = 256  # that an index of one byte can tell apart
+PLACES = 256  # positions that an index of one byte distinguishes
 
-# The shape rules ---------------------------------------------------------------------------------
+# Shape inference ----------------------------------------------------------------------------------
 
 
 def pooled(x: Spec, kernel: Pair, stride: Pair, padding: Pair) -> Spec:
@@ -42,7 +42,7 @@ def pooled(x: Spec, kernel: Pair, stride: Pair, padding: Pair) -> Spec:
     if 2 * padding[0] > kernel[0] or 2 * padding[1] > kernel[1]:
         raise GraphError(
             f"padding={padding} is more than half of the kernel {kernel}, so that a window could "
-            f"lie in the padding alone; legal are at most {(kernel[0] // 2, kernel[1] // 2)}"
+            f"lie entirely in the padding; expected at most {(kernel[0] // 2, kernel[1] // 2)}"
         )
     return Spec((*x.shape[:2], *counts), x.dtype)
 
@@ -51,7 +51,7 @@ def infer_max_pool(x: Spec, kernel: Pair, stride: Pair, padding: Pair) -> tuple[
     y = pooled(x, kernel, stride, padding)
     if math.prod(kernel) > PLACES:
         raise GraphError(
-            f"kernel={kernel} has {math.prod(kernel)} places; at most {PLACES}, for an index to "
+            f"kernel={kernel} has {math.prod(kernel)} positions; at most {PLACES}, for an index to "
             "fit a byte"
         )
     return y, Spec(y.shape, "uint8")
@@ -66,8 +66,8 @@ def infer_max_pool_vjp(
 
 
 def infer_max_pool_take(indices: Spec, x: Spec, **attrs: Any) -> tuple[Spec, ...]:
-    y, places = infer_max_pool(x, **attrs)
-    require_like((indices,), (places,))
+    y, expected = infer_max_pool(x, **attrs)
+    require_like((indices,), (expected,))
     return (y,)
 
 
@@ -84,30 +84,30 @@ def infer_avg_pool_vjp(
 
 
 def require_like(found: tuple[Spec, ...], wanted: tuple[Spec, ...]) -> None:
-    """Raise a GraphError unless specs are those of a pooling's results."""
+    """Raise a GraphError unless the specs are those of a pooling's results."""
     if found != wanted:
         raise GraphError(
-            f"needs what is like the pooling's results, {infer.listing(wanted)}, got "
+            f"expected the specs of the pooling's results, {infer.listing(wanted)}, got "
             f"{infer.listing(found)}"
         )
 
 
-# Workspace ---------------------------------------------------------------------------------------
+# Workspace ----------------------------------------------------------------------------------------
 
 
 def block_size(x_shape: tuple[int, ...], y: Spec) -> int:
-    """Return how many windows the largest block has, all channels counted."""
+    """Count the windows of the largest block, over all channels."""
     return math.prod(next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2])
 
 
 def mean_bytes(x_shape: tuple[int, ...], y: Spec, count_include_pad: bool) -> int:
-    """Return the bytes of a block's sums, and of the windows' sizes where these differ."""
-    *_, rows, places = next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2]
-    sizes = 0 if count_include_pad else rows * places
+    """Return the bytes of a block's sums, and of the window sizes where these differ."""
+    *_, rows, columns = next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2]
+    sizes = 0 if count_include_pad else rows * columns
     return wide(y.dtype).itemsize * (block_size(x_shape, y) + sizes)
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 MAX_POOL = Primitive(
     "max_pool",  # x -> (y, indices); indices are what the vjp reads
@@ -118,24 +118,24 @@ MAX_POOL = Primitive(
         ),
     ),
     flops=lambda inputs, outputs, kernel, **attrs: (math.prod(kernel) - 1) * outputs[0].size,
-    # Two booleans a window: whether it is taken over, and whether by NaN.
+    # Two booleans per window: whether its maximum changes, and whether to NaN.
     workspace=lambda inputs, outputs, **attrs: 2 * block_size(inputs[0].shape, outputs[0]),
 )  # fmt: skip
 MAX_POOL_VJP: Primitive = Primitive(
-    "max_pool_vjp",  # (indices, g) -> g at the places of the maxima, 0 elsewhere
+    "max_pool_vjp",  # (indices, g) -> g at the positions of the maxima, 0 elsewhere
     kernels.max_pool_vjp, infer_max_pool_vjp, contiguous=True,
     vjp=(
         zero,
         lambda ct, ins, outs, shape, **attrs: apply(MAX_POOL_TAKE, ins[0], ct[0], **attrs),
     ),
     flops=lambda inputs, outputs, **attrs: inputs[1].size,
-    # For each window a boolean and what it adds to a pixel.
+    # Per window a boolean and its contribution to a pixel.
     workspace=lambda inputs, outputs, shape, **attrs: (
         (1 + inputs[1].dtype.itemsize) * block_size(shape, inputs[1])
     ),
 )  # fmt: skip
 MAX_POOL_TAKE: Primitive = Primitive(
-    "max_pool_take",  # (indices, x) -> what stands in x at the places of the maxima
+    "max_pool_take",  # (indices, x) -> the elements of x at the positions of the maxima
     kernels.max_pool_take, infer_max_pool_take, contiguous=True,
     vjp=(
         zero,
@@ -151,7 +151,7 @@ AVG_POOL: Primitive = Primitive(
     vjp=(
         lambda ct, ins, outs, **attrs: apply(AVG_POOL_VJP, ct[0], shape=ins[0].shape, **attrs),
     ),
-    # One addition for every place within the window but the first, and one division.
+    # One addition per tap of the window but the first, and one division.
     flops=lambda inputs, outputs, kernel, **attrs: math.prod(kernel) * outputs[0].size,
     workspace=lambda inputs, outputs, count_include_pad, **attrs: mean_bytes(
         inputs[0].shape, outputs[0], count_include_pad
@@ -161,18 +161,18 @@ AVG_POOL_VJP: Primitive = Primitive(
     "avg_pool_vjp",  # g -> the cotangent of x
     kernels.avg_pool_vjp, infer_avg_pool_vjp, contiguous=True,
     vjp=(lambda ct, ins, outs, shape, **attrs: apply(AVG_POOL, ct[0], **attrs),),
-    # One division a window, and one addition for every place within it.
+    # One division per window, and one addition per tap.
     flops=lambda inputs, outputs, kernel, **attrs: (math.prod(kernel) + 1) * inputs[0].size,
     workspace=lambda inputs, outputs, shape, count_include_pad, **attrs: mean_bytes(
         shape, inputs[0], count_include_pad
     ),
 )  # fmt: skip
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def pool_attrs(what: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Pair]:
-    """Return the sizes of a pooling as pairs; windows stand side by side without a stride."""
+    """Return the sizes of a pooling as pairs; without a stride, windows do not overlap."""
     return {
         "kernel": pair(kernel, "kernel", what),
         "stride": pair(kernel if stride is None else stride, "stride", what),
@@ -183,7 +183,7 @@ def pool_attrs(what: str, kernel: Any, stride: Any, padding: Any) -> dict[str, P
 def max_pool2d(
     x: Any, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0
 ) -> Var:
-    """Return the largest number of every window.
+    """Two-dimensional max pooling: the maximum of every window.
 
     >>> import numpy as np, tinyckpt as tc
     >>> tc.jit(lambda x: tc.max_pool2d(x, 2))(np.arange(16.0).reshape(1, 1, 4, 4))
@@ -193,8 +193,8 @@ def max_pool2d(
     Args:
         x: shape (N, C, H, W).
         kernel: the window's size; one number, or (height, width), as the next. At most 256 pixels.
-        stride: how far the window moves; by its own size if not given.
-        padding: places on each side that count as minus infinity; at most half of the kernel.
+        stride: pixels from one window to the next; the window's own size by default.
+        padding: pixels on each side that count as minus infinity; at most half of the kernel.
 
     Returns:
         Shape (N, C, H', W') with H' = (H + 2 padding - kernel) // stride + 1. NaN where a window
@@ -214,7 +214,12 @@ def avg_pool2d(
     padding: int | Pair = 0,
     count_include_pad: bool = True,
 ) -> Var:
-    """Return the mean of every window.
+    """Two-dimensional average pooling: the mean of every window.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.avg_pool2d(x, 2))(np.arange(16.0).reshape(1, 1, 4, 4))
+    array([[[[ 2.5,  4.5],
+             [10.5, 12.5]]]])
 
     Args:
         x: shape (N, C, H, W).
@@ -233,10 +238,14 @@ def avg_pool2d(
 
 
 def global_avg_pool2d(x: Any) -> Var:
-    """Return the mean of every channel of every image: shape (N, C) from (N, C, H, W).
+    """Global average pooling: the mean of every channel, shape (N, C) from (N, C, H, W).
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.global_avg_pool2d)(np.arange(8.0).reshape(1, 2, 2, 2))
+    array([[1.5, 5.5]])
 
     Raises:
-        GraphError: if ``x`` has not 4 axes, or no pixels.
+        GraphError: if ``x`` does not have 4 axes, or has no pixels.
     """
     x = as_var(x)
     try:

@@ -1,8 +1,8 @@
-"""Products of arrays: dot, outer, tensordot and einsum, through views and one matrix product.
+"""Tensor contraction: einsum, tensordot, dot, inner, outer, kron, through one matrix product.
 
-Every one is a *contraction*: axes carry labels, and the labels that the result lacks are summed
-over. Operands are brought into the form (batch, rows, inner) and (batch, inner, columns), which
-costs nothing where one axis stands for each and a copy where several become one.
+Axes carry labels, and the labels that the result lacks are summed over. Operands are brought into
+the form (batch, rows, inner) and (batch, inner, columns), which costs nothing where each group is
+one axis, and a copy where several axes are merged.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
 Labels = tuple[str, ...]
-# The axes of an ellipsis, counted from the last: "...0" is the last of them.
+# Labels of an ellipsis's axes, numbered from the last: "...0" is the last axis.
 ELLIPSIS = "..."
 
 
 def contract(x: Var, y: Var, of_x: Labels, of_y: Labels, of_result: Labels) -> Var:
-    """Return the sum of products over the labels that the result lacks.
+    """Tensor contraction: sum the products over the labels that the result lacks.
 
     No label occurs twice in one operand; each label of the result occurs in an operand.
     """
-    # What only one operand has and the result has not is summed over before anything else.
+    # Labels of one operand alone that the result lacks are summed over first.
     x, of_x = summed(x, of_x, {*of_y, *of_result})
     y, of_y = summed(y, of_y, {*of_x, *of_result})
     batch = tuple(label for label in of_result if label in of_x and label in of_y)
@@ -46,7 +46,7 @@ def contract(x: Var, y: Var, of_x: Labels, of_y: Labels, of_result: Labels) -> V
     rows = tuple(label for label in of_x if label not in of_y)
     columns = tuple(label for label in of_y if label not in of_x)
     if not inner:
-        # Nothing to sum over: each operand is spread over the axes of the result.
+        # No contracted label: a broadcast product over the axes of the result.
         return multiply(spread(x, of_x, of_result), spread(y, of_y, of_result))
     left = grouped(x, of_x, (batch, rows, inner))
     right = grouped(y, of_y, (batch, inner, columns))
@@ -71,14 +71,14 @@ def extents_by_label(*operands: tuple[Var, Labels]) -> dict[str, int]:
 
 
 def summed(x: Var, labels: Labels, wanted: set[str]) -> tuple[Var, Labels]:
-    """Return the operand summed over its labels that nobody wants, and the labels left."""
+    """Sum an operand over its unneeded labels; return it with the remaining labels."""
     axes = tuple(axis for axis, label in enumerate(labels) if label not in wanted)
     kept = tuple(label for label in labels if label in wanted)
     return (astype(sum(x, axes), x.dtype) if axes else x), kept
 
 
 def spread(x: Var, labels: Labels, target: Labels) -> Var:
-    """Return a view with the axes of ``target``, those that ``x`` lacks with length 1."""
+    """Return a view with the axes of ``target``; axes that ``x`` lacks have length 1."""
     x = ordered(x, labels, tuple(label for label in target if label in labels))
     return index(x, tuple(slice(None) if label in labels else None for label in target))
 
@@ -89,7 +89,7 @@ def ordered(x: Var, labels: Labels, target: Labels) -> Var:
 
 
 def grouped(x: Var, labels: Labels, groups: tuple[Labels, Labels, Labels]) -> Var:
-    """Return the operand with the axes of the first group, and one for each of the two others."""
+    """Merge the axes of the second and third group into one axis each, after those of the first."""
     batch, second, third = groups
     x = ordered(x, labels, (*batch, *second, *third))
     shape = x.shape[: len(batch)]
@@ -98,11 +98,11 @@ def grouped(x: Var, labels: Labels, groups: tuple[Labels, Labels, Labels]) -> Va
     return reshape(x, (*shape, math.prod(middle), math.prod(last)))
 
 
-# einsum ------------------------------------------------------------------------------------------
+# einsum -------------------------------------------------------------------------------------------
 
 
 def einsum(subscripts: str, *operands: Any) -> Var:
-    """Return the sum of products that the subscripts describe, of one operand or two.
+    """Einstein summation: the sum of products that the subscripts describe, of one operand or two.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x, y: tc.einsum("bij,bjk->bik", x, y), tc.Spec((2, 3, 4)),
@@ -118,8 +118,8 @@ def einsum(subscripts: str, *operands: Any) -> Var:
     variables = [as_var(operand) for operand in operands]
     if len(variables) not in (1, 2):
         raise GraphError(
-            f"einsum: {len(variables)} operands; one or two are legal: multiply the others one by "
-            "one, in the order that makes the small results first"
+            f"einsum: {len(variables)} operands; expected one or two: contract the others "
+            "pairwise, small results first"
         )
     inputs, result = labels_of(subscripts, variables)
     pairs = [on_diagonals(x, labels) for x, labels in zip(variables, inputs, strict=True)]
@@ -133,7 +133,7 @@ def einsum(subscripts: str, *operands: Any) -> Var:
 
 
 def labels_of(subscripts: str, operands: Sequence[Var]) -> tuple[list[Labels], Labels]:
-    """Return the labels of the axes of every operand and of the result."""
+    """Parse the subscripts: the labels of the axes of every operand and of the result."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -151,8 +151,8 @@ def labels_of(subscripts: str, operands: Sequence[Var]) -> tuple[list[Labels], L
         missing = set(result) - {label for labels in inputs for label in labels}
         if missing or len(set(result)) < len(result):
             raise GraphError(
-                f"einsum: {subscripts!r}: every label of the result must be one of an operand's, "
-                "and stand there once"
+                f"einsum: {subscripts!r}: every label of the result must occur in an operand, "
+                "and once in the result"
             )
         if hidden and ELLIPSIS not in right:
             raise GraphError(f"einsum: {subscripts!r}: the result must have the '...' too")
@@ -164,7 +164,7 @@ def labels_of(subscripts: str, operands: Sequence[Var]) -> tuple[list[Labels], L
 
 
 def ellipsis_labels(count: int) -> Labels:
-    """Return the labels of an ellipsis of so many axes, which align from the right."""
+    """Return the labels of an ellipsis of ``count`` axes, which align from the right."""
     return tuple(f"{ELLIPSIS}{position}" for position in reversed(range(count)))
 
 
@@ -174,7 +174,7 @@ def axis_labels(subscripts: str, term: str, ndim: int) -> Labels:
     letters = before + after
     if any(letter not in ascii_letters for letter in letters):
         raise GraphError(
-            f"einsum: {subscripts!r}: labels are letters, operands are parted by ',' and the "
+            f"einsum: {subscripts!r}: labels are letters, operands are separated by ',' and the "
             "result by '->'"
         )
     hidden = ndim - len(letters)
@@ -186,7 +186,7 @@ def axis_labels(subscripts: str, term: str, ndim: int) -> Labels:
 
 
 def on_diagonals(x: Var, labels: Labels) -> tuple[Var, Labels]:
-    """Return the operand with a label that occurs twice replaced by the diagonal of those axes."""
+    """Replace axes with a repeated label by their diagonal."""
     while len(set(labels)) < len(labels):
         label = next(label for label in labels if labels.count(label) > 1)
         first = labels.index(label)
@@ -202,15 +202,19 @@ def on_diagonals(x: Var, labels: Labels) -> tuple[Var, Labels]:
     return x, labels
 
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Var:
-    """Return the sum of products over axes of ``x`` and of ``y``.
+    """Tensor contraction over axes of ``x`` and of ``y``.
 
     Args:
         x, y: floats.
         axes: how many, the last of ``x`` and the first of ``y``; or a pair, the axes of each.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.tensordot(x, y, 1))(np.ones((2, 3)), np.ones((3, 4))).shape
+    (2, 4)
     """
     x, y = as_var(x), as_var(y)
     try:
@@ -233,10 +237,14 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Var:
 
 
 def dot(x: Any, y: Any) -> Var:
-    """Return the product by NumPy's rules for ``dot``.
+    """Dot product by NumPy's rules.
 
-    Of numbers, a product; of vectors, the inner product; of matrices, the matrix product; else the
-    sum over the last axis of ``x`` and the last but one of ``y``.
+    For scalars, the product; for vectors, the inner product; for matrices, the matrix product; else
+    the sum of products over the last axis of ``x`` and the last but one of ``y``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.dot)(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array(11.)
     """
     x, y = as_var(x), as_var(y)
     if x.ndim == 0 or y.ndim == 0:
@@ -247,18 +255,33 @@ def dot(x: Any, y: Any) -> Var:
 
 
 def inner(x: Any, y: Any) -> Var:
-    """Return the sum of products over the last axis of each."""
+    """Inner product over the last axis of each.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.inner)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
+    array([3., 7.])
+    """
     x, y = as_var(x), as_var(y)
     return multiply(x, y) if x.ndim == 0 or y.ndim == 0 else tensordot(x, y, ((-1,), (-1,)))
 
 
 def vdot(x: Any, y: Any) -> Var:
-    """Return the sum of all products, of the arrays flattened."""
+    """Dot product of the flattened arrays.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.vdot)(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
+    array(11.)
+    """
     return dot(reshape(x, -1), reshape(y, -1))
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Var:
-    """Return the sum of products along one axis, over what broadcasts of the others."""
+    """Dot product along one axis; the other axes broadcast.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.vecdot)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
+    array([3., 7.])
+    """
     x, y = moveaxis(as_var(x), axis, -1), moveaxis(as_var(y), axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise GraphError(f"vecdot: {x.spec} and {y.spec} differ in length along the axis")
@@ -267,28 +290,49 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Var:
 
 
 def matvec(x: Any, y: Any) -> Var:
-    """Return matrices times vectors, over what broadcasts."""
+    """Matrix-vector product; leading axes broadcast.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.matvec)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
+    array([3., 7.])
+    """
     x, y = as_var(x), as_var(y)
     if x.ndim < 2 or y.ndim < 1:
-        raise GraphError(f"matvec: {x.spec} and {y.spec} are no matrix, of two axes, and vector")
+        raise GraphError(f"matvec: {x.spec} and {y.spec} are not a matrix (two axes) and a vector")
     return index(matmul(x, index(y, (..., None))), (..., 0))
 
 
 def vecmat(x: Any, y: Any) -> Var:
-    """Return vectors times matrices, over what broadcasts."""
+    """Vector-matrix product; leading axes broadcast.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.vecmat)(np.array([1.0, 1.0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([4., 6.])
+    """
     x, y = as_var(x), as_var(y)
     if x.ndim < 1 or y.ndim < 2:
-        raise GraphError(f"vecmat: {x.spec} and {y.spec} are no vector and matrix, of two axes")
+        raise GraphError(f"vecmat: {x.spec} and {y.spec} are not a vector and a matrix (two axes)")
     return index(matmul(index(x, (..., None, slice(None))), y), (..., 0, slice(None)))
 
 
 def outer(x: Any, y: Any) -> Var:
-    """Return the products of every element of ``x`` with every element of ``y``, as a matrix."""
+    """Outer product of the flattened arrays, a matrix.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.outer)(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array([[3., 4.],
+           [6., 8.]])
+    """
     return multiply(index(reshape(x, -1), (slice(None), None)), reshape(y, -1))
 
 
 def kron(x: Any, y: Any) -> Var:
-    """Return every element of ``x`` times all of ``y``, in its place: the Kronecker product."""
+    """Kronecker product: every element of ``x`` times all of ``y``, in its place.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.kron)(np.array([1, 10]), np.array([1, 2]))
+    array([ 1,  2, 10, 20])
+    """
     x, y = as_var(x), as_var(y)
     ndim = max(x.ndim, y.ndim)
     x = reshape(x, (1,) * (ndim - x.ndim) + x.shape)
@@ -298,5 +342,10 @@ def kron(x: Any, y: Any) -> Var:
 
 
 def matrix_trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
-    """Return the sum of a diagonal of two axes."""
+    """Sum of a diagonal of two axes, the trace.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(np.trace)(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array(5.)
+    """
     return sum(diagonal(as_var(x), offset, axis1, axis2), -1)

@@ -1,9 +1,9 @@
-"""NumPy's functions on Vars: which function of tinyckpt each one calls, by NumPy's own protocols.
+"""NumPy's dispatch protocols on Vars: ``__array_ufunc__`` and ``__array_function__``.
 
 ``np.tanh(x)`` asks ``x`` first (``__array_ufunc__``), and so does ``np.concatenate([x, y])``
-(``__array_function__``). What the tables of ``numpy_names`` have is answered; what they have not
-says what to write instead. Arguments are matched by NumPy's signature, so that ``np.sum(a=x)``
-works, and one that is not supported is named.
+(``__array_function__``). The tables of ``numpy_names`` say which function is called; an unsupported
+function is an error that names a replacement. Arguments are matched by NumPy's signature, so that
+``np.sum(a=x)`` works, and an unsupported argument is named.
 
 Source: NumPy enhancement proposals 13 and 18.
 """
@@ -21,7 +21,7 @@ from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import shape
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
 
-# Arguments of NumPy's functions by what tinyckpt calls them, and those that change no result here.
+# NumPy's argument names that differ here, and arguments that have no effect here.
 RENAMED = {"a_min": "min", "a_max": "max", "correction": "ddof"}
 WITHOUT_EFFECT = {"optimize", "subok", "casting", "kind", "stable", "copy", "device", "order"}
 DEFAULTS = {"where": True, "returned": False, "mode": "raise", "include_initial": False}
@@ -30,17 +30,19 @@ DEFAULTS = {"where": True, "returned": False, "mode": "raise", "include_initial"
 def call_ufunc(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """Answer a ufunc, or one of its methods.
+    """Dispatch a ufunc, or one of its methods (``__array_ufunc__``).
 
     Raises:
-        GraphError: if there is no such function or option here; says what there is.
+        GraphError: if the function or an option is unsupported; names the supported ones.
     """
     name = ufunc.__name__
     table = {"__call__": UFUNCS, "outer": UFUNCS, "reduce": REDUCTIONS}.get(method, ACCUMULATIONS)
     called = f"np.{name}" if method == "__call__" else f"np.{name}.{method}"
     function = table.get(name)
     if method == "at":
-        raise GraphError(f"{called}: a write in place; values never change: use tc.where or x[...]")
+        raise GraphError(
+            f"{called}: an in-place update; values are immutable: use tc.where or x[...]"
+        )
     if function is None or method == "reduceat":
         raise GraphError(f"{called}: {instead(name, method)}")
     given = {key: value for key, value in options.items() if not is_default(key, value)}
@@ -59,10 +61,10 @@ def call_ufunc(
 
 
 def call_function(function: Callable[..., Any], args: Sequence[Any], options: Any) -> Any:
-    """Answer any other function of NumPy.
+    """Dispatch any other function of NumPy (``__array_function__``).
 
     Raises:
-        GraphError: if there is no such function or option here; says what there is.
+        GraphError: if the function or an option is unsupported; names the supported ones.
     """
     name = name_of(function)
     answer = FUNCTIONS.get(name)
@@ -70,7 +72,7 @@ def call_function(function: Callable[..., Any], args: Sequence[Any], options: An
         raise GraphError(f"np.{name}: {instead(name)}")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # NumPy before 2.4 tells none for a few written in C
+    except ValueError:  # NumPy before 2.4 has no signature for a few functions written in C
         return answer(*args, **options)
     own = inspect.signature(answer).parameters
     positional, given = matched(name, signature.bind(*args, **options), own)
@@ -80,9 +82,9 @@ def call_function(function: Callable[..., Any], args: Sequence[Any], options: An
 def matched(
     name: str, bound: inspect.BoundArguments, own: Mapping[str, inspect.Parameter]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return NumPy's arguments as those of the function that answers.
+    """Map NumPy's arguments to those of the function that is called.
 
-    By name where both have it, else by position; the defaults of what is not supported are dropped.
+    By name where both have it, else by position; the defaults of unsupported arguments are dropped.
     """
     theirs = bound.signature.parameters
     own_names = list(own)
@@ -99,12 +101,17 @@ def matched(
         pairs = value if parameter.kind is inspect.Parameter.VAR_KEYWORD else {key: value}
         for option, setting in pairs.items():
             target = RENAMED.get(option, option)
-            alike = own_names[position] if position < len(own_names) else ""
+            same_position = own_names[position] if position < len(own_names) else ""
             if target in own and not variadic:
                 if setting is not no_value():
                     given[target] = setting
-            elif alike and alike not in theirs and alike not in given and not variadic:
-                given[alike] = setting
+            elif (
+                same_position
+                and same_position not in theirs
+                and same_position not in given
+                and not variadic
+            ):
+                given[same_position] = setting
             elif not is_default(option, setting) and setting is not parameter.default:
                 legal = [n for n in own if n in theirs or n in RENAMED.values()]
                 raise GraphError(unsupported(f"np.{name}", option, legal))
@@ -112,7 +119,7 @@ def matched(
 
 
 def no_value() -> Any:
-    """Return what NumPy's signatures have as the default of an argument that is not given."""
+    """Return NumPy's sentinel for the default of an argument that is not given."""
     return getattr(np, "_NoValue", None)
 
 
@@ -131,39 +138,39 @@ def is_default(option: str, value: Any) -> bool:
 
 
 def unsupported(called: str, option: str, legal: Sequence[str]) -> str:
-    """Return what to say about an option that is not there."""
+    """Return the message for an unsupported option."""
     reasons = {
-        "out": "values never change, so that nothing is written in place: take the result instead",
+        "out": "values are immutable, so nothing is written in place: use the result instead",
         "dtype": "convert with x.astype(...) before or after",
         "where": "choose with tc.where",
         "initial": "combine with the result, as in tc.maximum(result, initial)",
         "order": "arrays are in C order",
     }
-    listed = f"legal are {', '.join(legal)}" if legal else "it takes arrays alone"
+    listed = f"supported: {', '.join(legal)}" if legal else "it takes only arrays"
     return f"{called}: {option}= is not supported: {reasons.get(option, listed)}"
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name behind ``np.``."""
+    """Return a function's name after ``np.``."""
     module = getattr(function, "__module__", "numpy") or "numpy"
     return f"{module.removeprefix('numpy').removeprefix('.')}.{function.__name__}".removeprefix(".")
 
 
 def instead(name: str, method: str = "__call__") -> str:
-    """Return what to write instead of a function of NumPy that is not answered."""
+    """Return the replacement for an unsupported function of NumPy."""
     if method == "reduce":
-        return f"reductions are there for {', '.join(REDUCTIONS)}"
+        return f"supported reductions: {', '.join(REDUCTIONS)}"
     if method in ("accumulate", "reduceat"):
-        return f"accumulations are there for {', '.join(ACCUMULATIONS)}"
+        return f"supported accumulations: {', '.join(ACCUMULATIONS)}"
     return INSTEAD.get(
         name,
-        "it is not among NumPy's functions that take values of a function being traced; "
-        "docs/numpy.md lists those that do. Of arrays that do not change, compute it outside",
+        "not supported on traced values; docs/numpy.md lists the supported functions. On constant "
+        "arrays, compute it outside of the function",
     )
 
 
 def hint(name: str) -> str:
-    """Return what there is in the place of a name that tinyckpt has not, if NumPy has it."""
+    """Return the replacement for a name that tinyckpt lacks, if NumPy has it."""
     if name in UFUNCS or name in FUNCTIONS:
-        return f"np.{name}(x) works on the values of a function being traced"
+        return f"np.{name}(x) works on traced values"
     return f"instead of np.{name}: {INSTEAD[name]}" if name in INSTEAD else ""

@@ -1,8 +1,8 @@
-"""Operators with randomness, which is a seed, and a generator that counts.
+"""Dropout with a counter-based random generator: the mask is recomputed, bit for bit, never saved.
 
-A recomputed dropout draws the very mask it drew before, bit for bit and on every backend, without
-keeping the mask or a generator's state. The seed is an attribute where it is a number when the
-function is traced, and an input of the operator where it is data.
+Randomness is a seed and a counter. A recomputed dropout generates the same mask, on every backend,
+without saving the mask or a generator's state. The seed is an attribute where it is a number when
+the function is traced, and an input of the operator where it is data.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tinyckpt.ops.special import random_key
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-SEED_BITS = 64  # of as many the generator has keys
+SEED_BITS = 64  # width of the generator's key
 
 
 def drawing(inputs: Any, outputs: Any, **attrs: Any) -> int:
-    """Return the bytes held while a mask is drawn: three uint64 an element, before the result."""
+    """Return the workspace of mask generation: three uint64 per element, before the result."""
     return 24 * int(outputs[0].size) - int(outputs[0].nbytes)
 
 
@@ -36,7 +36,7 @@ def infer_seeded(x: Spec, seed: Spec, rate: float) -> tuple[Spec, ...]:
     return (x,)
 
 
-# Linear in x with a diagonal Jacobian: each is its own adjoint, with the same mask drawn again.
+# Linear in x with a diagonal Jacobian: each is its own adjoint, with the mask generated again.
 DROPOUT: Primitive = Primitive(
     "dropout",
     kernels.dropout,
@@ -58,15 +58,15 @@ SEEDED_DROPOUT: Primitive = Primitive(
 
 
 def drawing_key(seed: int, number: int = 0) -> int:
-    """Return the generator's key of a seed, and of the number of what is drawn with it."""
+    """Return the generator's key for a seed and a stream number."""
     return int(random_key(np, np.array(seed, np.uint64), number)[0])
 
 
 def checked_seed(what: str, seed: Any) -> int | None:
-    """Return a seed that is a number as an integer; None of one that is data.
+    """Return a seed that is a number as an integer; None for a seed that is data.
 
     Raises:
-        GraphError: if it is neither, or is none that the generator has a key for.
+        GraphError: if it is neither, or out of the generator's range of seeds.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         if not hasattr(seed, "dtype") or isinstance(seed, np.generic):
@@ -74,7 +74,7 @@ def checked_seed(what: str, seed: Any) -> int | None:
                 f"{what}: seed {seed!r:.80} must be an integer, or an argument that is one"
             )
         return None
-    bits = int(seed).bit_length()  # of which there may be too many to print
+    bits = int(seed).bit_length()  # the seed may have too many digits to print
     if seed < 0:
         shown = f"one of {bits:,} bits" if bits > 64 else f"{seed}"
         raise GraphError(f"{what}: the seed must be 0 or more, got {shown}")
@@ -84,18 +84,18 @@ def checked_seed(what: str, seed: Any) -> int | None:
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Var:
-    """Return ``x`` with each element zeroed with probability ``rate``, the others scaled up.
+    """Dropout: each element zeroed with probability ``rate``, the others scaled up to compensate.
 
     Args:
         x: floats of any shape.
         rate: probability of dropping, 0 <= rate < 1.
-        seed: an integer of 0 or more, less than 2**64. The same seed draws the same mask, whether
-            it is a number or data: give every layer its own, and take a new one in each training
+        seed: a nonnegative integer less than 2**64. The same seed gives the same mask, whether it
+            is a number or data: give every layer its own, and take a new one in each training
             step as an argument of the function, such as ``layers * step + layer``.
 
     Raises:
-        GraphError: if the rate or the seed is not legal. Whether a seed that is data is negative
-            shows when it is run: that is a BackendError.
+        GraphError: if the rate or the seed is invalid. A negative seed that is data is detected at
+            run time: that is a BackendError.
 
     >>> import numpy as np, tinyckpt as tc
     >>> step = tc.value_and_grad(lambda x, seed: tc.sum(tc.dropout(x, 0.5, seed)))

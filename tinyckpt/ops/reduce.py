@@ -1,4 +1,7 @@
-"""Reductions over axes. ``mean`` is a sum and a division, so that its parts can be seen."""
+"""Reductions over axes (sum, max, min, mean) and their adjoints.
+
+``mean`` is a sum and a division, so that its parts can be seen in the graph.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def infer_sum(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
-    # Integers and booleans are added up in 64 bits, as NumPy does.
+    # Integers and booleans are accumulated in 64 bits, as in NumPy.
     dtype = x.dtype if is_float(x.dtype) else "int64"
     return (Spec(reduced(x.shape, axes, keepdims), dtype),)
 
@@ -56,7 +59,7 @@ def infer_max_vjp(
 
 
 def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    """Return the shape that a reduction over the axes leaves."""
+    """Return the shape after a reduction over the axes."""
     if not isinstance(keepdims, bool | np.bool_):
         raise GraphError(f"keepdims is {keepdims!r:.80}; it must be True or False")
     if keepdims:
@@ -94,7 +97,7 @@ MAX_VJP = Primitive(
     vjp=(zero, zero, vjp_max_vjp),
     # The comparison, the count, the selection.
     flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,
-    # The mask of the elements that attain the maximum, and what each of them gets.
+    # The mask of the elements that attain the maximum, and each one's share.
     workspace=lambda inputs, outputs, **attrs: inputs[0].size + inputs[2].nbytes,
 )
 MAX = Primitive(
@@ -106,7 +109,7 @@ MAX = Primitive(
 )  # fmt: skip
 MIN = Primitive(
     "min", kernels_indexing.min_, infer_max,
-    vjp=(  # of the elements that attain it: the same as of the maximum
+    vjp=(  # shared by the elements that attain it, as for the maximum
         lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),
     ),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
@@ -114,9 +117,13 @@ MIN = Primitive(
 
 
 def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the sum over an axis or several; over all of them by default.
+    """Sum over an axis or several; over all of them by default.
 
-    Integers and booleans are added up as int64.
+    Integers and booleans are accumulated as int64.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.sum(x, 1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([3., 7.])
     """
     x = as_var(x)
     if x.dtype == np.uint8:  # NumPy's own choice would be uint64, which graphs do not have
@@ -125,21 +132,35 @@ def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
 
 
 def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the maximum over an axis or several; elements that tie share the cotangent equally."""
+    """Maximum over an axis or several; elements that tie share the cotangent equally.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.max(x))(np.array([1.0, 3.0, 3.0]))
+    array([0. , 0.5, 0.5])
+    """
     x = as_var(x)
     return apply(MAX, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
 def min(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the minimum over an axis or several; elements that tie share the cotangent equally."""
+    """Minimum over an axis or several; elements that tie share the cotangent equally.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.min(x, 1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([1., 3.])
+    """
     x = as_var(x)
     return apply(MIN, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
 def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the mean over an axis or several, as a ``sum`` and a ``divide``.
+    """Mean over an axis or several, as a ``sum`` and a ``divide``.
 
-    Of float16 it is computed in float32, as NumPy does, since 65,504 is soon passed by a sum.
+    For float16 it is computed in float32, as NumPy does, since a sum soon exceeds 65,504.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.mean(x, 1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([1.5, 3.5])
     """
     x = as_var(x)
     if not is_float(x.dtype):

@@ -1,8 +1,8 @@
-"""Rotary position embedding: pairs of features are turned by angles that grow with the position.
+"""Rotary position embedding (RoPE): feature pairs rotated by angles proportional to position.
 
 The product of a query at position m and a key at position n then depends on m - n alone. The
 adjoint of a rotation is the rotation by the opposite angles. Nothing is saved: cosines and sines
-are computed in the kernel, from positions that are integers.
+are computed in the kernel, from integer positions.
 
 Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding",
 arXiv 2104.09864, section 3.2.
@@ -28,21 +28,23 @@ def infer_rotary(x: Spec, *positions: Spec, **attrs: Any) -> tuple[Spec, ...]:
     infer.require_float(x)
     infer.require_integers(*positions)
     if len(x.shape) < 2 or x.shape[-1] % 2:
-        raise GraphError(f"{x} must be (..., length, features), features even: they turn in pairs")
+        raise GraphError(
+            f"{x} must be (..., length, features), features even: they rotate in pairs"
+        )
     for given in positions:
         if infer.broadcast_shape(given, Spec(x.shape[:-1])) != x.shape[:-1]:
             raise GraphError(
-                f"positions {given} for {x}; they must broadcast to {x.shape[:-1]}, one for every "
-                "row of features"
+                f"positions {given} for {x}; they must broadcast to {x.shape[:-1]}, one per row "
+                "of features"
             )
     return (x,)
 
 
 def rotary_workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
-    """Return the bytes of cosines and sines, one for each pair of features and position given.
+    """Return the workspace in bytes: cosines and sines, one per feature pair and position.
 
-    And those of products with half of the features; or of the 32 bits in which a result of fewer is
-    computed, when the products are gone. The angles are gone before, and are less.
+    Also products with half of the features; or the 32-bit array in which a result of fewer bits is
+    computed, after the products are freed. The angles are freed before, and are smaller.
     """
     x, *positions = inputs
     rows = positions[0].size if positions else x.shape[-2]
@@ -65,7 +67,9 @@ ROTARY: Primitive = Primitive(
 def rotary(
     x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False
 ) -> Var:
-    """Return ``x`` with pair i of its features turned by ``position * base ** (-2 i / features)``.
+    """Rotary position embedding (RoPE): rotates feature pairs by position-dependent angles.
+
+    Pair i is rotated by ``position * base ** (-2 i / features)``.
 
     >>> import numpy as np, tinyckpt as tc
     >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
@@ -75,13 +79,13 @@ def rotary(
 
     Args:
         x: floats of shape (..., length, features), features even.
-        positions: integers that broadcast to (..., length); 0 to length - 1 without them.
-        base: the slowest pair turns about ``base`` times slower than the first.
+        positions: integers that broadcast to (..., length); 0 to length - 1 by default.
+        base: the slowest pair rotates about ``base`` times slower than the first.
         interleaved: whether pairs are features 2 i and 2 i + 1, as in GPT-J; if not, features i and
             i + features / 2, as in LLaMA (``rotate_half``).
 
     Raises:
-        GraphError: if features are odd, positions do not fit, or the base is no number above 0.
+        GraphError: if features are odd, positions do not fit, or the base is not a number above 0.
     """
     if isinstance(base, bool) or not isinstance(base, int | float) or not base > 0:
         raise GraphError(f"rotary: base={base!r}; it must be a number above 0")

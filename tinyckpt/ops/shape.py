@@ -1,7 +1,7 @@
-"""Operators that move, view or join data without arithmetic.
+"""Views and data movement: reshape, transpose, broadcast, basic indexing, concatenate, split.
 
 ``reshape``, ``transpose``, ``broadcast_to``, ``index``, ``split`` and ``sum_vjp`` are views: their
-outputs share the input's memory, cost no bytes and hold that memory alive. ``reshape`` is a view
+outputs alias the input's memory, cost no bytes and keep that memory alive. ``reshape`` is a view
 only of a C-contiguous array; any other is copied first, by ``contiguous``, an operator of its own.
 """
 
@@ -31,7 +31,7 @@ from tinyckpt.ops import infer, kernels
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-# The shape rules ---------------------------------------------------------------------------------
+# Shape inference ----------------------------------------------------------------------------------
 
 
 def infer_reshape(x: Spec, shape: tuple[int, ...]) -> tuple[Spec, ...]:
@@ -57,7 +57,7 @@ def infer_unbroadcast(g: Spec, shape: tuple[int, ...], axes: tuple[int, ...]) ->
 
 
 def infer_index(x: Spec, key: tuple[Any, ...]) -> tuple[Spec, ...]:
-    # A zero-stride stand-in of the right shape: NumPy's own rules, without memory.
+    # A zero-stride dummy array of the right shape: NumPy's own rules, without memory.
     try:
         return (Spec(np.broadcast_to(np.empty((), x.dtype), x.shape)[key].shape, x.dtype),)
     except (IndexError, TypeError) as error:
@@ -92,7 +92,7 @@ def infer_full(shape: tuple[int, ...], value: float, dtype: str) -> tuple[Spec, 
     return (Spec(shape, dtype),)
 
 
-# The derivatives ---------------------------------------------------------------------------------
+# The vjp rules ------------------------------------------------------------------------------------
 
 
 def vjp_transpose(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...]) -> Var:
@@ -109,10 +109,10 @@ def vjp_concatenate(position: int) -> Any:
 
 
 def edges_along(axis: int, operands: Sequence[Var]) -> list[int]:
-    """Return where each operand begins once they are joined, and where the last one ends.
+    """Return the offset of each operand in their concatenation, and the end of the last.
 
     The rules of one operator are called one by one with the same operands, of which there may be
-    many: the builder remembers the running sum until those of another operator are.
+    many: the builder caches the prefix sum until another operator's operands come.
     """
     builder = active_builder("concatenate")
     if builder.edges is None or builder.edges[0] is not operands:
@@ -129,7 +129,7 @@ def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: i
     return concatenate(parts, axis)
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 RESHAPE = Primitive(
     "reshape", kernels.reshape, infer_reshape, alias=0, contiguous=True,
@@ -175,7 +175,7 @@ CONTIGUOUS = Primitive(
 )  # fmt: skip
 FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=free_of_charge)
 
-# The functions -----------------------------------------------------------------------------------
+# The functions ------------------------------------------------------------------------------------
 
 
 def extents_of(shape: Any) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def extents_of(shape: Any) -> tuple[int, ...]:
 
 
 def resolved_shape(size: int, shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the shape with its -1, if there is one, replaced by what the size leaves for it."""
+    """Replace -1, if there is one, by the extent that the size implies."""
     extents = extents_of(shape)
     if extents.count(-1) > 1 or any(extent < -1 for extent in extents):
         raise GraphError(f"shape {extents}: at most one extent may be -1, the others 0 or more")
@@ -204,7 +204,13 @@ def resolved_shape(size: int, shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def reshape(x: Var, shape: int | Sequence[int]) -> Var:
-    """Return ``x`` in another shape; one extent may be -1."""
+    """Reshape an array; one extent may be -1, inferred from the size.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.reshape(x, (2, -1)))(np.arange(4))
+    array([[0, 1],
+           [2, 3]])
+    """
     x = as_var(x)
     target = resolved_shape(x.size, shape)
     if target == x.shape:
@@ -215,21 +221,32 @@ def reshape(x: Var, shape: int | Sequence[int]) -> Var:
 
 
 def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
-    """Return ``x`` with its axes permuted; reversed without ``axes``."""
+    """Permute the axes; reversed without ``axes``; a view.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.transpose)(np.array([[1, 2], [3, 4]]))
+    array([[1, 3],
+           [2, 4]])
+    """
     x = as_var(x)
     order = tuple(range(x.ndim))[::-1] if axes is None else extents_of(axes)
     return apply(TRANSPOSE, x, axes=tuple(infer.checked_axis(axis, x.ndim) for axis in order))
 
 
 def broadcast_to(x: Var, shape: Sequence[int]) -> Var:
-    """Return ``x`` repeated along new and length-1 axes to ``shape``, without copying."""
+    """Broadcast to a shape along new and length-1 axes, without copying.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(lambda x: tc.sum(tc.broadcast_to(x, (3, 2))))(np.ones(2))
+    array([3., 3.])
+    """
     x = as_var(x)
     target = extents_of(shape)
     return x if target == x.shape else apply(BROADCAST_TO, x, shape=target)
 
 
 def unbroadcast(g: Var, like: Var) -> Var:
-    """Return ``g`` summed over the axes along which ``like`` was broadcast to g's shape."""
+    """Sum ``g`` over the axes along which ``like`` was broadcast: the adjoint of broadcasting."""
     if g.shape == like.shape:
         return g
     padded = (1,) * (g.ndim - like.ndim) + like.shape
@@ -247,16 +264,21 @@ def index(x: Var, key: Any) -> Var:
             part is None or part is Ellipsis or isinstance(part, int | np.integer | slice)
         ):
             raise GraphError(
-                f"index {part!r}: legal are integers, slices, None, Ellipsis and arrays of integers"
+                f"index {part!r}: expected integers, slices, None, Ellipsis or arrays of integers"
             )
-    # The Ellipsis keeps a full integer index a 0-d view, where NumPy would copy out a scalar.
+    # The Ellipsis keeps a full integer index a 0-d view, where NumPy would return a scalar, a copy.
     if not any(part is Ellipsis for part in parts):
         parts = (*parts, Ellipsis)
     return apply(INDEX, x, key=tuple(int(p) if isinstance(p, np.integer) else p for p in parts))
 
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Var:
-    """Return the arrays joined along an axis that exists; flattened first if ``axis`` is None."""
+    """Concatenate arrays along an existing axis; flattened first if ``axis`` is None.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.concatenate([x, y]))(np.array([1, 2]), np.array([3]))
+    array([1, 2, 3])
+    """
     if not isinstance(arrays, list | tuple) or not arrays:
         raise GraphError("concatenate: needs a list or tuple of at least one array")
     variables = [as_var(array) for array in arrays]
@@ -266,7 +288,13 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Var:
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
-    """Return the arrays joined along a new axis."""
+    """Stack arrays along a new axis.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, y: tc.stack([x, y]))(np.array([1, 2]), np.array([3, 4]))
+    array([[1, 2],
+           [3, 4]])
+    """
     if not isinstance(arrays, list | tuple) or not arrays:
         raise GraphError("stack: needs a list or tuple of at least one array")
     variables = [as_var(array) for array in arrays]
@@ -275,7 +303,12 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
 
 
 def expand_dims(x: Var, axis: int | Sequence[int]) -> Var:
-    """Return ``x`` with an axis of length 1 inserted at ``axis``, or at several."""
+    """Insert an axis of length 1 at ``axis``, or at several.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.expand_dims(x, 0))(np.ones(3)).shape
+    (1, 3)
+    """
     x = as_var(x)
     count = x.ndim + (1 if isinstance(axis, int | np.integer) else len(axis))
     extents = list(x.shape)
@@ -285,12 +318,16 @@ def expand_dims(x: Var, axis: int | Sequence[int]) -> Var:
 
 
 def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
-    """Return views of ``x`` cut along an axis: into equal parts, or at the given positions.
+    """Split ``x`` along an axis into views: into equal parts, or at the given positions.
 
     One operator with several outputs.
 
     Raises:
-        GraphError: if equal parts are asked for and the extent does not divide.
+        GraphError: if equal parts are requested and the extent is not divisible.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.split(x, 2))(np.arange(4))
+    (array([0, 1]), array([2, 3]))
     """
     x = as_var(x)
     position = infer.checked_axis(axis, x.ndim)
@@ -307,33 +344,37 @@ def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ..
 
 
 def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
-    """Return a new array filled with a number."""
+    """Return a new array filled with a number.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda: tc.full(3, 7.0))()
+    array([7., 7., 7.])
+    """
     spec = Spec(extents_of(shape), dtype)
     return apply(FULL, shape=spec.shape, value=value, dtype=spec.dtype.name)
 
 
 def in_memory_of_their_own(results: Tree, shown: Iterable[Var] = ()) -> Tree:
-    """Return results of a graph that share no memory: copies of those that would.
+    """Copy results where needed so that no two share memory: the caller may write to each.
 
-    A result is the caller's to write to. A view that shows all of its memory, each byte once, is
-    handed out as it is; a copy is made of one that repeats elements or shows a part of something
-    larger, of what shows an argument or a constant, and of what another result shows. It is an
-    operator, so that it is planned and counted like any other.
+    A view that shows all of its memory, each byte once, is returned as it is. A copy is made of a
+    view that repeats elements or shows part of a larger array, of an argument or a constant, and of
+    memory that another result shows. The copy is an operator, so that it is planned and counted.
 
     Args:
         results: Vars in any nesting.
-        shown: results that there are besides.
+        shown: further results, already in the graph.
     """
     builder = active_builder("a result")
-    taken = {builder.shown_by(variable)[0] for variable in shown}
+    owners = {builder.shown_by(variable)[0] for variable in shown}
 
     def own(variable: Var) -> Var:
         owner, shows_all = builder.shown_by(variable)
-        # One element takes no memory to speak of, and what an update wrote is its source's.
+        # A single element is not worth a copy, and an updated value aliases its source by design.
         if variable.size <= 1 or owner in builder.updated:
             return variable
-        if shows_all and owner not in taken and builder.data[owner].producer is not None:
-            taken.add(owner)
+        if shows_all and owner not in owners and builder.data[owner].producer is not None:
+            owners.add(owner)
             return variable
         with builder.named(f"{variable.node.name}_copy"):
             return apply(CONTIGUOUS, variable)

@@ -1,6 +1,6 @@
-"""Functions of arrays that NumPy lacks: the normal distribution, and random bits without a state.
+"""Special functions that NumPy lacks: the normal CDF, and a counter-based random bit generator.
 
-Written as kernels are: over ``xp``, in place on memory of their own.
+Written as kernels: over ``xp``, in place on memory of their own.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -8,8 +8,8 @@ Written as kernels are: over ``xp``, in place on memory of their own.
 import math
 from typing import Any
 
-# log(erfc(z) exp(z^2) / t) with t = 2 / (2 + z) is smooth on 0 < t <= 1, where z >= 0 lives; these
-# are its Chebyshev coefficients there, computed at 60 digits and cut where they pass 1e-17, so that
+# log(erfc(z) exp(z^2) / t) with t = 2 / (2 + z) is smooth on 0 < t <= 1, the image of z >= 0; these
+# are its Chebyshev coefficients there, computed at 60 digits and truncated below 1e-17, so that
 # the formula adds nothing to the rounding of exp in float64.
 ERFC_CHEBYSHEV = (
     -1.3026537197817094342,
@@ -42,12 +42,12 @@ ERFC_CHEBYSHEV = (
     -2.8166630877471769718e-17,
 )
 
-FLAT = 40.0  # exp(-40^2 / 2) is 0 in float64, and 16 times 40 is a float16
+FLAT = 40.0  # exp(-40^2 / 2) is 0 in float64, and 16 times 40 is exact in float16
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, odd: splitmix64's step
 
 
 def normal_cdf(xp, x):
-    """Return P(N(0, 1) <= x) = erfc(-x / sqrt 2) / 2, by Clenshaw's recurrence."""
+    """Cumulative normal distribution, erfc(-x / sqrt 2) / 2, by Clenshaw's recurrence."""
     ty = xp.asarray(xp.absolute(x))
     ty *= 0.5 / math.sqrt(2)
     ty += 1
@@ -77,8 +77,8 @@ def times_normal_bell(xp, x, exponent, spare):
     """Replace the exponent by ``exp(exponent - x^2 / 2)``; ``spare`` is overwritten.
 
     Rounding x^2 would cost as many digits as the exponent is large. So x = h + r with h a multiple
-    of 1/16, of which the square is exact, and exp(-h^2 / 2) is a factor of its own. From FLAT on it
-    is 0, and so is what it is multiplied by: x stops there, before 16 x is more than floats hold.
+    of 1/16, whose square is exact, and exp(-h^2 / 2) is a factor of its own. From FLAT on it is 0,
+    and so is the product: x is clamped there, before 16 x overflows.
     """
     xp.minimum(x, FLAT, out=spare)
     xp.maximum(spare, -FLAT, out=spare)
@@ -99,10 +99,10 @@ def times_normal_bell(xp, x, exponent, spare):
 
 
 def random_key(xp: Any, seed: Any, number: int = 0) -> Any:
-    """Return 64 well mixed bits: what splitmix64 draws from a seed, after ``number`` others.
+    """Mix a seed to 64 bits: splitmix64's output for this seed, after ``number`` others.
 
-    In and out it is an array of one element, since only the arithmetic of arrays wraps around
-    without a warning, and on a GPU it stays there.
+    Input and output are arrays of one element, since only array arithmetic wraps around without a
+    warning, and on a GPU the key stays there.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
     doi:10.1145/2660193.2660195.
@@ -115,29 +115,29 @@ def random_key(xp: Any, seed: Any, number: int = 0) -> Any:
 
 
 def key_words(xp: Any, key: Any, number: int = 0) -> tuple[Any, Any]:
-    """Return the two words that the generator works with: an odd multiplier, and what is added.
+    """Return the two words of the generator: an odd multiplier, and an addend.
 
-    No two pairs of a seed and a number have the same words: the last bit of the added one is the
-    key's, the multiplier has its others; the key is a bijection of seed + (number + 1) GOLDEN, and
-    the rest of the added word is 2 number GOLDEN, which tells numbers below 2^63 apart.
+    No two pairs of a seed and a number have the same words: the last bit of the addend is the
+    key's, the multiplier has its other bits; the key is a bijection of seed + (number + 1) GOLDEN,
+    and the rest of the addend is 2 number GOLDEN, which distinguishes numbers below 2^63.
 
     Args:
         xp: the arrays' module.
         key: from ``random_key``: an integer, or an array of one element.
         number: as it was given to ``random_key``.
     """
-    besides = 2 * number * GOLDEN
+    increment = 2 * number * GOLDEN
     if isinstance(key, int):
-        return xp.uint64(key | 1), xp.uint64((key + besides) % 2**64)
-    return key | xp.uint64(1), key + xp.uint64(besides % 2**64)
+        return xp.uint64(key | 1), xp.uint64((key + increment) % 2**64)
+    return key | xp.uint64(1), key + xp.uint64(increment % 2**64)
 
 
 def random_bits(xp, count, words, start=0):
     """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
 
-    A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
-    The words are of ``key_words``; the first of the counters is ``start``. In the paper both are
-    one key.
+    A counter in, bits out, no state: a recomputation gets the same bits, on any backend. The words
+    are those of ``key_words``; the counters begin at ``start``. In the paper both words are one
+    key.
 
     Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
     """

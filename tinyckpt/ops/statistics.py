@@ -1,4 +1,4 @@
-"""Reductions that are composed, sums and products that accumulate, order statistics and norms."""
+"""Statistics and scans: variance, median, products, cumulative sums and products, logsumexp."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def vjp_logsumexp_vjp_g(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], kee
     return sum(multiply(ct[0], exp(subtract(x, with_axes(y, x, axes)))), axes, keepdims)
 
 
-# The facts ---------------------------------------------------------------------------------------
+# The primitives -----------------------------------------------------------------------------------
 
 LOGSUMEXP_VJP = Primitive(
     "logsumexp_vjp",  # (x, logsumexp, g) -> g softmax(x)
@@ -73,7 +73,7 @@ LOGSUMEXP = Primitive(
     vjp=(
         lambda ct, ins, outs, **attrs: apply(LOGSUMEXP_VJP, ins[0], outs[0], ct[0], **attrs),
     ),
-    # To find the maximum, subtract it, exponentiate and add up.
+    # The maximum, the difference, exp, the sum.
     flops=lambda inputs, outputs, **attrs: 4 * inputs[0].size,
     # The exponentials, and the maximum.
     workspace=lambda inputs, outputs, **attrs: inputs[0].nbytes + outputs[0].nbytes,
@@ -86,14 +86,18 @@ CUMSUM: Primitive = Primitive(
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
 
-# Moments -----------------------------------------------------------------------------------------
+# Moments ------------------------------------------------------------------------------------------
 
 
 def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
-    """Return the variance over an axis or several: squares about the mean, over ``count - ddof``.
+    """Variance over an axis or several: squared deviations from the mean, over ``count - ddof``.
 
     Raises:
         GraphError: if there are no more than ``ddof`` elements.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.var(x, 1))(np.array([[1.0, 3.0], [2.0, 6.0]]))
+    array([1., 4.])
     """
     x = as_var(x)
     x = x if is_float(x.dtype) else astype(x, "float64")
@@ -105,12 +109,22 @@ def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> V
 
 
 def std(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
-    """Return the root of ``var``, which has no derivative where all elements are equal."""
+    """Standard deviation, the root of ``var``; no derivative where all elements are equal.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.std(x, 1))(np.array([[1.0, 3.0], [2.0, 6.0]]))
+    array([1., 2.])
+    """
     return sqrt(var(x, axis, ddof, keepdims))
 
 
 def average(x: Var, axis: Axes = None, weights: Any = None, keepdims: bool = False) -> Var:
-    """Return the mean weighted by ``weights``, an array that broadcasts to the shape of ``x``."""
+    """Weighted mean, with ``weights`` that broadcast to the shape of ``x``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x, w: tc.average(x, weights=w))(np.array([1.0, 5.0]), np.array([3.0, 1.0]))
+    array(2.)
+    """
     if weights is None:
         return mean(x, axis, keepdims)
     x = as_var(x)
@@ -132,12 +146,22 @@ def average(x: Var, axis: Axes = None, weights: Any = None, keepdims: bool = Fal
 
 
 def ptp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the maximum less the minimum, over an axis or several."""
+    """Range (peak to peak), the maximum minus the minimum, over an axis or several.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.ptp(x, 1))(np.array([[1.0, 3.0], [2.0, 6.0]]))
+    array([2., 4.])
+    """
     return subtract(max(x, axis, keepdims), min(x, axis, keepdims))
 
 
 def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
-    """Return the middle element in ascending order, or the mean of the middle two."""
+    """Median along an axis: the middle element in ascending order, or the mean of the middle two.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.median(x, 1))(np.array([[9.0, 1.0, 3.0], [2.0, 8.0, 6.0]]))
+    array([3., 6.])
+    """
     x = as_var(x)
     ones = (1,) * x.ndim
     if axis is None:
@@ -148,20 +172,24 @@ def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
         raise GraphError(f"median: {x.spec} has no elements along axis {axis}")
     ordered = sort(x, position)
     middle = index(ordered, (*before, slice((count - 1) // 2, count // 2 + 1)))
-    if is_float(x.dtype):  # a NaN is sorted to the end, and makes the median one, as in NumPy
+    if is_float(x.dtype):  # NaNs are sorted to the end, and make the median NaN, as in NumPy
         last = index(ordered, (*before, slice(count - 1, count)))
         middle = where(isnan(last), last, middle)
     return mean(middle, position, keepdims)
 
 
-# Products and running sums -----------------------------------------------------------------------
+# Products and running sums ------------------------------------------------------------------------
 
 
 def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the product over an axis or several; over all of them by default.
+    """Product over an axis or several; over all of them by default.
 
-    A tree of products of halves: no division anywhere, so that derivatives of every order are right
-    where elements are 0, too. Integers and booleans are multiplied as int64.
+    A tree reduction (products of halves), without division, so that derivatives of every order are
+    right where elements are 0, too. Integers and booleans are multiplied as int64.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.grad(tc.prod)(np.array([2.0, 0.0, 3.0]))
+    array([0., 6., 0.])
     """
     x = as_var(x)
     x = x if is_float(x.dtype) else astype(x, "int64")
@@ -173,37 +201,42 @@ def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
 
 
 def product_of_halves(x: Var, axis: int) -> Var:
-    """Return the product along one axis, which stays with length 1."""
+    """Tree-reduce a product along one axis, which stays with length 1."""
     axis, (before, count) = along(x, axis)
     if count == 0:
         return full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), 1, x.dtype)
-    left_over: Var | None = None
+    rest: Var | None = None
     while count > 1:
         half = count // 2
         if count % 2:
             last = index(x, (*before, slice(count - 1, None)))
-            left_over = last if left_over is None else multiply(left_over, last)
+            rest = last if rest is None else multiply(rest, last)
         x = multiply(
             index(x, (*before, slice(0, half))), index(x, (*before, slice(half, 2 * half)))
         )
         count = half
-    return x if left_over is None else multiply(x, left_over)
+    return x if rest is None else multiply(x, rest)
 
 
 def along(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], int]]:
-    """Return the axis counted from the front; what indexes the axes before it, and its extent."""
+    """Return the axis counted from the front; the index of the axes before it, and its extent."""
     position = infer.checked_axis(axis, x.ndim)
     return position, ((slice(None),) * position, x.shape[position])
 
 
 def flat_or_along(x: Var, axis: int | None) -> tuple[Var, int]:
-    """Return the array flattened and its only axis, or the array and an axis of it."""
+    """Return the flattened array and its only axis, or the array and the checked axis."""
     x = as_var(x)
     return (reshape(x, -1), 0) if axis is None else (x, infer.checked_axis(axis, x.ndim))
 
 
 def cumsum(x: Var, axis: int | None = None) -> Var:
-    """Return the sums of the first 1, 2, 3, ... elements along an axis; of all, flattened."""
+    """Cumulative sum (prefix sum) along an axis; of all elements, flattened, by default.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cumsum)(np.array([1.0, 2.0, 3.0]))
+    array([1., 3., 6.])
+    """
     x, position = flat_or_along(x, axis)
     if x.dtype == np.uint8:
         x = astype(x, "int64")
@@ -211,10 +244,14 @@ def cumsum(x: Var, axis: int | None = None) -> Var:
 
 
 def cumprod(x: Var, axis: int | None = None) -> Var:
-    """Return the products of the first 1, 2, 3, ... elements along an axis; of all, flattened.
+    """Cumulative product along an axis; of all elements, flattened, by default.
 
-    Each is multiplied by that 1, 2, 4, ... places before it: no division, so that derivatives are
-    right where elements are 0, too.
+    A parallel prefix scan: each element is multiplied by the ones 1, 2, 4, ... positions before it.
+    Without division, so that derivatives are right where elements are 0, too.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.cumprod)(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 6.])
     """
     x, position = flat_or_along(x, axis)
     x = x if is_float(x.dtype) else astype(x, "int64")
@@ -230,7 +267,12 @@ def cumprod(x: Var, axis: int | None = None) -> Var:
 
 
 def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
-    """Return each element less the one before it along an axis, ``n`` times over."""
+    """Finite difference along an axis: each element minus the previous one, ``n`` times over.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.diff)(np.array([1.0, 4.0, 9.0]))
+    array([3., 5.])
+    """
     x = as_var(x)
     axis, (before, _) = along(x, axis)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
@@ -241,6 +283,11 @@ def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
 
 
 def logsumexp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return ``log(sum(exp(x)))`` over an axis or several, evaluated without overflow."""
+    """``log(sum(exp(x)))`` over an axis or several, evaluated without overflow.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.logsumexp)(np.array([1000.0, 1000.0])).round(4)
+    np.float64(1000.6931)
+    """
     x = as_var(x)
     return apply(LOGSUMEXP, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)

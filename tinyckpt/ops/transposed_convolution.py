@@ -1,4 +1,4 @@
-"""Transposed convolutions: the adjoint of a convolution as a forward operator.
+"""Transposed convolution (deconvolution): a convolution's input adjoint as a forward operator.
 
 Its own adjoint is the convolution. Rules and layout are those of ``convolution``.
 """
@@ -89,19 +89,24 @@ def conv_transpose2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Var:
-    """Return the transposed convolution: what ``conv2d`` with this weight has as its adjoint.
+    """Transposed convolution (deconvolution): the adjoint of ``conv2d`` with this weight.
 
-    Each number of ``x`` adds that many times the weight to the result, at the place of its window.
+    Each element of ``x``, times the weight, is added to the result at the position of its window.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> x, weight = np.array([[[[1.0, 2.0]]]]), np.array([[[[1.0, 10.0]]]])
+    >>> tc.jit(tc.conv_transpose2d)(x, weight)
+    array([[[[ 1., 12., 20.]]]])
 
     Args:
         x: shape (N, Cin, H, W).
         weight: shape (Cin, Cout / groups, kh, kw).
-        bias: None, or one number for every channel of the result: shape (Cout,).
-        stride: how far a window is from the next, in the result; one number, or (height, width),
+        bias: None, or one number per channel of the result: shape (Cout,).
+        stride: distance from one window to the next, in the result; one number, or (height, width),
             as the next.
-        padding: what is cut off the result on each side.
-        output_padding: what is added to its end, less than the stride or the dilation: of the
-            sizes that a convolution takes to the same size, this says which.
+        padding: pixels cropped from the result on each side.
+        output_padding: pixels added to its end, less than the stride or the dilation: it selects
+            among the image sizes that a convolution maps to the same size.
         dilation, groups: as in ``conv2d``.
 
     Returns:

@@ -1,10 +1,10 @@
-"""Updates: a source takes a new value in its own memory, as parameters do in training.
+"""In-place update of a source (``assign``), and fused optimiser arithmetic (SGD, momentum, Adam).
 
-An update is the one operator that is not pure. Its schedule says so: it has a step of its own kind,
-``Update``, and nothing may read what the source was before once that step is done.
+An update is the one impure operator. The schedule makes it explicit: it has a step kind of its own,
+``Update``, and nothing may read the source's old value after that step.
 
-Besides, the arithmetic of optimisers, fused so that it needs no memory but its result. It has no
-derivatives: nobody differentiates through it.
+The arithmetic of optimisers is fused so that it needs no memory but its result. It has no
+derivatives, since training never differentiates through it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def infer_update(source: Spec, value: Spec) -> tuple[Spec, ...]:
     if source != value:
-        raise GraphError(f"{source} cannot take {value}; shape and dtype must be the same")
+        raise GraphError(f"{source} cannot be assigned {value}; shape and dtype must be the same")
     return (source,)
 
 
@@ -32,7 +32,7 @@ def infer_like_first(first: Spec, *others: Spec, **attrs: Any) -> tuple[Spec, ..
     infer.require_same_dtype(first, *others)
     for other in others:
         if other.shape not in (first.shape, ()):
-            raise GraphError(f"{other} has neither the shape of {first} nor that of a number")
+            raise GraphError(f"{other} has neither the shape of {first} nor that of a scalar")
     return (first,)
 
 
@@ -52,8 +52,8 @@ MOVING_AVERAGE = Primitive(
 MOVING_SQUARE = Primitive(
     "moving_square", kernels.moving_square, infer_like_first, flops=per_element(4), contiguous=True
 )
-# The quotient and its root, epsilon, the quotient of the moments, times the rate, the difference;
-# and the decay.
+# The quotient and its root, epsilon, the quotient of the moments, times the rate, the difference,
+# and the decay: 7 per element.
 ADAM_STEP = Primitive(
     "adam_step", kernels.adam_step, infer_like_first, flops=per_element(7), contiguous=True,
     # Weight decay, a block of parameters at a time.
@@ -64,22 +64,21 @@ ADAM_STEP = Primitive(
 
 
 def assign(source: Var, value: Any) -> Var:
-    """Write a value over an argument of the function being traced; return its new value.
+    """Update an argument of the traced function in place; return its new value.
 
-    The result shows the memory of the argument and costs none. What reads the argument itself reads
-    the old value, and so is evaluated before the update, wherever it stands in the function.
+    The result aliases the argument's memory and costs none. Readers of the argument itself read the
+    old value, and so are evaluated before the update, wherever they stand in the function.
 
-    ``tc.run`` writes over a copy, and leaves the caller's arrays as they are. What compiles, such
-    as ``tc.compile``, ``tc.jit`` and ``tc.train_step``, writes over the arrays that it is given,
-    which have to be C-contiguous and apart from each other.
+    ``tc.run`` updates a copy, and leaves the caller's arrays unchanged. Compiled programs
+    (``tc.compile``, ``tc.jit``, ``tc.train_step``) update the arrays that they are given, which
+    must be C-contiguous and must not overlap.
 
     Args:
         source: an argument of the function, as it was given.
         value: of the same shape and dtype.
 
     Raises:
-        GraphError: if the source is none of the caller's, is updated already, or the value does not
-            fit.
+        GraphError: if the source is not an argument, is updated already, or the value does not fit.
 
     >>> import numpy as np, tinyckpt as tc
     >>> graph = tc.build(lambda w: (tc.assign(w, w - 0.5 * w), tc.sum(w)), tc.Spec(2))
@@ -96,7 +95,7 @@ def assign(source: Var, value: Any) -> Var:
     source = as_var(source)
     if not source.node.is_source or source.node.role == "constant":
         raise GraphError(
-            f"assign: {source.node.name} is no argument of the function; only what the caller gave "
+            f"assign: {source.node.name} is not an argument of the function; only arguments "
             "can be updated"
         )
     if source.node.id in builder.updated:
@@ -108,22 +107,22 @@ def assign(source: Var, value: Any) -> Var:
 
 
 def descend(x: Var, direction: Var, rate: Var) -> Var:
-    """Return ``x - rate * direction``; ``rate`` is a number of the same dtype."""
+    """Gradient descent step, ``x - rate * direction``; ``rate`` is a number of the same dtype."""
     return apply(DESCEND, x, direction, rate)
 
 
 def moving_sum(old: Var, new: Var, decay: float) -> Var:
-    """Return ``decay * old + new``."""
+    """Momentum accumulation, ``decay * old + new``."""
     return apply(MOVING_SUM, old, new, decay=decay)
 
 
 def moving_average(old: Var, new: Var, decay: float) -> Var:
-    """Return ``decay * old + (1 - decay) * new``."""
+    """Exponential moving average, ``decay * old + (1 - decay) * new``."""
     return apply(MOVING_AVERAGE, old, new, decay=decay)
 
 
 def moving_square(old: Var, new: Var, decay: float) -> Var:
-    """Return ``decay * old + (1 - decay) * new**2``."""
+    """Exponential moving average of squares, ``decay * old + (1 - decay) * new**2``."""
     return apply(MOVING_SQUARE, old, new, decay=decay)
 
 
@@ -136,7 +135,7 @@ def adam_step(
     epsilon: float,
     weight_decay: float,
 ) -> Var:
-    """Return parameters after one step of Adam, with decoupled weight decay.
+    """Adam step with decoupled weight decay (AdamW); returns the new parameters.
 
     ``x (1 - rate weight_decay) - rate (mean / c1) / (sqrt(square / c2) + epsilon)``.
 
@@ -144,9 +143,9 @@ def adam_step(
         x: the parameters.
         mean, square: the moving averages of gradients and of their squares.
         rate: the learning rate, a number of the same dtype.
-        corrections: c1 and c2, what the averages are short of for having begun at 0.
+        corrections: c1 and c2, the bias corrections of averages that began at 0.
         epsilon: keeps the quotient finite.
-        weight_decay: share of the parameters that goes, times the rate.
+        weight_decay: decay rate of the parameters, times the learning rate.
     """
     operands = x, mean, square, rate, *corrections
     return apply(ADAM_STEP, *operands, epsilon=epsilon, weight_decay=weight_decay)

@@ -1,7 +1,8 @@
-"""Where the windows of a convolution or a pooling lie, and in which blocks they are taken.
+"""Sliding-window geometry of convolution and pooling: output sizes, overlaps, block plans.
 
-Integers and slices alone. Kernels walk the blocks, and workspaces are counted from the same blocks:
-there is one place that decides them. Values have the layout NCHW: images, channels, height, width.
+Integers and slices alone. Kernels walk the blocks, and workspaces are counted from the same block
+plan, so that it is decided in one place. Values have the layout NCHW: images, channels, height,
+width.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.ops import infer
 
-# What a block's buffers may take together. Larger ones leave the caches between being written and
-# being read; smaller ones make matrix products too small for BLAS to be fast at.
+# Bytes of a block's buffers together. Larger buffers are evicted from the caches between being
+# written and being read; smaller ones make matrix products too small for BLAS to be fast.
 BLOCK_BYTES = 8 * 2**20
-# Windows in one image from which on a product with its columns alone is about as fast as one with
-# those of more images: it then spares a copy of the result.
+# Windows in one image from which on a matrix product per image is about as fast as one for several
+# images: it then saves a copy of the result.
 WIDE = 128
 Pair = tuple[int, int]
 Slices = tuple[slice, slice]
@@ -27,13 +28,13 @@ Shape = tuple[int, ...]
 Block = tuple[slice, slice, Pair]
 
 
-# Sizes -------------------------------------------------------------------------------------------
+# Sizes --------------------------------------------------------------------------------------------
 
 
 def pair(value: Any, name: str, what: str) -> Pair:
     """Return a size as (height, width); one integer is both.
 
-    ``name`` is what the size is called, and ``what`` the operator that it was given to.
+    ``name`` is the size's name, and ``what`` the operator that it was given to, for the message.
 
     Raises:
         GraphError: if it is neither an integer nor two of them.
@@ -50,28 +51,28 @@ def pair(value: Any, name: str, what: str) -> Pair:
 
 
 def span(kernel: int, dilation: int) -> int:
-    """Return how many pixels a window reaches over."""
+    """Return the extent of a dilated kernel, in pixels."""
     return dilation * (kernel - 1) + 1
 
 
 def window_counts(
     image: Sequence[int], kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)
 ) -> Pair:
-    """Return at how many places a window fits: the height and width of the output.
+    """Return the number of window positions: the height and width of the output.
 
     Raises:
         GraphError: if a size is out of range, or the window does not fit.
     """
     require_sizes(kernel, stride, padding, dilation)
     reach = span(kernel[0], dilation[0]), span(kernel[1], dilation[1])
-    room = image[0] + 2 * padding[0], image[1] + 2 * padding[1]
-    if reach[0] > room[0] or reach[1] > room[1]:
+    padded = image[0] + 2 * padding[0], image[1] + 2 * padding[1]
+    if reach[0] > padded[0] or reach[1] > padded[1]:
         raise GraphError(
             f"a kernel of {kernel[0]} by {kernel[1]} with dilation {dilation} reaches over "
             f"{reach[0]} by {reach[1]} pixels and does not fit an image of {image[0]} by "
-            f"{image[1]} with padding {padding}: at most {room[0]} by {room[1]}"
+            f"{image[1]} with padding {padding}: at most {padded[0]} by {padded[1]}"
         )
-    return (room[0] - reach[0]) // stride[0] + 1, (room[1] - reach[1]) // stride[1] + 1
+    return (padded[0] - reach[0]) // stride[0] + 1, (padded[1] - reach[1]) // stride[1] + 1
 
 
 def require_sizes(kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> None:
@@ -92,10 +93,10 @@ def transposed_counts(
     output_padding: Pair,
     dilation: Pair,
 ) -> Pair:
-    """Return the height and width of the image that a transposed convolution adds windows up to.
+    """Return the height and width of a transposed convolution's output.
 
     Raises:
-        GraphError: if a size is out of range, or nothing of the image is left by the padding.
+        GraphError: if a size is out of range, or the padding leaves no pixel of the image.
     """
     require_sizes(kernel, stride, padding, dilation)
     extents = []
@@ -104,20 +105,20 @@ def transposed_counts(
         if not 0 <= extra <= most:
             raise GraphError(
                 f"output_padding={output_padding} must be less than the stride {stride} or the "
-                f"dilation {dilation}: legal on axis {axis + 2} are 0 to {most}"
+                f"dilation {dilation}: expected 0 to {most} on axis {axis + 2}"
             )
         whole = (windows[axis] - 1) * stride[axis] + span(kernel[axis], dilation[axis])
         if whole - 2 * padding[axis] + extra < 1:
             raise GraphError(
                 f"padding={padding} leaves nothing of the {whole + extra} pixels on axis "
-                f"{axis + 2}; legal are 0 to {(whole + extra - 1) // 2}"
+                f"{axis + 2}; expected 0 to {(whole + extra - 1) // 2}"
             )
         extents.append(whole - 2 * padding[axis] + extra)
     return extents[0], extents[1]
 
 
 def require_images(spec: Spec, name: str) -> None:
-    """Raise a GraphError unless the spec is of images, with at least one of everything."""
+    """Raise a GraphError unless the spec is of images, with no axis empty."""
     if len(spec.shape) != 4:
         raise GraphError(
             f"{name} must have 4 axes (images, channels, height, width), got {spec}; give it the "
@@ -125,17 +126,17 @@ def require_images(spec: Spec, name: str) -> None:
         )
     for extent, axis in zip(spec.shape, ("images", "channels", "rows", "columns"), strict=True):
         if extent == 0:
-            raise GraphError(f"{name} has no {axis}: it is {spec}; at least 1 is needed")
+            raise GraphError(f"{name} has no {axis}: it is {spec}; expected at least 1")
 
 
-# Windows and pixels ------------------------------------------------------------------------------
+# Windows and pixels -------------------------------------------------------------------------------
 
 
 def overlap(windows: slice, first: int, stride: int, extent: int) -> Slices:
-    """Return which windows meet a pixel, and which pixels they meet, along one axis.
+    """Return the windows that meet a pixel, and the pixels that they meet, along one axis.
 
     Window w of ``windows`` meets pixel ``first + w * stride``, if that is one of the ``extent``
-    that there are. Windows are counted from the first of ``windows``.
+    pixels. Windows are counted from the first of ``windows``.
     """
     low = max(windows.start, -(first // stride))
     high = min(windows.stop, (extent - 1 - first) // stride + 1)
@@ -146,7 +147,7 @@ def overlap(windows: slice, first: int, stride: int, extent: int) -> Slices:
 
 
 def around(inside: Slices, counts: Pair) -> list[Slices]:
-    """Return what lies around a rectangle of windows: the borders, those that are empty left out.
+    """Return the nonempty borders around a rectangle of windows.
 
     Above and below at full width, left and right of the rectangle in between.
     """
@@ -168,7 +169,7 @@ def meetings(
     padding: Pair,
     dilation: Pair = (1, 1),
 ) -> Iterator[tuple[int, int, Slices, Slices, list[Slices]]]:
-    """Yield for every place within the window which windows meet which pixels there.
+    """Yield for every tap of the kernel the overlap of windows and pixels there.
 
     Each is (row within the window, column within the window, windows, pixels, windows that meet the
     padding instead); the windows are counted from the first of ``windows``.
@@ -182,18 +183,20 @@ def meetings(
             yield i, j, inside, (rows[1], columns[1]), around(inside, counts)
 
 
-# Blocks ------------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 
 
-def blocks(images: int, rows: int, row_bytes: int, most: int, besides: int = 0) -> Iterator[Block]:
-    """Yield blocks of images and rows of windows that cover all, no one larger than the first.
+def blocks(
+    images: int, rows: int, row_bytes: int, most: int, fixed_bytes: int = 0
+) -> Iterator[Block]:
+    """Yield blocks of images and rows of windows that cover all, none larger than the first.
 
     A block has whole images, ``most`` of them, where one fits into ``BLOCK_BYTES``, else rows of
-    one image, and at least one of them. ``row_bytes`` is what the buffers take for one row of one
-    image, and ``besides`` what they take however many there are. Each block is (images, rows, how
-    many of either).
+    one image, and at least one of them. ``row_bytes`` are the bytes of buffers per row of one
+    image, ``fixed_bytes`` those independent of the number of rows. Each block is (images,
+    rows, counts of both).
     """
-    fitting = max(1, (BLOCK_BYTES - besides) // row_bytes)
+    fitting = max(1, (BLOCK_BYTES - fixed_bytes) // row_bytes)
     if fitting >= rows:
         image_parts, row_parts = even_parts(images, min(fitting // rows, most)), [slice(0, rows)]
     else:
@@ -211,44 +214,44 @@ def even_parts(extent: int, most: int) -> Iterator[slice]:
         yield slice(start, min(start + length, extent))
 
 
-# Convolutions as products of matrices ------------------------------------------------------------
+# Convolutions as products of matrices -------------------------------------------------------------
 
 
 def met(
     kernel: Pair, windows: Pair, image: Pair, stride: Pair, padding: Pair, dilation: Pair
 ) -> tuple[Slices, Pair, Pair]:
-    """Return the rows and columns of a kernel that meet a pixel; how many; and that part's padding.
+    """Return the rows and columns of a kernel that meet a pixel; their counts; their padding.
 
-    The others see padding alone in every window, as all but the middle does in an image of one
-    pixel. The padding is less than 0 where the part's first place is beyond the first pixel.
+    The others see padding alone in every window, as all taps but the middle one do in an image of
+    one pixel. The padding is negative where the part's first tap is beyond the first pixel.
     """
     parts, extents, margins = [], [], []
     for axis in (0, 1):
-        meeting = [
-            place
-            for place in range(kernel[axis])
+        seen_taps = [
+            tap
+            for tap in range(kernel[axis])
             if overlap(
                 slice(0, windows[axis]),
-                place * dilation[axis] - padding[axis],
+                tap * dilation[axis] - padding[axis],
                 stride[axis],
                 image[axis],
             )[0].stop
         ] or [0]
-        parts.append(slice(meeting[0], meeting[-1] + 1))
-        extents.append(meeting[-1] + 1 - meeting[0])
-        margins.append(padding[axis] - meeting[0] * dilation[axis])
+        parts.append(slice(seen_taps[0], seen_taps[-1] + 1))
+        extents.append(seen_taps[-1] + 1 - seen_taps[0])
+        margins.append(padding[axis] - seen_taps[0] * dilation[axis])
     return (parts[0], parts[1]), (extents[0], extents[1]), (margins[0], margins[1])
 
 
 def products(
     y_shape: Shape, weight_shape: Shape, stride: Pair, dilation: Pair, dtype: Any
 ) -> tuple[int, int]:
-    """Return of how many products a convolution is the sum, and the rows between their columns.
+    """Return the number of products whose sum a convolution is, and the rows between their columns.
 
-    Where windows move down by single pixels, what a row of the kernel sees is what the row above
-    sees, further down: columns for one row of it are enough, and a product is made for each. They
-    take a share of the time and memory to fill. It does not pay in small images: to rearrange the
-    weight takes longer than to fill their columns.
+    With stride 1 in height, a row of the kernel sees what the row above sees, further down: columns
+    for one row of it are enough, and a product is made for each. They take a fraction of the time
+    and memory to fill. It does not pay in small images: to rearrange the weight takes longer than
+    to fill their columns.
     """
     if stride[0] == 1 and is_direct(y_shape, dtype):
         return weight_shape[2], dilation[0]
@@ -258,7 +261,7 @@ def products(
 def is_product(
     x_shape: Shape, kernel: Shape, y_shape: Shape, stride: Pair, padding: Pair, dtype: Any
 ) -> bool:
-    """Whether a convolution is a product of matrices as they stand: each window is one pixel."""
+    """Whether a convolution is a matrix product without im2col: each window is one pixel."""
     return (
         kernel == (1, 1)
         and padding == (0, 0)
@@ -269,11 +272,11 @@ def is_product(
 
 
 def is_gathered(y_shape: Shape, weight_shape: Shape, stride: Pair, groups: int) -> bool:
-    """Whether the cotangent of a convolution's image is taken as a convolution of y's.
+    """Whether the input's cotangent is computed as a convolution of y's cotangent, by gathering.
 
-    That is possible where the window moves by single pixels. It has y's columns, not x's, and an
-    element is written into a column in half of the time that it is added to a pixel in. But the
-    weight is turned first, which takes longer where it has about as many elements as the columns.
+    That is possible with stride 1. It has y's columns, not x's, and writing an element into a
+    column takes half of the time of adding it to a pixel. But the weight is flipped first, which
+    takes longer where it has about as many elements as the columns.
     """
     filters, depth = weight_shape[:2]
     count = y_shape[0] * math.prod(y_shape[2:])
@@ -281,7 +284,7 @@ def is_gathered(y_shape: Shape, weight_shape: Shape, stride: Pair, groups: int) 
 
 
 def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
-    """Return the padding of that convolution; less than 0 where it leaves out places of y's."""
+    """Return the padding of that convolution; negative where it crops y's cotangent."""
     return (
         span(kernel[0], dilation[0]) - 1 - padding[0],
         span(kernel[1], dilation[1]) - 1 - padding[1],
@@ -289,7 +292,7 @@ def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
 
 
 def is_direct(y_shape: Shape, dtype: Any) -> bool:
-    """Whether a convolution's sums are taken where they stand in y, image by image.
+    """Whether a convolution's sums are computed in y's own memory, image by image.
 
     Else they are in a buffer: of several images together, so that products are wide enough for
     BLAS to be fast, or in another dtype than y.
@@ -303,24 +306,24 @@ def convolution_blocks(
     """Yield the blocks of a convolution, the largest first, with the shapes of their buffers.
 
     Each is (images, rows, rows of the columns, the columns' shape, the shape of its part of y or
-    y's cotangent); that part has no buffer, and no elements here, where sums are taken in place.
+    y's cotangent); that part has no buffer, and no elements here, where sums are computed in place.
     ``count`` and ``apart`` are those of ``products``: columns for one row of the kernel have the
-    rows of windows besides that its other rows see.
+    additional rows of windows that its other rows see.
     """
     filters, depth, height, width = weight_shape
-    images, _, rows, places = y_shape
+    images, _, rows, columns = y_shape
     lines, direct = (groups * depth, height // count, width), is_direct(y_shape, dtype)
     summed, added = 0 if direct else filters, filters if count > 1 else 0
-    line_bytes = places * wide(dtype).itemsize
+    line_bytes = columns * wide(dtype).itemsize
     row_bytes = (math.prod(lines) + summed + added) * line_bytes
-    besides = math.prod(lines) * (count - 1) * apart * line_bytes
-    for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images, besides):
+    fixed_bytes = math.prod(lines) * (count - 1) * apart * line_bytes
+    for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images, fixed_bytes):
         seen = counts[0], counts[1] + (count - 1) * apart
         bands = slice(band.start, band.start + seen[1])
-        yield part, band, bands, (*lines, *seen, places), (summed, *counts, places)
+        yield part, band, bands, (*lines, *seen, columns), (summed, *counts, columns)
 
 
-# Pooling -----------------------------------------------------------------------------------------
+# Pooling ------------------------------------------------------------------------------------------
 
 
 def pool_blocks(
@@ -328,17 +331,17 @@ def pool_blocks(
 ) -> Iterator[tuple[slice, slice, Shape]]:
     """Yield the blocks of a pooling, the largest first: (images, rows, shape of y's part).
 
-    What a block reads and writes, and not its buffers alone, is to fit ``BLOCK_BYTES``: it is gone
-    over once for every place within the window.
+    A block's inputs and outputs, not its buffers alone, must fit ``BLOCK_BYTES``: it is traversed
+    once for every tap of the kernel.
     """
-    images, channels, rows, places = y_shape
+    images, channels, rows, columns = y_shape
     pixels = math.ceil(math.prod(x_shape[1:]) / rows)
-    row_bytes = (pixels + 2 * channels * places) * itemsize
+    row_bytes = (pixels + 2 * channels * columns) * itemsize
     for part, band, (count, bands) in blocks(images, rows, row_bytes, images):
-        yield part, band, (count, channels, bands, places)
+        yield part, band, (count, channels, bands, columns)
 
 
 def seen(windows: slice, extent: int, kernel: int, stride: int, padding: int) -> list[int]:
-    """Return how many pixels, and no padding, each window meets along one axis."""
+    """Return the number of pixels, without padding, in each window along one axis."""
     starts = range(windows.start * stride - padding, windows.stop * stride - padding, stride)
     return [min(start + kernel, extent) - max(start, 0) for start in starts]

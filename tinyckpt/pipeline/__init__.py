@@ -1,11 +1,12 @@
-"""Pipelines: a training graph cut into stages on several devices, and micro-batches between them.
+"""Pipeline parallelism: GPipe, 1F1B, interleaved, zero-bubble and V schedules; ZeRO replicas; MPI.
 
-``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``written``
-takes one of your own, ``replay`` checks and times them without arrays. ``partition`` finds where to
-cut a graph, ``stages`` cuts it, ``parts`` plans each stage and parts its schedule, ``running`` runs
-all of them in one process, ``mpi`` one in each. ``replicas`` does so side by side, for data
-parallelism and ZeRO; ``state`` counts what each of them holds. Of the engine nothing imports this
-package.
+A training graph is cut into stages on several devices, and micro-batches flow through them.
+``program`` defines a pipeline as a list of actions per device, ``orders`` and ``vshape`` build the
+published schedules, ``written`` takes a user-defined one, ``replay`` checks and times them without
+arrays. ``partition`` balances the cuts, ``stages`` cuts the graph, ``parts`` plans each stage and
+splits its schedule by action, ``simulate`` runs all devices in one process, ``mpi`` one device in
+each. ``replicas`` adds data parallelism and ZeRO; ``state`` accounts for the training state on
+every device. Nothing in the engine imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts

@@ -1,8 +1,10 @@
-"""Whether the replicas of a pipeline fit together: what they do at once, and what each must have.
+"""Matching of collectives across data-parallel replicas: same actions, same order, complete ZeRO.
 
-Collective actions have no partner to be looked up: MPI takes them in the order in which replicas
-come to them. So the replicas of a device must have the same ones, in the same order. That they are
-where they belong is checked of each replica by itself.
+A collective has no partner to look up: MPI matches collectives in the order in which replicas reach
+them. So the replicas of a device must issue the same ones in the same order (or they deadlock).
+Their place within a replica is checked for each replica by itself: gradients are reduced after
+their last backward and before the update, parameters are gathered before they are read and freed
+afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tinyckpt.pipeline.program import (
     Integers,
 )
 
-# What there is with each kind of ZeRO.
+# The collectives and frees that each ZeRO stage (0 to 3) has.
 LEGAL = (
     (ALL_REDUCE,),
     (REDUCE_SCATTER, GATHER_UPDATED),
@@ -41,7 +43,7 @@ LEGAL = (
 
 
 def between_replicas(positions: Positions) -> Iterator[Complaint]:
-    """Yield the first actions that do not fit to what the other replicas do, or are not there."""
+    """Yield the first mismatched, misplaced or missing collectives of a pipeline's replicas."""
     own, of = positions.pipeline, positions.of
     legal = LEGAL[own.zero] if own.replicas > 1 else ()
     why = f"there is none with {own.replicas} replicas and zero={own.zero}"
@@ -50,15 +52,15 @@ def between_replicas(positions: Positions) -> Iterator[Complaint]:
             yield from positions.first_of(kind, of[kind] != ABSENT, says(why))
     if own.replicas == 1:
         return
-    yield from unequal(positions)
+    yield from mismatched_collectives(positions)
     done = np.maximum(of[BACKWARD], of[BACKWARD_WEIGHT])
-    yield from unreduced(positions, done)
+    yield from unreduced_gradients(positions, done)
     if own.zero == 3:
-        yield from ungathered(positions, done)
+        yield from ungathered_parameters(positions, done)
 
 
-def unequal(positions: Positions) -> Iterator[Complaint]:
-    """Yield where a replica of a device first does something else together than replica 0 does."""
+def mismatched_collectives(positions: Positions) -> Iterator[Complaint]:
+    """Yield where the collectives of a device's replica first differ from those of replica 0."""
     own = positions.pipeline
     devices = own.devices // own.replicas
     is_together = np.isin(own.kind, COLLECTIVES)
@@ -81,7 +83,7 @@ def unequal(positions: Positions) -> Iterator[Complaint]:
             continue
         at = int(differ[0]) if len(differ) else count
 
-        def told(each: int, found: Integers, at: int = at) -> str:
+        def described(each: int, found: Integers, at: int = at) -> str:
             if at >= len(found):
                 return f"device {each} ends"
             step = int(found[at] - own.first[each])
@@ -91,44 +93,50 @@ def unequal(positions: Positions) -> Iterator[Complaint]:
         yield (
             device,
             here - int(own.first[device]),
-            f"replicas do not agree on what they do together: {told(device, ours)}, and "
-            f"{told(device % devices, theirs)}",
+            f"replicas have different collectives: {described(device, ours)}, and "
+            f"{described(device % devices, theirs)}",
         )
 
 
-def missing(positions: Positions, kind: int, wrong: Integers) -> Iterator[Complaint]:
-    """Yield the first action of a kind that a device ends without."""
+def missing_actions(positions: Positions, kind: int, wrong: Integers) -> Iterator[Complaint]:
+    """Yield the first action of a kind that is missing from its device.
+
+    Args:
+        positions: of the actions.
+        kind: of the missing actions.
+        wrong: array (stages, micro-batches) that marks them.
+    """
     for stage, micro_batch in np.argwhere(wrong)[:1].tolist():
         action = Action(KINDS[kind], stage, micro_batch)
         yield *positions.end_of(stage), f"the device ends without the {action}"
 
 
-def unreduced(positions: Positions, done: Integers) -> Iterator[Complaint]:
-    """Yield what is reduced before it is complete, and updated before it is reduced; or never is.
+def unreduced_gradients(positions: Positions, done: Integers) -> Iterator[Complaint]:
+    """Yield reductions of incomplete gradients, updates before a reduction, and missing ones.
 
     Args:
         positions: of the actions.
-        done: for every stage and micro-batch the step at which its gradients are there.
+        done: for every stage and micro-batch the step at which its gradients are complete.
     """
     of, zero = positions.of, positions.pipeline.zero
     kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
     reduced = of[kind]
     if zero < 2:
-        # Once a batch, after its last backward.
+        # Once per batch, after the last backward.
         complete = done.max(axis=1, keepdims=True)
         again = reduced != ABSENT
         again[:, 0] = False
         yield from positions.first_of(
-            kind, again, says("it is done once a batch, of micro-batch 0")
+            kind, again, says("it is done once per batch, as that of micro-batch 0")
         )
         done, reduced = complete, reduced[:, :1]
     wrong = (reduced != ABSENT) & (reduced < done)
     yield from positions.first_of(
         kind, wrong, lambda s, m: f"its gradients are not complete before step {done[s, m]}"
     )
-    yield from missing(positions, kind, (done != ABSENT) & (reduced == ABSENT))
+    yield from missing_actions(positions, kind, (done != ABSENT) & (reduced == ABSENT))
     update, last = of[UPDATE][:, :1], reduced.max(axis=1, keepdims=True)
-    yield from missing(positions, UPDATE, update == ABSENT)
+    yield from missing_actions(positions, UPDATE, update == ABSENT)
     yield from positions.first_of(
         UPDATE, (update != ABSENT) & (update < last), needs(KINDS[kind], last)
     )
@@ -136,11 +144,11 @@ def unreduced(positions: Positions, done: Integers) -> Iterator[Complaint]:
         gathered = of[GATHER_UPDATED][:, :1]
         wrong = (gathered != ABSENT) & (gathered < update)
         yield from positions.first_of(GATHER_UPDATED, wrong, needs("update", update))
-        yield from missing(positions, GATHER_UPDATED, gathered == ABSENT)
+        yield from missing_actions(positions, GATHER_UPDATED, gathered == ABSENT)
 
 
-def ungathered(positions: Positions, done: Integers) -> Iterator[Complaint]:
-    """Yield what reads parameters that are not gathered, and parameters that are never freed."""
+def ungathered_parameters(positions: Positions, done: Integers) -> Iterator[Complaint]:
+    """Yield reads of parameters that are not gathered, and gathered parameters never freed."""
     of = positions.of
     again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], positions.back)
     again_kind = RECOMPUTE if (of[RECOMPUTE] != ABSENT).any() else BACKWARD
@@ -152,4 +160,4 @@ def ungathered(positions: Positions, done: Integers) -> Iterator[Complaint]:
         yield from positions.first_of(kind, wrong, needs(KINDS[gather], of[gather]), steps)
         wrong = (of[free] != ABSENT) & (of[free] < last)
         yield from positions.first_of(free, wrong, needs(KINDS[kind], last))
-        yield from missing(positions, free, (steps != ABSENT) & (of[free] == ABSENT))
+        yield from missing_actions(positions, free, (steps != ABSENT) & (of[free] == ABSENT))

@@ -1,8 +1,9 @@
-"""Whether the actions of a pipeline may stand in their order: all that needs no clock.
+"""Static dependency check of a pipeline: data dependences, matched sends and receives, staleness.
 
-Where an action has to come after another one of its own device, or an update before none, the two
-positions are compared, for all micro-batches at once. A pipeline that passes can only fail by
-devices that wait for each other in a circle, which ``replay`` finds.
+Everything that needs no clock. Where an action depends on another one of the same device, or must
+not follow an update, the two positions are compared for all micro-batches at once. A pipeline that
+passes can fail in one way only: by a deadlock, a cycle of devices that wait for each other, which
+``clock`` finds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from tinyckpt.pipeline.program import (
 )
 
 ABSENT = -1
-# What a stage does to a micro-batch, and what it must have done before; BACKWARD as the second is
-# either half as well.
+# (action, the action that it depends on) within one stage and micro-batch; BACKWARD as the second
+# stands for the backward of inputs as well.
 LOCAL = (
     (SEND_ACTIVATION, FORWARD),
     (RECOMPUTE, FORWARD),
@@ -42,19 +43,19 @@ LOCAL = (
     (BACKWARD_WEIGHT, BACKWARD_INPUT),
     (SEND_COTANGENT, BACKWARD),
 )
-Complaint = tuple[int, int, str]  # device, step, and what is wrong there
-Why = Callable[[int, int], str]  # of a stage and a micro-batch
+Complaint = tuple[int, int, str]  # device, step, message
+Why = Callable[[int, int], str]  # from a stage and a micro-batch to the message
 
 
 class Positions:
-    """Where each action stands: its step on its device, by kind, stage and micro-batch.
+    """The position of each action: its step on its device, by kind, stage and micro-batch.
 
     Attributes:
         of: an array (stages, micro-batches) for each kind; ABSENT where there is no such action.
-            Those of kinds that the pipeline does not have share their memory.
-        back: where a stage's backward begins: as a whole, or with that of its inputs.
+            Arrays of kinds that the pipeline does not have share one element (broadcast).
+        back: the step at which a backward begins: the whole one, or that of the inputs.
         remote_before, remote_after: whether a stage's neighbour is on another device, by stage.
-        depth: how many stages a replica has.
+        depth: number of stages of a replica.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -63,12 +64,12 @@ class Positions:
         self.of = [self.table(kind) for kind in range(len(KINDS))]
         self.back = np.maximum(self.of[BACKWARD], self.of[BACKWARD_INPUT])
         crosses = pipeline.device_of[1:] != pipeline.device_of[:-1]
-        crosses[self.depth - 1 :: self.depth] = False  # between replicas there is no way
+        crosses[self.depth - 1 :: self.depth] = False  # replicas exchange no activations
         self.remote_before = np.append(False, crosses)
         self.remote_after = np.append(crosses, False)
 
     def table(self, kind: int) -> Integers:
-        """Return the steps of one kind; a second time, or on the wrong device, is an error."""
+        """Return the steps of one kind, refusing duplicates and actions on the wrong device."""
         own = self.pipeline
         found = np.flatnonzero(own.kind == kind)
         if not len(found):
@@ -91,20 +92,20 @@ class Positions:
         raise ScheduleError(f"device {device}, step {step}: {self.pipeline.action(index)}: {why}")
 
     def end_of(self, stage: int) -> tuple[int, int]:
-        """Return the device of a stage, and the step behind its last."""
+        """Return the device of a stage, and the number of its actions: the step after its last."""
         device = int(self.pipeline.device_of[stage])
         return device, int(self.pipeline.first[device + 1] - self.pipeline.first[device])
 
     def first_of(
         self, kind: int, wrong: Integers, why: Why, steps: Integers | None = None
     ) -> Iterator[Complaint]:
-        """Yield the first, by device and step, of some actions of a kind that are wrong.
+        """Yield the first, by device and step, of the actions of a kind that are marked wrong.
 
         Args:
             kind: of the actions.
-            wrong: an array (stages, micro-batches) that says which.
-            why: what is wrong with one.
-            steps: where they stand, if not only those of the kind are meant.
+            wrong: array (stages, micro-batches) that marks them.
+            why: makes the message for a stage and a micro-batch.
+            steps: array of the actions' steps; those of ``kind`` if not given.
         """
         stages, micro_batches = wrong.nonzero()
         if not len(stages):
@@ -118,23 +119,27 @@ class Positions:
 
 
 def check_order(positions: Positions, more: Iterable[Complaint] = ()) -> None:
-    """Raise a ScheduleError about the first action, by device and step, that is not legal.
+    """Raise a ScheduleError about the first illegal action, by device and step.
 
     Args:
         positions: of all actions.
-        more: what others found to be wrong.
+        more: complaints of other checks.
     """
     complaints = [
-        *misplaced(positions), *without_input(positions), *unmatched(positions),
-        *unfinished(positions), *stale(positions), *more,
-    ]  # fmt: skip
+        *dependence_violations(positions),
+        *missing_inputs(positions),
+        *unmatched_messages(positions),
+        *incomplete_stages(positions),
+        *stale_accesses(positions),
+        *more,
+    ]
     if complaints:
         device, step, what = min(complaints)
         raise ScheduleError(f"device {device}, step {step}: {what}")
 
 
-def misplaced(positions: Positions) -> Iterator[Complaint]:
-    """Yield of each rule the first action that comes before what its own stage must have done."""
+def dependence_violations(positions: Positions) -> Iterator[Complaint]:
+    """Yield for each dependence within a stage the first action that comes before its input."""
     of = positions.of
     for kind, earlier in LOCAL:
         needed = positions.back if earlier == BACKWARD else of[earlier]
@@ -146,7 +151,7 @@ def misplaced(positions: Positions) -> Iterator[Complaint]:
 
 
 def needs(what: str, needed: Integers) -> Why:
-    """Return what to say of an action that comes before what it needs, or goes without."""
+    """Return the message for an action whose dependence comes later, or is missing."""
     name = what.replace("_", " ")
 
     def why(stage: int, micro_batch: int) -> str:
@@ -156,8 +161,8 @@ def needs(what: str, needed: Integers) -> Why:
     return why
 
 
-def without_input(positions: Positions) -> Iterator[Complaint]:
-    """Yield the first forward and backward before what the stage beside it makes is there."""
+def missing_inputs(positions: Positions) -> Iterator[Complaint]:
+    """Yield the first forward and backward that precede the input from the neighbouring stage."""
     for kind, message, steps, remote, towards in (
         (FORWARD, RECV_ACTIVATION, positions.of[FORWARD], positions.remote_before, -1),
         (BACKWARD, RECV_COTANGENT, positions.back, positions.remote_after, 1),
@@ -166,7 +171,7 @@ def without_input(positions: Positions) -> Iterator[Complaint]:
         recv = positions.of[message]
         wrong = by_message & ((recv == ABSENT) | (recv >= steps))
         yield from positions.first_of(kind, wrong, needs(KINDS[message], recv), steps)
-        neighbour = beside(steps, towards)
+        neighbour = shifted_by_stage(steps, towards)
         wrong = ~by_message & (steps != ABSENT) & ((neighbour == ABSENT) | (neighbour >= steps))
         wrong[0 if towards < 0 else positions.depth - 1 :: positions.depth] = (
             False  # the model's ends
@@ -175,8 +180,8 @@ def without_input(positions: Positions) -> Iterator[Complaint]:
         yield from positions.first_of(kind, wrong, needs(what, neighbour), steps)
 
 
-def beside(table: Integers, towards: int) -> Integers:
-    """Return for every stage the row of the one before it (-1) or after it (1)."""
+def shifted_by_stage(table: Integers, towards: int) -> Integers:
+    """Shift a table by one stage: every row becomes that of the stage before (-1) or after (1)."""
     found = np.full_like(table, ABSENT)
     if towards < 0:
         found[1:] = table[:-1]
@@ -185,8 +190,8 @@ def beside(table: Integers, towards: int) -> Integers:
     return found
 
 
-def unmatched(positions: Positions) -> Iterator[Complaint]:
-    """Yield the first send of each kind that nobody waits for, and recv of what nobody sends."""
+def unmatched_messages(positions: Positions) -> Iterator[Complaint]:
+    """Yield the first send of each kind without its recv, and the first recv without its send."""
     for kind, other, remote, towards in (
         (SEND_ACTIVATION, RECV_ACTIVATION, positions.remote_after, 1),
         (RECV_ACTIVATION, SEND_ACTIVATION, positions.remote_before, -1),
@@ -194,20 +199,24 @@ def unmatched(positions: Positions) -> Iterator[Complaint]:
         (RECV_COTANGENT, SEND_COTANGENT, positions.remote_after, 1),
     ):
         is_there = positions.of[kind] != ABSENT
-        what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of the stage beside"
-        wrong = is_there & remote[:, None] & (beside(positions.of[other], towards) == ABSENT)
+        what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of its neighbour"
+        wrong = (
+            is_there & remote[:, None] & (shifted_by_stage(positions.of[other], towards) == ABSENT)
+        )
         yield from positions.first_of(kind, wrong, says(what))
         wrong = is_there & ~remote[:, None]
-        yield from positions.first_of(kind, wrong, says("no other device has the stage beside"))
+        yield from positions.first_of(
+            kind, wrong, says("its neighbouring stage is on no other device")
+        )
 
 
 def says(text: str) -> Why:
-    """Return a complaint that is the same of all."""
+    """Return a message that does not depend on stage and micro-batch."""
     return lambda stage, micro_batch: text
 
 
-def unfinished(positions: Positions) -> Iterator[Complaint]:
-    """Yield the first forward or backward that a device ends without, or does twice."""
+def incomplete_stages(positions: Positions) -> Iterator[Complaint]:
+    """Yield the first forward or backward that is missing, done twice, or not recomputed."""
     of = positions.of
     whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
     for kind, missing in (
@@ -225,8 +234,8 @@ def unfinished(positions: Positions) -> Iterator[Complaint]:
     yield from positions.first_of(BACKWARD, wrong, says(what), positions.back)
 
 
-def stale(positions: Positions) -> Iterator[Complaint]:
-    """Yield the first action that reads parameters after their update, or adds to its gradient."""
+def stale_accesses(positions: Positions) -> Iterator[Complaint]:
+    """Yield the first stale action: a read of parameters, or a gradient, after the update."""
     update = positions.of[UPDATE].max(axis=1)
     is_updated = update != ABSENT
     if not is_updated.any():

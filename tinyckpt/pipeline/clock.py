@@ -1,13 +1,14 @@
-"""When each action of a pipeline begins.
+"""Event-driven simulation of a pipeline: the start time of each action, and deadlock detection.
 
-Only a recv ever waits. So a device's clock at any action is the clock at its last recv and the
-durations since; and the clock at a recv is the later of its device's own, and of the sender's when
-it sent, with the way. One number for each recv is all there is to find, each from two earlier ones:
-devices are taken as far as they get, and again when what they wait for has been sent. So time is
-linear in the number of actions; if devices are left over, they wait for each other.
+Only a recv ever waits. So a device's clock at any action is the clock at its last recv plus the
+durations since; and the clock at a recv is the maximum of its device's own and of the arrival: the
+sender's clock when it sent, plus the communication time. One number per recv is all that has to be
+found, each from two earlier ones: every device advances until a message is missing, and again once
+that has been sent (a work list). So time is linear in the number of actions. Devices left over in
+the end wait for each other in a cycle: a deadlock, reported with the whole cycle.
 
-What replicas do together is a recv from all of them: its clock is the latest of theirs, and what it
-takes; in which the device computes nothing.
+A collective is a recv from all replicas: its clock is the maximum of their clocks plus its own
+duration, during which the device computes nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ from tinyckpt.pipeline.program import (
     Pipeline,
 )
 
+# In the place of the recv that a message depends on: the sender has waited for none before it
+# (NOBODY), or the recv is a collective of all replicas (TOGETHER).
 NOBODY = -1
 TOGETHER = -2
 
 
 class Collective(NamedTuple):
-    """What replicas do together, while a clock is found for it.
+    """A collective of replicas during the simulation.
 
     Attributes:
-        devices, clocks: who is there, and since when.
-        over: when it is over, once it is known.
+        devices, clocks: the devices that have arrived, and their clocks then.
+        over: its end, once all have arrived: a list of one number.
     """
 
     devices: list[int]
@@ -48,15 +51,16 @@ class Collective(NamedTuple):
 
 
 class ActionTimes:
-    """Finds when each action begins.
+    """The start times of all actions, from durations and communication times.
 
     Attributes:
-        durations: of each kind in each stage; nothing for COLLECTIVES, which are waited for.
-        own: how long each action takes of its device.
-        since: for every action the durations before it on its device.
-        together: how long each kind of COLLECTIVES takes, by stage.
-        recvs: where they are among all actions, those from all replicas with them.
-        ahead: for every action how many recvs there are up to it, on all devices before as well.
+        durations: array (kinds, stages); 0 for COLLECTIVES, which are waited for.
+        own: time that each action takes on its device.
+        since: prefix sum of ``own`` on each device: its clock if it never waited.
+        together: duration of each kind of COLLECTIVES, by stage.
+        recvs: indices of the recvs, collectives included, among all actions.
+        ahead: for every action the number of recvs up to it, those of all devices before included.
+        first_recv: for every device the number of recvs before its own, and the total at the end.
     """
 
     def __init__(
@@ -67,7 +71,8 @@ class ActionTimes:
         self.together = durations[list(COLLECTIVES)]
         self.durations[list(COLLECTIVES)] = 0
         self.own = self.durations[pipeline.kind, pipeline.stage]
-        # Device by device: of floats, what one takes would round off what the next does.
+        # Device by device: in one prefix sum of floats, the large clock of one device would round
+        # off the small durations of the next.
         self.since = np.zeros_like(self.own)
         for begin, end in pairwise(pipeline.first.tolist()):
             self.since[begin + 1 : end] = np.cumsum(self.own[begin:end])[:-1]
@@ -80,7 +85,7 @@ class ActionTimes:
         self.first_recv: list[int] = before.tolist()
 
     def starts(self) -> Any:
-        """Return when each action begins: the clock at the recv before it, and what came since."""
+        """Return the start of each action: the clock at its last recv plus the durations since."""
         shift = self.shifts()
         starts = self.since.copy()
         counts = np.diff(self.pipeline.first)
@@ -89,10 +94,10 @@ class ActionTimes:
         return starts
 
     def senders(self) -> tuple[Integers, Integers]:
-        """Return for every recv the device that sends, and where the send is among all actions."""
+        """Return for every recv the device that sends, and the index of the send."""
         own = self.pipeline
         is_activation = own.kind[self.recvs] == RECV_ACTIVATION
-        # What is together has no sender, and gets one that there is, until ``shifts`` marks it.
+        # A collective has no sender and gets any valid one, until ``mark_together`` overwrites it.
         stage = np.clip(own.stage[self.recvs] + np.where(is_activation, -1, 1), 0, own.stages - 1)
         micro_batch = own.micro_batch[self.recvs]
         of = self.positions.of
@@ -105,21 +110,21 @@ class ActionTimes:
         return device, own.first[device] + step
 
     def shifts(self) -> Any:
-        """Return by how much what comes after each recv is later than without any waiting."""
+        """Return for each recv the delay of everything after it, relative to no waiting at all."""
         device, send = self.senders()
-        # Without waiting, that long after this recv's turn the message arrives.
+        # Without waiting, the message arrives this long after its receiver is ready for it.
         lag = self.since[send] + self.own[send] + self.communication - self.since[self.recvs]
         latest = self.ahead[send] - 1
         latest[latest < np.array(self.first_recv)[device]] = NOBODY
         self.mark_together(latest, lag, device)
         shift = np.zeros(len(self.recvs), self.own.dtype)
         columns: list[Any] = [shift, latest, lag, device]
-        # As memory: one number at a time is read faster so than from arrays.
+        # Memoryviews: reading single numbers is faster than from arrays.
         self.settle(*[memoryview(column) for column in columns])
         return shift
 
     def mark_together(self, latest: Any, lag: Any, sender: Any) -> None:
-        """Write into the columns of ``settle`` what they are for recvs from all replicas."""
+        """Fill in the columns of ``settle`` for collectives."""
         own = self.pipeline
         if own.replicas == 1:
             return
@@ -131,15 +136,15 @@ class ActionTimes:
         sender[found] = (number + own.micro_batch[self.recvs])[found]
 
     def settle(self, shift: Any, latest: Any, lag: Any, sender: Any) -> None:
-        """Find the shifts, in place, from recv to recv.
+        """Fill in the shifts with a work list of devices, each advanced until a message is missing.
 
         Args:
-            shift: to be found.
-            latest: for every recv the last one of the sender before it sent; or NOBODY, or
-                TOGETHER if it is from all replicas.
-            lag: how much later than the sender's shift this one is at least; or its own turn
-                without any waiting, if it is from all replicas.
-            sender: the device that sends; or a number that replicas have in common.
+            shift: the delay of every recv; the result, written in place.
+            latest: for every recv the sender's last recv before it sent; or NOBODY; or TOGETHER
+                for a collective.
+            lag: for every recv the least delay beyond the sender's; for a collective its own
+                start without any waiting.
+            sender: the device that sends; for a collective an id that its replicas share.
         """
         ends = self.first_recv[1:]
         upto = self.first_recv[:-1]
@@ -182,23 +187,23 @@ class ActionTimes:
             self.refuse(upto, ends, latest, sender)
 
     def taken_by(self, recv: int) -> Any:
-        """Return how long something takes that replicas do together."""
+        """Return the duration of a collective."""
         index = self.recvs[recv]
         kind, stage = self.pipeline.kind[index], self.pipeline.stage[index]
         return self.together[COLLECTIVES.index(kind), stage].item()
 
     def awaited(self, device: int, upto: list[int], latest: Any, sender: Any) -> int:
-        """Return a device that another one waits for."""
+        """Return the device that a blocked device waits for."""
         own = self.pipeline
         recv, devices = upto[device], own.devices // own.replicas
         if latest[recv] != TOGETHER:
             return int(sender[recv])
-        # All replicas get there, or their collectives were refused: one is held up before it.
+        # Every replica has this collective, as was checked: one of them is blocked before it.
         others = range(device % devices, own.devices, devices)
         return next(other for other in others if sender[upto[other]] != sender[recv])
 
     def refuse(self, upto: list[int], ends: list[int], latest: Any, sender: Any) -> None:
-        """Raise the ScheduleError about devices that wait for each other."""
+        """Raise the ScheduleError about a deadlock: find the cycle of devices, and name it."""
         device = next(device for device, end in enumerate(ends) if upto[device] < end)
         met: list[int] = []
         while device not in met:

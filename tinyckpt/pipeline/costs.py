@@ -1,4 +1,10 @@
-"""What the actions of a pipeline take: time, and memory of their device."""
+"""Cost model of a pipeline: duration and memory footprint of each action, by stage, exactly.
+
+Durations of forward (F), backward of inputs (B), backward of weights (W), recomputation,
+communication, update and collectives go in; out comes a table of integers in a common unit, so that
+replay adds them without rounding, or of floats where no such unit exists. A ``Footprint`` is the
+memory of one micro-batch in one stage during and after each action.
+"""
 
 from __future__ import annotations
 
@@ -26,29 +32,33 @@ from tinyckpt.pipeline.program import (
     Integers,
 )
 
-LARGEST = 2**62  # what int64 holds, and a bit for a sum of two
+LARGEST = 2**62  # of int64's 63 bits, one is left for a sum of two
 Number = int | float | Fraction
-OfStages = Number | Sequence[Number]  # one for all stages, or one for each
+OfStages = Number | Sequence[Number]  # one number for all stages, or one for each
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineCosts:
-    """How long actions take, of one micro-batch in one stage; in any one unit.
+    """Durations of the actions on one micro-batch in one stage, in any one unit.
 
-    Each is a number for all stages, or a sequence with one for each. Integers and Fractions are
-    reckoned with exactly, as long as all of a pipeline's are less than 2**62 of their greatest
-    common measure; beyond that they are taken as floats, and so are results.
+    Each is a number for all stages, or a sequence with one per stage. Arithmetic on integers and
+    Fractions is exact as long as a pipeline's total is less than 2**62 of their greatest common
+    measure; beyond that they are taken as floats, and so are results.
 
     Attributes:
         forward: F of the papers.
-        backward_input, backward_weight: B and W of the papers that part them; a whole backward
-            takes their sum, which is the B of the others.
-        recompute: R; that of a forward if not given.
-        communication: from a send until what was sent is there.
+        backward_input, backward_weight: B and W of the papers that split the backward; a whole
+            backward takes their sum, which is the B of the other papers.
+        recompute: R; the duration of a forward if not given.
+        communication: from a send until its message has arrived.
         update: of a stage's parameters, once.
-        collective: of gathering a stage's parameters from all replicas, or of reducing and
-            scattering its gradients; an all-reduce takes twice that. All of them are there first.
-        measure: what they are, such as FLOPs; for texts and pictures alone.
+        collective: of an all-gather of a stage's parameters, or a reduce-scatter of its gradients;
+            an all-reduce takes twice that. It starts when all replicas have arrived.
+        measure: the unit, such as FLOPs; for texts and pictures only.
+
+    >>> from tinyckpt.pipeline import gpipe, replay_pipeline
+    >>> replay_pipeline(gpipe(2, 2), PipelineCosts(backward_weight=2, communication=1)).makespan
+    14
     """
 
     forward: OfStages = 1
@@ -61,18 +71,18 @@ class PipelineCosts:
     measure: str = ""
 
     def scaled(self, stages: int, micro_batches: int = 1) -> tuple[Any, Any, int | Fraction]:
-        """Return the duration of each kind in each stage, the communication, and their unit.
+        """Return the duration of each kind in each stage, the communication time, and their unit.
 
         Args:
-            stages, micro_batches: how many there are.
+            stages, micro_batches: their numbers.
 
         Returns:
-            An array (kinds, stages) and a number, both in units of 1/``unit``: integers, or with
-            a unit of 1 floats if any of the costs is one, or all are too many for integers.
+            An array (kinds, stages) and a number, both in units of 1/``unit``: integers; or floats
+            with a unit of 1, if any of the costs is a float or the total overflows integers.
 
         Raises:
             OptionError: if a cost is negative or not a number, if there are not as many as stages,
-                or if they add up to more than a float can hold.
+                or if the total overflows a float.
         """
         own = {name: self.of_stages(name, stages) for name in NAMES}
         unit = self.unit_of(own, stages, micro_batches)
@@ -90,12 +100,12 @@ class PipelineCosts:
     def unit_of(
         self, own: dict[str, list[Number]], stages: int, micro_batches: int
     ) -> int | Fraction | None:
-        """Return the unit in which all costs are integers that can be added up; None for floats."""
+        """Return the unit in which all costs are integers whose total fits; None for floats."""
         numbers = [number for column in own.values() for number in column]
 
         def total(of: Callable[[Any], Any]) -> Any:
-            # No device's clock can be beyond the sum of everything, each message by itself.
-            # Each collective is waited for by itself as well: at most four a micro-batch and stage.
+            # Upper bound of every clock: the sum of all durations, as if nothing overlapped. That
+            # includes each message, and at most four collectives per micro-batch and stage.
             ways = 2 * stages * of(own["communication"][0]) + 4 * sum(map(of, own["collective"]))
             return micro_batches * (sum(map(of, numbers)) + ways)
 
@@ -114,7 +124,7 @@ class PipelineCosts:
         return unit.numerator if unit.denominator == 1 else unit
 
     def of_stages(self, name: str, stages: int) -> list[Number]:
-        """Return one of the costs for every stage."""
+        """Return one of the costs for every stage, after checking it."""
         given = getattr(self, name)
         if given is None and name == "recompute":
             name, given = "forward", self.forward
@@ -128,13 +138,13 @@ class PipelineCosts:
             is_number = isinstance(number, int | float | Fraction)
             if not is_number or not number >= 0 or number == math.inf:
                 raise OptionError(
-                    f"{name}: {one_text(number)}; a cost is a finite number of 0 or more"
+                    f"{name}: {short_repr(number)}; a cost is a finite number of 0 or more"
                 )
         return column
 
 
-def one_text(value: Any) -> str:
-    """Return what somebody gave, not too long."""
+def short_repr(value: Any) -> str:
+    """Return the repr of a caller's value, cut to 80 characters."""
     try:
         return f"{value!r:.80}"
     except ValueError:  # Python writes no integers of very many digits
@@ -162,19 +172,23 @@ KIND_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one micro-batch in one stage holds of its device's memory; bytes, or any one unit.
+    """Memory of one micro-batch in one stage on its device; bytes, or any one unit.
 
-    ``during`` an action it holds one number, and from its end on another, until the next action on
-    that micro-batch. As it stands here, a micro-batch that is underway weighs 1 until the last part
-    of its backward has ended: the peak is the number of micro-batches in flight.
+    It has one size during an action, and another from its end until the next action on that
+    micro-batch. With the defaults, a micro-batch weighs 1 until the last part of its backward has
+    ended: the peak is the number of micro-batches in flight.
 
     Attributes:
-        forward, held: during the forward; and from then on.
-        recompute, recomputed: during the recomputation, if there is one; and from then on.
+        forward, held: during the forward, and after it.
+        recompute, recomputed: during the recomputation, if there is one, and after it.
         backward: during a whole backward.
-        backward_input: during one of the inputs alone.
-        waiting: between a backward of the inputs and that of the weights.
-        weight: during that of the weights.
+        backward_input: during the backward of the inputs alone.
+        waiting: between the backward of the inputs and that of the weights.
+        weight: during the backward of the weights.
+
+    >>> from tinyckpt.pipeline import one_f_one_b, replay_pipeline
+    >>> replay_pipeline(one_f_one_b(2, 4), footprints=Footprint(forward=5, held=3)).peaks
+    (8, 5)
     """
 
     forward: int = 1
@@ -188,11 +202,11 @@ class Footprint:
 
 
 def check_footprints(footprints: Sequence[Footprint], micro_batches: int) -> None:
-    """Raise an OptionError unless all is whole, not negative, and can be added up.
+    """Raise an OptionError unless all sizes are integers of 0 or more whose sum cannot overflow.
 
     Args:
-        footprints: one a stage.
-        micro_batches: how many may hold as much at a time.
+        footprints: one per stage.
+        micro_batches: the most that are in flight at a time.
     """
     largest = 0
     for stage, own in enumerate(footprints):
@@ -200,8 +214,8 @@ def check_footprints(footprints: Sequence[Footprint], micro_batches: int) -> Non
             size = getattr(own, each.name)
             if not isinstance(size, int | np.integer) or size < 0:
                 raise OptionError(
-                    f"stage {stage}, footprint: {each.name}={one_text(size)}; it is a whole number "
-                    "of 0 or more"
+                    f"stage {stage}, footprint: {each.name}={short_repr(size)}; it must be an "
+                    "integer of 0 or more"
                 )
         largest += max(int(getattr(own, each.name)) for each in fields(own))
     if micro_batches * largest >= LARGEST:
@@ -214,10 +228,10 @@ def check_footprints(footprints: Sequence[Footprint], micro_batches: int) -> Non
 def memory_tables(
     footprints: Sequence[Footprint], recomputes: Sequence[bool]
 ) -> tuple[Integers, Integers]:
-    """Return by kind and stage what an action adds while it runs, and what it leaves added.
+    """Return the memory change of each action: while it runs, and after it; (kinds, stages) each.
 
     Args:
-        footprints: one a stage.
+        footprints: one per stage.
         recomputes: for each stage whether it is recomputed before its backward.
     """
     during = np.zeros((len(KINDS), len(footprints)), np.int64)

@@ -1,10 +1,10 @@
-"""The program of one device, with arrays.
+"""The executor of one pipeline device, as a coroutine: its actions in order, on NumPy arrays.
 
-It is a generator. It yields what it waits for, and is sent the arrays when they are there: in
-``running`` from a dictionary, in ``mpi`` from other processes. What is sent is a copy, as between
-processes. Gradients are added up in the order of the device's backwards, each weighted by 1/M, as
-gradient accumulation on one device does it: for a loss that is a mean over samples, they are those
-of the whole batch.
+A generator that yields each message or collective that it waits for, and is sent the arrays when
+they have arrived: in ``simulate`` from a dictionary, in ``mpi`` from other processes. Sent arrays
+are copies, as between processes. Gradients accumulate in the order of the device's backwards, each
+weighted by 1/M for M micro-batches, as gradient accumulation on one device does it: for a loss that
+is a mean over samples, they are the gradients of the whole batch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TOGETHER = {KINDS[kind] for kind in COLLECTIVES}
 
 
 class Message(NamedTuple):
-    """What goes from one stage to another, of the same device or not.
+    """The key of a message from one stage to the next, on the same device or not.
 
     Attributes:
-        device: to which it goes.
-        is_forward: whether it holds activations, or cotangents.
-        stage, micro_batch: for which.
+        device: the receiver.
+        is_forward: True for activations, False for cotangents.
+        stage, micro_batch: of the receiving action.
     """
 
     device: int
@@ -48,15 +48,15 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a device has made, by the ids of the whole graph.
+    """The results of a device, by data ids of the whole graph.
 
     Attributes:
-        gradients: the mean over micro-batches and replicas; flat, and this replica's share of it,
-            where replicas share gradients out; empty, if an optimiser has used them up.
+        gradients: the mean over micro-batches and replicas; a flat shard where gradients are
+            sharded over replicas (ZeRO); empty if an optimiser has consumed them.
         results: of each micro-batch.
-        parameters: after the last update: flat, and this replica's share where there are shares.
-        state: of the optimiser, in the same way.
-        steps: how many were taken, those before included.
+        parameters: after the last update; flat, a shard where they are sharded.
+        state: of the optimiser, likewise.
+        steps: number of optimiser steps taken, earlier ones included.
     """
 
     gradients: Arrays
@@ -71,13 +71,13 @@ Program = Generator[Message | Exchange, list[Any], Outcome]
 
 
 def device_program(worker: DeviceState) -> Program:
-    """Do what one device does in a pipeline, step after step.
+    """Run the actions of one device, for as many training steps as there are batches.
 
     Yields:
-        The message or the exchange that it waits for; wants its arrays sent.
+        The message or the collective that it waits for; expects its arrays from ``send``.
 
     Returns:
-        Its results and gradients.
+        The device's results and gradients.
 
     Raises:
         BackendError: if an operator fails; names device, action and operator.
@@ -102,14 +102,15 @@ def device_program(worker: DeviceState) -> Program:
 
 
 class DeviceState:
-    """What one device holds while it works.
+    """The memory of one device while it runs: values in flight, messages, training state.
 
     Attributes:
-        values: arrays by the stage's own ids, by stage and micro-batch, while that is in flight.
-        arrived: what other stages sent and no action has used yet.
+        values: arrays by the stage's own ids, for each (stage, micro-batch) in flight.
+        arrived: received messages that no action has used yet.
+        recomputed: the (stage, micro-batch) pairs in flight whose recomputation is done.
         results: of each micro-batch, of all steps.
-        sources: what the device needs of the arguments, for each micro-batch of a step.
-        holding: of the training state.
+        sources: the arguments that the device needs, for each micro-batch of a step.
+        holding: the device's part of the training state.
     """
 
     def __init__(
@@ -123,17 +124,17 @@ class DeviceState:
         optimizer: Optimizer | None = None,
         begin: Resumed | None = None,
     ) -> None:
-        """Take the device's part.
+        """Allocate the device's part of the training state, and look up its arguments.
 
         Args:
-            pipeline: that of one replica, of a legal one.
-            device: which, in it.
-            stages: planned, all of them.
-            batches: the arguments of the function for each micro-batch, of one step or of several.
+            pipeline: of one replica; it must be legal.
+            device: index within the replica.
+            stages: all planned stages.
+            batches: the function's arguments for each micro-batch, of one step or several.
             post: called to send arrays to another device.
-            number: of the replica.
-            optimizer: what updates parameters, if they are to be updated.
-            begin: the optimiser's state to go on from.
+            number: index of the replica.
+            optimizer: updates the parameters; None to return gradients instead.
+            begin: the optimiser state to resume from.
         """
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
@@ -152,7 +153,7 @@ class DeviceState:
         self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
 
     def arguments(self, step: int) -> list[Arrays]:
-        """Return what the device needs of the arguments of a step, for each micro-batch."""
+        """Return the arguments that the device needs in a step, for each micro-batch."""
         whole, count = self.stages[0].stage.whole, self.pipeline.micro_batches
         return [
             {
@@ -164,7 +165,7 @@ class DeviceState:
         ]
 
     def leave_parameters(self) -> None:
-        """Forget the parameters among the arguments, if the device holds them itself."""
+        """Drop the parameters from the arguments, if the device has its own copy of them."""
         for own in self.sources:
             for data in self.holding.parameters:
                 own.pop(data, None)
@@ -173,12 +174,12 @@ class DeviceState:
         """Take the arguments of the next step, if there is one."""
         self.holding.steps += 1
         if self.holding.steps * self.pipeline.micro_batches < len(self.batches):
-            self.sources = []  # given up first: those of two steps need not fit
+            self.sources = []  # freed first: the arguments of two steps need not fit
             self.sources = self.arguments(self.holding.steps)
             self.leave_parameters()
 
     def do(self, action: Action) -> None:
-        """Do an action that waits for nobody."""
+        """Run an action that does not wait: a send, an update, a free, or computation."""
         if action.kind.startswith("send"):
             self.send(action)
         elif action.kind == "update":
@@ -189,11 +190,11 @@ class DeviceState:
             self.work(action)
 
     def number(self, action: Action) -> int:
-        """Return the micro-batch of an action among those of all steps."""
+        """Return the index of an action's micro-batch among those of all steps."""
         return self.holding.steps * self.pipeline.micro_batches + action.micro_batch
 
     def work(self, action: Action) -> None:
-        """Do the parts of a stage's schedule that belong to an action."""
+        """Run the parts of a stage's schedule that belong to a forward, recompute or backward."""
         own, place = self.stages[action.stage].stage, (action.stage, action.micro_batch)
         if action.kind == "forward":
             self.values[place] = arrays_of(own, self.sources[action.micro_batch])
@@ -217,7 +218,7 @@ class DeviceState:
             self.finish(action)
 
     def accept(self, action: Action, is_forward: bool) -> None:
-        """Take what the stage beside this one made."""
+        """Move the arrays received from the neighbouring stage into the values in flight."""
         own = self.stages[action.stage].stage
         taken = own.takes if is_forward else own.takes_back
         if action.stage == (0 if is_forward else len(self.stages) - 1):
@@ -228,7 +229,7 @@ class DeviceState:
         self.values[place].update(zip(own.ids(taken), arrays, strict=True))
 
     def outgoing(self, action: Action, is_forward: bool) -> tuple[Message | None, list[Any]]:
-        """Return what the stage beside this one takes; no message if there is no stage."""
+        """Return the message to the neighbouring stage and its arrays; None if there is none."""
         own = self.stages[action.stage].stage
         stage = action.stage + (1 if is_forward else -1)
         if not 0 <= stage < len(self.stages):
@@ -239,22 +240,22 @@ class DeviceState:
         return Message(to, is_forward, stage, action.micro_batch), arrays
 
     def hand_over(self, action: Action, is_forward: bool) -> None:
-        """Give what was made to a stage of the same device; and for another, hold it until sent."""
+        """Pass arrays on to a stage of the same device; buffer those for another until the send."""
         message, arrays = self.outgoing(action, is_forward)
         if message is not None:
             self.arrived[message] = [self.holding.detached(array) for array in arrays]
 
     def send(self, action: Action) -> None:
-        """Send what a stage made to another device."""
+        """Send a stage's activations or cotangents to another device."""
         is_forward = action.kind == "send_activation"
         stage = action.stage + (1 if is_forward else -1)
         to = int(self.pipeline.device_of[stage])
         message = Message(to, is_forward, stage, action.micro_batch)
-        # Copies in C order, as they come out of any channel.
+        # C-contiguous copies, as a receiver of any transport allocates them.
         self.post(message, [np.array(array, order="C") for array in self.arrived.pop(message)])
 
     def evaluate(self, action: Action, part: str) -> None:
-        """Do the steps of one part of a stage's schedule."""
+        """Run the steps of one part of a stage's schedule."""
         own = self.stages[action.stage]
         values, kernels = self.values[action.stage, action.micro_batch], self.kernels[action.stage]
         for step in own.parts[PARTS.index(part)]:
@@ -270,7 +271,7 @@ class DeviceState:
                 ) from error
 
     def finish(self, action: Action) -> None:
-        """Add what a micro-batch gave to the results, and give up all else of it."""
+        """Retire a micro-batch: keep its results, accumulate its gradients, free the rest."""
         own = self.stages[action.stage].stage
         values = self.values.pop((action.stage, action.micro_batch))
         self.recomputed.discard((action.stage, action.micro_batch))
@@ -284,7 +285,7 @@ class DeviceState:
 
 
 def needed_by(stages: Iterable[PlannedStage]) -> set[int]:
-    """Return the arguments that stages read, or update, by their ids in the whole graph."""
+    """Return the data ids of the arguments that stages read or update, in the whole graph."""
     found: set[int] = set()
     for each in stages:
         own, whole = each.stage, each.stage.whole
@@ -296,7 +297,7 @@ def needed_by(stages: Iterable[PlannedStage]) -> set[int]:
 
 
 def kernels_of(planned: PlannedStage) -> list[Callable[..., Any] | None]:
-    """Return the kernel of each operator of a stage; the exchange has none."""
+    """Return the NumPy kernel of each operator of a stage; None for the exchange."""
     kernels: list[Callable[..., Any] | None] = []
     for operator in planned.stage.graph.operators:
         if operator.primitive is not None:
@@ -314,7 +315,7 @@ def kernels_of(planned: PlannedStage) -> list[Callable[..., Any] | None]:
 def do(
     planned: PlannedStage, step: Step, kernels: Sequence[Callable[..., Any] | None], values: Arrays
 ) -> None:
-    """Do one step of a stage's schedule."""
+    """Run one step of a stage's schedule: free a value, or evaluate an operator."""
     if isinstance(step, Free):
         del values[step.data]
         return

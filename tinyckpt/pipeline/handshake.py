@@ -1,8 +1,9 @@
-"""All processes of a pipeline under MPI meet at rank 0: before they begin, and when they are done.
+"""Startup handshake of MPI ranks: rank 0 compares digests of all arguments, and gathers results.
 
-Before, each says what it was given, as digests, or why it cannot begin. What differs, or fails, is
-then one sentence of rank 0, which ends all; and not messages that never come, or replicas that go
-on with other parameters each, and no error at all.
+Before the run, each rank sends digests (BLAKE2b) of its arguments, or the reason why it cannot
+start. A difference or a failure then is one message from rank 0, which aborts all ranks. Without
+the handshake it would be a message that never arrives; or replicas that train different parameters,
+and no error at all. After the run, rank 0 gathers the results of all ranks.
 """
 
 from __future__ import annotations
@@ -28,79 +29,83 @@ from tinyckpt.pipeline.supervising import HEARD, say
 
 Claims = Mapping[str, bytes]
 TAG = 1
-PIECES = ("gradients", "parameters", "state")  # of an outcome, each sent by itself
+PIECES = (
+    "gradients",
+    "parameters",
+    "state",
+)  # fields of an Outcome whose arrays are sent one by one
 
 
 class Arrival:
-    """A message from a rank that may not be there yet; ``Test`` as requests of MPI have it."""
+    """A probe for a message that may not have arrived, with ``Test`` like a request of MPI."""
 
     def __init__(self, world: Any, rank: int) -> None:
         self.world, self.rank = world, rank
         self.message: Any = None
 
     def Test(self) -> bool:  # noqa: N802 - MPI's name
-        """Whether it has arrived."""
+        """Whether the message has arrived."""
         self.message = self.world.improbe(self.rank, TAG)
         return self.message is not None
 
 
 def end_all(world: Any) -> NoReturn:
-    """End all processes; this one, too, and without another word."""
+    """Abort all ranks, this one included."""
     sleep(HEARD)
     world.Abort(1)
-    os._exit(1)  # some MPIs return, and leave it to the launcher
+    os._exit(1)  # in some MPIs Abort returns, and leaves the rest to the launcher
 
 
 class Rendezvous:
-    """Where all processes meet."""
+    """Rank 0 as coordinator of all ranks: agreement before the run, gathering after it."""
 
     def __init__(self, world: Any, devices: int, patience: float) -> None:
         self.world, self.devices, self.patience = world, devices, patience
         self.rank, self.size = int(world.Get_rank()), int(world.Get_size())
 
     def send(self, rank: int, value: Any, what: str) -> None:
-        """Send anything, and wait until it has gone."""
+        """Send a picklable value, and wait for the send to complete."""
         wait(self.world.isend(value, rank, TAG), self.patience, what)
 
     def receive(self, rank: int, what: str) -> Any:
-        """Wait for what a rank sends."""
+        """Receive a value from a rank."""
         arrival = Arrival(self.world, rank)
         wait(arrival, self.patience, what)
         return arrival.message.recv()
 
     def agree(self, claims: Claims, trouble: Exception | None) -> None:
-        """Go on if all processes were given the same, and none is in trouble; else end all.
+        """Return if all ranks have the same arguments and none has failed; else abort all ranks.
 
         Args:
-            claims: what this process was given, as digests.
-            trouble: why it cannot begin.
+            claims: digests of this rank's arguments.
+            trouble: the error because of which it cannot start.
         """
         if trouble is not None and self.size == 1:
             raise trouble
         own = claims, None if trouble is None else str(trouble)
         if self.rank:
-            self.send(0, own, "rank 0 to hear what this rank was given")
-            self.receive(0, "rank 0 to find out whether all ranks were given the same")
+            self.send(0, own, "rank 0 to receive the digests of this rank")
+            self.receive(0, "rank 0 to compare the arguments of all ranks")
             return
         others = range(1, self.size)
-        every = [own, *(self.receive(k, f"rank {k}, which has not come so far") for k in others)]
+        every = [own, *(self.receive(k, f"rank {k}, which has not arrived") for k in others)]
         if found := disagreement(every, self.devices):
             say(found)
             end_all(self.world)
         for rank in others:
-            self.send(rank, None, f"rank {rank} to hear that it may begin")
+            self.send(rank, None, f"rank {rank} to receive the start signal")
 
     def outcomes(self, own: Outcome) -> list[Outcome] | None:
-        """Return in rank 0 what all have made; None elsewhere."""
+        """Gather the outcomes of all ranks at rank 0; return None elsewhere."""
         if self.rank:
             pieces = [(name, *item) for name in PIECES for item in getattr(own, name).items()]
             bare = replace(own, gradients={}, parameters={}, state={})
-            for value in (bare, len(pieces), *pieces):  # one copy at a time
-                self.send(0, value, "rank 0 to take what this rank made")
+            for value in (bare, len(pieces), *pieces):  # pickles one array at a time
+                self.send(0, value, "rank 0 to receive the results of this rank")
             return None
         found = [own]
         for rank in range(1, self.size):
-            what = f"what rank {rank} made"
+            what = f"the results of rank {rank}"
             other = self.receive(rank, what)
             for _ in range(self.receive(rank, what)):
                 name, key, array = self.receive(rank, what)
@@ -110,11 +115,13 @@ class Rendezvous:
 
 
 def disagreement(every: Sequence[tuple[Claims, str | None]], devices: int) -> str | None:
-    """Return what is wrong with what ranks say they were given; None if nothing is.
+    """Return the error message about failed ranks or differing arguments; None if all agree.
+
+    Differing arguments are found by majority: the rank named is one that disagrees with most.
 
     Args:
-        every: for each rank its digests, and its trouble, if it has any.
-        devices: of a replica.
+        every: for each rank its digests, and its error message or None.
+        devices: number of devices of a replica.
     """
     troubles = {rank: text for rank, (_, text) in enumerate(every) if text is not None}
     if len(troubles) == len(every) and len(set(troubles.values())) == 1:
@@ -125,14 +132,14 @@ def disagreement(every: Sequence[tuple[Claims, str | None]], devices: int) -> st
         return f"rank {rank} (device {rank % devices}){more}: {text}"
     for key in dict.fromkeys(key for claims, _ in every for key in claims):
         said = {rank: claims[key] for rank, (claims, _) in enumerate(every) if key in claims}
-        usual = Counter(said.values()).most_common(1)[0][0]  # the first rank's, of as many
+        usual = Counter(said.values()).most_common(1)[0][0]  # in a tie, that of the first rank
         others = [rank for rank, digest in said.items() if digest != usual]
         if others:
             first = next(rank for rank, digest in said.items() if digest == usual)
             more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
             return (
                 f"rank {others[0]} (device {others[0] % devices}){more} was given other {key} than "
-                f"rank {first}; all processes have to be called with the same arguments"
+                f"rank {first}; all processes must be called with the same arguments"
             )
     return None
 
@@ -143,18 +150,18 @@ def claims_of(
     worker: DeviceState,
     begin: Resumed | None,
 ) -> dict[str, bytes]:
-    """Return digests of what a process was given, by what it is.
+    """Return digests of a rank's arguments, by their description.
 
     Args:
         pipeline: of all replicas.
         stages: planned.
-        worker: of this process, which has not begun.
-        begin: where the optimiser goes on.
+        worker: this rank's device, which has not started.
+        begin: the optimiser state to resume from.
     """
     whole, optimizer = stages[0].stage.whole, worker.holding.optimizer
     name = "" if optimizer is None else optimizer.name
     found = {
-        "stages": digest(texts_of(stages)),
+        "stages": digest(serialised(stages)),
         "actions": digest([pipeline.kind, pipeline.stage, pipeline.micro_batch, pipeline.first]),
         "numbers of micro-batches": digest([str((pipeline.micro_batches, len(worker.batches)))]),
         "optimizers": digest([name]),
@@ -174,8 +181,8 @@ def claims_of(
     return found
 
 
-def texts_of(stages: Sequence[PlannedStage]) -> Iterator[str]:
-    """Return what tells stages, and their schedules, from others."""
+def serialised(stages: Sequence[PlannedStage]) -> Iterator[str]:
+    """Yield a text serialisation of stages and their schedules, for a digest."""
     for each in stages:
         graph = each.stage.graph
         yield from (graph.name, str((each.stage.takes, each.stage.gives)))
@@ -186,7 +193,7 @@ def texts_of(stages: Sequence[PlannedStage]) -> Iterator[str]:
 
 
 def digest(parts: Any) -> bytes:
-    """Return what tells texts and arrays from others."""
+    """Return the BLAKE2b digest of texts and arrays, shapes and dtypes included."""
     found = blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, str):

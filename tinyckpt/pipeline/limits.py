@@ -1,4 +1,8 @@
-"""What making and replaying a pipeline takes of memory: known before, and refused if too much."""
+"""Memory limit of the pipeline simulator: an upper bound before building, refused above 4 GiB.
+
+The bound is on the host memory that building and replaying the list of actions takes, not on the
+memory of the devices that are simulated.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
 from tinyckpt.pipeline.program import Recompute
 
-# What making and replaying takes at most, measured with tracemalloc: for each action its nine bytes
-# here and seven columns of 8 at a time; for each kind that there is a table by stage and
-# micro-batch; for each stage what it costs and holds by kind; and what replicas have done together.
+# Upper bounds in bytes, measured with tracemalloc: per action its nine bytes and seven columns of 8
+# at a time; per kind of action one int32 table by stage and micro-batch; per stage its costs and
+# memory by kind; per collective the record of who has arrived.
 BYTES_AN_ACTION, BYTES_A_PLACE, BYTES_A_STAGE, BYTES_A_MEETING = 84, 4, 500, 400
 MOST_BYTES = 4 * 2**30
 
@@ -16,16 +20,16 @@ MOST_BYTES = 4 * 2**30
 def checked_size(
     name: str, recompute: Recompute | None, *, halved: bool = False, **counts: int
 ) -> None:
-    """Raise an OptionError unless a pipeline's numbers are legal and it can be held.
+    """Raise an OptionError unless a pipeline's counts are legal and it fits into memory.
 
     Args:
         name: of the pipeline.
         recompute: as for ``with_messages``.
-        halved: whether backwards are in two halves.
-        counts: devices and micro-batches, and chunks if a device has several.
+        halved: whether backwards are split into that of inputs and that of weights.
+        counts: devices, micro-batches, and chunks (stages per device) if a device has several.
     """
     for what, count in counts.items():
-        if type(count) is int and count > MOST_BYTES:  # such numbers may be too long to be told
+        if type(count) is int and count > MOST_BYTES:  # Python refuses to print very long integers
             raise OptionError(f"{name}: more than {MOST_BYTES:,} {what.replace('_', ' ')}")
         if type(count) is not int or count < 1:
             raise OptionError(
@@ -43,15 +47,15 @@ def checked_size(
 def check_bytes(
     what: str, actions: int, places: int, stages: int, kinds: int, meetings: int = 0
 ) -> None:
-    """Raise an OptionError if a pipeline takes too much memory to make and replay.
+    """Raise an OptionError if a pipeline takes too much memory to build and replay.
 
     Args:
-        what: is to be held.
-        actions: of all devices.
+        what: description of the pipeline, for the error.
+        actions: number of actions of all devices.
         places: stages times micro-batches.
         stages: of all replicas.
-        kinds: how many of KINDS there are.
-        meetings: how often replicas do something together.
+        kinds: number of distinct KINDS.
+        meetings: number of collectives of one replica.
     """
     check_size(
         what,
@@ -63,9 +67,9 @@ def check_bytes(
 
 
 def check_size(what: str, size: int) -> None:
-    """Raise an OptionError if making and replaying something takes too many bytes."""
+    """Raise an OptionError if a size in bytes exceeds ``MOST_BYTES``."""
     if size > MOST_BYTES:
         raise OptionError(
-            f"{what} takes about {size_text(size)} to make and replay; at most "
-            f"{size_text(MOST_BYTES)} are allowed, so have fewer micro-batches"
+            f"{what} takes about {size_text(size)} to build and replay, more than the limit of "
+            f"{size_text(MOST_BYTES)}; use fewer micro-batches"
         )

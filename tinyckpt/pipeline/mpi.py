@@ -1,7 +1,7 @@
-"""A pipeline under MPI: one process a device, and replicas of all of them for data parallelism.
+"""Pipeline and data parallelism under MPI (mpi4py): one process per device of every replica.
 
-Rank r is device r mod K of replica r div K. Activations and cotangents go from rank to rank as
-their bytes, in messages that do not wait; what replicas do together is done by MPI's own
+Rank r is device r mod K of replica r div K, for K devices per replica. Activations and cotangents
+are sent from rank to rank as bytes, in nonblocking messages; collectives of replicas are MPI's own
 all-reduce, reduce-scatter and all-gather.
 
 Needs mpi4py and an MPI: ``pip install 'tinyckpt[mpi]'`` brings both.
@@ -36,22 +36,22 @@ from tinyckpt.pipeline.supervising import BEHIND, launched_rank, say
 from tinyckpt.pipeline.zero_state import Exchange
 from tinyckpt.training.optimizers import Optimizer
 
-LONGEST = 1e8  # seconds that a timer can be set to anywhere
+LONGEST = 1e8  # seconds; the largest interval that a timer accepts on every platform
 
 
 def get_mpi(patience: float = PATIENCE) -> Any:
-    """Return mpi4py's module MPI.
+    """Import and return mpi4py's module MPI, initialising MPI with a timeout.
 
-    The first time, MPI begins, and with that waits for all ranks. It runs no Python then: what ends
-    the waiting is an alarm, which kills the process, and its parent says why.
+    The first import initialises MPI, which waits for all ranks and runs no Python meanwhile: the
+    timeout is an alarm signal that kills the process, and its parent reports why.
 
     Args:
-        patience: seconds to wait for the others.
+        patience: the timeout in seconds.
 
     Raises:
-        BackendError: if it is not installed, or finds no MPI.
+        BackendError: if mpi4py is not installed, or finds no MPI.
     """
-    # Windows has no such signal; and where somebody takes it, it is theirs.
+    # Windows has no SIGALRM; and where the program has installed a handler of its own, leave it.
     alarm = getattr(signal, "SIGALRM", None)
     is_free = alarm is not None and signal.getsignal(alarm) is signal.SIG_DFL
     if is_launched := is_free and launched_rank() is not None and "mpi4py.MPI" not in sys.modules:
@@ -60,7 +60,7 @@ def get_mpi(patience: float = PATIENCE) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise BackendError(
-            f"MPI is not there ({error}): pip install 'tinyckpt[mpi]' brings mpi4py and MPICH"
+            f"MPI is not available ({error}): pip install 'tinyckpt[mpi]' brings mpi4py and MPICH"
         ) from error
     finally:
         if is_launched:
@@ -69,11 +69,15 @@ def get_mpi(patience: float = PATIENCE) -> Any:
 
 
 def rank_in(pipeline: Pipeline) -> tuple[int, int]:
-    """Return which replica this process belongs to, and which of its devices it is.
+    """Return the replica that this process belongs to, and its device within the replica.
 
     Raises:
         OptionError: if there are not as many processes as devices of all replicas.
-        BackendError: if there is no MPI.
+        BackendError: if MPI is not available.
+
+    >>> from tinyckpt.pipeline import data_parallel, gpipe, rank_in
+    >>> rank_in(data_parallel(gpipe(2, 4), 2))  # doctest: +SKIP
+    (0, 1)
     """
     world = get_mpi().COMM_WORLD
     rank, size = int(world.Get_rank()), int(world.Get_size())
@@ -98,33 +102,36 @@ def run_pipeline_mpi(
     state: Any = None,
     collect: bool = True,
 ) -> PipelineResult | None:
-    """Run one device of a pipeline in each process; all call it with the same arguments.
+    """Run one device of a pipeline in each MPI process (SPMD); all pass the same arguments.
 
     Args:
-        pipeline: what each device does.
+        pipeline: the actions of each device.
         stages: planned, as many as the pipeline has.
-        batches: the arguments of the function for each micro-batch, of all replicas: the first M
-            are for replica 0, the next for replica 1. Any sequence: a process looks up its own, and
-            each of them once, so it need not have those of others.
-        replicas: how many pipelines run side by side, if the pipeline is that of one; they share
-            nothing then, see ``data_parallel``.
+        batches: the function's arguments for each micro-batch, of all replicas: the first M are
+            those of replica 0, the next M those of replica 1. Any sequence: a process looks up its
+            own micro-batches only, each of them once, so it need not have those of others.
+        replicas: number of replicas, if the pipeline is that of one; nothing is sharded between
+            them then, see ``data_parallel``.
         optimizer: as for ``run_pipeline``.
-        patience: seconds to wait for another process before all are ended.
+        patience: timeout in seconds for another process, after which all are aborted.
         state: as for ``run_pipeline``; each process is given all of it, and keeps its part.
-        collect: whether rank 0 is to have gradients, or parameters and state, as a whole; or else
-            values alone, so that no process holds more than its part.
+        collect: whether rank 0 gathers whole gradients, or parameters and state; if not, only
+            values, so that no process stores more than its part.
 
     Returns:
-        In rank 0 what ``run_pipeline`` returns; None elsewhere.
+        In rank 0 the result of ``run_pipeline``; None elsewhere.
 
     Raises:
-        OptionError: if the patience is no number of seconds; or in one process alone, what
-            ``run_pipeline`` raises.
+        OptionError: if the patience is not a positive number of seconds; in a run of one process,
+            everything that ``run_pipeline`` raises.
 
-    What is wrong with several processes, none of them raises: rank 0 says it on stderr, if it is
-    known before they begin, or else the rank that it is about, and ends all. Besides what
-    ``run_pipeline`` raises that is a number of processes that does not fit, and arguments that are
-    not the same in all, parameters above all.
+    With several processes, no error is raised: rank 0 prints it to stderr if it is known before
+    the start, else the rank that failed does, and all ranks are aborted. These errors include those
+    of ``run_pipeline``, a wrong number of processes, and arguments that differ between processes,
+    parameters in particular.
+
+    >>> from tinyckpt.pipeline import gpipe, run_pipeline_mpi
+    >>> result = run_pipeline_mpi(gpipe(2, 4), stages, batches)  # doctest: +SKIP
     """
     if not 0 < patience < math.inf:
         raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
@@ -142,7 +149,7 @@ def run_pipeline_mpi(
         batches, begin = going_on(stages, batches, optimizer, state)
         worker = DeviceState(
             replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
-            unsendable, number, optimizer, begin,
+            no_channel, number, optimizer, begin,
         )  # fmt: skip
         claims = claims_of(pipeline, stages, worker, begin)
     except Exception as error:
@@ -153,33 +160,33 @@ def run_pipeline_mpi(
         channel = Channel(world.Split(number, device), worker.pipeline, stages, patience)
         across = Across(mpi, world.Split(device, number), patience)
         worker.post = channel.post
-        outcome = driven(device_program(worker), channel.receive, across.exchange)
+        outcome = drive(device_program(worker), channel.receive, across.exchange)
         channel.finish()
-        outcomes = meeting.outcomes(needed_of(outcome, pipeline, number, collect))
+        outcomes = meeting.outcomes(part_to_gather(outcome, pipeline, number, collect))
     return None if outcomes is None else gathered(pipeline, stages, outcomes, optimizer, collect)
 
 
 @contextmanager
 def ending_all(world: Any, who: str) -> Iterator[None]:
-    """Have an error end all processes, if there are several: the others wait for this one."""
+    """Abort all ranks on an error, if there are several: the others wait for this one."""
     try:
         yield
     except Exception as error:
         if world.Get_size() > 1:
             if isinstance(error, get_mpi().Exception):
-                sleep(BEHIND)  # most likely another rank has died, and its parent will say so
+                sleep(BEHIND)  # most likely another rank has died, and its parent reports that
             say(f"{who}: {error}")
             end_all(world)
         raise
 
 
-def unsendable(message: Message, arrays: list[Any]) -> None:
-    """Stand for what sends, before there is a channel."""
+def no_channel(message: Message, arrays: list[Any]) -> None:
+    """Fail as the sender of a device that has no channel yet."""
     raise AssertionError(f"{message} before all have met")
 
 
-def needed_of(outcome: Outcome, pipeline: Pipeline, number: int, collect: bool) -> Outcome:
-    """Return what rank 0 needs of an outcome: of what all replicas have alike, the first one's."""
+def part_to_gather(outcome: Outcome, pipeline: Pipeline, number: int, collect: bool) -> Outcome:
+    """Return the part of an outcome that rank 0 needs: replicated arrays from replica 0 only."""
     if not collect:
         return replace(outcome, gradients={}, state={}, parameters={})
     if number == 0:
@@ -193,12 +200,12 @@ def needed_of(outcome: Outcome, pipeline: Pipeline, number: int, collect: bool) 
     )
 
 
-def driven(
+def drive(
     program: Program,
     receive: Callable[[Message], list[Any]],
     exchange: Callable[[Exchange], list[Any]],
 ) -> Outcome:
-    """Run a device's program to its end, giving it each message that it waits for."""
+    """Drive a device's coroutine to its end: send it each message or collective it waits for."""
     try:
         wanted = next(program)
         while True:

@@ -1,19 +1,19 @@
-"""Where to cut a training graph into stages: the most balanced cuts that fit.
+"""Load balancing of pipeline stages: chains-on-chains partitioning within a memory cap; Iqbal 1991.
 
-A cut lies behind a forward operator; each backward operator goes with the stage of the forward
-operator whose adjoint it is part of. Of all ways to cut into K stages, found is one whose dearest
-stage is as cheap as can be, among those whose stages each stay within a cap of memory. Stage k's
-memory is what its parameters take, and what its backward half reads of its forward half as often as
-micro-batches are in flight there.
+A cut lies after a forward operator; each backward operator belongs to the stage of the forward
+operator whose vjp it is part of. Among all partitions into K stages whose stages each fit the cap,
+the result minimises the cost of the most expensive stage (the bottleneck). The memory of stage k is
+that of its parameters, plus that of its saved values times the micro-batches in flight there.
 
-Whether stages of at most a given cost exist is seen in one pass: each takes as many operators as it
-may. So the least such cost is bisected for, down to the last bit of a float, and memory grows with
-operators and stages, not with their product. The passes from either end say between which operators
-each cut may lie; there it is put where what is left is shared out most evenly.
+Whether stages of at most a given cost exist is decided by one greedy pass (a probe): each stage
+takes as many operators as it may. So the least such cost is found by bisection, down to the last
+bit of a float; and memory grows with operators plus stages, not with their product. The greedy
+passes from either end bound the position of each cut; within these bounds it is placed where the
+remaining load is shared most evenly.
 
 Source: the problem is that of PipeDream's partitioner, Narayanan et al., SOSP 2019,
-doi:10.1145/3341301.3359646, with one replica a stage and no cost of communication. The pass within
-a search is how chains are partitioned since Iqbal, "Approximate algorithms for partitioning
+doi:10.1145/3341301.3359646, with one replica per stage and no communication cost. Bisection with a
+greedy probe is how chains are partitioned since Iqbal, "Approximate algorithms for partitioning
 problems", Int. J. Parallel Programming 20, 1991, doi:10.1007/BF01407899.
 """
 
@@ -35,17 +35,17 @@ from tinyckpt.planner.model.saved_values import saved_values
 
 
 def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:
-    """Return the stage of every operator.
+    """Assign every operator to a stage, given the cuts.
 
-    A backward operator goes with its forward operator; or with an earlier stage, if it reads a
-    cotangent that only that one has: on the way back, values go towards the first stage.
+    A backward operator belongs to the stage of its forward operator; or to an earlier one, if it
+    reads a cotangent of that: in the backward pass, values flow towards the first stage only.
 
     Args:
-        graph: with a backward half.
-        cuts: before which forward operators a new stage begins, ascending.
+        graph: with a backward pass.
+        cuts: for every stage but the first its first forward operator, ascending.
 
     Raises:
-        OptionError: if they are not ascending, or a stage has no forward operator.
+        OptionError: if the cuts are not ascending, or a stage has no forward operator.
     """
     if any(before >= cut for before, cut in pairwise([0, *cuts, graph.forward_count])):
         raise OptionError(
@@ -74,7 +74,7 @@ def partition(
     cap: int | None = None,
     in_flight: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Return before which forward operators the stages begin, but for the first.
+    """Balance a training graph's stages; return the first forward operator of each but the first.
 
     >>> import tinyckpt as tc
     >>> from tinyckpt.pipeline import partition
@@ -83,21 +83,21 @@ def partition(
 
     Args:
         graph: loss and gradients of one micro-batch.
-        stages: how many to cut into; each gets a forward operator.
+        stages: number of stages K; each gets at least one forward operator.
         costs: of the operators, as for ``plan``: FLOPs, or one each, if not given.
-        cap: the most bytes that a stage may take: of parameters, and of what is saved.
-        in_flight: for every stage how many micro-batches are in flight; 1F1B's if not given, with
-            no end of micro-batches: K - k. A later stage has no more than an earlier one.
+        cap: the largest memory of a stage in bytes: parameters, and saved values in flight.
+        in_flight: for every stage the number of micro-batches in flight; if not given K - k, as in
+            1F1B with at least K micro-batches. It must not increase from stage to stage.
 
     Raises:
         OptionError: if there are more stages than forward operators.
-        BudgetError: if no cuts fit the cap.
+        BudgetError: if no cuts fit the cap; names the smallest cap that is feasible.
     """
     count = graph.forward_count
     if graph.gradients is None or graph.updates:
         raise GraphError(
-            f"{graph.name}: a pipeline is made of a graph with a backward half and no updates, "
-            "such as tc.differentiate returns"
+            f"{graph.name}: a pipeline needs a graph with a backward pass and no updates, such as "
+            "tc.differentiate returns"
         )
     if type(stages) is not int or not 1 <= stages <= count:
         raise OptionError(
@@ -109,24 +109,23 @@ def partition(
         raise OptionError(f"in_flight has {len(flight)} numbers; there are {stages} stages")
     if any(later > own for own, later in pairwise(flight)) or not all(n >= 0 for n in flight):
         raise OptionError(
-            f"in_flight={flight!r:.80}: a later stage has no more than an earlier one"
+            f"in_flight={flight!r:.80}: it must not increase from stage to stage, and be 0 or more"
         )
     if cap is not None and type(cap) is not int:
-        raise OptionError(f"cap={cap!r:.80}; it is a whole number of bytes, or None")
+        raise OptionError(f"cap={cap!r:.80}; it must be an integer, in bytes, or None")
     spent = np.append(0.0, np.cumsum(cost_by_operator(graph, costs or given(graph))))
     if not np.isfinite(spent[-1]):
-        raise OptionError(f"{graph.name}: all costs together are more than a float can hold")
+        raise OptionError(f"{graph.name}: the total of all costs overflows a float")
     load = Load(spent, *bytes_by_operator(graph), flight, cap)
     found = balanced(load)
     if found is None:
-        most = int(load.parameters[-1] + flight[0] * load.saved[-1])  # of a stage that has all
-        smallest = bisect_left(range(most), True, key=lambda cap: is_possible(load, cap))
+        most = int(load.parameters[-1] + flight[0] * load.saved[-1])  # of a single stage
+        smallest = bisect_left(range(most), True, key=lambda cap: is_feasible(load, cap))
         raise BudgetError(
             f"{graph.name} cannot be cut into {stages} stages of at most {size_text(cap or 0)}: "
-            f"all of it has {size_text(load.parameters[-1])} of parameters and saves "
-            f"{size_text(load.saved[-1])} a micro-batch, of which the first stage holds "
-            f"{flight[0]}; stages of {size_text(smallest)} are possible, or have more of them, or "
-            "recompute",
+            f"it has {size_text(load.parameters[-1])} of parameters and saves "
+            f"{size_text(load.saved[-1])} per micro-batch, with {flight[0]} in flight in stage 0; "
+            f"stages of {size_text(smallest)} are feasible, or use more stages, or recompute",
             smallest,
             True,
         )
@@ -135,13 +134,13 @@ def partition(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What stages may take of a line of operators.
+    """A chain of operators as prefix sums of cost and memory, and the limits of stages.
 
     Attributes:
         spent: cost of the first i operators.
-        parameters, saved: their bytes of parameters, and of saved values.
-        flight: for every stage how many micro-batches hold what is saved; none more than before.
-        cap: of a stage's bytes, or None.
+        parameters, saved: bytes of their parameters and of their saved values.
+        flight: for every stage the micro-batches in flight; non-increasing.
+        cap: the largest memory of a stage in bytes, or None.
     """
 
     spent: Integers
@@ -151,20 +150,20 @@ class Load:
     cap: int | None
 
     def fits(self, stage: int, begin: int, end: int) -> bool:
-        """Whether the operators from one to another fit into a stage's memory."""
+        """Whether operators ``begin`` to ``end - 1`` fit into a stage's memory."""
         parameters = self.parameters[end] - self.parameters[begin]
         saved = self.saved[end] - self.saved[begin]
         return self.cap is None or parameters + self.flight[stage] * saved <= self.cap
 
     def forth(self, stage: int, begin: int, end: int) -> int:
-        """Return up to where a stage may go that begins somewhere; at most to a given end."""
+        """Return the largest end, up to a given one, of a stage that fits from a begin."""
         if begin == end or self.fits(stage, begin, end):
             return end
         span = range(begin + 1, end + 1)
         return begin + bisect_left(span, True, key=lambda at: not self.fits(stage, begin, at))
 
     def back(self, stage: int, begin: int, end: int) -> int:
-        """Return from where a stage may come that ends somewhere; at least from a given begin."""
+        """Return the smallest begin, down to a given one, of a stage that fits up to an end."""
         if begin == end or self.fits(stage, begin, end):
             return begin
         return begin + bisect_left(
@@ -172,35 +171,35 @@ class Load:
         )
 
 
-def is_possible(load: Load, cap: int) -> bool:
-    """Whether there are stages of at most so many bytes, whatever they cost."""
-    return latest(replace(load, cap=cap), float(load.spent[-1])) is not None
+def is_feasible(load: Load, cap: int) -> bool:
+    """Whether stages within a memory cap exist, at any cost."""
+    return latest_boundaries(replace(load, cap=cap), float(load.spent[-1])) is not None
 
 
 def balanced(load: Load) -> list[int] | None:
-    """Return where the most balanced stages begin, and where the last ends; None if none fit."""
+    """Bisect for the least bottleneck; return the boundaries of stages, None if none fit."""
     count, stages = len(load.spent) - 1, len(load.flight)
     whole = float(load.spent[-1])
-    if latest(load, whole) is None:
+    if latest_boundaries(load, whole) is None:
         return None
-    # No stage is dearer than all; the dearest is no cheaper than an even share.
+    # Bounds of the bottleneck: an even share of the total from below, the total from above.
     low, high = whole / stages, whole
-    if latest(load, low) is not None:
+    if latest_boundaries(load, low) is not None:
         high = low
     while low < (middle := low + (high - low) / 2) < high:
-        if latest(load, middle) is None:
+        if latest_boundaries(load, middle) is None:
             low = middle
         else:
             high = middle
-    last, first = latest(load, high), earliest(load, high)
+    last, first = latest_boundaries(load, high), earliest_boundaries(load, high)
     assert last is not None
-    reach = reaches(load, high)
+    reach = furthest_ends(load, high)
     found = [0]
     for stage in range(stages - 1):
         begin = found[-1]
         share = (whole - load.spent[begin]) / (stages - stage)
         even = int(np.searchsorted(load.spent[:-1], load.spent[begin] + share))
-        # Of the two places around an even share the nearer one.
+        # The nearer one of the two operators around an even share.
         is_nearer = (
             2 * (load.spent[begin] + share) < load.spent[even] + load.spent[max(even - 1, 0)]
         )
@@ -209,22 +208,22 @@ def balanced(load: Load) -> list[int] | None:
     return [*found, count]
 
 
-def reaches(load: Load, dearest: float) -> Integers:
-    """Return up to where a stage of at most some cost may go from each operator on."""
-    return np.searchsorted(load.spent, load.spent + dearest, "right") - 1
+def furthest_ends(load: Load, bottleneck: float) -> Integers:
+    """Return for each operator the largest end of a stage from there whose cost is bounded."""
+    return np.searchsorted(load.spent, load.spent + bottleneck, "right") - 1
 
 
-def latest(load: Load, dearest: float) -> list[int] | None:
-    """Return where each stage of at most some cost begins at the latest; and where all end.
+def latest_boundaries(load: Load, bottleneck: float) -> list[int] | None:
+    """Greedy probe from the front: the latest boundaries of stages of at most a given cost.
 
-    None, if there are no such stages. A stage that another leaves nothing for takes one operator
-    of it: a later stage holds no more of it than an earlier one.
+    None if there are no such stages. Stages left empty take one operator each from the one before:
+    that fits, because a later stage has no more micro-batches in flight.
     """
-    reach: list[int] = reaches(load, dearest).tolist()
+    reach: list[int] = furthest_ends(load, bottleneck).tolist()
     ends = [0]
     for stage in range(len(load.flight)):
         ends.append(load.forth(stage, ends[-1], reach[ends[-1]]))
-        if ends[-1] <= stage:  # too few operators for as many stages
+        if ends[-1] <= stage:  # fewer operators than stages
             return None
     if ends[-1] < len(load.spent) - 1:
         return None
@@ -233,9 +232,12 @@ def latest(load: Load, dearest: float) -> list[int] | None:
     return ends
 
 
-def earliest(load: Load, dearest: float) -> list[int]:
-    """Return where each stage of at most some cost begins at the earliest, if there are such."""
-    reach = reaches(load, dearest)
+def earliest_boundaries(load: Load, bottleneck: float) -> list[int]:
+    """Greedy pass from the back: the earliest boundaries of stages of at most a given cost.
+
+    Such stages must exist.
+    """
+    reach = furthest_ends(load, bottleneck)
     begins = [len(load.spent) - 1]
     for stage in reversed(range(len(load.flight))):
         begin = int(np.searchsorted(reach, begins[-1]))
@@ -248,7 +250,7 @@ def earliest(load: Load, dearest: float) -> list[int]:
 
 
 def cost_by_operator(graph: Graph, costs: Costs) -> list[float]:
-    """Return the cost of every forward operator with its adjoint."""
+    """Return the cost of every forward operator, its backward operators included."""
     found = list(costs.operators[: graph.forward_count])
     if not found:
         return found
@@ -259,9 +261,9 @@ def cost_by_operator(graph: Graph, costs: Costs) -> list[float]:
 
 
 def bytes_by_operator(graph: Graph) -> tuple[list[int], list[int]]:
-    """Return the bytes of parameters and of saved values that the first i operators have.
+    """Return prefix sums over forward operators of the bytes of parameters and of saved values.
 
-    A parameter counts where it is read first.
+    A parameter counts at its first reader.
     """
     parameters, saved = [0] * (graph.forward_count + 1), [0] * (graph.forward_count + 1)
     for node in graph.data:

@@ -1,9 +1,11 @@
-"""A stage's schedule in parts: what it does at each of a pipeline's actions, and what that weighs.
+"""Recomputation in pipeline stages: plan each stage, and split its schedule by action (F R B W).
 
-The parts are stretches of the schedule's steps, so what was checked and counted of the whole holds
-of them. The forward ends at the exchange. What comes then and reads nothing that came back, is the
-recomputation, which a device can do while it waits. A backward's first half ends when all is there
-that the stage before waits for.
+A policy plans the graph of a stage; the schedule is split into consecutive parts: forward,
+recomputation, backward of inputs, backward of weights. Being slices of one checked schedule, they
+need no check of their own. The forward ends at the exchange. The steps after it that read no
+received cotangent are the recomputation, which a device can run while it waits. The backward of
+inputs ends when all cotangents for the previous stage are computed; the rest is that of weights.
+Out come the memory footprint of each action, and its cost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tinyckpt.pipeline.program import RECOMPUTE, Pipeline
 from tinyckpt.pipeline.stages import Stage
 from tinyckpt.planner.portfolio.plan import plan
 
-# The parts in order; a whole backward is the last two.
+# The parts in order; a whole backward consists of the last two.
 PARTS = ("forward", "recompute", "backward_input", "backward_weight")
 
 
@@ -32,14 +34,20 @@ class PlannedStage:
     """A stage with its schedule.
 
     Attributes:
-        stage: what it is.
-        schedule: of its graph.
-        parts: the steps of each of PARTS. That which evaluates the exchange, near the end of the
-            forward, is where what goes to the next stage is there.
-        footprint: bytes of a micro-batch, what it takes from the stage before included; and what
-            comes back from the stage after, from when its forward is over and something of it
-            is done again.
-        fixed_bytes: bytes of its parameters and of their gradients, whatever is in flight.
+        stage: the stage, with its graph.
+        schedule: of the stage's graph.
+        parts: the steps of each of PARTS. The step that evaluates the exchange, near the end of
+            the forward, marks the point where all values for the next stage are computed.
+        footprint: bytes of a micro-batch. Values received from the previous stage are included;
+            cotangents received from the next one are, from the first action after the forward.
+        fixed_bytes: bytes of parameters and their gradients, independent of what is in flight.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import partition, plan_stages, stages_of
+    >>> graph = tc.networks.chain(8)
+    >>> first, second = plan_stages(stages_of(graph, partition(graph, 2)))
+    >>> [len(part) for part in first.parts], first.footprint.held, first.fixed_bytes
+    ([5, 0, 12, 0], 2048, 1024)
     """
 
     stage: Stage
@@ -49,7 +57,7 @@ class PlannedStage:
     fixed_bytes: int
 
     def cost(self, part: str, costs: Costs) -> float:
-        """Return what the steps of a part cost."""
+        """Return the total cost of a part's evaluations."""
         steps = self.parts[PARTS.index(part)]
         return sum(
             costs.operators[step.operator]
@@ -61,18 +69,27 @@ class PlannedStage:
 def plan_stages(
     stages: Sequence[Stage], policy: Any = "store_all", *, early: bool = False, **options: Any
 ) -> tuple[PlannedStage, ...]:
-    """Return the stages, each planned by a policy, or within a budget, as ``tc.plan`` does it.
+    """Plan every stage by a policy, or within a budget, as ``tc.plan`` does.
 
     Args:
-        stages: what ``stages_of`` returned.
-        policy: as for ``tc.plan``; or a list with one for each stage.
-        early: whether the first recomputations of each stage come before all that reads what came
-            back, so that a pipeline can do them while it waits. Where that does not fit the budget,
-            they stay where they were.
-        options: as for ``tc.plan``; a ``budget`` is of one micro-batch in one stage.
+        stages: the result of ``stages_of``.
+        policy: as for ``tc.plan``; or a list with one policy per stage.
+        early: whether each stage's first recomputations move before every read of a received
+            cotangent, so that a device can run them while it waits for it. Where that exceeds the
+            budget, they stay in place.
+        options: as for ``tc.plan``; a ``budget`` is that of one micro-batch in one stage.
 
     Raises:
         ScheduleError, BudgetError: as ``tc.plan`` and ``tc.replay``.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import partition, plan_stages, stages_of
+    >>> graph = tc.networks.chain(8)
+    >>> stages = stages_of(graph, partition(graph, 2))
+    >>> [planned.footprint.held for planned in plan_stages(stages)]
+    [2048, 2560]
+    >>> [planned.footprint.held for planned in plan_stages(stages, "sqrt_n")]
+    [1536, 2048]
     """
     policies = policy if isinstance(policy, list) else [policy] * len(stages)
     if len(policies) != len(stages):
@@ -84,36 +101,41 @@ def plan_stages(
 
 
 def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedStage:
-    """Return a stage with a schedule of its graph, parted; ``early`` as for ``plan_stages``.
+    """Split a stage's schedule into parts, and measure the footprint of each action by replay.
+
+    Args:
+        stage: the stage.
+        schedule: of its graph.
+        early: as for ``plan_stages``.
 
     Raises:
-        ScheduleError: if the schedule is not legal, or moves values to the host.
+        ScheduleError: if the schedule is not legal, or offloads values to the host.
     """
     if not {type(step) for step in schedule.steps} <= {Compute, Free}:
         raise ScheduleError(
-            f"{stage.graph.name}: {schedule.policy} moves values to the host; a stage of a "
+            f"{stage.graph.name}: {schedule.policy} offloads values to the host; a stage of a "
             "pipeline computes and frees only"
         )
     if early:
-        schedule = recomputing_first(stage, schedule)
+        schedule = recompute_early(stage, schedule)
     steps, live = schedule.steps, list(replay(schedule).live_bytes)
     ends = part_ends(stage, steps)
     bounds = list(zip([0, *ends[:-1]], ends, strict=True))
     parts = tuple(steps[begin:end] for begin, end in bounds)
     taken, back = stage.nbytes(stage.takes), stage.nbytes(stage.takes_back)
-    # The replay counts what comes back from the exchange on; it is there when the forward is over.
-    for position in range(turn_of(stage, steps), ends[0]):
+    # Replay counts the received cotangents from the exchange on; they arrive after the forward.
+    for position in range(exchange_position(stage, steps), ends[0]):
         live[position] -= back
     during = [taken + max(live[begin:end], default=0) for begin, end in bounds]
-    settled = settled_bytes(schedule)
+    settled = live_bytes_after(schedule)
     after = [taken + (settled[end - 1] if end else 0) for end in ends]
     footprint = Footprint(
         forward=during[0],
         held=after[0] - back,
         recompute=max(during[1], after[1]),
         recomputed=after[1],
-        # Where no action is the recomputation, the backward has it in it; and where one is, that
-        # was the peak already.
+        # Without a recompute action, the backward includes the recomputation; with one, its peak
+        # has been counted already.
         backward=max(during[1:]),
         backward_input=max(during[1:3]),
         waiting=after[2],
@@ -125,11 +147,11 @@ def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedSta
     return PlannedStage(stage, schedule, parts, footprint, fixed)
 
 
-def recomputing_first(stage: Stage, schedule: Schedule) -> Schedule:
-    """Return the schedule with its first recomputations before all that reads what came back.
+def recompute_early(stage: Stage, schedule: Schedule) -> Schedule:
+    """Move a schedule's first run of recomputations before every read of a received cotangent.
 
-    A policy may do some of the backward half first, which needs nothing recomputed; but a device
-    that waits for cotangents can recompute, and not do that.
+    A policy may place backward operators first that need nothing recomputed; but a device that
+    waits for cotangents can recompute, and cannot run those.
     """
     graph = stage.graph
     order = [step.operator for step in schedule.steps if isinstance(step, Compute)]
@@ -148,9 +170,10 @@ def recomputing_first(stage: Stage, schedule: Schedule) -> Schedule:
 
 
 def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
-    """Whether a schedule keeps the budget of another, if that had one.
+    """Whether a schedule stays within the budget of the one it was made from.
 
-    Its certificate says which; or else the other's peak is taken for it.
+    The budget is that of the original's certificate; without one, the original's peak. A schedule
+    planned without a budget has no limit.
     """
     known = schedule.certificate
     if known is None and "budget" not in schedule.options:
@@ -162,8 +185,8 @@ def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
     return peak.peak_bytes <= max(budget_size, old.peak_bytes)
 
 
-def turn_of(stage: Stage, steps: Sequence[Step]) -> int:
-    """Return the place of the exchange; the end, if there is none."""
+def exchange_position(stage: Stage, steps: Sequence[Step]) -> int:
+    """Return the position of the exchange among the steps; the end if there is none."""
     places = (position for position, step in enumerate(steps) if is_exchange(stage, step))
     return next(places, len(steps))
 
@@ -174,7 +197,7 @@ def is_exchange(stage: Stage, step: Step) -> bool:
 
 
 def part_ends(stage: Stage, steps: Sequence[Step]) -> tuple[int, int, int, int]:
-    """Return behind which step each part ends."""
+    """Return the end of each part, as a position among the steps."""
     graph = stage.graph
     back = set(stage.ids(stage.takes_back))
     forward = forward_end(stage, steps, back)
@@ -182,7 +205,7 @@ def part_ends(stage: Stage, steps: Sequence[Step]) -> tuple[int, int, int, int]:
     while recompute < len(steps) and is_before_backward(graph, steps[recompute], back):
         recompute += 1
     awaited = {graph.data[data].producer for data in stage.ids(stage.gives_back)}
-    # Results stay, so their producers are evaluated for the last time when they are made for good.
+    # Results are never freed, so the last evaluation of their producers is the final one.
     inputs = last_where(steps, lambda step: evaluates(step, awaited))
     if not stage.gives_back:
         inputs = len(steps)
@@ -190,9 +213,10 @@ def part_ends(stage: Stage, steps: Sequence[Step]) -> tuple[int, int, int, int]:
 
 
 def forward_end(stage: Stage, steps: Sequence[Step], back: set[int]) -> int:
-    """Return where the forward ends: behind the exchange, and what is given up at once.
+    """Return the end of the forward: after the exchange and the frees that follow it.
 
-    In the last stage there is none: it ends with the first evaluations before the backward half.
+    The last stage has no exchange: its forward ends after the first evaluation of the last
+    operator that precedes the backward pass.
     """
     if stage.exchange is not None:
         end = last_where(steps, lambda step: is_exchange(stage, step))
@@ -216,7 +240,7 @@ def forward_end(stage: Stage, steps: Sequence[Step], back: set[int]) -> int:
 
 
 def is_before_backward(graph: Graph, step: Step, back: set[int]) -> bool:
-    """Whether a step is of the forward half, and touches nothing that came back."""
+    """Whether a step is of the forward pass, and touches no received cotangent."""
     if isinstance(step, Compute):
         operator = graph.operators[step.operator]
         return operator.phase == "forward" and back.isdisjoint(operator.inputs)
@@ -224,18 +248,18 @@ def is_before_backward(graph: Graph, step: Step, back: set[int]) -> bool:
 
 
 def evaluates(step: Step, operators: Container[int | None]) -> bool:
-    """Whether a step evaluates one of some operators."""
+    """Whether a step evaluates one of the operators."""
     return isinstance(step, Compute) and step.operator in operators
 
 
 def last_where(steps: Sequence[Step], is_one: Callable[[Step], bool]) -> int:
-    """Return the place behind the last step of which something holds; 0 if there is none."""
+    """Return the position after the last step that satisfies a predicate; 0 if none does."""
     found = (position for position in range(len(steps), 0, -1) if is_one(steps[position - 1]))
     return next(found, 0)
 
 
-def settled_bytes(schedule: Schedule) -> list[int]:
-    """Return what is held after every step, with no workspace."""
+def live_bytes_after(schedule: Schedule) -> list[int]:
+    """Return the bytes live after every step, without workspace."""
     trace = replay(schedule)
     return [sum(each) for each in zip(trace.activation, trace.cotangent, trace.output, strict=True)]
 
@@ -246,13 +270,20 @@ def pipeline_costs(
     costs_of: Callable[[Graph], Costs] = given,
     way: Number = 0,
 ) -> PipelineCosts:
-    """Return what a pipeline's actions cost in these stages.
+    """Derive the durations of a pipeline's actions from the operator costs of its stages.
 
     Args:
-        pipeline: where it has no recomputations of its own, they are part of the backwards.
-        stages: planned, all of them.
+        pipeline: if it has no recompute actions, recomputation counts with the backwards.
+        stages: all planned stages.
         costs_of: from a graph to the costs of its operators, such as ``tc.cost.flops``.
-        way: what it takes from a send until what was sent is there, in the same unit.
+        way: communication time from a send until the message has arrived, in the same unit.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import gpipe, partition, plan_stages, stages_of
+    >>> graph = tc.networks.chain(8)
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    >>> pipeline_costs(gpipe(2, 4), stages).forward
+    [4, 4]
     """
     columns: dict[str, list[float]] = {part: [] for part in PARTS}
     apart = bool((pipeline.kind == RECOMPUTE).any())

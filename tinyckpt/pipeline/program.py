@@ -1,17 +1,17 @@
-"""A pipeline: for every device a list of actions on (stage, micro-batch).
+"""The pipeline IR: for every device a list of actions on (stage, micro-batch), stored as columns.
 
-A model is cut into *stages*, a batch into *micro-batches*. Each device holds one stage, or several,
-and does its actions in order, one after another: the *forward* of a stage on a micro-batch, its
-*backward*, and, between devices, *send* and *recv*. A send takes no time of its device, and what it
-sends is underway for as long as the costs say; a recv waits until it is there.
+A model is cut into *stages*, a batch into *micro-batches*. Each device has one stage or several,
+and runs its actions in order: the *forward* of a stage on a micro-batch, its *backward*, and,
+between devices, *send* and *recv*. A send takes no time on its device; its message arrives after
+the communication time, and a recv waits for it.
 
-One pipeline of 1,024 stages and 4,096 micro-batches has 25 million actions. So they are held as
-columns, nine bytes an action, and ``Action`` is what one of them looks like to a reader.
+A pipeline of 1,024 stages and 4,096 micro-batches has 25 million actions. So they are stored as
+arrays, one per field, nine bytes per action; ``Action`` is the readable form of one of them.
 
-These Send and Recv stand here and not among the steps of ``tinyckpt.schedule``: those are about
-values of one graph on one machine, and every reader of a schedule (replay, execute, compile, all
-pictures) would have to say what they do where there is no second one. An action is about a whole
-stage of one micro-batch; what it does inside of the stage is an ordinary schedule.
+Send and recv are actions here and not steps of ``tinyckpt.core.schedule``: steps are about values
+of one graph on one machine, and every consumer of a schedule (replay, execute, compile, all
+pictures) would have to define them where there is no second machine. An action is about a whole
+stage of one micro-batch; its inside is an ordinary schedule.
 """
 
 from __future__ import annotations
@@ -40,28 +40,32 @@ KINDS = (
     ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED,
     FREE_FORWARD, FREE_BACKWARD,
 ) = range(len(KINDS))  # fmt: skip
-# What all replicas of a device do at the same time, or none of them.
+# Collectives: all replicas of a device take part, in the same order.
 COLLECTIVES = (ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED)
 NOTHING = -1
-# In the text of a pipeline; messages and updates are left out of it.
+# Letters in the text of a pipeline, which leaves out messages and updates.
 LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
 
 OF_THE_BATCH = ("update", "all_reduce", "gather_updated")
 
 
 class Action(NamedTuple):
-    """One thing that a device does.
+    """One action of a device.
 
     Attributes:
-        kind: one of KINDS. ``backward`` is all of it; ``backward_input`` makes what the stage
-            before waits for, and ``backward_weight`` the gradients of the parameters, for which
-            nobody waits. ``send_activation`` sends what the stage made to the next,
-            ``recv_activation`` waits for what the one before made; ``send_cotangent`` and
-            ``recv_cotangent`` are the same on the way back. ``update`` is about all micro-batches.
-            The rest is between the replicas of ``data_parallel``: gradients are averaged, with all
-            of it on each (``all_reduce``) or a share (``reduce_scatter``); parameters are gathered
-            from their shares, for the forward, for the backward or for good, and freed again.
-        stage, micro_batch: which; both are counted from 0.
+        kind: one of KINDS. ``backward`` is the whole backward; ``backward_input`` computes the
+            cotangents that the previous stage waits for, ``backward_weight`` the gradients of the
+            parameters, for which nothing waits. ``send_activation`` sends a stage's outputs to the
+            next one, ``recv_activation`` waits for those of the previous one; ``send_cotangent``
+            and ``recv_cotangent`` are their counterparts in the backward pass. ``update`` is once
+            per batch. The rest is between the replicas of ``data_parallel``: gradients are
+            averaged, whole (``all_reduce``) or by shard (``reduce_scatter``); parameters are
+            gathered from their shards, for the forward, for the backward or after the update, and
+            freed again.
+        stage, micro_batch: indices, counted from 0.
+
+    >>> str(Action("forward", 1, micro_batch=3))
+    'forward of stage 1, micro-batch 3'
     """
 
     kind: str
@@ -75,18 +79,25 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline:
-    """The actions of all devices; whether they are legal is what ``replay_pipeline`` finds out.
+    """The actions of all devices, as columns; ``replay_pipeline`` checks whether they are legal.
 
     Attributes:
-        name: what tables and errors call it.
-        micro_batches: how many a batch is parted into.
-        device_of: for every stage the device that holds it.
-        kind, stage, micro_batch: one entry an action, device after device.
-        first: for every device where its actions begin; and, behind them, where all end.
-        replicas: how many there are of the whole pipeline, each with as many of the devices and
-            of the stages: stage s of replica r is stage r S + s, device k is device r K + k. Each
-            has its own micro-batches.
-        zero: how the replicas share out the training state, 0 to 3; see ``data_parallel``.
+        name: for tables and errors.
+        micro_batches: number of micro-batches of a batch, in each replica.
+        device_of: for every stage its device.
+        kind, stage, micro_batch: one entry per action, device after device.
+        first: for every device the index of its first action; and at the end the total.
+        replicas: number of data-parallel replicas, each with as many of the devices and of the
+            stages: stage s of replica r is stage r S + s, device k is device r K + k, with S
+            stages and K devices per replica. Each has its own micro-batches.
+        zero: ZeRO stage, 0 to 3: how the replicas shard the training state; see ``data_parallel``.
+
+    >>> from tinyckpt.pipeline import gpipe
+    >>> pipeline = gpipe(2, 3)
+    >>> pipeline.devices, pipeline.stages, len(pipeline)
+    (2, 2, 26)
+    >>> print(pipeline.actions(1)[0])
+    recv activation of stage 1, micro-batch 0
     """
 
     name: str
@@ -111,12 +122,12 @@ class Pipeline:
 
     @property
     def folded(self) -> bool:
-        """Whether devices hold several stages: then what is in flight is counted by stage."""
+        """Whether devices have several stages: then micro-batches in flight count per stage."""
         return self.stages > self.devices
 
     @property
     def halves(self) -> bool:
-        """Whether backwards are in two halves; ``stages_of`` wants to know it."""
+        """Whether backwards are split into inputs and weights; ``halves`` of ``stages_of``."""
         return bool((self.kind == BACKWARD_INPUT).any())
 
     def __len__(self) -> int:
@@ -129,18 +140,18 @@ class Pipeline:
         )
 
     def action(self, index: int) -> Action:
-        """Return an action by its place among those of all devices."""
+        """Return an action by its index among those of all devices."""
         kind, stage, micro_batch = self.kind[index], self.stage[index], self.micro_batch[index]
         return Action(KINDS[kind], int(stage), int(micro_batch))
 
     def actions(self, device: int) -> list[Action]:
-        """Return what one device does, in order."""
+        """Return the actions of one device, in order."""
         return [self.action(index) for index in range(self.first[device], self.first[device + 1])]
 
     def __str__(self) -> str:
-        """Return one line a device: its forwards, backwards and recomputations in order.
+        """Return one line per device: its forwards, backwards and recomputations in order.
 
-        With several stages a device, the stage stands behind a point: ``F3.1`` is the forward of
+        With several stages per device, the stage follows after a point: ``F3.1`` is the forward of
         micro-batch 3 in stage 1.
         """
         lines = []
@@ -164,7 +175,7 @@ class Lane(NamedTuple):
 
 
 def joined(name: str, device_of: Integers, micro_batches: int, lanes: Sequence[Lane]) -> Pipeline:
-    """Return the pipeline of some lanes."""
+    """Concatenate the lanes of all devices into a pipeline."""
     first = np.cumsum([0, *(len(lane.kind) for lane in lanes)], dtype=np.int64)
     kind, stage, micro_batch = (np.concatenate(column) for column in zip(*lanes, strict=True))
     return Pipeline(name, micro_batches, device_of, kind, stage, micro_batch, first)
@@ -177,24 +188,25 @@ def with_messages(
     lanes: Iterable[Lane],
     recompute: Recompute | None = None,
 ) -> Pipeline:
-    """Return the pipeline whose devices do what is given, with all that belongs between.
+    """Insert sends, recvs, recomputations and updates between given forwards and backwards.
 
-    Sends stand right after what makes their values, recvs right before what reads them, and each
-    stage is updated when its device has done everything else.
+    Each send directly follows the action that computes its values, each recv directly precedes
+    the action that reads them, and each stage is updated after all other actions of its device.
 
     Args:
-        name: what tables call it.
-        device_of: for every stage the device that holds it.
-        micro_batches: how many a batch is parted into.
+        name: of the pipeline.
+        device_of: for every stage its device.
+        micro_batches: number of micro-batches of a batch.
         lanes: for every device its forwards and backwards, in order.
-        recompute: whether the inside of a stage is computed again before its backward: ``early``,
-            while its device waits for the cotangent; or ``late``, when that is there.
+        recompute: whether the inside of a stage is recomputed before its backward: ``early``,
+            while its device waits for the cotangent; ``late``, after that has arrived; None, if
+            it is not.
     """
     if recompute not in (None, "early", "late"):
-        raise OptionError(f"recompute={recompute!r}; legal are None, 'early' and 'late'")
+        raise OptionError(f"recompute={recompute!r}; expected None, 'early' or 'late'")
     complete = []
     last = len(device_of) - 1
-    # Each device's stages, found at once: one by one, very many devices would take their square.
+    # The stages of all devices by one sort: a search per device would take quadratic time.
     by_device = np.argsort(device_of, kind="stable").astype(np.int32)
     ends = np.cumsum(np.bincount(device_of)).tolist()
     for device, (kind, stage, micro_batch) in enumerate(lanes):
@@ -202,7 +214,7 @@ def with_messages(
         is_backward = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
         before = (stage > 0) & (device_of[stage - 1] != device)
         after = (stage < last) & (device_of[np.minimum(stage + 1, last)] != device)
-        # Each action with what belongs before and after it, in columns; NOTHING is left out.
+        # One row per action, one column per action around it; NOTHING marks the absent ones.
         around = np.full((len(kind), 5), NOTHING, np.int8)
         around[is_forward & before, 0] = RECV_ACTIVATION
         if recompute == "early":

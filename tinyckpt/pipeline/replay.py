@@ -1,6 +1,11 @@
-"""The machine of many devices, without arrays: whether a pipeline is legal, how long, how much.
+"""Pipeline simulator without arrays: legality, makespan, bubble, and peak memory of each device.
 
-Source: the bubble and what is in flight are as Narayanan et al. define them, arXiv 2104.04473.
+A pipeline, the durations of its actions and the footprints of its stages go in; a ``PipelineTrace``
+comes out, or an error that names the illegal action. ``checking`` tests dependences, ``clock``
+finds start times; no arrays are computed, ``simulate`` does that.
+
+Source: the bubble and the micro-batches in flight are as defined by Narayanan et al.,
+arXiv 2104.04473.
 """
 
 from __future__ import annotations
@@ -30,12 +35,12 @@ from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline
 
 
 class TracedLane(NamedTuple):
-    """What one device does, as columns with an entry for each of its actions.
+    """The timeline of one device, as columns with an entry for each of its actions.
 
     Attributes:
         kind, stage, micro_batch: as in a Pipeline.
         start, duration: in 1/``unit`` of the trace; see ``PipelineTrace.start``.
-        during, after: what the device holds while the action runs, and from its end on.
+        during, after: memory of the device's micro-batches while the action runs, and after it.
     """
 
     kind: Integers
@@ -49,21 +54,26 @@ class TracedLane(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PipelineTrace:
-    """What replaying a pipeline found.
+    """The timeline and the memory of all devices of a pipeline.
 
     Attributes:
-        pipeline, costs: of what, in units of what.
-        makespan: when the last device is done; all begin at 0.
-        busy: for each device how long it computes; messages and collectives are not in it.
-        peaks: for each device the most that its micro-batches hold, in units of the footprints;
-            with none given, how many micro-batches are in flight, as in ``in_flight``.
-        starts: when each action begins, in 1/``unit``.
-        unit: of the starts, and of the durations.
-        durations: how long an action of each kind takes of its device in each stage; 0 for what
-            replicas do together.
-        memory: what an action of each kind in each stage adds to what its device holds while it
-            runs, and what it leaves added.
-        footprints: what a micro-batch holds in each stage; None if none were given.
+        pipeline, costs: the pipeline, and the durations it was replayed with.
+        makespan: the time at which the last device is done; all begin at 0.
+        busy: for each device the time that it computes, without messages and collectives.
+        peaks: for each device the peak memory of its micro-batches, in units of the footprints;
+            with none given, the number of micro-batches in flight, as in ``in_flight``.
+        starts: the start of each action, in 1/``unit``.
+        unit: of the starts and the durations.
+        durations: array (kinds, stages): time that an action takes on its device; 0 for
+            collectives.
+        memory: two arrays (kinds, stages): the change of the device's memory while an action
+            runs, and after it.
+        footprints: memory of a micro-batch in each stage; None if none were given.
+
+    >>> from tinyckpt.pipeline import one_f_one_b, replay_pipeline
+    >>> trace = replay_pipeline(one_f_one_b(2, 4))
+    >>> trace.makespan, trace.busy, trace.bubble, trace.in_flight
+    (15, (12, 12), Fraction(1, 5), (2, 1))
     """
 
     pipeline: Pipeline
@@ -79,19 +89,19 @@ class PipelineTrace:
 
     @property
     def bubble(self) -> Number:
-        """The share of all devices' time in which they stand idle: 0 to 1."""
+        """The fraction of all devices' time in which they are idle: 0 to 1."""
         if not self.makespan:
             return 0
-        if isinstance(self.makespan, float):  # then rounding may make a little more than all of it
+        if isinstance(self.makespan, float):  # rounding may make the shares exceed 1
             shares = [float(busy) / self.makespan for busy in self.busy]
             return max(0.0, 1 - math.fsum(shares) / len(shares))
-        return 1 - part(sum(self.busy), len(self.busy) * self.makespan)
+        return 1 - exact_quotient(sum(self.busy), len(self.busy) * self.makespan)
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """For each device how many micro-batches are in flight at most, counted by stage.
+        """For each device the most micro-batches in flight, counted by stage.
 
-        A micro-batch that is in both stages of a device counts twice.
+        A micro-batch that is in two stages of a device counts twice.
         """
         if self.footprints is None:
             return self.peaks
@@ -99,15 +109,15 @@ class PipelineTrace:
         return peaks_of(self.pipeline, memory_tables([Footprint()] * stages, [False] * stages))
 
     def start(self, device: int, step: int) -> Number:
-        """Return when an action begins: the moment that its device turns to it.
+        """Return the start time of an action.
 
-        A recv begins when what it waits for is there, and a collective when it is over: from then
-        on the device does something else.
+        A recv starts when its message has arrived, and a collective when it is over: until then
+        the device waits.
         """
         return unscaled(self.starts[self.pipeline.first[device] + step], self.unit)
 
     def lane(self, device: int) -> TracedLane:
-        """Return when one device does what, and what it holds meanwhile."""
+        """Return the timeline of one device, with its memory."""
         own = self.pipeline
         among = slice(own.first[device], own.first[device + 1])
         kind, stage = own.kind[among], own.stage[among]
@@ -117,7 +127,7 @@ class PipelineTrace:
             own.micro_batch[among],
             self.starts[among],
             self.durations[kind, stage],
-            *held_by(kind, stage, self.memory),
+            *memory_timeline(kind, stage, self.memory),
         )
 
     def __repr__(self) -> str:
@@ -137,11 +147,11 @@ def replay_pipeline(
     costs: PipelineCosts | None = None,
     footprints: Footprint | Sequence[Footprint] | None = None,
 ) -> PipelineTrace:
-    """Check a pipeline, and return how long it takes and what its devices hold.
+    """Check a pipeline, and simulate its timeline and the memory of its devices.
 
-    It is legal if every stage does the forward and the backward of every micro-batch once, after
-    what these need; if every recv has its send and every send its recv; if no parameters are read
-    after their update; and if no devices wait for each other.
+    It is legal if every stage runs the forward and the backward of every micro-batch once, after
+    the actions that they depend on; if sends and recvs match one to one; if no parameter is read
+    after its update; and if there is no deadlock.
 
     >>> from tinyckpt.pipeline import gpipe, one_f_one_b
     >>> print(replay_pipeline(gpipe(4, 8)))
@@ -150,14 +160,14 @@ def replay_pipeline(
     1f1b, 4 devices, 8 micro-batches: makespan 33, bubble 27.3%, peaks 4 3 2 1
 
     Args:
-        pipeline: what to replay.
-        costs: how long actions take; 1 for a forward and 2 for a backward if not given.
-        footprints: what a micro-batch holds, of every stage or of all.
+        pipeline: of one replica or several.
+        costs: durations of actions; 1 for a forward and 2 for a backward if not given.
+        footprints: memory of a micro-batch: one for all stages, or one per stage.
 
     Raises:
-        ScheduleError: names the device and the step that is not legal, or waits for ever.
-        OptionError: if there are not as many costs or footprints as stages, or if all of it is
-            more than can be held.
+        ScheduleError: names the device and the step that is illegal, or waits for ever.
+        OptionError: if there are not as many costs or footprints as stages, or if the replay
+            would exceed the memory limit.
     """
     check_held(pipeline)
     costs = costs or PipelineCosts()
@@ -171,7 +181,7 @@ def replay_pipeline(
     own = clock.own
     busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
     ends = [starts[end - 1] + own[end - 1] for begin, end in spans(pipeline) if end > begin]
-    found = [*each_of(footprints, depth)] * pipeline.replicas
+    found = [*footprint_per_stage(footprints, depth)] * pipeline.replicas
     check_footprints(found, pipeline.micro_batches)
     is_recomputed = np.zeros(pipeline.stages, bool)
     is_recomputed[pipeline.stage[pipeline.kind == RECOMPUTE]] = True
@@ -202,25 +212,31 @@ def check_held(pipeline: Pipeline) -> None:
 
 
 def spans(pipeline: Pipeline) -> list[tuple[int, int]]:
-    """Return for every device where its actions begin and end."""
+    """Return for every device the begin and end of its actions."""
     return list(pairwise(pipeline.first.tolist()))
 
 
 def unscaled(amount: Any, unit: int | Fraction) -> Number:
-    """Return an amount of 1/unit: a float, an integer, or a Fraction."""
-    return float(amount) if isinstance(amount, float | np.floating) else part(int(amount), unit)
+    """Convert an amount of 1/unit to a float, an integer, or a Fraction."""
+    return (
+        float(amount)
+        if isinstance(amount, float | np.floating)
+        else exact_quotient(int(amount), unit)
+    )
 
 
-def part(amount: Number, whole: Number) -> Number:
-    """Return a quotient: exact, and an integer if it is one, but for floats."""
+def exact_quotient(amount: Number, whole: Number) -> Number:
+    """Return a quotient: exact, and an integer if it is one; of floats a float."""
     if isinstance(amount, float) or isinstance(whole, float):
         return amount / whole
     found = Fraction(amount) / Fraction(whole)
     return found.numerator if found.denominator == 1 else found
 
 
-def each_of(footprints: Footprint | Sequence[Footprint] | None, stages: int) -> Sequence[Footprint]:
-    """Return one footprint a stage."""
+def footprint_per_stage(
+    footprints: Footprint | Sequence[Footprint] | None, stages: int
+) -> Sequence[Footprint]:
+    """Return one footprint per stage."""
     if footprints is None or isinstance(footprints, Footprint):
         return [footprints or Footprint()] * stages
     if len(footprints) != stages:
@@ -229,22 +245,22 @@ def each_of(footprints: Footprint | Sequence[Footprint] | None, stages: int) -> 
 
 
 def peaks_of(pipeline: Pipeline, tables: tuple[Integers, Integers]) -> tuple[int, ...]:
-    """Return the most that each device holds, during an action or after one."""
+    """Return the peak memory of each device, during an action or after one."""
     peaks = []
     for begin, end in spans(pipeline):
-        held = held_by(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
+        held = memory_timeline(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
         peaks.append(int(max(each.max(initial=0) for each in held)))
     return tuple(peaks)
 
 
-def held_by(
+def memory_timeline(
     kind: Integers, stage: Integers, tables: tuple[Integers, Integers]
 ) -> tuple[Integers, Integers]:
-    """Return what a device holds during each of its actions, and after each.
+    """Return a device's memory during each of its actions, and after each.
 
     Args:
         kind, stage: of its actions, in order.
-        tables: what ``memory_tables`` returned.
+        tables: the result of ``memory_tables``.
     """
     during, left = (table[kind, stage] for table in tables)
     after = np.cumsum(left)

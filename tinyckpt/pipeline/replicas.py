@@ -1,25 +1,25 @@
-"""Data parallelism: replicas of a pipeline, and how they share out the training state.
+"""Data parallelism and ZeRO-1, -2, -3: replicas of a pipeline, and where their collectives go.
 
-Every replica does the same to its own micro-batches, and the gradients are averaged over them. What
-the replicas do together is a *collective* action: it stands in the lanes of all replicas of a
-device, in the same order, as MPI wants it. It is one action, and not the many sends and recvs that
-it is made of inside: which of them there are is MPI's own business, and changes with the number of
-replicas; what a device holds and exchanges does not.
+Every replica runs the same actions on its own micro-batches, and gradients are averaged over them.
+An operation of all replicas is a *collective* action, in the lanes of all replicas of a device and
+in the same order, as MPI requires. It is one action, not the sends and recvs that it consists of:
+those are MPI's choice and depend on the number of replicas; the memory and the volume do not.
 
 - ``zero=0``: each stage's gradients are all-reduced before its update.
-- ``zero=1``, shares of the optimiser's state: gradients are reduced and scattered, each replica
-  updates its share of the parameters, and those are gathered.
-- ``zero=2``, of the gradients too: they are reduced and scattered as they appear, after every
-  backward; so what is added up over micro-batches is a share.
-- ``zero=3``, of the parameters too: they are gathered before the forward and again before the
-  backward (or the recomputation before it), and freed after each.
+- ``zero=1`` shards the optimiser state: gradients are reduce-scattered before the update, each
+  replica updates its shard of the parameters, and these are all-gathered.
+- ``zero=2`` shards the gradients too: they are reduce-scattered after every backward, so only a
+  shard accumulates over micro-batches.
+- ``zero=3`` shards the parameters too: they are all-gathered before the forward and again before
+  the backward (or the recomputation before it), and freed after each.
 
 With P bytes of parameters and as many of gradients, a replica sends 2 P, 2 P, 2 P and 3 P in a step
-of one micro-batch, as the paper counts; of each P it is (R - 1)/R, as its own share stays.
+of one micro-batch, as the paper counts; exactly it is (R - 1)/R of each P with R replicas, as the
+replica's own shard stays.
 
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models",
-SC 2020, arXiv 1910.02054, sections 5 and 7. Not done here: collectives beside computation, and
-keeping the last stage's parameters between its forward and its backward.
+SC 2020, arXiv 1910.02054, sections 5 and 7. Not here: collectives that overlap with computation,
+and keeping the last stage's parameters between its forward and its backward.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ STAGES_OF_ZERO = range(4)
 
 
 def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
-    """Return replicas of a pipeline, with all that they do together.
+    """Replicate a pipeline for data parallelism, and insert the collectives of a ZeRO stage.
 
-    Data parallelism alone is that of a pipeline of one device; with several stages on it, ZeRO
+    Pure data parallelism is that of a pipeline of one device; with several stages on it, ZeRO
     works stage by stage:
 
     >>> from tinyckpt.pipeline import interleaved, data_parallel
@@ -73,12 +73,13 @@ def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
     gather backward of stage 1, micro-batch 0
 
     Args:
-        pipeline: what each replica does.
-        replicas: how many; each has as many devices as the pipeline.
-        zero: what they share out, from 0, nothing, to 3, all of the state; see above.
+        pipeline: the actions of each replica.
+        replicas: their number; each has as many devices as the pipeline.
+        zero: ZeRO stage: 0 shards nothing, 1 the optimiser state, 2 gradients too, 3 parameters
+            too.
 
     Raises:
-        OptionError: if a number is out of its range, or all is more than can be held.
+        OptionError: if a number is out of its range, or the actions exceed the memory limit.
     """
     if pipeline.replicas != 1:
         raise OptionError(f"{pipeline.name} has {pipeline.replicas} replicas already")
@@ -111,7 +112,7 @@ def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
 
 
 def sizes_with(pipeline: Pipeline, replicas: int, zero: int) -> tuple[int, int, int, int, int]:
-    """Return what ``check_bytes`` is told of replicas of a pipeline."""
+    """Return the counts of replicas of a pipeline, as arguments of ``check_bytes``."""
     places = pipeline.stages * pipeline.micro_batches
     meetings = (pipeline.stages, 2 * pipeline.stages, places + pipeline.stages, 3 * places)[zero]
     frees = 2 * places if zero == 3 else 0
@@ -121,11 +122,11 @@ def sizes_with(pipeline: Pipeline, replicas: int, zero: int) -> tuple[int, int, 
 
 
 def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:
-    """Return for every action, in columns, what comes before it, itself, and what comes after.
+    """Return for every action a row: the collective before it, itself, and those after it.
 
     Args:
         pipeline: of one replica.
-        zero: as for ``data_parallel``; None if there is nobody to do anything with.
+        zero: as for ``data_parallel``; None if there is one replica only.
     """
     kind = pipeline.kind
     around = np.full((len(kind), 4), NOTHING, np.int8)
@@ -148,7 +149,7 @@ def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:
 
 
 def replica_of(pipeline: Pipeline, number: int) -> Pipeline:
-    """Return one replica by itself, its stages and devices counted from 0; not to be replayed."""
+    """Extract one replica, its stages and devices renumbered from 0; it cannot be replayed."""
     devices, stages = pipeline.devices // pipeline.replicas, pipeline.stages // pipeline.replicas
     first = pipeline.first[number * devices : (number + 1) * devices + 1]
     begin, end = first[0], first[-1]

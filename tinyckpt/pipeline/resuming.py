@@ -1,9 +1,9 @@
-"""The state of training as a whole, and what devices hold of it.
+"""Training state of a pipeline, to save and resume: gather it from devices, scatter it to them.
 
-As a whole it is what ``TrainStep.init`` returns: parameters, the optimiser's state and the number
-of steps taken, each in its nesting. A device has flat arrays, or shares of them. An optimiser's
-state has any nesting; which parameter each array of it belongs to is found by giving parameters
-shapes that tell them apart.
+As a whole it has the form that ``TrainStep.init`` returns: a tree of parameters, optimiser state
+and the number of steps taken. A device has flat arrays, or shards of them. The optimiser state has
+any nesting; the parameter that each of its arrays belongs to is found by tracing ``init`` on
+parameters of distinct shapes: parameter n has shape (n + 1,), so an array of that shape is its.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MOST_STEPS = 2**62  # an int64 counts them
 
 
 class Slot(NamedTuple):
-    """One array of an optimiser's state.
+    """The key of one array of an optimiser's state.
 
     Attributes:
-        data: its parameter's id; NOBODY for a number that is about all of them.
-        number: which of the parameter's.
+        data: data id of its parameter; NOBODY for a scalar shared by all.
+        number: index among the arrays of that parameter.
         dtype: of the array.
     """
 
@@ -43,27 +43,27 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The arrays of an optimiser's state for some parameters: their nesting, and what each is."""
+    """The structure of an optimiser's state for some parameters: nesting, and a key per leaf."""
 
     template: Template
     every: tuple[Slot, ...]
 
     def known(self, state: Tree) -> dict[Slot, Any]:
-        """Return the arrays of a state of this nesting."""
+        """Flatten a state of this nesting: return its arrays by slot."""
         return {
             self.every[index]: leaf for index, _, leaf in leaves_like(self.template, state, "state")
         }
 
     def tree(self, arrays: dict[Slot, Any]) -> Tree:
-        """Return arrays in this nesting."""
+        """Unflatten arrays by slot into this nesting."""
         return fill(self.template, [arrays[slot] for slot in self.every])
 
 
 def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots:
-    """Return what an optimiser keeps for parameters, given by their ids.
+    """Return the structure of an optimiser's state for parameters, given by their data ids.
 
     Raises:
-        OptionError: if it keeps an array that is not as large as a parameter.
+        OptionError: if the state has an array that is neither a scalar nor of a parameter's shape.
     """
     ids = leaves(parameters)
     place = {data: number for number, data in enumerate(ids)}
@@ -74,8 +74,8 @@ def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots
     def slot(leaf: Any) -> int:
         if len(leaf.shape) > 1 or (leaf.shape and not 0 < leaf.shape[0] <= len(ids)):
             raise OptionError(
-                f"{optimizer.name}: it keeps an array that is not as large as a parameter; in a "
-                "pipeline an optimiser keeps such, and single numbers"
+                f"{optimizer.name}: its state has an array that is not of a parameter's shape; in "
+                "a pipeline the state may have arrays of that shape, and scalars"
             )
         data = ids[leaf.shape[0] - 1] if leaf.shape else NOBODY
         counts[data] = counts.get(data, 0) + 1
@@ -88,11 +88,11 @@ def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where training goes on.
+    """The optimiser state to resume from.
 
     Attributes:
         arrays: of the optimiser's state, whole, in the shapes of their parameters.
-        step: how many were taken.
+        step: number of steps taken.
     """
 
     arrays: dict[Slot, Any]
@@ -100,13 +100,14 @@ class Resumed:
 
 
 def resumed(state: Any, optimizer: Optimizer | None, known: Parameters) -> Resumed:
-    """Return where a state of training goes on, checked against what it is a state of.
+    """Validate a training state, and return the optimiser state to resume from.
 
-    Its parameters are checked as arguments are.
+    Its parameters are validated later, as arguments.
 
     Raises:
-        OptionError: if there is no optimiser, or the state is not its, or of other parameters.
-        GraphError: if the nesting is another one.
+        OptionError: if there is no optimiser, or the state belongs to another one or to other
+            parameters.
+        GraphError: if the nesting differs.
     """
     if optimizer is None:
         raise OptionError("a state is for an optimizer, which is not given")
@@ -134,7 +135,7 @@ def resumed(state: Any, optimizer: Optimizer | None, known: Parameters) -> Resum
 
 
 class WithParameters(Sequence[Any]):
-    """Batches that hold no parameters, each with those of a state in front."""
+    """A sequence of batches with a state's parameters prepended to each."""
 
     def __init__(self, parameters: Tree, batches: Sequence[Any]) -> None:
         self.parameters, self.batches = parameters, batches
@@ -153,14 +154,15 @@ def whole_state(
     replicas: Sequence[dict[Slot, Any]],
     step: int,
 ) -> dict[str, Any]:
-    """Return the state of training from what devices hold of it.
+    """Assemble the training state from the arrays of the devices.
 
     Args:
-        optimizer: whose state it is.
-        known: who has which parameters.
+        optimizer: of the state.
+        known: the parameters of all stages.
         parameters: after the last step, whole.
-        replicas: the flat arrays of each, in order, where they are shares; else of one.
-        step: how many were taken.
+        replicas: flat optimiser arrays: the shards of all replicas, in order; or those of one
+            replica, where they are not sharded.
+        step: number of steps taken.
     """
     slots = slots_of(optimizer, known.whole.arguments[0], known)
     arrays = {}
@@ -179,7 +181,7 @@ def whole_state(
 
 
 def own_slots(optimizer: Optimizer, known: Parameters, stages: Collection[int]) -> dict[int, Slots]:
-    """Return what an optimiser keeps for the parameters that each of some stages updates."""
+    """Return for each of some stages the structure of its optimiser state."""
     return {
         stage: slots_of(optimizer, [data for data, _ in known.updates[stage]], known)
         for stage in stages

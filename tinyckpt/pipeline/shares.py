@@ -1,8 +1,9 @@
-"""Who holds which parameters, and which share of an array is whose.
+"""Parameter sharding for ZeRO: parameters of each stage, and the flat, padded shards of arrays.
 
-A stage *updates* the parameters whose gradients it makes, and *reads* those that its operators
-take; nearly always the same. A share is a stretch of the flat array, as long on every replica: the
-last ones are padded with zeros.
+A stage *updates* the parameters whose gradients it computes, and *reads* those that its operators
+take; nearly always the same. A shard is a contiguous piece of the flattened array, of equal length
+on every replica: the array is padded with zeros at its end. Sharded updates are right only for
+optimisers that are elementwise, which ``check_by_element`` tests on their graph.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.training.optimizers import Optimizer
 
-# What optimisers do to an element of their state, and the same element of others.
+# Elementwise operators, those of optimisers included.
 BY_ELEMENT = {*ELEMENTWISE, "adam_step", "descend", "moving_average", "moving_square", "moving_sum"}
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of stages, by their ids in the whole graph.
+    """The parameters of all stages, by data ids of the whole graph.
 
     Attributes:
         whole: the graph that the stages were cut from.
-        updates: for every stage pairs of a parameter and its gradient, which the stage makes.
-        makes: for every stage the gradients that it makes, each once.
+        updates: for every stage the (parameter, gradient) pairs whose gradient it computes.
+        makes: for every stage the gradients that it computes, each once.
         reads: for every stage the parameters that it reads.
     """
 
@@ -44,7 +45,7 @@ class Parameters:
     reads: tuple[tuple[int, ...], ...]
 
     def of_device(self, pipeline: Pipeline, device: int) -> list[int]:
-        """Return the parameters that a device of a replica has to do with."""
+        """Return the parameters that a device of a replica reads or updates."""
         own = [k for k in range(len(self.reads)) if pipeline.device_of[k] == device]
         found = {data for stage in own for data in self.reads[stage]}
         found.update(data for stage in own for data, _ in self.updates[stage])
@@ -56,7 +57,7 @@ class Parameters:
 
 
 def parameters_of(stages: Sequence[PlannedStage]) -> Parameters:
-    """Return who updates and who reads the parameters.
+    """Return the parameters that each stage reads and updates.
 
     Raises:
         GraphError: if gradients were not taken with respect to the first argument alone.
@@ -77,7 +78,7 @@ def parameters_of(stages: Sequence[PlannedStage]) -> Parameters:
 
 
 def share_spec(spec: Spec, replicas: int) -> Spec:
-    """Return what a share of an array is; of one replica, the flat array.
+    """Return the spec of an array's shard; with one replica, of the flat array.
 
     >>> share_spec(Spec((3, 5), "float32"), 4)
     Spec(shape=(4,), dtype=dtype('float32'))
@@ -86,26 +87,26 @@ def share_spec(spec: Spec, replicas: int) -> Spec:
 
 
 def padded(array: Any, replicas: int) -> Any:
-    """Return a flat copy of an array, with zeros behind it so that all shares are as long."""
+    """Return a flat copy of an array, zero-padded to a multiple of the replicas."""
     found = np.zeros(-(-array.size // replicas) * replicas, array.dtype)
     found[: array.size] = array.reshape(-1)
     return found
 
 
 def share_of(array: Any, replicas: int, number: int) -> Any:
-    """Return the share of a replica; a copy."""
+    """Return a copy of an array's shard for one replica."""
     flat = padded(array, replicas)
     size = flat.size // replicas
     return flat[number * size : (number + 1) * size].copy()
 
 
 def whole_of(flat: Any, spec: Spec) -> Any:
-    """Return the array whose shares stand one behind the other."""
+    """Restore an array from its concatenated shards: drop the padding, and reshape."""
     return flat[: prod(spec.shape)].reshape(spec.shape)
 
 
 def update_of(optimizer: Optimizer) -> Any:
-    """Return what an optimiser does to some flat arrays, as a function to be traced."""
+    """Return an optimiser's update of flat arrays as a function to be traced."""
 
     def update(gradients: Any, state: Any, parameters: Any, step: Any) -> Any:
         if (dtype := optimizer.gradient_dtype) is not None:
@@ -116,7 +117,7 @@ def update_of(optimizer: Optimizer) -> Any:
 
 
 def check_by_element(optimizer: Optimizer, parameters: Parameters) -> None:
-    """Raise an OptionError if a share cannot be updated without the others."""
+    """Raise an OptionError unless an optimiser is elementwise, so that shards update separately."""
     specs = [share_spec(parameters.spec(data), 1) for data in leaves(parameters.whole.arguments[0])]
     state = optimizer.init(specs)
     graph: Graph = build(update_of(optimizer), specs, state, specs, Spec((), "int64"))
@@ -124,6 +125,6 @@ def check_by_element(optimizer: Optimizer, parameters: Parameters) -> None:
         shapes = [graph.data[data].spec.shape for data in (*operator.inputs, *operator.outputs)]
         if operator.kind not in BY_ELEMENT and any(shapes):
             raise OptionError(
-                f"{optimizer.name}: {operator.name} looks across elements, and a replica has a "
-                "share of them; an optimiser is legal here if it takes each element by itself"
+                f"{optimizer.name}: {operator.name} looks across elements, and a replica has only "
+                "a shard of them; expected an elementwise optimiser"
             )

@@ -1,4 +1,10 @@
-"""All devices of a pipeline in one process, in turns."""
+"""In-process execution of a pipeline: all devices as coroutines, with arrays, round robin.
+
+Each device and replica is a generator (``device_program``); messages wait in dictionaries, and a
+collective happens when all replicas of a device have arrived at it. Values, gradients, parameters
+and state are then gathered into the nesting of the function. For timing without arrays see
+``replay``; for one process per device ``mpi``.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +28,19 @@ from tinyckpt.training.optimizers import Optimizer
 
 
 class PipelineResult(NamedTuple):
-    """What a batch returns, or several.
+    """The result of running a pipeline on one batch, or several.
 
     Attributes:
         values: the function's result for each micro-batch.
-        gradients: their mean, in the nesting of what the gradient was taken with respect to; None
-            if there is an optimiser, which has used them up.
-        parameters: with an optimiser, what they have become, in their nesting; or else None.
-        state: with an optimiser, the state of training to go on from: a dict of ``parameters``,
-            ``optimizer`` and ``step``, each in the nesting of ``TrainStep.init``; or else None.
+        gradients: their mean over micro-batches, in the nesting of the arguments that the gradient
+            was taken with respect to; None with an optimiser, which has consumed them.
+        parameters: with an optimiser, the updated parameters, in their nesting; else None.
+        state: with an optimiser, the training state to resume from: a dict of ``parameters``,
+            ``optimizer`` and ``step``, each in the nesting of ``TrainStep.init``; else None.
+
+    >>> import numpy as np
+    >>> PipelineResult([np.float64(2.5)], {"w": np.zeros(2)}).parameters is None
+    True
     """
 
     values: list[Any]
@@ -45,13 +55,13 @@ def check_together(
     batches: Sequence[tuple[Any, ...]],
     optimizer: Optimizer | None = None,
 ) -> None:
-    """Raise an error unless a pipeline is legal and about these stages and micro-batches."""
+    """Raise an error unless a pipeline is legal and matches stages, batches and optimiser."""
     depth, count = pipeline.stages // pipeline.replicas, pipeline.micro_batches * pipeline.replicas
     steps = len(batches) // count if optimizer is not None and batches else 1
     if len(stages) != depth or len(batches) != count * steps:
         of = "" if pipeline.replicas == 1 else f" ({pipeline.micro_batches} in each replica)"
         raise OptionError(
-            f"{pipeline.name} is about {depth} stages and {count} micro-batches{of}; there are "
+            f"{pipeline.name} has {depth} stages and {count} micro-batches{of}; got "
             f"{len(stages)} and {len(batches)}"
         )
     replay_pipeline(pipeline)
@@ -78,24 +88,35 @@ def run_pipeline(
     optimizer: Optimizer | None = None,
     state: Any = None,
 ) -> PipelineResult:
-    """Run all devices of a pipeline, and of its replicas, in this process.
+    """Run all devices of a pipeline, of all replicas, in this process.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> from tinyckpt.pipeline import gpipe, partition, plan_stages, stages_of
+    >>> def loss(w, x):
+    ...     return tc.half_squared_norm(tc.tanh(x @ w) @ w)
+    >>> w, x = np.eye(2) / 2, np.ones((1, 2))
+    >>> graph = tc.differentiate(tc.build(loss, w, x))
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    >>> result = run_pipeline(gpipe(2, 2), stages, [(w, x), (w, 2 * x)])
+    >>> [round(float(value), 3) for value in result.values], result.gradients.round(3).tolist()
+    ([0.053, 0.145], [[0.324, 0.324], [0.324, 0.324]])
 
     Args:
-        pipeline: what each device does.
+        pipeline: the actions of each device.
         stages: planned, as many as a replica has.
-        batches: the arguments of the function for each micro-batch; parameters are the same in all.
-            The first M are for replica 0, the next for replica 1. Any sequence: a micro-batch is
-            looked up when its step begins.
+        batches: the function's arguments for each micro-batch; parameters are the same in all.
+            The first M are those of replica 0, the next M those of replica 1. Any sequence: a
+            micro-batch is looked up when its step begins.
         optimizer: updates the parameters, from its initial state; then there may be batches for
-            several steps, one after the other. It has to take each element by itself.
-        state: what a result's ``state`` was, to go on from there; then batches hold what comes
-            after the parameters. It is copied, and stays as it is.
+            several steps, one after the other. It must be elementwise.
+        state: a result's ``state``, to resume from; then batches contain the arguments after the
+            parameters only. It is copied, not modified.
 
     Raises:
         ScheduleError: if the pipeline is not legal.
-        OptionError: if it is about other numbers of stages or micro-batches, or if the optimiser
-            or the state does not fit.
-        GraphError: if an argument has another shape or dtype than the graph was built for.
+        OptionError: if the numbers of stages or micro-batches differ, or if the optimiser or the
+            state does not fit.
+        GraphError: if an argument's shape or dtype differs from the graph's.
         BackendError: if an operator fails.
     """
     check_together(pipeline, stages, batches, optimizer)
@@ -115,11 +136,11 @@ def run_pipeline(
     outcomes: dict[int, Outcome] = {}
     wanted: dict[int, Message | Exchange | None] = dict.fromkeys(range(pipeline.devices))
     while wanted:
-        # What was replayed does not stop: at least one of them has what it waits for.
+        # A pipeline that was replayed has no deadlock: at least one device can go on.
         for device in list(wanted):
             if device not in wanted:
                 continue
-            for number, arrays in arrived(device, wanted, sent, devices):
+            for number, arrays in deliveries(device, wanted, sent, devices):
                 try:
                     wanted[number] = programs[number].send(arrays)
                 except StopIteration as end:
@@ -135,7 +156,7 @@ def going_on(
     optimizer: Optimizer | None,
     state: Any,
 ) -> tuple[Sequence[Any], Resumed | None]:
-    """Return batches with parameters in front, and where the optimiser goes on, if it does."""
+    """Return batches with parameters prepended, and the optimiser state to resume from, if any."""
     if state is None:
         return batches, None
     begin = resumed(state, optimizer, parameters_of(stages))
@@ -143,7 +164,7 @@ def going_on(
 
 
 class OfReplica(Sequence[Any]):
-    """Some of a sequence's items, each looked up when it is asked for."""
+    """A lazy subsequence: items at given positions, each looked up on access."""
 
     def __init__(self, whole: Sequence[Any], places: Sequence[int]) -> None:
         self.whole, self.places = whole, places
@@ -162,19 +183,23 @@ def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> Seque
     return OfReplica(batches, [place for begin in begins for place in range(begin, begin + own)])
 
 
-def arrived(
+def deliveries(
     device: int,
     wanted: dict[int, Message | Exchange | None],
     sent: list[dict[Message, list[Any]]],
     devices: int,
 ) -> list[tuple[int, Any]]:
-    """Return for a device what it waits for, if that is there; and for those that meet it.
+    """Return the arrays that a device waits for, if they have arrived; a collective's for all.
 
     Args:
-        device: which, of all replicas.
-        wanted: what each waits for.
-        sent: messages that are underway, by replica.
-        devices: of a replica.
+        device: index among the devices of all replicas.
+        wanted: for every device the message or collective that it waits for; None before its
+            first step.
+        sent: undelivered messages, by replica.
+        devices: number of devices of a replica.
+
+    Returns:
+        (device, arrays) pairs: none, one, or for a collective one for every replica.
     """
     own = wanted[device]
     if own is None:
@@ -190,7 +215,7 @@ def arrived(
 
 
 def exchanged(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return what every replica gets for what all of them bring to a collective."""
+    """Run a collective in one process: return the results of every replica."""
     count = len(brought)
     got: list[list[Any]] = [[] for _ in brought]
     for arrays in zip(*brought, strict=True):
@@ -205,7 +230,7 @@ def exchanged(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def mean_of(arrays: Sequence[Any]) -> Any:
-    """Return the mean of arrays, added up in turn; 16 bits in float32, which do not overflow."""
+    """Return the mean of arrays, accumulated in order; in float32 for 16 bits, against overflow."""
     dtype = arrays[0].dtype
     wide = np.dtype("float64" if dtype == np.float64 else "float32")
     total = reduce(np.add, [array.astype(wide, copy=False) for array in arrays])
@@ -219,14 +244,14 @@ def gathered(
     optimizer: Optimizer | None,
     collect: bool = True,
 ) -> PipelineResult:
-    """Return what all devices made, in the function's nesting.
+    """Gather the outcomes of all devices into one result, in the function's nesting.
 
     Args:
         pipeline: of all replicas.
-        stages: of one.
+        stages: of one replica.
         outcomes: of every device.
-        optimizer: that updated parameters, if they were.
-        collect: whether all of it; or values alone.
+        optimizer: that updated the parameters, if any.
+        collect: whether to gather everything; if not, only values.
     """
     whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
     replicas = [
@@ -266,7 +291,7 @@ def gathered(
 
 
 def one_replica_result(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what the devices of one replica made, as if it were one device."""
+    """Merge the outcomes of one replica's devices, as if it were one device."""
     gradients = {data: array for each in outcomes for data, array in each.gradients.items()}
     parameters = {data: array for each in outcomes for data, array in each.parameters.items()}
     results = [

@@ -1,12 +1,12 @@
-"""A training graph cut into stages: each a training graph of its own.
+"""Graph partitioning for pipeline parallelism: cut a training graph into one graph per stage.
 
-Between its forward and its backward half, a stage has one more operator, its *exchange*: what it
-reads goes to the next stage, and what it makes has come back from there. So a stage's schedule is
-an ordinary one. Policies plan it, ``replay`` checks it and counts its bytes; and the exchange is
-where a pipeline stops in it, to do something else.
+Between its forward and its backward pass, a stage has one more operator, its *exchange*: its inputs
+are sent to the next stage, its outputs are the cotangents received from there. So a stage's
+schedule is an ordinary one: policies plan it, ``replay`` checks it and counts its bytes; and the
+exchange is the point where a device leaves it, to run other actions.
 
-What is made in one stage and read in another that is not beside it goes through those in between,
-as a value that each of them takes and gives.
+A value made in one stage and read in another that is not its neighbour (a skip connection) passes
+through the stages in between, as a value that each of them receives and sends on.
 """
 
 from __future__ import annotations
@@ -24,16 +24,26 @@ EXCHANGE = "exchange"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its graph, and how it fits to the whole one.
+    """One stage: its graph, and its interface within the whole graph.
 
     Attributes:
-        graph: its operators, with the exchange between the halves if anything comes back.
+        graph: its operators, with the exchange between forward and backward if it has one.
         whole: the graph that it was cut from.
-        local: for the values of the whole graph that it knows, their ids in its own.
-        takes, gives: values of the whole graph from the stage before, and to the stage after.
-        takes_back, gives_back: from the stage after, and to the stage before, on the way back.
-        outputs: results and gradients of the whole graph that it makes.
-        exchange: the operator's id, or None.
+        local: for the values of the whole graph that the stage has, their ids in its own graph.
+        takes, gives: values received from the previous stage, and sent to the next one, in the
+            forward pass; by data ids of the whole graph.
+        takes_back, gives_back: values received from the next stage, and sent to the previous one,
+            in the backward pass.
+        outputs: results and gradients of the whole graph that it computes.
+        exchange: the operator's id; None if nothing is received in the backward pass.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(8)
+    >>> first, last = stages_of(graph, [4])
+    >>> first.gives == last.takes, first.takes_back == last.gives_back
+    (True, True)
+    >>> first.nbytes(first.gives), last.exchange is None
+    (512, True)
     """
 
     graph: Graph
@@ -51,18 +61,22 @@ class Stage:
         return [self.local[data] for data in values]
 
     def nbytes(self, values: Iterable[int]) -> int:
-        """Return the bytes of values, each sent by itself."""
+        """Return the bytes of values when sent: each counts in full, views included."""
         return sum(self.whole.data[data].spec.nbytes for data in values)
 
 
 def stages_of(graph: TrainingGraph, cuts: Sequence[int], halves: bool = False) -> tuple[Stage, ...]:
-    """Return the stages of a graph.
+    """Cut a training graph into stages.
 
     Args:
         graph: loss and gradients of one micro-batch.
-        cuts: before which forward operators a new stage begins, as ``partition`` returns.
-        halves: whether a stage's backward operators stand so that all that the stage before waits
-            for comes first, as for pipelines with backwards in two halves.
+        cuts: for every stage but the first its first forward operator, as ``partition`` returns.
+        halves: whether a stage's backward operators are ordered with those first that the previous
+            stage waits for, as for pipelines with split backwards (``Pipeline.halves``).
+
+    >>> import tinyckpt as tc
+    >>> [len(stage.graph.operators) for stage in stages_of(tc.networks.chain(8), [3, 6])]
+    [7, 7, 5]
     """
     place = stage_of_operators(graph, cuts)
     bundles = Bundles(graph, place, len(cuts) + 1)
@@ -89,11 +103,11 @@ def stages_of(graph: TrainingGraph, cuts: Sequence[int], halves: bool = False) -
 
 
 class Bundles:
-    """What goes over each cut, forth and back.
+    """The values that cross each cut, in the forward and in the backward pass.
 
     Attributes:
-        home: for every value the stage that makes it; for a source the first that reads it.
-        forth, back: for every cut the values that go over it, by id.
+        home: for every value the stage that computes it; for a source the first that reads it.
+        forth, back: for every cut the values that cross it in either pass, by id.
     """
 
     def __init__(self, graph: Graph, place: Sequence[int], stages: int) -> None:
@@ -114,7 +128,7 @@ class Bundles:
 
 
 def awaited_first(graph: Graph, operators: Sequence[int], awaited: Iterable[int]) -> list[int]:
-    """Return operators with those of the backward half first of which others are made."""
+    """Order operators so that backward operators that some awaited values depend on come first."""
     needed = set(awaited)
     first = set()
     for index in reversed(operators):
@@ -127,7 +141,7 @@ def awaited_first(graph: Graph, operators: Sequence[int], awaited: Iterable[int]
 
 
 class Cutter:
-    """Makes one stage's graph, operator by operator."""
+    """Builder of one stage's graph: copies operators and renumbers their values."""
 
     def __init__(self, whole: TrainingGraph, name: str) -> None:
         self.whole, self.name = whole, name
@@ -145,7 +159,7 @@ class Cutter:
         gives_back: tuple[int, ...],
         outputs: tuple[int, ...],
     ) -> Stage:
-        """Return the stage with the given operators; the rest is as in a Stage."""
+        """Build the stage with the given operators; the other arguments are as in a Stage."""
         whole = self.whole
         read = {data for index in operators for data in whole.operators[index].inputs}
         read.update(outputs)
@@ -161,9 +175,9 @@ class Cutter:
         for index in operators:
             if whole.operators[index].phase == "backward":
                 self.copy(index)
-        # Of the stage itself: one of a later stage may pass through, and then it stays as a result.
+        # The stage's own gradients: one of a later stage may pass through, and is a result here.
         gradients = set(leaves(whole.gradients)) & set(outputs)
-        # Without an exchange, nothing reads what is given: it stays as a result.
+        # Without an exchange, no operator reads the values to send: they are results.
         last = () if exchange is not None else gives
         given = [data for data in (*outputs, *gives_back, *last) if data not in gradients]
         arguments = [data for data in sources if whole.data[data].role != "constant"]
@@ -187,13 +201,14 @@ class Cutter:
     def add(
         self, data: int, role: Role, producer: int | None = None, base: int | None = None
     ) -> int:
-        """Add a value of the whole graph; return its id here.
+        """Copy a value of the whole graph; return its id in the stage.
 
         Args:
-            data: its id there.
-            role: its role here.
-            producer: what makes it here.
-            base: the value there whose memory it shows. What comes from elsewhere has its own.
+            data: its id in the whole graph.
+            role: its role in the stage.
+            producer: its operator in the stage, if any.
+            base: the value of the whole graph that it is a view of. A received value is none: it
+                has memory of its own.
         """
         node = self.whole.data[data]
         view = None if base is None else self.local.get(base)
@@ -210,7 +225,7 @@ class Cutter:
         return new.id
 
     def copy(self, index: int) -> None:
-        """Add an operator of the whole graph."""
+        """Copy an operator of the whole graph, with its outputs."""
         operator = self.whole.operators[index]
         number = self.new_operator[index] = len(self.operators)
         inputs = tuple([self.local[data] for data in operator.inputs])
@@ -228,17 +243,17 @@ class Cutter:
         )
 
     def add_exchange(self, gives: Sequence[int], takes_back: Sequence[int]) -> int:
-        """Add the operator that stands for all stages behind this one; it is evaluated once."""
+        """Add the operator that stands for all later stages; it is evaluated exactly once."""
         number = len(self.operators)
         inputs = tuple([self.local[data] for data in gives])
         outputs = tuple([self.add(data, self.whole.data[data].role, number) for data in takes_back])
-        # A cost, so that those of a profile stay known for every operator of the stage.
+        # With a cost of 0, a stage of a profiled graph has a cost for every operator.
         made = Operator(number, EXCHANGE, EXCHANGE, inputs, outputs, once=True, cost=0)
         self.operators.append(made)
         return number
 
 
 def arrays_of(stage: Stage, sources: Mapping[int, Any]) -> dict[int, Any]:
-    """Return what a stage reads of a whole graph's sources, and its constants, by its own ids."""
+    """Return the sources that a stage reads, and its constants, by its own data ids."""
     found = {stage.local[data]: array for data, array in sources.items() if data in stage.local}
     return {**found, **stage.graph.constants}

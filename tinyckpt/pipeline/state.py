@@ -1,15 +1,15 @@
-"""What the devices of replicas hold of the training state, action by action, and exchange of it.
+"""Memory and communication volume of ZeRO and data parallelism: bytes per device, by action.
 
-When all gradients of a step are complete, a device holds exactly what the formulas of ZeRO say: P
-bytes of parameters, G of gradients and O of optimiser state, each of them or its share. On the way
-there it holds more: a stage's whole gradients until they are scattered, a stage's whole parameters
-while they are gathered. So ZeRO-2 and 3 have a peak above the formula by what one stage takes, and
-smaller stages bring it down.
+When all gradients of a step are complete, a device stores exactly what the ZeRO formulas say: P
+bytes of parameters, G of gradients and O of optimiser state, each whole or a shard. Before that it
+stores more: a stage's whole gradients until they are reduce-scattered, a stage's whole parameters
+while they are gathered. So the peaks of ZeRO-2 and ZeRO-3 exceed the formula by about one stage,
+and smaller stages reduce them.
 
-Not counted: copies that a collective is given and MPI makes, a gradient's product with 1/M while
-it is added, and what the optimiser computes with.
+Not counted: copies that are made for a collective or by MPI, a gradient's product with 1/M while
+it is accumulated, and temporaries of the optimiser.
 
-Source: as for ``replicas``.
+Source: as for ``replicas`` (Rajbhandari et al., SC 2020, arXiv 1910.02054).
 """
 
 from __future__ import annotations
@@ -45,17 +45,24 @@ from tinyckpt.training.optimizers import Optimizer
 
 @dataclass(frozen=True, slots=True)
 class StateTrace:
-    """What the devices of a pipeline and its replicas hold; bytes, one number for each device.
+    """Training state on the devices of a pipeline and its replicas; bytes, one entry per device.
 
     Attributes:
         pipeline: of all replicas.
         parameters, gradients, optimizer_state: when all gradients of a step are complete.
-        peaks: the most that a device holds of all these and of activations.
-        exchanged: what a device exchanges with its replicas in a step, as the paper counts: a
-            gradient that is reduced and scattered and a parameter that is gathered once, a gradient
-            that is all-reduced twice.
-        sent: the shares that a device sends of it, in R - 1 turns of a ring: its own stays.
-        held: of the state alone after every action, device after device.
+        peaks: the peak of all three plus activations.
+        exchanged: communication volume with the other replicas in a step, as the paper counts: a
+            reduce-scattered gradient and a gathered parameter once, an all-reduced gradient twice.
+        sent: the bytes of that which a device sends: R - 1 shards in a ring, its own stays.
+        held: bytes of the state alone after every action, device after device.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import data_parallel, gpipe, partition, plan_stages, stages_of
+    >>> graph = tc.networks.mlp(4, 8, batch=2).graph()
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    >>> trace = replay_state(data_parallel(gpipe(2, 2), 2, zero=1), stages, tc.sgd(0.1))
+    >>> trace.parameters, trace.exchanged
+    ((1728, 1296, 1728, 1296), (3456, 2592, 3456, 2592))
     """
 
     pipeline: Pipeline
@@ -74,7 +81,7 @@ class StateTrace:
         return tuple(map(sum, columns))
 
     def __str__(self) -> str:
-        """Return a row for each device."""
+        """Return a table with one row per device."""
         columns = self.parameters, self.gradients, self.optimizer_state, self.peaks, self.exchanged
         rows = [
             [str(device), *map(size_text, row)]
@@ -88,12 +95,12 @@ class StateTrace:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of the state by stage, whole and one share of it.
+    """Bytes of the training state by stage, whole and of one shard.
 
     Attributes:
-        parameters, gathered: of the parameters that a stage reads; and of one share.
-        gradients, scattered: of the gradients that it makes; and of one share.
-        updated, gathered_updated: of the parameters that it updates; and of one share.
+        parameters, gathered: the parameters that a stage reads; one shard of them.
+        gradients, scattered: the gradients that it computes; one shard of them.
+        updated, gathered_updated: the parameters that it updates; one shard of them.
     """
 
     parameters: Integers
@@ -107,16 +114,27 @@ class Sizes:
 def replay_state(
     pipeline: Pipeline, stages: Sequence[PlannedStage], optimizer: Optimizer
 ) -> StateTrace:
-    """Check a pipeline, and return what its devices hold of parameters, gradients and the rest.
+    """Check a pipeline, and account for parameters, gradients and optimiser state on its devices.
 
     Args:
         pipeline: of any number of replicas.
-        stages: of one of them, planned.
-        optimizer: whose state it is. The number of steps, which it may read, is not in it.
+        stages: planned, of one replica.
+        optimizer: its state counts; the number of steps, which it may read, does not.
 
     Raises:
         ScheduleError: as ``replay_pipeline``.
         GraphError: if gradients were not taken with respect to the first argument alone.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import data_parallel, gpipe, partition, plan_stages, stages_of
+    >>> graph = tc.networks.mlp(4, 8, batch=2).graph()
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 1)))
+    >>> for zero in range(4):
+    ...     print(replay_state(data_parallel(gpipe(1, 1), 4, zero), stages, tc.adam(0.1)).nbytes)
+    (12096, 12096, 12096, 12096)
+    (7568, 7568, 7568, 7568)
+    (5304, 5304, 5304, 5304)
+    (3040, 3040, 3040, 3040)
     """
     trace = replay_pipeline(pipeline, None, [each.footprint for each in stages])
     known = parameters_of(stages)
@@ -128,12 +146,12 @@ def replay_state(
     held, peaks, volumes = [], [], []
     for device, (own, (begin, end)) in enumerate(zip(fixed, spans(pipeline), strict=True)):
         kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
-        change, most = changes(kind, stage, sizes, zero, pipeline.replicas)
+        change, most = state_changes(kind, stage, sizes, zero, pipeline.replicas)
         now = own[0] + own[2] + np.cumsum(change)
         lane = trace.lane(device)
         peaks.append(int(max((now - change + most + lane.during).max(), (now + lane.after).max())))
         held.append(now)
-        volumes.append(volume(kind, stage, sizes, pipeline.replicas))
+        volumes.append(communication_volume(kind, stage, sizes, pipeline.replicas))
     parameters, gradients, state = zip(*fixed, strict=True)
     exchanged, sent = zip(*volumes, strict=True)
     return StateTrace(
@@ -141,8 +159,8 @@ def replay_state(
     )
 
 
-def total(specs: Iterable[Spec], replicas: int = 1) -> int:
-    """Return the bytes of arrays, or of one share of each."""
+def total_bytes(specs: Iterable[Spec], replicas: int = 1) -> int:
+    """Return the total bytes of arrays, or of one shard of each."""
     return sum(share_spec(spec, replicas).nbytes for spec in specs)
 
 
@@ -152,7 +170,7 @@ def sizes_of(known: Parameters, replicas: int) -> Sizes:
     made = [[known.spec(data) for data in made] for made in known.makes]
     updated = [[known.spec(data) for data, _ in pairs] for pairs in known.updates]
     columns = [
-        np.array([total(specs, parts) for specs in every], np.int64)
+        np.array([total_bytes(specs, parts) for specs in every], np.int64)
         for every in (read, made, updated)
         for parts in (1, replicas)
     ]
@@ -162,14 +180,14 @@ def sizes_of(known: Parameters, replicas: int) -> Sizes:
 def fixed_bytes(
     pipeline: Pipeline, known: Parameters, device: int, shares: Sequence[int], optimizer: Optimizer
 ) -> tuple[int, int, int]:
-    """Return what a device holds of parameters, gradients and state when all are there.
+    """Return a device's bytes of parameters, gradients and optimiser state at the end of a step.
 
     Args:
         pipeline: of all replicas.
         known: its parameters.
-        device: of all replicas.
-        shares: into how many shares the three go.
-        optimizer: whose state it is.
+        device: index among the devices of all replicas.
+        shares: number of shards of each of the three.
+        optimizer: of the state.
     """
     own = device % (pipeline.devices // pipeline.replicas)
     held = known.of_device(pipeline, own)
@@ -178,16 +196,16 @@ def fixed_bytes(
     updated = [data for stage in stages for data, _ in known.updates[stage]]
     state = optimizer.init([share_spec(known.spec(data), shares[2]) for data in updated])
     return (
-        total(map(known.spec, held), shares[0]),
-        total(map(known.spec, made), shares[1]),
+        total_bytes(map(known.spec, held), shares[0]),
+        total_bytes(map(known.spec, made), shares[1]),
         sum(spec.nbytes for spec in leaves(state)),
     )
 
 
-def changes(
+def state_changes(
     kind: Integers, stage: Integers, sizes: Sizes, zero: int, replicas: int
 ) -> tuple[Integers, Integers]:
-    """Return by how much each action of a device changes what it holds; and while it runs."""
+    """Return the change of a device's state in bytes by each action: after it, while it runs."""
     change, extra = np.zeros(len(kind), np.int64), np.zeros(len(kind), np.int64)
     is_last = (kind == BACKWARD) | (kind == BACKWARD_WEIGHT)
     is_scatter, is_update = kind == REDUCE_SCATTER, kind == UPDATE
@@ -199,26 +217,28 @@ def changes(
         change[is_last] += whole[is_last]
         change[is_scatter] -= whole[is_scatter]
         change[first_of_stage(is_scatter, stage)] += share[first_of_stage(is_scatter, stage)]
-    # What is scattered comes into memory of its own, and what was is given up then.
+    # A reduce-scatter writes to memory of its own; its input is freed afterwards.
     extra[is_scatter] = share[is_scatter]
     change[is_update] -= (share if zero else whole)[is_update]
     for gather, free in ((GATHER_FORWARD, FREE_FORWARD), (GATHER_BACKWARD, FREE_BACKWARD)):
-        # All shares, padded as they are, besides the device's own.
+        # All shards, padding included, in addition to the device's own.
         change[kind == gather] += replicas * sizes.gathered[stage[kind == gather]]
         change[kind == free] -= replicas * sizes.gathered[stage[kind == free]]
-    # While a backward runs, what it makes is part of its stage's footprint.
+    # While a backward runs, its gradients are part of its stage's footprint.
     return change, np.where(is_last, 0, np.maximum(extra, change))
 
 
 def first_of_stage(chosen: Integers, stage: Integers) -> Integers:
-    """Return where each stage has its first of some actions."""
+    """Return the position of each stage's first action among the chosen ones."""
     places = np.flatnonzero(chosen)
     _, first = np.unique(stage[places], return_index=True)
     return places[first]
 
 
-def volume(kind: Integers, stage: Integers, sizes: Sizes, replicas: int) -> tuple[int, int]:
-    """Return what a device exchanges in a step, as the paper counts; and what it sends of it."""
+def communication_volume(
+    kind: Integers, stage: Integers, sizes: Sizes, replicas: int
+) -> tuple[int, int]:
+    """Return a device's communication volume in a step as the paper counts, and the bytes sent."""
     exchanged = sent = 0
     for what, whole, share in (
         (ALL_REDUCE, 2 * sizes.gradients, 2 * sizes.scattered),

@@ -1,11 +1,11 @@
-"""A parent for each rank, which sees how the rank ends and says so.
+"""Process supervision of MPI ranks (a watchdog): a parent per rank reports how the rank died.
 
-Launchers end all ranks when one dies, but do not say which it was; and not even that, if it dies
-before all have met in MPI and does so with an exit code. So ``supervise`` starts the program anew
-as a child of the process that the launcher knows: whatever kills the child, its parent is there to
-name the rank, and then ends by a signal, which every launcher understands. When that kills the
-parents of the others, their children end, too. A rank that does not end but hangs is waited for
-only so long: see ``channel``.
+Launchers kill all ranks when one dies, but do not report which one; and they do not even kill them
+if it exits with a code before ``MPI_Init`` has finished everywhere. So ``supervise`` restarts the
+program as a child of the process that the launcher started: whatever kills the child, its parent
+survives to name the rank, and then kills itself by a signal, which every launcher detects. When
+the launcher kills the parents of the other ranks, their children end with them. A rank that hangs
+instead of dying runs into the timeouts of ``channel``.
 
 Needs no MPI.
 """
@@ -21,27 +21,31 @@ import threading
 from collections.abc import Mapping
 from time import sleep
 
-# Where launchers of MPI say which rank a process is: MPICH and Intel, Open MPI, PMIx.
+# Environment variables in which MPI launchers give the rank: MPICH and Intel MPI, Open MPI, PMIx.
 RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-# Slurm's steps that no srun made: from here on up, for the script of a job, its shell, and others.
+# Ids of Slurm's special steps, which no srun started (the batch script, its shell, others), from:
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
-BEHIND = 3.0  # seconds that a rank waits for the one that knows best what is wrong
-HEARD = 0.5  # seconds in which a launcher hands on what was said; it drops what is left at the end
-# The pipe that ends when the parent does: its file descriptor, and the inode. Whoever has the
-# variable from a rank, such as a launcher that a rank starts, has not the pipe.
+BEHIND = 3.0  # seconds that a rank lets the rank that failed first report its error
+HEARD = 0.5  # seconds for a launcher to forward stderr; it drops the rest when the processes end
+# Environment variable with the file descriptor and inode of a pipe that closes when the parent
+# dies. The inode tells apart a process that inherits the variable without the pipe, such as a
+# launcher that a rank starts.
 LIFELINE = "TINYCKPT_LIFELINE"
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rank that a launcher gave this process; None if none started it.
+    """Return the rank that an MPI launcher gave this process; None without a launcher.
 
-    What a launcher of MPI sets, only a rank has. Slurm sets SLURM_PROCID in the script of a job and
-    in its shells, too, which are no ranks: those are the tasks of a step that srun made, if it made
-    several.
+    The variables of MPI launchers are set in ranks only. Slurm sets SLURM_PROCID in batch scripts
+    and their shells as well, which are not ranks: ranks are the tasks of a step that srun started,
+    if there are several.
 
     Args:
-        environment: the process's variables.
+        environment: the process's environment variables.
+
+    >>> launched_rank({"PMI_RANK": "3"}), launched_rank({"SLURM_PROCID": "0"})
+    ('3', None)
     """
     for name in RANK_NAMES:
         if environment.get(name, "").isdecimal():
@@ -55,11 +59,14 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def supervise() -> None:
-    """Let a parent watch over this process, if a launcher started it; call it before all else.
+    """Restart this process as a supervised child, if a launcher started it; call it first of all.
 
     It returns in the child, and at once where there is no launcher. The parent never returns: it
-    waits, says on stderr which rank was killed or stopped if the child was, and has the launcher
-    end the other ranks if the child did not end well.
+    waits, reports on stderr if the child was killed or stopped, and makes the launcher kill the
+    other ranks if the child failed.
+
+    >>> from tinyckpt.pipeline import supervise
+    >>> supervise()  # doctest: +SKIP
     """
     rank = launched_rank()
     if rank is None:
@@ -67,15 +74,15 @@ def supervise() -> None:
     if (lifeline := lifeline_of(os.environ)) is not None:
         die_with_parent(lifeline)
         return
-    ours, theirs = os.pipe()  # nothing is ever written: it ends with the process that holds it
+    ours, theirs = os.pipe()  # nothing is ever written: reading ends when the parent dies
     os.set_inheritable(ours, True)
     child = subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
         env={**os.environ, LIFELINE: f"{ours} {os.fstat(ours).st_ino}"},
-        close_fds=False,  # the launcher's own are among them
+        close_fds=False,  # keep the launcher's file descriptors open
     )
     os.close(ours)
-    code = ended(child.pid, rank)
+    code = wait_for_exit(child.pid, rank)
     os.close(theirs)
     if code == 0:
         os._exit(0)
@@ -83,36 +90,36 @@ def supervise() -> None:
     if code < 0:
         what = f"was killed by {name_of(-code)}"
         if name_of(-code) == "SIGALRM":  # see get_mpi
-            what = "has lost its patience: it waited for all ranks to begin, and one of them hangs"
+            what = "timed out: it waited for all ranks to start, and one of them hangs"
     say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
     sleep(HEARD)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def after_rank_0() -> None:
-    """Wait a moment before an error is said, in all supervised ranks but the first.
+    """Delay error messages in all supervised ranks but rank 0.
 
-    What is wrong in all of them is then said once: when rank 0 has said it, all are ended.
+    An error common to all ranks is then reported once: after rank 0's report all are killed.
     """
     if lifeline_of(os.environ) is not None and launched_rank() not in (None, "0"):
         sleep(BEHIND)
 
 
 def say(text: str) -> None:
-    """Write a line on stderr that no other rank's is mixed up with."""
+    """Write a line to stderr by one system call, so that lines of several ranks do not mix."""
     os.write(STDERR, f"tinyckpt: {text}\n".encode())
 
 
 def name_of(number: int) -> str:
-    """Return what a signal is called; those that are only for programs' own use have numbers."""
+    """Return the name of a signal; its number if it has no name, such as real-time signals."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def ended(process: int, rank: str) -> int:
-    """Wait for a child to end, and return its exit code; that of a signal is negative."""
+def wait_for_exit(process: int, rank: str) -> int:
+    """Wait for a child process, and return its exit code; minus the signal if it was killed."""
     while True:
         _, status = os.waitpid(process, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
@@ -122,7 +129,7 @@ def ended(process: int, rank: str) -> int:
 
 
 def lifeline_of(environment: Mapping[str, str]) -> int | None:
-    """Return the file descriptor that ends with this process's parent; None if it has none."""
+    """Return the file descriptor of the pipe to this process's supervisor; None without one."""
     try:
         number, inode = map(int, environment.get(LIFELINE, "").split())
         return number if os.fstat(number).st_ino == inode else None
@@ -131,14 +138,15 @@ def lifeline_of(environment: Mapping[str, str]) -> int | None:
 
 
 def die_with_parent(lifeline: int) -> None:
-    """Have this process end as soon as its parent has, even while it waits in MPI."""
+    """Make this process end as soon as its parent does, even while it waits in MPI."""
     if sys.platform == "linux":
-        # A stopped process runs no thread, but the kernel ends it. 1 is PR_SET_PDEATHSIG.
+        # The thread below does not run in a stopped process; the kernel's signal kills it anyway.
+        # 1 is PR_SET_PDEATHSIG.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
 
 
 def end_with_parent(lifeline: int) -> None:
-    """Wait until the parent has ended, and end this process."""
+    """Block until the parent has ended, then end this process."""
     os.read(lifeline, 1)
     os._exit(1)

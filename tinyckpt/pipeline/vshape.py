@@ -1,27 +1,29 @@
-"""V-shaped pipelines: two stages a device, folded so that the first device also has the last stage.
+"""V-shaped zero-bubble schedules V-Min and V-Half, with bounded activation memory; Qi et al. 2024.
 
-A *building block* says when the four passes of one micro-batch (forward down and up again, backward
-down and up again) take place on each device, at a unit of time each. Micro-batches follow each
-other 6 units apart, so that a device does F, F, B, B, W, W in 6 units. How long a micro-batch stays
-decides how many are there at once: that is the dial, and every device turns out to hold the same.
+Each device has two stages, folded in a V so that the first device also has the last stage. A
+*building block* gives the time of the four passes of one micro-batch (forward down and up the V,
+backward down and up) on each device, one unit of time each. Micro-batches follow each other at
+intervals of 6 units, so that a device runs F, F, B, B, W, W in each. The lifespan of a micro-batch
+determines how many are in flight: it controls the memory, which is the same on every device.
 
-``v_min`` sends each pass on at once; ``v_half`` lets every second one wait a unit on each device,
-so that the order also fits passes that do not take the same.
+``v_min`` passes each micro-batch on at once; ``v_half`` delays every second pass by a unit on each
+device, so that the order also suits passes of different durations.
 
-The block gives each device the order of its passes. Then all begin as early as they can, without
-holding more, and what time is left goes to W: so nothing waits for a place in a pattern in which
-the first and the last micro-batches leave it alone. With F, B and W of a unit each and no time for
-messages, the bubble is, in units, for K > 1 devices and M micro-batches:
+The block determines the order of the passes on each device. Then every pass starts as early as it
+can without more micro-batches in flight, and idle time goes to W (list scheduling): so no pass
+keeps to its slot in the repeating pattern where the first or the last micro-batches leave that
+empty. With F, B and W of a unit each and no communication time, the bubble is, in units, for K > 1
+devices and M micro-batches:
 
 - ``v_min``: 4 K - 5; or 4 K - 3 if 3 divides K and M > 1. The paper's estimate is 4 K.
 - ``v_half``: 3 K - 3 for even K, 3 K - 4 for odd, if M > K/2. The paper's estimate is 3 K.
 
-That is of 6 a micro-batch. In flight are, counted by stage, of which a device has two, at most
-2 floor((K + 4)/3) and 2 floor((K + 2)/2), and so many from half as many micro-batches on.
+A micro-batch takes 6 units on each device. In flight, counted by stage, of which a device has two,
+are at most 2 floor((K + 4)/3) and 2 floor((K + 2)/2), reached with half as many micro-batches.
 
 Source: Qi et al., "Pipeline parallelism with controllable memory", NeurIPS 2024, arXiv 2405.15362,
-section 3: blocks, and repeating, squeezing and reordering them. How W fill the time is found here
-by a rule of its own, in ``scheduled``.
+section 3: building blocks, and repeating, squeezing and reordering them. The rule by which W fill
+idle time, in ``list_schedule``, is this project's.
 """
 
 from __future__ import annotations
@@ -42,47 +44,52 @@ from tinyckpt.pipeline.program import (
     with_messages,
 )
 
-# Units from one micro-batch to the next: two stages, each with F, B and W.
+# Units of time from one micro-batch to the next: two stages, each with F, B and W.
 INTERVAL = 6
-LEAD = 4  # micro-batches for each device, after which a pipeline repeats itself up to its end
+LEAD = 4  # micro-batches per device after which the schedule is periodic up to its cool-down
 NEVER = 2**62
 Block = Callable[[int, int], tuple[int, int, int, int]]
 
 
 def v_min(devices: int, micro_batches: int, recompute: Recompute | None = None) -> Pipeline:
-    """Return the V-shaped pipeline with the fewest micro-batches in flight: about K/3.
+    """V-Min schedule: the V-shaped pipeline with the fewest micro-batches in flight, about K/3.
 
     >>> print(v_min(2, 2))
     device 0: F0.0 F0.3 B0.3 F1.0 W0.3 B0.0 W0.0 F1.3 B1.3 W1.3 B1.0 W1.0
     device 1: F0.1 F0.2 B0.2 B0.1 F1.1 F1.2 W0.2 W0.1 B1.2 B1.1 W1.2 W1.1
     """
-    return repeated("v-min", least_block, devices, micro_batches, recompute, (4, 3))
+    return repeat_block("v-min", v_min_block, devices, micro_batches, recompute, (4, 3))
 
 
 def v_half(devices: int, micro_batches: int, recompute: Recompute | None = None) -> Pipeline:
-    """Return the V-shaped pipeline with about K/2 micro-batches in flight, and less of a bubble."""
-    return repeated("v-half", half_block, devices, micro_batches, recompute, (2, 2))
+    """V-Half schedule: about K/2 micro-batches in flight, with a smaller bubble than V-Min.
+
+    >>> print(v_half(2, 2))
+    device 0: F0.0 F0.3 F1.0 B0.3 W0.3 F1.3 B0.0 B1.3 W0.0 W1.3 B1.0 W1.0
+    device 1: F0.1 F0.2 F1.1 F1.2 B0.2 B0.1 W0.2 W0.1 B1.2 B1.1 W1.2 W1.1
+    """
+    return repeat_block("v-half", v_half_block, devices, micro_batches, recompute, (2, 2))
 
 
-def least_block(devices: int, device: int) -> tuple[int, int, int, int]:
-    """Return when a device does the four passes of a micro-batch that never waits.
+def v_min_block(devices: int, device: int) -> tuple[int, int, int, int]:
+    """Building block of V-Min: the times of a device's four passes, without any waiting.
 
-    On their ways down (F of the first stages, B of the last ones) device k comes k units after
-    device 0; on their ways up, k units before it. The first two start an even number of units
-    apart, as do the other two, at an odd distance from the first: so a way down meets none up. Two
-    the same way meet if they start a multiple of 6 apart, which 2K is if 3 divides K: then the way
-    back begins 2 later.
+    In a pass down the V (F of the first stages, B of the last ones) device k comes k units after
+    device 0; in a pass up, k units before it. The two downs start an even number of units apart,
+    as do the two ups, at an odd distance from the downs: so a down and an up never collide on a
+    device. Two passes in the same direction collide if they start a multiple of 6 apart, which 2K
+    is if 3 divides K: then the backward begins 2 units later.
     """
     wait = 2 if devices % 3 == 0 else 0
     turn = 2 * devices + wait
     return device, 2 * devices - 1 - device, turn + device, turn + 2 * devices - 1 - device
 
 
-def half_block(devices: int, device: int) -> tuple[int, int, int, int]:
-    """Return when a device does the four passes, if each way down waits a unit on every device.
+def v_half_block(devices: int, device: int) -> tuple[int, int, int, int]:
+    """Building block of V-Half: each pass down the V waits one unit on every device.
 
-    The ways down start 3K - 1 units apart and must not meet, nor those up: if K is even, they
-    begin 3 later.
+    The two passes down start 3K - 1 units apart and must not collide, nor the two up: if K is
+    even, the backward begins 3 units later.
     """
     wait = 3 if devices % 2 == 0 else 0
     turn = 3 * devices - 1 + wait
@@ -90,7 +97,7 @@ def half_block(devices: int, device: int) -> tuple[int, int, int, int]:
     return 2 * device, up, turn + 2 * device, turn + up + 1
 
 
-def repeated(
+def repeat_block(
     name: str,
     block: Block,
     devices: int,
@@ -98,18 +105,18 @@ def repeated(
     recompute: Recompute | None,
     flight: tuple[int, int],
 ) -> Pipeline:
-    """Return the pipeline that repeats a building block for every micro-batch.
+    """Build a pipeline by repeating a building block for every micro-batch.
 
     Args:
         name: of the pipeline.
-        block: when a device does its four passes of a micro-batch, from the first one's begin.
-        devices, micro_batches, recompute: as in the pipelines.
-        flight: a and b of floor((K + a)/b), the micro-batches that a device may hold of a stage.
+        block: from (devices, device) to the times of a device's four passes of a micro-batch.
+        devices, micro_batches, recompute: as for ``v_min``.
+        flight: a and b of floor((K + a)/b), the limit of micro-batches in flight in a stage.
     """
     checked_size(
         name, recompute, halved=True, devices=devices, micro_batches=micro_batches, chunks=2
     )
-    # What is in the middle repeats itself, so only the beginning and the end are looked for.
+    # The schedule is periodic in its middle, so only warm-up and cool-down are computed.
     few = min(micro_batches, LEAD * devices + LEAD)
     each = np.arange(few)[:, None]
     times = [
@@ -118,47 +125,47 @@ def repeated(
     ]
     orders = np.argsort(np.array(times), axis=1)
     passes, numbers = orders % 4, orders // 4
-    starts, weights = scheduled(passes, numbers, 2 * ((devices + flight[0]) // flight[1]))
+    starts, weights = list_schedule(passes, numbers, 2 * ((devices + flight[0]) // flight[1]))
     lanes = (
-        stretched(lane(device, devices, *own), micro_batches - few)
+        extend_period(lane_of_device(device, devices, *own), micro_batches - few)
         for device, own in enumerate(zip(passes, numbers, starts, weights, strict=True))
     )
     down = np.arange(devices, dtype=np.int32)
     return with_messages(name, np.append(down, down[::-1]), micro_batches, lanes, recompute)
 
 
-def scheduled(passes: Integers, numbers: Integers, most: int) -> tuple[Integers, Integers]:
-    """Return when the devices do their passes, and their W, if they wait for nothing else.
+def list_schedule(passes: Integers, numbers: Integers, most: int) -> tuple[Integers, Integers]:
+    """List scheduling of passes in a given order on each device, with W filling idle time.
 
-    In each unit of time, a device does the next of its passes, if what that reads is there, and if
-    it may hold one more; or else a W, the oldest first; or else it is idle.
+    In each unit of time, a device runs the next of its passes, if its input has arrived and the
+    number in flight allows it; or else the oldest pending W; or else it is idle.
 
     Args:
-        passes: what each device does in which order, (devices, count): 0 and 1 for F on the way
-            down and up, 2 and 3 for B.
-        numbers: of which micro-batch.
-        most: how many a device holds.
+        passes: the order of passes on each device, array (devices, count): 0 and 1 for F down and
+            up the V, 2 and 3 for B.
+        numbers: their micro-batches, likewise.
+        most: limit of (stage, micro-batch) pairs in flight on a device.
 
     Returns:
         Times of the passes, and of the W, which are in the order of the B.
     """
     devices, count = passes.shape
     every = np.arange(devices)
-    # Who is next on the way of a micro-batch: the pass, and the device. Nobody is after the last.
+    # Successor of a pass on a device: pass and device; pass 4 is the end.
     steps = np.array([1, -1, 1, -1])[:, None]
     turns = (every + steps < 0) | (every + steps == devices)
     next_pass = np.arange(4)[:, None] + turns
     next_device = np.where(turns, every, every + steps)
     ready = np.full((5, devices, count // 4), NEVER)
     ready[0, 0] = 0
-    # Behind the last pass there is one that is never ready.
+    # A sentinel after the last pass, which is never ready: pass 4 with ready time NEVER.
     passes = np.pad(passes, ((0, 0), (0, 1)), constant_values=4)
     numbers = np.pad(numbers, ((0, 0), (0, 1)))
     at, held, waiting, done = (np.zeros(devices, np.int64) for _ in range(4))
     starts = np.zeros((devices, count), np.int64)
     weights = np.zeros((devices, count // 2), np.int64)
     time, left = 0, weights.size
-    awake = np.zeros(1, np.int64)  # those that did something just now, or were sent something
+    awake = np.zeros(1, np.int64)  # devices that ran or received something in the last unit
     while left:
         one, number = passes[awake, at[awake]], numbers[awake, at[awake]]
         may = (one >= 2) | (held[awake] < most)
@@ -181,14 +188,14 @@ def scheduled(passes: Integers, numbers: Integers, most: int) -> tuple[Integers,
     return starts, weights
 
 
-def lane(
+def lane_of_device(
     device: int, devices: int, passes: Integers, numbers: Integers, starts: Integers,
     weights: Integers,
 ) -> Lane:  # fmt: skip
-    """Return what one device does, by the times of its passes, and of the W of its B."""
+    """Build the lane of one device from the times of its passes and of its W."""
     is_backward = passes >= 2
     kind = np.where(is_backward, BACKWARD_INPUT, FORWARD)
-    # The way back begins with the stage that the way forth ended with.
+    # The backward begins in the stage in which the forward ended.
     is_down = (passes == 0) | (passes == 3)
     stage = np.where(is_down, device, 2 * devices - 1 - device)
     order = np.argsort(np.append(starts, weights))
@@ -199,8 +206,8 @@ def lane(
     )
 
 
-def stretched(few: Lane, more: int) -> Lane:
-    """Return a lane with as many micro-batches more in its middle, which repeats itself."""
+def extend_period(few: Lane, more: int) -> Lane:
+    """Insert more micro-batches into the periodic middle of a lane."""
     if not more:
         return few
     kind, stage, number = few
@@ -209,7 +216,7 @@ def stretched(few: Lane, more: int) -> Lane:
         & (stage[:-INTERVAL] == stage[INTERVAL:])
         & (number[:-INTERVAL] + 1 == number[INTERVAL:])
     )
-    # Where as many actions as a micro-batch has come again with the next one.
+    # A period: as many actions as a micro-batch has, all repeated for the next micro-batch.
     (places,) = (np.convolve(again, np.ones(INTERVAL, int), "valid") == INTERVAL).nonzero()
     end = int(places[len(places) // 2]) + INTERVAL
     inside = slice(end - INTERVAL, end)

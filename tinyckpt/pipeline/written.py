@@ -1,4 +1,8 @@
-"""A pipeline written out, action by action: an order of your own."""
+"""User-defined pipeline schedules: build a pipeline from explicit lists of actions.
+
+Indices, kinds and counts are checked here; whether the actions are legal in their order is checked
+by ``replay``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def pipeline_of(
     replicas: int = 1,
     zero: int = 0,
 ) -> Pipeline:
-    """Return the pipeline with the given actions, written out: an order of your own.
+    """Build a pipeline from explicit actions: a user-defined schedule.
 
     >>> from tinyckpt.pipeline import Action, pipeline_of, replay_pipeline
     >>> lane = [Action("forward", 0), Action("backward", 0), Action("update", 0)]
@@ -28,16 +32,16 @@ def pipeline_of(
     alone, 1 devices, 1 micro-batches: makespan 3, bubble 0.0%, peaks 1
 
     Args:
-        name: what tables and errors call it.
-        device_of: for every stage the device that holds it.
-        micro_batches: how many a batch is parted into.
-        lanes: for every device what it does, in order: messages, updates and collectives too.
+        name: for tables and errors.
+        device_of: for every stage its device.
+        micro_batches: number of micro-batches of a batch.
+        lanes: for every device its actions, in order: messages, updates and collectives included.
         replicas, zero: as in a Pipeline.
 
     Raises:
         OptionError: if a number is out of its range.
-        ScheduleError: if an action names no kind, stage or micro-batch that there is; names device
-            and step. Whether they can stand in their order is what ``replay_pipeline`` finds.
+        ScheduleError: if an action has an unknown kind, or a stage or micro-batch out of range;
+            names device and step. Whether their order is legal is checked by ``replay_pipeline``.
     """
     rows = [list(lane) for lane in lanes]
     check_numbers(name, list(device_of), len(rows), micro_batches, replicas, zero)
@@ -46,7 +50,7 @@ def pipeline_of(
             if not is_action(action, len(device_of), micro_batches):
                 told = tuple(action) if isinstance(action, Action) else action
                 raise ScheduleError(
-                    f"device {device}, step {step}: {told!r:.80} is no action; {name} has "
+                    f"device {device}, step {step}: {told!r:.80} is not an action; {name} has "
                     f"stages 0 to {len(device_of) - 1}, micro-batches 0 to {micro_batches - 1}, "
                     f"and kinds {', '.join(KINDS)}"
                 )
@@ -63,7 +67,7 @@ def pipeline_of(
 
 
 def is_action(action: Any, stages: int, micro_batches: int) -> bool:
-    """Whether somebody wrote an action of a kind, stage and micro-batch that there is."""
+    """Whether an object is an action with a known kind, and stage and micro-batch in range."""
     return (
         isinstance(action, Action)
         and action.kind in KINDS
@@ -74,14 +78,14 @@ def is_action(action: Any, stages: int, micro_batches: int) -> bool:
 
 
 def is_count(number: Any, end: int) -> bool:
-    """Whether something is a whole number from 0, below an end."""
+    """Whether an object is an integer from 0 to ``end - 1``."""
     return isinstance(number, int | np.integer) and bool(0 <= number < end)
 
 
 def check_numbers(
     name: str, device_of: list[Any], devices: int, micro_batches: Any, replicas: Any, zero: Any
 ) -> None:
-    """Raise an OptionError unless there can be a pipeline of such numbers."""
+    """Raise an OptionError unless the counts of a pipeline are legal and consistent."""
     for what, count in (("micro-batches", micro_batches), ("replicas", replicas)):
         if type(count) is not int or not 1 <= count < 2**31:
             raise OptionError(f"{name}: {what} must be an integer from 1 to {2**31 - 1:,}")
@@ -89,8 +93,8 @@ def check_numbers(
         raise OptionError(f"{name}: zero must be 0, 1, 2 or 3")
     if not device_of or not all(is_count(device, devices) for device in device_of):
         raise OptionError(
-            f"{name}: device_of={device_of!r:.80}; it says for one stage or more on which of the "
-            f"{devices} devices it is, counted from 0"
+            f"{name}: device_of={device_of!r:.80}; expected for each of one or more stages the "
+            f"index of its device; there are {devices} devices"
         )
     stages, own = len(device_of) // replicas, devices // replicas
     first = device_of[:stages] * replicas

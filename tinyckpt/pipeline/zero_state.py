@@ -1,7 +1,9 @@
-"""What one device holds of the training state while it works, and its part in collectives.
+"""ZeRO-1, -2, -3 on one device: sharded parameters, gradients, optimiser state, and collectives.
 
-Parameters and the sums of gradients are there as a whole or as a share, as ZeRO's stage says, and
-the optimiser's state is that of the part which the device updates.
+The run-time storage of the training state. Parameters and accumulated gradients are whole or flat
+shards, depending on the ZeRO stage; the optimiser state is that of the part which the device
+updates. It supplies the inputs of collectives (all-reduce, reduce-scatter, all-gather) and stores
+their results; the transport is elsewhere (``simulate``, ``channel``).
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ Arrays = dict[int, Any]
 
 
 class Exchange(NamedTuple):
-    """What a device brings to a collective; it goes on when it has got what came out.
+    """A device's request for a collective; it blocks until the results arrive.
 
     Attributes:
         kind: ``all_reduce``, ``reduce_scatter`` or ``gather``; the first two take means.
-        arrays: flat, all of the same length on all replicas.
+        arrays: the device's inputs: flat, of the same lengths on all replicas.
     """
 
     kind: str
@@ -40,7 +42,7 @@ class Exchange(NamedTuple):
 
 
 class ArrayView(NamedTuple):
-    """How an array shows another one's memory."""
+    """The layout of a view within the memory of its base, to recreate it on another base."""
 
     offset: int
     shape: tuple[int, ...]
@@ -49,12 +51,12 @@ class ArrayView(NamedTuple):
 
     @staticmethod
     def of(array: Any) -> ArrayView:
-        """Return how an array shows the memory of its base."""
+        """Return the layout of an array within the memory of its base."""
         offset = array.__array_interface__["data"][0] - array.base.__array_interface__["data"][0]
         return ArrayView(offset, array.shape, array.strides, array.dtype)
 
     def again(self, base: Any) -> Any:
-        """Return an array that shows the memory of another base in the same way."""
+        """Create a view of another base with this layout."""
         return np.ndarray(self.shape, self.dtype, base, self.offset, self.strides)
 
 
@@ -62,13 +64,13 @@ class Holding:
     """The training state on one device.
 
     Attributes:
-        gradients: what backwards have added up so far, by id; with ``zero`` of 2 or more a share.
-        fresh: gradients of one micro-batch that are about to be scattered.
-        parameters: arrays by id; with ``zero=3`` shares. Empty, if there is no optimiser and
-            nothing to share: then the arguments are read where they are.
-        gathered: whole parameters, by stage and micro-batch, while something reads them.
-        views: of parameters that were freed, by stage and micro-batch; each with whose it is.
-        state: the optimiser's, by stage.
+        gradients: accumulated gradients by data id; with ``zero`` of 2 or more, shards.
+        fresh: by stage, gradients of one micro-batch before their reduce-scatter.
+        parameters: arrays by data id; with ``zero=3`` shards. Empty without an optimiser and with
+            ``zero`` below 3: then the arguments are read directly.
+        gathered: all-gathered parameters, by (stage, micro-batch), while they are needed.
+        views: layouts of views of freed parameters, by (stage, micro-batch), with the parameter.
+        state: optimiser state by stage.
     """
 
     def __init__(
@@ -81,16 +83,16 @@ class Holding:
         optimizer: Optimizer | None,
         begin: Resumed | None = None,
     ) -> None:
-        """Take the device's part.
+        """Copy or shard the device's parameters, and initialise or restore the optimiser state.
 
         Args:
-            pipeline: that of one replica.
-            device: which, in it.
-            stages: all of them.
-            number: of the replica.
-            arguments: of the first micro-batch, by id.
-            optimizer: what updates parameters, if they are to be updated.
-            begin: the optimiser's state to go on from; if not given, its initial one.
+            pipeline: of one replica.
+            device: index within the replica.
+            stages: all planned stages.
+            number: index of the replica.
+            arguments: of the first micro-batch, by data id.
+            optimizer: updates the parameters; None for none.
+            begin: the optimiser state to resume from; the initial one if not given.
         """
         self.replicas, self.number = pipeline.replicas, number
         self.zero = pipeline.zero if self.replicas > 1 else 0
@@ -123,21 +125,21 @@ class Holding:
 
     @property
     def parts(self) -> int:
-        """Into how many shares gradients and state go: as many as replicas, or one."""
+        """Number of shards of gradients and state: as many as replicas, or one."""
         return self.replicas if self.zero else 1
 
     def share(self, array: Any) -> Any:
-        """Return this replica's share of an array, flat."""
+        """Return this replica's flat shard of an array."""
         return share_of(array, self.parts, self.number if self.zero else 0)
 
     def part(self, slot: Slot, array: Any) -> Any:
-        """Return what this replica holds of an array of the optimiser's state; a copy."""
+        """Return a copy of this replica's part of an array of the optimiser state."""
         return np.array(array) if slot.data == NOBODY else self.share(array)
 
     def read(self, stage: int, micro_batch: int) -> Arrays:
-        """Return the parameters that a stage reads, by its own ids; none if they are arguments.
+        """Return the parameters that a stage reads, by its own ids, and recreate freed views.
 
-        And the views of them that it had before they were freed.
+        Empty if parameters are read from the arguments.
         """
         if not self.parameters:
             return {}
@@ -150,24 +152,24 @@ class Holding:
         return found
 
     def add(self, stage: int, data: int, part: Any) -> None:
-        """Add a micro-batch's part to a gradient; or hold it, until it is scattered."""
+        """Accumulate a micro-batch's gradient; with ZeRO-2 and -3 after its reduce-scatter only."""
         if self.zero >= 2:
             self.fresh.setdefault(stage, {})[data] = part
         else:
             self.sum_up(data, part)
 
     def sum_up(self, data: int, part: Any) -> None:
-        """Add to a gradient."""
+        """Accumulate into a gradient."""
         self.gradients[data] = self.gradients[data] + part if data in self.gradients else part
 
     def made(self, stage: int) -> list[int]:
-        """Return the gradients that a stage makes, each once."""
+        """Return the gradients that a stage computes, each once."""
         own = self.stages[stage].stage
         known = set(own.graph.gradients)
         return [data for data in own.outputs if own.local[data] in known]
 
     def offered(self, action: Action) -> Exchange:
-        """Return what the device brings to a collective."""
+        """Return the device's inputs of a collective action."""
         made = self.made(action.stage)
         if action.kind == "all_reduce":
             return Exchange("all_reduce", [self.gradients[data].reshape(-1) for data in made])
@@ -182,7 +184,7 @@ class Holding:
         return Exchange("gather", [self.parameters[data] for data in reads])
 
     def received(self, action: Action, arrays: Sequence[Any]) -> None:
-        """Take what came out of a collective."""
+        """Store the results of a collective action."""
         made = self.made(action.stage)
         if action.kind == "all_reduce":
             for data, array in zip(made, arrays, strict=True):
@@ -205,14 +207,14 @@ class Holding:
             }
 
     def free(self, action: Action, values: Arrays) -> None:
-        """Give up the parameters that were gathered for an action.
+        """Free the parameters that were gathered for an action.
 
-        A view of one, such as its transpose, would hold all of it: it is made again when the
-        parameter is there again.
+        A view of one, such as its transpose, would keep it alive: it is dropped as well, and
+        recreated when the parameter is gathered again.
 
         Args:
-            action: after which they are freed.
-            values: of the stage and micro-batch, by the stage's ids; what is freed is taken out.
+            action: the free.
+            values: of the stage and micro-batch, by the stage's ids; freed ones are removed.
         """
         place = action.stage, action.micro_batch
         owners = {id(array.base): data for data, array in self.gathered.pop(place).items()}
@@ -226,12 +228,12 @@ class Holding:
             self.views.setdefault(place, {})[key] = owners[id(array.base)], view
 
     def detached(self, array: Any) -> Any:
-        """Return what goes on to another stage of this device; not in memory that will be freed."""
+        """Return an array for another stage of this device, copied if its memory will be freed."""
         is_view = self.zero == 3 and array.base is not None
         return array.copy(order="K") if is_view else array
 
     def update(self, stage: int) -> None:
-        """Have the optimiser update what this device does of a stage's parameters."""
+        """Run the optimiser on this device's part of a stage's parameters."""
         if self.optimizer is None:
             return
         pairs = self.known.updates[stage]
@@ -247,12 +249,12 @@ class Holding:
             self.write(data, array)
 
     def flat(self, data: int) -> Any:
-        """Return what this device updates of a parameter, flat."""
+        """Return the flat part of a parameter that this device updates."""
         array = self.parameters[data]
         return array if self.zero == 3 else self.share(array)
 
     def write(self, data: int, array: Any) -> None:
-        """Write what was updated of a parameter."""
+        """Write back the updated part of a parameter."""
         if self.zero == 3:
             self.parameters[data] = array
         elif self.zero == 0:
@@ -264,14 +266,14 @@ class Holding:
             part[:] = array[: part.size]
 
     def shares(self) -> Arrays:
-        """Return flat parameters as they are here: whole, or shares of all replicas."""
+        """Return this device's flat parameters: whole, or its shards."""
         return {
             data: array if self.zero == 3 else array.reshape(-1)
             for data, array in self.parameters.items()
         }
 
     def state_arrays(self) -> dict[Slot, Any]:
-        """Return the optimiser's state as it is here: flat, whole or shares of all replicas."""
+        """Return this device's flat optimiser state: whole, or its shards."""
         found: dict[Slot, Any] = {}
         for stage, state in self.state.items():
             if self.known.updates[stage]:

@@ -1,1 +1,1 @@
-"""Rematerialization planning: from a budget to a certified schedule."""
+"""Rematerialization planning: from a graph and a memory budget to a schedule with a certificate."""

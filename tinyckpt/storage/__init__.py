@@ -1,1 +1,1 @@
-"""What else than memory values may wait in."""
+"""Stores for offloaded values: host memory, pinned host memory with CUDA streams, disk."""

@@ -1,11 +1,12 @@
-"""The disk as host memory: what a schedule moves to the host waits in a file.
+"""Disk offloading: values that a schedule moves to the host are written to a temporary file.
 
-The file has no name. On POSIX it is unlinked as it is made, and on Windows it is marked to be
-deleted when it is closed; either way the system takes it back when the process ends, killed or not.
-Places in it are used again once nothing waits in them.
+The file is anonymous. On POSIX it is unlinked on creation, on Windows marked delete-on-close;
+either way the system reclaims it when the process ends, killed or not. A free list by size reuses
+the space of values that are no longer referenced.
 
-Any number of threads may share a backend, and so may processes: each writes to a file of its own,
-a forked one too, from the first value on that it writes. What its parent wrote stays the parent's.
+Any number of threads may share a backend, and so may processes: each process writes to a file of
+its own, a forked one too, from its first write on. Values that the parent wrote before the fork
+can only be read by the parent.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from tinyckpt.base.units import size_text
 from tinyckpt.core.backend import NUMPY, Backend
 from tinyckpt.storage.host import Bound, by_memory, inverse
 
-FORKS = [0]  # between the first process and this one; a process may have the id of one that ended
+FORKS = [0]  # fork depth of this process: process ids alone may be reused after a parent ended
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: FORKS.append(FORKS.pop() + 1))
 
 
 def process() -> tuple[int, int]:
-    """Return what tells this process from those that it was forked from."""
+    """Return this process's identity, which differs from all its ancestors': pid and fork depth."""
     return os.getpid(), FORKS[0]
 
 
 def on_disk(folder: str | os.PathLike[str] | None = None) -> Backend:
-    """Return NumPy's backend with the disk for a host.
+    """Return the NumPy backend with the disk as host memory.
 
-    It may be pickled, and opens a file of its own on the other side.
+    It is picklable; the copy opens a file of its own.
 
     >>> import numpy as np, tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(16), "offload")
@@ -50,12 +51,12 @@ def on_disk(folder: str | os.PathLike[str] | None = None) -> Backend:
     True
 
     Args:
-        folder: where the file is made; that of the system for temporary files, if not given.
+        folder: where the file is created; the system's temporary folder, if not given.
 
     Raises:
-        OptionError: if the folder is no path.
-        BackendError: if no file can be made there; later, if the disk is full, or a forked process
-            reads what its parent wrote.
+        OptionError: if the folder is not a path.
+        BackendError: if no file can be created there; later, if the disk is full, or a forked
+            process reads a value that its parent wrote.
     """
     try:
         path = None if folder is None else os.fsdecode(folder)
@@ -65,9 +66,9 @@ def on_disk(folder: str | os.PathLike[str] | None = None) -> Backend:
 
 
 class Disk:
-    """A folder, and the file there that this process writes to.
+    """A folder, and this process's file there.
 
-    Called, it returns itself: it stands where a backend has what makes the host of a run.
+    Calling it returns it: a backend's ``host`` is a factory, and runs share this store.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -78,11 +79,11 @@ class Disk:
         return self
 
     def __reduce__(self) -> Any:
-        """Pickle the folder alone."""
+        """Pickle the folder only."""
         return Disk, (self.folder,)
 
     def park(self, array: Any) -> DiskValue:
-        """Write an array to the file; return what reads it again.
+        """Write an array to the file; return the handle that ``fetch`` takes.
 
         Raises:
             BackendError: if it cannot be written.
@@ -91,12 +92,12 @@ class Disk:
         dense = np.asarray(array.transpose(order), order="C")
         file = self.file
         if file.process != process():
-            # Two threads may make two of them: what each writes is read from where it was written.
+            # Two threads may race to create two files: each value is read from the file it is in.
             file = self.file = File(self.folder)
         return file.write(dense, order)
 
     def fetch(self, parked: DiskValue, bound: Bound, readers: Sequence[int]) -> Any:
-        """Return a new array with what was written; it is there at once.
+        """Read a value into a new array; synchronous.
 
         Raises:
             BackendError: if it cannot be read, or was written before this process was forked.
@@ -105,18 +106,18 @@ class Disk:
         return dense.transpose(inverse(parked.order))
 
     def settle(self) -> None:
-        """Do nothing: nothing is on its way."""
+        """Do nothing: all copies are synchronous."""
 
 
 class File:
-    """A nameless file of one process, and which of its bytes are in use.
+    """An anonymous file of one process, with a free-list allocator for the space in it.
 
-    Whatever changes is changed under the lock, but for ``freed``, to which the garbage collector
-    appends what nobody needs any more: at any moment in any thread, also in one that is here and
-    has the lock. ``reclaim`` takes it out. It runs no code of Python's to append, in which an
-    interrupt would be ignored, and the place lost.
+    All state changes under the lock, except ``freed``: the garbage collector appends dead values to
+    it at any moment in any thread, including one that is in a method here and has the lock.
+    ``reclaim`` drains it. The append is a bound method of a deque, so that no Python code runs in
+    the weak reference's callback, where an interrupt would be swallowed and the space lost.
 
-    An interrupt anywhere else may lose a place until nothing waits; none is ever used twice.
+    An interrupt anywhere else may leak a span until the file is empty; no span is ever used twice.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -131,15 +132,15 @@ class File:
         self.identity = self.found()
         self.lock = Lock()
         self.end = 0
-        self.unused: dict[int, list[int]] = {}  # places by their size
-        self.waiting: dict[int, Waiting] = {}  # by their identities
-        self.freed: deque[Waiting] = deque()
+        self.unused: dict[int, list[int]] = {}  # free list: offsets by size
+        self.waiting: dict[int, StoredReference] = {}  # stored values, by ``id()``
+        self.freed: deque[StoredReference] = deque()
 
     def write(self, dense: Any, order: tuple[int, ...]) -> DiskValue:
-        """Write a C-contiguous array where there is room; return what reads it again.
+        """Allocate space for a C-contiguous array and write it; return its handle.
 
         Raises:
-            BackendError: if the system refuses; nothing is taken then.
+            BackendError: if the system refuses; no space is taken then.
         """
         with self.lock:
             self.reclaim()
@@ -147,7 +148,7 @@ class File:
             try:
                 place = self.put(dense, dense.nbytes)
             except OSError:
-                # The disk may be full: a larger place will do, and the end may be nearer.
+                # The disk may be full: after coalescing, a larger free span may fit (best fit).
                 self.gather()
                 fitting = [n for n, places in self.unused.items() if places and n >= dense.nbytes]
                 try:
@@ -159,13 +160,13 @@ class File:
                         f"with {size_text(self.end)} in use: {error}"
                     ) from error
             parked = DiskValue(self, place, dense.shape, dense.dtype, order, dense.nbytes)
-            waiting = Waiting(parked, self.freed.append)
+            waiting = StoredReference(parked, self.freed.append)
             waiting.place, waiting.nbytes = place, dense.nbytes
             self.waiting[id(waiting)] = waiting
         return parked
 
     def found(self) -> tuple[int, int] | None:
-        """Return what tells the open file from every other; None if it is closed."""
+        """Return the identity of the open file (device, inode); None if it is closed."""
         try:
             status = os.fstat(self.number)
         except OSError:
@@ -173,15 +174,15 @@ class File:
         return status.st_dev, status.st_ino
 
     def check(self) -> None:
-        """Raise a BackendError if somebody closed the file, whose number may be another's now."""
+        """Raise a BackendError if the descriptor was closed from outside, and perhaps reused."""
         if self.found() != self.identity:
             raise BackendError(
                 f"on_disk: the file in {self.folder} was closed from outside, as os.closerange "
-                "does; make a new on_disk() after it"
+                "does; create a new on_disk() after it"
             )
 
     def put(self, dense: Any, size: int) -> int:
-        """Write an array to an unused place of a size, or at the end; return where, and take it."""
+        """Write an array to a free span of this size, or at the end; return its offset."""
         places = self.unused.get(size)
         place = places[-1] if places else self.end
         self.raw.seek(place)
@@ -189,25 +190,25 @@ class File:
         while rest:
             count = self.raw.write(rest)
             if not count:
-                raise OSError(f"{len(rest)} bytes were not taken")
+                raise OSError(f"{len(rest)} bytes were not written")
             rest = rest[count:]
-        behind = place + dense.nbytes
+        stop = place + dense.nbytes
         if not places:
-            self.end = behind
+            self.end = stop
         elif places.pop() is not None and size > dense.nbytes:
-            self.unused.setdefault(size - dense.nbytes, []).append(behind)
+            self.unused.setdefault(size - dense.nbytes, []).append(stop)
         return place
 
     def read(self, place: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array that was written.
+        """Read an array back.
 
         Raises:
-            BackendError: if the system refuses, or the file is another process's.
+            BackendError: if the system refuses, or the file belongs to another process.
         """
         if self.process != process():
             raise BackendError(
-                "on_disk: what was written before this process was forked can be read by its "
-                "parent alone; fork before a run begins, or let the parent finish it"
+                "on_disk: values written before this process was forked can only be read by its "
+                "parent; fork before a run begins, or let the parent finish it"
             )
         dense = np.empty(shape, dtype)
         rest = bytes_of(dense)
@@ -218,7 +219,7 @@ class File:
                 while rest:
                     count = self.raw.readinto(rest)
                     if not count:
-                        raise OSError("the file was cut short")
+                        raise OSError("the file was truncated")
                     rest = rest[count:]
         except OSError as error:
             raise BackendError(
@@ -227,19 +228,19 @@ class File:
         return dense
 
     def reclaim(self) -> None:
-        """Let places be used again in which nothing waits; the whole file, if nothing does."""
+        """Move the space of dead values to the free list; reset the file if nothing is stored."""
         while self.freed:
-            # In this order: if an interrupt comes between, no place is there to be taken twice.
-            gone = self.freed[0]
-            if self.waiting.pop(id(gone), None) is not None:
-                self.unused.setdefault(gone.nbytes, []).append(gone.place)
+            # In this order, an interrupt in between cannot put a span on the free list twice.
+            dead = self.freed[0]
+            if self.waiting.pop(id(dead), None) is not None:
+                self.unused.setdefault(dead.nbytes, []).append(dead.place)
             self.freed.popleft()
         if not self.waiting:
             self.unused.clear()
             self.end = 0
 
     def gather(self) -> None:
-        """Join unused places that touch each other; give those at the end back to the disk."""
+        """Coalesce adjacent free spans; truncate the file by those at its end."""
         spans: list[list[int]] = []
         for place, nbytes in sorted((p, n) for n, places in self.unused.items() for p in places):
             if spans and spans[-1][1] == place:
@@ -248,33 +249,33 @@ class File:
                 spans.append([place, place + nbytes])
         end = spans.pop()[0] if spans and spans[-1][1] == self.end else self.end
         unused: dict[int, list[int]] = {}
-        for begin, behind in spans:
-            unused.setdefault(behind - begin, []).append(begin)
+        for begin, stop in spans:
+            unused.setdefault(stop - begin, []).append(begin)
         self.unused = unused
         self.end = end
         self.shorten()
 
     def shorten(self) -> None:
-        """Give back to the disk what lies behind the end."""
-        with suppress(OSError):  # there is less room then, and nothing else is wrong
+        """Truncate the file to its end, giving the rest back to the disk."""
+        with suppress(OSError):  # on failure there is less room, but nothing is wrong
             self.raw.truncate(self.end)
 
 
 def bytes_of(dense: Any) -> memoryview:
-    """Return the bytes of a C-contiguous array, to be read and written in place."""
+    """Return a writable byte view of a C-contiguous array."""
     return memoryview(dense.reshape(-1).view(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
 class DiskValue:
-    """An array that waits in a file.
+    """Handle of an array in a file; its space is reclaimed when the handle is garbage-collected.
 
     Attributes:
-        file: the file, which is there as long as anything waits in it.
-        place: its first byte there.
-        shape, dtype: as it was written.
-        order: which axis of the array each of its axes there is.
-        nbytes: what it weighs.
+        file: the file, kept open as long as any handle refers to it.
+        place: its offset there, in bytes.
+        shape, dtype: as written.
+        order: the axis permutation under which it was written.
+        nbytes: its size.
     """
 
     file: File
@@ -285,8 +286,8 @@ class DiskValue:
     nbytes: int
 
 
-class Waiting(ref[DiskValue]):
-    """A weak reference to what was written, with its place and size in the file."""
+class StoredReference(ref[DiskValue]):
+    """A weak reference to a handle, with the span of the file that it occupies."""
 
     __slots__ = ("nbytes", "place")
     place: int

@@ -1,7 +1,7 @@
-"""The host's memory, as the machine asks for it: a value is parked there, and fetched.
+"""Host memory for offloading: the store protocol (park, fetch, settle) and its synchronous default.
 
-Copies are made here and now; ``storage.disk`` keeps them in a file, and ``storage.pinned`` makes
-them beside the GPU's computation.
+``Copies`` copies synchronously; ``storage.disk`` writes to a file, and ``storage.pinned`` overlaps
+copies with the GPU's computation.
 """
 
 from __future__ import annotations
@@ -10,53 +10,54 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Array = Any
-Bound = list[tuple[Any, ...]]  # of each operator: its kernel, and what else the machine keeps
+Bound = list[tuple[Any, ...]]  # dispatch records by operator: the kernel first, see bind_kernels
 
 
 class Host(Protocol):
-    """Where the values of one run wait that it moved to the host."""
+    """The store of the values that one run offloads."""
 
     def park(self, array: Array) -> Any:
-        """Copy an array of the device; return what ``fetch`` takes, with its ``nbytes``."""
+        """Copy a device array to the host; return the handle for ``fetch``, with its ``nbytes``."""
 
     def fetch(self, parked: Any, bound: Bound, readers: Sequence[int]) -> Array:
-        """Return an array on the device with what was parked.
+        """Return a device array with the parked contents.
 
-        Where it arrives later, the kernels of its readers in ``bound`` are let wait for it.
+        If the copy is asynchronous, the kernels of its readers are wrapped in ``bound`` to wait for
+        it.
         """
 
     def settle(self) -> None:
-        """Let the device wait for all that has not arrived."""
+        """Make the device wait for all copies in flight."""
 
 
 class Copies:
-    """Memory that is waited for.
+    """Synchronous copies in ordinary host memory.
 
     Args:
         to_host: copies an array of the device.
-        to_device: copies what ``to_host`` returned into a new array of the device.
+        to_device: copies a result of ``to_host`` into a new array of the device.
     """
 
     def __init__(self, to_host: Callable[[Array], Any], to_device: Callable[[Any], Array]) -> None:
         self.park, self.to_device = to_host, to_device
 
     def fetch(self, parked: Any, bound: Bound, readers: Sequence[int]) -> Array:
-        """Return a new array; it is there at once."""
+        """Return a new device array; synchronous."""
         return self.to_device(parked)
 
     def settle(self) -> None:
-        """Do nothing: nothing is on its way."""
+        """Do nothing: all copies are synchronous."""
 
 
 def by_memory(array: Array) -> tuple[int, ...]:
-    """Return an array's axes in the order in which it lies in memory.
+    """Return an array's axes by decreasing stride: its memory layout as a permutation.
 
-    What is written in this order can come back with the strides that it had: kernels may add in
-    the order of memory, and so their results are the same to the bit.
+    A value stored in this order can be restored with its original strides: kernels may sum in
+    memory order, so that only then results are bitwise equal.
     """
     return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
 
 
 def inverse(axes: tuple[int, ...]) -> list[int]:
-    """Return the transposition that undoes another."""
+    """Return the inverse of a permutation of axes."""
     return sorted(range(len(axes)), key=axes.__getitem__)

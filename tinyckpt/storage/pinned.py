@@ -1,18 +1,19 @@
-"""Pinned host memory and streams of its own: a GPU's copies to the host beside its computation.
+"""Asynchronous offloading: pinned host memory and CUDA streams, copies overlapping computation.
 
-Copies to the host and copies back have a stream each, as they have an engine each on PCI Express.
-They wait for events, and the processor that hands them over waits for next to nothing:
+Device-to-host and host-to-device copies have a stream each, as PCI Express has a copy engine for
+each direction. Ordering is by CUDA events on the device; the CPU thread that enqueues work hardly
+ever blocks:
 
-- a copy to the host waits for what was computed before it, and so does a copy back, into whose
-  memory something may still be computed; it also waits for its own value to be on the host;
-- a kernel that reads a fetched value waits until it has arrived, and no other kernel does;
-- device and host memory is held on to until the copies are over that read or write it.
+- a copy to the host waits for the computation before it, and so does a copy back, into whose
+  memory earlier work may still write; it also waits for its own value to be on the host;
+- a kernel that reads a fetched value waits for its arrival, and no other kernel does;
+- device and host buffers are kept alive until the copies that read or write them have ended.
 
-The processor is far ahead of the GPU. If it never waited, every value that leaves would still be
-held while all of the forward half is being handed over, and nothing would be gained: so that no
-more than two are on their way in each direction, it waits for the third last before it goes on.
+The CPU runs far ahead of the GPU. If it never blocked, every offloaded value would still occupy
+device memory while the whole forward pass is being enqueued, and nothing would be saved. Hence back
+pressure: at most two copies are in flight per direction, and the CPU waits for the third last.
 
-What these streams may do is in the CUDA Programming Guide, "Asynchronous Concurrent Execution".
+Source: CUDA Programming Guide, "Asynchronous Concurrent Execution".
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ import numpy as np
 
 from tinyckpt.storage.host import Array, Bound, by_memory, inverse
 
-MOST = 2  # on their way: one that is being copied, and the next one, so that no engine waits
+MOST = 2  # copies in flight per direction: the running one, and the next, so that no engine idles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """A copy that may not be over.
+    """An asynchronous copy, possibly in flight.
 
     Attributes:
-        end: the event at its end.
+        end: the event recorded at its end.
         device, host: the arrays that it reads and writes.
     """
 
@@ -47,12 +48,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PinnedValue:
-    """A value in pinned memory, or on its way there.
+    """Handle of a value in pinned memory, or on its way there.
 
     Attributes:
-        copy: the copy.
-        order: which axis of the array each axis of what is on the host is.
-        nbytes: what it weighs.
+        copy: the copy to the host.
+        order: the axis permutation under which it is stored.
+        nbytes: its size.
     """
 
     copy: Copy
@@ -61,7 +62,7 @@ class PinnedValue:
 
 
 class PinnedMemory:
-    """The pinned memory of one run.
+    """The pinned host store of one run.
 
     Args:
         library: CuPy.
@@ -72,11 +73,11 @@ class PinnedMemory:
         self.out, self.back = (library.cuda.Stream(non_blocking=True) for _ in range(2))
         self.leaving: deque[Copy] = deque()
         self.arriving: deque[Copy] = deque()
-        # If the run fails, its memory is not given to others while copies read and write it.
+        # If the run fails, its buffers are not reused while copies in flight read and write them.
         finalize(self, wait_for, self.leaving, self.arriving)
 
     def park(self, array: Array) -> PinnedValue:
-        """Begin a copy to the host."""
+        """Enqueue a copy to the host."""
         current = self.library.cuda.get_current_stream()
         for copy in self.arriving:
             if copy.device is array:
@@ -90,11 +91,11 @@ class PinnedMemory:
         dense.get(stream=self.out, out=host, blocking=False)
         copy = Copy(self.out.record(), dense, host)
         begun(self.leaving, copy)
-        # The copy that the value keeps is without the device's memory.
+        # The handle does not keep the device array alive.
         return PinnedValue(Copy(copy.end, None, host), order, array.nbytes)
 
     def fetch(self, parked: PinnedValue, bound: Bound, readers: Sequence[int]) -> Array:
-        """Begin a copy back, and let those that read it wait for it."""
+        """Enqueue a copy back to the device, and make the kernels that read it wait for its end."""
         current = self.library.cuda.get_current_stream()
         host = parked.copy.host
         dense = self.library.empty(host.shape, host.dtype)
@@ -110,20 +111,20 @@ class PinnedMemory:
         return array
 
     def settle(self) -> None:
-        """Let the computation that follows wait for all that comes back."""
+        """Make the computation that follows wait for all copies back."""
         current = self.library.cuda.get_current_stream()
         for copy in self.arriving:
             current.wait_event(copy.end)
 
 
 def after(library: Any, end: Any, kernel: Callable[..., Any], *arrays: Array) -> Any:
-    """Call a kernel, which the GPU begins once a copy has ended."""
+    """Enqueue a kernel behind the end of a copy."""
     library.cuda.get_current_stream().wait_event(end)
     return kernel(*arrays)
 
 
 def begun(line: deque[Copy], copy: Copy) -> None:
-    """Note a copy; wait for those that are too many before it."""
+    """Record a copy in flight; block until at most MOST are."""
     line.append(copy)
     while len(line) > MOST:
         line[0].end.synchronize()
@@ -131,7 +132,7 @@ def begun(line: deque[Copy], copy: Copy) -> None:
 
 
 def wait_for(*copies: deque[Copy]) -> None:
-    """Wait until copies are over."""
+    """Block until all copies have ended."""
     for line in copies:
         for copy in line:
             copy.end.synchronize()

@@ -1,6 +1,6 @@
-"""Training as a graph: optimisers, steps that update parameters in place, what bytes are what.
+"""Training steps as graphs: optimisers, in-place updates, loss scaling, memory ledger, ZeRO table.
 
-And before it, whether the gradients are right.
+And a gradient check by finite differences.
 """
 
 from tinyckpt.training.checking import check_gradient

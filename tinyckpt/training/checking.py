@@ -1,7 +1,8 @@
-"""Are the derivatives right? A gradient is held against differences of the function's values.
+"""Gradient checking by finite differences along random directions, as check_grads of HIPS/autograd.
 
-Where they disagree, every operator is asked by itself, at the values that it has there, so that the
-error names the rule that is wrong. This needs nothing of how derivatives are made.
+Where a gradient and the differences of the function's values disagree, every operator is checked by
+itself, at the values that it has in the graph, so that the error names the wrong vjp rule. The
+check is independent of how derivatives are computed.
 
 Not here: kinks. At one, such as relu's at 0, there is no derivative to compare with.
 """
@@ -31,22 +32,22 @@ from tinyckpt.planner.portfolio.plan import plan
 
 Flat = Callable[..., Tree]  # of arrays, none of them nested
 
-# Values at -2h, -h, h and 2h give two central differences of second order, D(h) and D(2h), and both
-# together one of fourth order, (4 D(h) - D(2h)) / 3. Its error is some h^4 = 1e-12 of truncation,
-# and some 1e-16 / h = 1e-13 of rounding.
+# Richardson extrapolation: values at -2h, -h, h and 2h give two central differences of second
+# order, D(h) and D(2h), and both together one of fourth order, (4 D(h) - D(2h)) / 3. Its truncation
+# error is about h^4 = 1e-12, its rounding error about 1e-16 / h = 1e-13.
 H = 1e-3
-# What rounding may be of the values, besides: many times that, for sums of many terms.
+# Tolerance for rounding, relative to the values: many times 1e-13, for sums of many terms.
 NOISE = 1e-9
 
 
 def check_gradient(
     function: Callable[..., Any], *args: Any, order: int = 2, rtol: float = 1e-6
 ) -> None:
-    """Raise a GraphError unless a function's derivatives are what differences of its values say.
+    """Check a function's derivatives against finite differences; raise a GraphError if they differ.
 
     Results are projected onto a random direction, and each argument is moved along another: two
-    numbers are compared for an argument, whatever the sizes. Then the same is asked of the gradient
-    itself, for the second derivative.
+    numbers are compared per argument, whatever the sizes. Then the gradient itself is checked in
+    the same way, for the second derivative.
 
     >>> import numpy as np, tinyckpt as tc
     >>> cube = tc.Primitive(
@@ -61,14 +62,14 @@ def check_gradient(
 
     Args:
         function: of Vars; returns one or several, nested.
-        args: its arguments, nested as they are. Floating-point arrays are float64, since
-            differences of coarser numbers say little; others are held fixed.
+        args: its arguments, nested or not. Floating-point arrays must be float64, since
+            differences at lower precision are inaccurate; other arrays stay fixed.
         order: 1 for the gradient alone, 2 for its derivatives as well, and so on.
         rtol: the largest relative difference allowed.
 
     Raises:
         GraphError: names the operator and its argument, or the function's if no operator is wrong
-            by itself; or says what cannot be checked: a value that is not finite, a missing rule.
+            by itself; or a value that is not finite, or a missing rule, that prevents the check.
         OptionError: if the order is less than 1.
 
     Source: randomly projected differences, as check_grads of HIPS/autograd has them.
@@ -94,25 +95,25 @@ def check_gradient(
 
     for number in range(1, order + 1):
         for index, slope, numeric in disagreements(flat, arrays, varied, rtol):
-            message = culprit(flat, arrays, names, varied, rtol) or (
+            message = wrong_operator_message(flat, arrays, names, varied, rtol) or (
                 f"{graph.name}: its derivative with respect to {names[index]} gives a slope of "
                 f"{slope:.6g} along a random direction, where differences of its values give "
                 f"{numeric:.6g}, though by itself every operator is right"
             )
             raise GraphError(
-                f"{'' if number == 1 else f'derivative {number}: '}{message} (so they would near a "
-                "kink, such as relu's at 0: then give other arguments)"
+                f"{'' if number == 1 else f'derivative {number}: '}{message} (they also differ "
+                "near a kink, such as relu's at 0: then use other arguments)"
             )
         flat = slope_of(flat, varied)
 
 
 def projected(flat: Flat) -> Flat:
-    """Return the function's results along a fixed random direction: a number."""
+    """Project the function's results onto a fixed random direction: a scalar function."""
 
     def scalar(*values: Any) -> Any:
         generator = np.random.default_rng(1)
         terms = [
-            sum(multiply(result, unit(generator, result.shape)))
+            sum(multiply(result, unit_vector(generator, result.shape)))
             for result in leaves(flat(*values))
             if getattr(getattr(result, "dtype", None), "kind", None) == "f"
         ]
@@ -131,7 +132,7 @@ def slope_of(flat: Flat, varied: Sequence[int]) -> Flat:
     return lambda *values: gradients(projected(flat)(*values), [values[i] for i in varied])
 
 
-def unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+def unit_vector(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
     """Return a random direction of length 1."""
     direction = generator.normal(size=shape)
     return direction / max(float(np.linalg.norm(direction)), 1e-300)
@@ -140,13 +141,17 @@ def unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
 def disagreements(
     flat: Flat, arrays: Sequence[Any], varied: Sequence[int], rtol: float
 ) -> list[tuple[int, float, float]]:
-    """Return (argument, slope by its gradient, slope by differences) of those that disagree."""
+    """Compare directional derivatives by gradient and by differences, argument by argument.
+
+    Returns:
+        (argument, slope by gradient, slope by differences) for each that disagrees.
+    """
     scalar = projected(flat)
     value, generator = jit(scalar), np.random.default_rng(2)
     _, slopes = value_and_grad(scalar, wrt=tuple(varied))(*arrays)
     found = []
     for index, gradient in zip(varied, slopes, strict=True):
-        direction = unit(generator, arrays[index].shape)
+        direction = unit_vector(generator, arrays[index].shape)
         there = []
         for step in (-2, -1, 1, 2):
             moved = list(arrays)
@@ -155,20 +160,18 @@ def disagreements(
         near, far = (there[2] - there[1]) / (2 * H), (there[3] - there[0]) / (4 * H)
         numeric, slope = (4 * near - far) / 3, float(np.sum(gradient * direction))
         if not math.isfinite(numeric):
-            raise GraphError(
-                "check_gradient: its values are not finite there; give other arguments"
-            )
-        # Where the slope is 0, truncation is all there is: what the differences disagree by.
+            raise GraphError("check_gradient: its values are not finite there; use other arguments")
+        # Where the slope is 0, the error is all truncation: allow half of |D(h) - D(2h)|.
         allowed = rtol * max(abs(slope), abs(numeric)) + abs(near - far) / 2
         if not abs(slope - numeric) <= allowed + NOISE * max(map(abs, there)):
             found.append((index, slope, numeric))
     return found
 
 
-def culprit(
+def wrong_operator_message(
     flat: Flat, arrays: Sequence[Any], names: Sequence[str], varied: Sequence[int], rtol: float
 ) -> str | None:
-    """Return what is wrong with the first operator that is wrong by itself."""
+    """Check every operator by itself; return the message about the first wrong one, or None."""
     graph = build(projected(flat), *arrays)
     sources = dict(zip(leaves(graph.arguments), arrays, strict=True))
     values = {**sources, **graph.constants}
@@ -186,8 +189,10 @@ def culprit(
             continue
         varying.update(o for o in operator.outputs if graph.data[o].spec.dtype.kind == "f")
         operands = [values[data] for data in operator.inputs]
-        own = alone(operator, [bool(graph.consumers[data]) for data in operator.outputs])
-        with suppress(GraphError):  # some have no derivative of all that is read of them
+        own = operator_function(
+            operator, [bool(graph.consumers[data]) for data in operator.outputs]
+        )
+        with suppress(GraphError):  # some operators are not differentiable in all outputs read
             for place, slope, numeric in disagreements(own, operands, inner, rtol):
                 return (
                     f"{operator.name}: the vjp rule of {operator.kind} for argument {place} "
@@ -197,8 +202,8 @@ def culprit(
     return None
 
 
-def alone(operator: Operator, is_read: Sequence[bool]) -> Flat:
-    """Return an operator as a function of its inputs; it returns what is read of its outputs."""
+def operator_function(operator: Operator, is_read: Sequence[bool]) -> Flat:
+    """Return an operator as a function of its inputs, restricted to the outputs that are read."""
     primitive = operator.primitive
     assert primitive is not None, "graphs that are built from functions have kernels"
     return lambda *values: list(compress(apply_all(primitive, *values, **operator.attrs), is_read))

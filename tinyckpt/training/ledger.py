@@ -1,7 +1,8 @@
-"""The ledger: what the bytes of a step are, over time and at the peak.
+"""Memory breakdown of a training step by category: over time and at the peak (the ledger).
 
-``replay`` counts what a schedule holds by three kinds. Here the same machine counts by more of
-them, and the sources, which a schedule does not hold but the process does, are added.
+Parameters, gradients, optimiser state, activations, cotangents, updates, results and workspace.
+``replay`` counts the values of a schedule in three categories. Here the same machine counts more of
+them, and the sources are added, which are memory of the process but not of the schedule.
 """
 
 from __future__ import annotations
@@ -16,23 +17,30 @@ from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.placing import is_of_optimizer
 
-# What sources are, which are always there; and what a schedule holds.
+# Categories of sources, which are always resident; and of the values of a schedule.
 SOURCES = ("parameters", "accumulated gradients", "optimizer state", "other sources")
 HELD = ("gradients", "activations", "cotangents", "updates", "results", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Bytes by what they are.
+    """Bytes by category.
 
     Attributes:
-        schedule: what they are about.
-        sources: bytes that are always there: parameters; gradients that micro-batches add up; the
-            rest of the state, nearly all of it the optimiser's; the batch, constants and whatever
-            else the caller supplies.
-        held: bytes at each step of the schedule: gradients of parameters; values of the forward
-            half; cotangents; new values on their way into the state; results; workspace.
-        peak_step: the first step at which all together are the most.
+        schedule: whose memory is broken down.
+        sources: bytes that are always resident, by category: parameters; accumulated gradients of
+            micro-batches; the rest of the state, nearly all of it the optimiser's; the batch,
+            constants and everything else that the caller supplies.
+        held: bytes at each step of the schedule, by category: gradients of parameters; forward
+            values (activations); cotangents; new values of the state before they are written;
+            results; workspace.
+        peak_step: the first step at which the total is largest.
+
+    >>> import tinyckpt as tc
+    >>> network = tc.networks.mlp(2, 8, batch=4)
+    >>> found = tc.ledger(tc.plan(network.graph()))
+    >>> found.peak_bytes, found.sources["parameters"]
+    (4312, 1872)
     """
 
     schedule: Schedule
@@ -42,7 +50,7 @@ class Ledger:
 
     @property
     def at_peak(self) -> dict[str, int]:
-        """Bytes by what they are, at the peak."""
+        """Bytes by category, at the peak."""
         return {
             **self.sources,
             **{what: column[self.peak_step] for what, column in self.held.items()},
@@ -50,7 +58,7 @@ class Ledger:
 
     @property
     def peak_bytes(self) -> int:
-        """All bytes at the peak, sources included."""
+        """Total bytes at the peak, sources included."""
         return sum(self.at_peak.values())
 
     def __str__(self) -> str:
@@ -66,10 +74,18 @@ class Ledger:
 
 
 def ledger(schedule: Schedule) -> Ledger:
-    """Return what the bytes of a schedule are.
+    """Break down the memory of a schedule by category, by replay.
 
     Raises:
         ScheduleError: if the schedule is not legal.
+
+    >>> import tinyckpt as tc
+    >>> def loss(params, x):
+    ...     return tc.half_squared_norm(x @ params["w"])
+    >>> step = tc.train_step(loss, tc.adam(1e-3))
+    >>> state = step.init({"w": tc.Spec((64, 64), "float32")})
+    >>> ledger(step.schedule(state, tc.Spec((1, 64), "float32"))).sources["optimizer state"]
+    32776
     """
     graph = schedule.graph
     machine = ReplayState(schedule)
@@ -88,13 +104,13 @@ def ledger(schedule: Schedule) -> Ledger:
 
 
 def kinds_of(graph: Graph) -> list[int]:
-    """Return for every value its place in HELD."""
+    """Return the category of every value, as an index into HELD."""
     gradients = set(leaves(graph.gradients))
     results = set(graph.outputs) - gradients
     for operator in graph.operators:
         if is_of_optimizer(operator):
             gradients.update(data for data in operator.inputs if is_gradient(graph, data))
-    # A gradient may be a view, such as a transpose; then it is the memory that it shows.
+    # A gradient may be a view, such as a transpose; then its base is the gradient's memory.
     for data in list(gradients):
         while (base := graph.data[data].view_of) is not None:
             data = base
@@ -115,7 +131,7 @@ def kinds_of(graph: Graph) -> list[int]:
 
 
 def is_gradient(graph: Graph, data: int) -> bool:
-    """Whether a value is what the backward half hands to the optimiser."""
+    """Whether a value is computed in the backward pass proper, not by the optimiser."""
     producer = graph.data[data].producer
     if producer is None:
         return False
@@ -124,7 +140,7 @@ def is_gradient(graph: Graph, data: int) -> bool:
 
 
 def sources_of(graph: Graph) -> dict[str, int]:
-    """Return the bytes of the sources by what they are."""
+    """Return the bytes of the sources by category."""
     accumulated, state = state_of(graph)
     found = dict.fromkeys(SOURCES, 0)
     for node in graph.data:
@@ -141,10 +157,10 @@ def sources_of(graph: Graph) -> dict[str, int]:
 
 
 def state_of(graph: Graph) -> tuple[set[int], set[int]]:
-    """Return the sources that are accumulated gradients, and all those that are a step's state.
+    """Return the sources that are accumulated gradients, and all that are a step's state.
 
     A step's graph takes all of the state, though that of one micro-batch updates only some of it.
-    Of another graph, what is updated is taken for the state.
+    For another graph, the updated sources are taken for the state.
     """
     if len(graph.arguments) > 1 and isinstance(graph.arguments[1], dict):
         state = graph.arguments[1]

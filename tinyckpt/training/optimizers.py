@@ -1,8 +1,9 @@
-"""Optimisers: pure functions on trees of parameters, of tinyckpt's own operators.
+"""Optimisers: SGD, momentum, Adam, AdamW, gradient clipping, master weights; as pure functions.
 
-An optimiser says what state it begins with and how one step changes parameters and state. It holds
-nothing itself; ``train_step`` puts what it computes into the graph, where a schedule sees it. It
-can be pickled if its learning rate can: a function defined in a module, not a lambda.
+As in Optax, an optimiser is a pair of functions: ``init`` makes its state, ``update`` maps
+gradients, state and parameters to new parameters and state. It stores nothing itself;
+``train_step`` traces it into the graph, where a schedule includes it. It can be pickled if its
+learning rate can: a function defined in a module, not a lambda.
 
 >>> import numpy as np, tinyckpt as tc
 >>> def loss(params, x):
@@ -49,15 +50,25 @@ Update = Callable[[Tree, Tree, Tree, "Var"], tuple[Tree, Tree]]
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """What a step of training does to parameters.
+    """An update rule of parameters, as two pure functions.
 
     Attributes:
-        name: what pictures and tables call it.
-        init: from the parameters to the state to begin with; arrays or specs, as they are.
-        update: from (gradients, state, parameters, step) to (parameters, state), Vars in the
-            nesting of what came in; ``step`` is the number of steps taken so far, int64.
-        gradient_dtype: what gradients are cast to before anything is done to them; None for their
-            own dtype, which is that of the parameters.
+        name: for pictures and tables.
+        init: from the parameters, arrays or specs, to the initial state.
+        update: from (gradients, state, parameters, step) to (parameters, state), Vars in the same
+            nesting; ``step`` is the number of steps taken so far, int64.
+        gradient_dtype: dtype that gradients are cast to first; None for their own dtype, which is
+            that of the parameters.
+
+    >>> import tinyckpt as tc
+    >>> def sign_update(gradients, state, parameters, step):
+    ...     return [p - 0.1 * tc.sign(g) for p, g in zip(parameters, gradients)], state
+    >>> signs = tc.Optimizer("sign sgd", lambda parameters: (), sign_update)
+    >>> step = tc.train_step(lambda params, x: tc.sum(params[0] * x), signs)
+    >>> import numpy as np
+    >>> state, _ = step(step.init([np.zeros(2)]), np.array([3.0, -5.0]))
+    >>> state["parameters"][0].tolist()
+    [-0.1, 0.1]
     """
 
     name: str
@@ -67,7 +78,7 @@ class Optimizer:
 
 
 def sgd(rate: Rate, momentum: float = 0.0) -> Optimizer:
-    """Return gradient descent: ``v = momentum v + g``, ``p = p - rate v``.
+    """Stochastic gradient descent: ``v = momentum v + g``, ``p = p - rate v``.
 
     Args:
         rate: the learning rate, or a function of the step.
@@ -75,20 +86,26 @@ def sgd(rate: Rate, momentum: float = 0.0) -> Optimizer:
 
     Raises:
         OptionError: if a number is out of its range.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> step = tc.train_step(lambda w, x: tc.half_squared_norm(w - x), tc.sgd(0.5))
+    >>> state, _ = step(step.init(np.zeros(2)), np.array([1.0, 2.0]))
+    >>> state["parameters"].tolist()
+    [0.5, 1.0]
     """
     check(rate=(rate, 0, None), momentum=(momentum, 0, 1))
-    update = partial(descended, rate, momentum)
+    update = partial(sgd_update, rate, momentum)
     if momentum:
         return Optimizer("momentum", zeros_like, update)
     return Optimizer("sgd", no_state, update)
 
 
 def no_state(parameters: Tree) -> Tree:
-    """Return the state of an optimiser that has none."""
+    """Return the empty state."""
     return ()
 
 
-def descended(
+def sgd_update(
     rate: Rate, momentum: float, gradients: Tree, state: Tree, parameters: Tree, step: Var
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step of gradient descent."""
@@ -100,18 +117,27 @@ def descended(
 
 
 def momentum(rate: Rate, decay: float = 0.9) -> Optimizer:
-    """Return gradient descent with momentum: ``sgd(rate, decay)``."""
+    """Gradient descent with momentum: ``sgd(rate, decay)``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.momentum(0.1).init({"w": np.ones(2)})
+    {'w': array([0., 0.])}
+    """
     return sgd(rate, decay)
 
 
 def adam(rate: Rate, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """Return Adam: two values of state for each parameter.
+    """Adam: moving averages of gradients and of their squares; two values per parameter element.
 
     Source: Kingma and Ba, "Adam: a method for stochastic optimization", arXiv 1412.6980,
     algorithm 1.
 
     Raises:
         OptionError: if a number is out of its range.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> sorted(tc.adam(1e-3).init({"w": np.ones(2)}))
+    ['mean', 'square']
     """
     return adamw(rate, beta1, beta2, epsilon, weight_decay=0.0)
 
@@ -123,13 +149,17 @@ def adamw(
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Optimizer:
-    """Return Adam with decoupled weight decay.
+    """AdamW: Adam with decoupled weight decay.
 
     Source: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101,
     algorithm 2, with the rate of the schedule as eta times alpha.
 
     Raises:
         OptionError: if a number is out of its range.
+
+    >>> import tinyckpt as tc
+    >>> tc.adamw(1e-3).name, tc.adamw(1e-3, weight_decay=0).name
+    ('adamw', 'adam')
     """
     check(
         rate=(rate, 0, None), beta1=(beta1, 0, 1), beta2=(beta2, 0, 1), epsilon=(epsilon, 0, None),
@@ -137,10 +167,10 @@ def adamw(
     )  # fmt: skip
 
     update = partial(adam_update, rate, (beta1, beta2), epsilon, weight_decay)
-    return Optimizer("adamw" if weight_decay else "adam", no_moments, update)
+    return Optimizer("adamw" if weight_decay else "adam", zero_moments, update)
 
 
-def no_moments(parameters: Tree) -> Tree:
+def zero_moments(parameters: Tree) -> Tree:
     """Return Adam's state before the first step: both moving averages are 0."""
     return {"mean": zeros_like(parameters), "square": zeros_like(parameters)}
 
@@ -157,7 +187,7 @@ def adam_update(
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step of Adam."""
     rates = rates_at(rate, step)
-    corrections = [numbers(1.0 - power(beta, taken(step))) for beta in betas]
+    corrections = [numbers(1.0 - power(beta, step_number(step))) for beta in betas]
     mean = paired(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
     square = paired(lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients)
 
@@ -168,16 +198,22 @@ def adam_update(
     return paired(moved, parameters, mean, square), {"mean": mean, "square": square}
 
 
-# Around an optimiser ------------------------------------------------------------------------------
+# Transformations of optimisers --------------------------------------------------------------------
 
 
 def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
-    """Return the optimiser with gradients scaled down to a global norm where they exceed it.
+    """Gradient clipping by global norm, before an optimiser's update.
 
-    No parameter can be updated before the last gradient is there: all are held at once.
+    No parameter can be updated before the last gradient is computed: all are in memory at once.
 
     Raises:
         OptionError: if the norm is not positive.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> step = tc.train_step(lambda w, x: tc.sum(w * x), tc.clipped(tc.sgd(1.0), norm=1.0))
+    >>> state, _ = step(step.init(np.zeros(2)), np.array([3.0, 4.0]))
+    >>> state["parameters"].round(3).tolist()
+    [-0.6, -0.8]
     """
     check(norm=(norm, 0, None))
     if norm == 0:
@@ -190,7 +226,7 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
 def clipped_update(
     own: Update, norm: float, gradients: Tree, state: Tree, parameters: Tree, step: Var
 ) -> tuple[Tree, Tree]:
-    """Return parameters and state after a step with gradients of at most a norm."""
+    """Return parameters and state after a step with clipped gradients."""
     squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]
     scale = minimum(1.0, norm / maximum(sqrt(reduce(add, squares)), 1e-6))
     scales = numbers(scale)
@@ -201,19 +237,24 @@ MASTERS = "float32", "float64"  # more than 16 bits
 
 
 def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimizer:
-    """Return the optimiser for parameters of 16 bits: it keeps a copy of more, and updates that.
+    """Mixed precision: keep a master copy of 16-bit parameters in 32 bits or more, and update that.
 
-    Gradients are widened first: a loss scale is taken back, and micro-batches are added up, in the
-    dtype of the copy.
+    Gradients are cast first: loss unscaling and gradient accumulation happen in the dtype of the
+    copy.
 
     Args:
-        optimizer: what updates the copy.
+        optimizer: updates the copy.
         dtype: of the copy: ``float32`` or ``float64``.
 
     Raises:
-        OptionError: if the copy would be of another dtype.
+        OptionError: for another dtype of the copy.
 
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.1.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> optimizer = tc.with_master_weights(tc.sgd(0.1))
+    >>> optimizer.init(np.zeros(2, np.float16))["master"].dtype
+    dtype('float32')
     """
     if dtype not in MASTERS:
         raise OptionError(f"dtype={dtype!r:.80}; master weights are {' or '.join(MASTERS)}")
@@ -253,9 +294,9 @@ def as_dtype(leaf: Any, dtype: str) -> Any:
 
 
 def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
-    """Return what a function makes of the leaves that stand in the same place, in that nesting.
+    """Map a function over corresponding leaves of several trees, in the nesting of the first.
 
-    Dicts are matched by key: a state that was put together anew may have another order.
+    Dicts are matched by key: a state that a caller has rebuilt may have another order.
 
     Raises:
         GraphError: where the nesting differs; the message names the path and what was expected.
@@ -266,13 +307,13 @@ def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
     return map_leaves(lambda leaf: next(queue), first)
 
 
-def taken(step: Var) -> Var:
+def step_number(step: Var) -> Var:
     """Return the number of the step being taken, from 1, as a float64."""
     return astype(step, "float64") + 1.0
 
 
 def numbers(value: Any) -> Callable[[Var], Var]:
-    """Return what gives a number in the dtype of an array; one cast for each dtype there is."""
+    """Return a function that casts a scalar to an array's dtype, memoised by dtype."""
     known: dict[Any, Var] = {}
 
     def number(like: Var) -> Var:
@@ -284,7 +325,7 @@ def numbers(value: Any) -> Callable[[Var], Var]:
 
 
 def rates_at(rate: Rate, step: Var) -> Callable[[Var], Var]:
-    """Return what gives the learning rate of a step in the dtype of an array."""
+    """Return a function that gives the learning rate of a step in the dtype of an array."""
     return numbers(as_var(rate(step) if callable(rate) else np.asarray(float(rate))))
 
 

@@ -1,6 +1,8 @@
-"""Where the optimiser's operators stand among those of the backward half.
+"""Optimiser in the backward pass: order each update right after its gradient (fused optimiser).
 
-They are built behind all of it; here they are moved to where what they read is complete.
+The optimiser's operators are built after the whole backward pass; here they move to the earliest
+place where their inputs are complete, so that a gradient is freed as soon as its parameter has been
+updated.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a s
 
 
 def is_of_optimizer(operator: Operator) -> bool:
-    """Whether an operator is part of what is done with gradients, and of no adjoint."""
+    """Whether an operator belongs to the optimiser, and not to the backward pass proper."""
     return operator.scope.split("/", 1)[0] == SCOPE
 
 
 def beside(graph: Graph) -> Graph:
-    """Return the graph with the optimiser's operators beside the adjoint that made the gradient.
+    """Attach the optimiser's operators to the backward operator that computes their gradient.
 
-    In pictures they are part of it, and the policy ``regions`` takes them along.
+    Pictures group them with it, and the policy ``regions`` moves them with it.
     """
     operators = list(graph.operators)
     for operator in graph.operators:
@@ -37,26 +39,25 @@ def beside(graph: Graph) -> Graph:
 
 
 def placed(graph: Graph, held: bool) -> list[int]:
-    """Return the operators with those of the optimiser as soon as the gradient that they read is.
+    """Topological order of a step's operators with each update as soon as its gradient is ready.
 
-    What became ready last comes first, so that new values are on their way for one parameter at a
-    time, even where all gradients are waited for. What depends on the state alone, such as the
-    learning rate, is computed when it is wanted. An update comes after every operator that reads
-    the old value.
+    Ready operators are taken last in, first out, so that new values exist for one parameter at a
+    time, even where all gradients are waited for. Operators that depend on the state only, such as
+    the learning rate, are placed on demand. An update comes after every reader of the old value.
 
     Args:
-        graph: of a step; the optimiser's operators stand at its end.
-        held: whether the optimiser waits for all gradients before it begins.
+        graph: of a step; the optimiser's operators are at its end.
+        held: whether the optimiser starts after all gradients.
     """
     late = [is_of_optimizer(operator) for operator in graph.operators]
-    missing, followers = waits(graph, late)
+    missing, followers = dependences_of(graph, late)
     adjoints = [operator.id for operator in graph.operators if not late[operator.id]]
     sequence: list[int] = list(adjoints) if held else []
     is_placed = [not own for own in late]
     ready: list[int] = []
 
     def place(index: int) -> None:
-        """Place an operator of the optimiser, and before it what it wants of the state."""
+        """Place an operator of the optimiser, after its unplaced producers."""
         todo = [index]
         while todo:
             producers = [graph.data[data].producer for data in graph.operators[todo[-1]].inputs]
@@ -71,7 +72,7 @@ def placed(graph: Graph, held: bool) -> list[int]:
                     release(now)
 
     def release(index: int) -> None:
-        """Note that an operator is done."""
+        """Remove an operator from the missing inputs of its followers, which may become ready."""
         for follower in sorted(followers[index], reverse=True):
             missing[follower].discard(index)
             if not missing[follower] and not is_placed[follower]:
@@ -85,14 +86,14 @@ def placed(graph: Graph, held: bool) -> list[int]:
             place(ready.pop())
     for index, own in enumerate(late):
         if own:
-            place(index)  # what depends on the state alone and nobody wanted, such as the count
+            place(index)  # depends on the state only and was not demanded, such as the step count
     return sequence
 
 
-def waits(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], list[list[int]]]:
-    """Return what each operator of the optimiser has to wait for, and who waits for whom.
+def dependences_of(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], list[list[int]]]:
+    """Return the dependences of the optimiser's operators, and their inverse.
 
-    What can be computed from the state alone has to wait for nobody, and nobody for it.
+    Operators that depend on the state only have no dependences, and are none.
     """
     missing: list[set[int]] = [set() for _ in graph.operators]
     waiting = [not own for own in late]

@@ -1,4 +1,4 @@
-"""Learning rates that change from step to step: functions of the number of steps taken so far.
+"""Learning rate schedules: warm-up with cosine or linear decay, as functions of the step count.
 
 They are called on a Var and are part of the graph, so that one program serves every step.
 
@@ -25,12 +25,17 @@ from tinyckpt.training.optimizers import check
 def cosine_rate(
     peak: float, steps: int, warmup: int = 0, floor: float = 0.0
 ) -> Callable[[Any], Var]:
-    """Return a rate that rises to its peak in a line, then falls to the floor along a cosine.
+    """Cosine decay with linear warm-up.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> rate = tc.jit(tc.cosine_rate(1.0, steps=100, warmup=10))
+    >>> [round(float(rate(np.int64(step))), 3) for step in (0, 9, 55, 100)]
+    [0.1, 1.0, 0.5, 0.0]
 
     Args:
         peak: the largest rate, that of step ``warmup``.
-        steps: after how many steps, those of the warm-up included, it stays at the floor.
-        warmup: steps of the rise; the first of them has ``peak / warmup``.
+        steps: number of steps, warm-up included, after which it stays at the floor.
+        warmup: steps of the warm-up; the first of them has ``peak / warmup``.
         floor: the rate at the end.
 
     Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts",
@@ -46,7 +51,12 @@ def cosine_rate(
 def linear_rate(
     peak: float, steps: int, warmup: int = 0, floor: float = 0.0
 ) -> Callable[[Any], Var]:
-    """Return a rate that rises to its peak and falls to the floor, both in a line.
+    """Linear decay with linear warm-up.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> rate = tc.jit(tc.linear_rate(1.0, steps=100, warmup=10))
+    >>> [round(float(rate(np.int64(step))), 3) for step in (0, 9, 55, 100)]
+    [0.1, 1.0, 0.5, 0.0]
 
     Args:
         peak, steps, warmup, floor: as in ``cosine_rate``.
@@ -66,7 +76,7 @@ def rate_at(
     floor: float,
     step: Any,
 ) -> Var:
-    """Return the rate of a step: of the rise while that lasts, and of the fall from then on."""
+    """Return the rate of a step: linear warm-up, then decay."""
     taken = astype(step, "float64")
     share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
     later = fall(peak, floor, share)
@@ -74,17 +84,17 @@ def rate_at(
 
 
 def cosine_fall(peak: float, floor: float, share: Var) -> Var:
-    """Return the rate after a share of the fall along a cosine."""
+    """Return the rate after a fraction of the cosine decay."""
     return floor + (peak - floor) * 0.5 * (1.0 + cos(share * math.pi))
 
 
 def linear_fall(peak: float, floor: float, share: Var) -> Var:
-    """Return the rate after a share of the fall in a line."""
+    """Return the rate after a fraction of the linear decay."""
     return peak + (floor - peak) * share
 
 
 def check_phases(peak: float, steps: int, warmup: int, floor: float) -> None:
-    """Raise an OptionError unless the phases of a schedule fit each other."""
+    """Raise an OptionError unless the phases of a learning rate schedule are consistent."""
     check(peak=(peak, 0, None), floor=(floor, 0, None), steps=(steps, 1, None))
     check(warmup=(warmup, 0, None))
     if not warmup < steps:

@@ -1,9 +1,10 @@
-"""ZeRO: what each of many ranks holds of a training state that they share out among themselves.
+"""ZeRO memory estimate: parameters, gradients and optimiser state per rank, in closed form.
 
-In data parallelism every rank holds all parameters, all gradients and all of the optimiser's state.
-Each rank needs only its share of the state to update its share of the parameters (ZeRO-1), so only
-that share of the gradients (ZeRO-2); and can ask the others for parameters where it computes with
-them (ZeRO-3). Activations are each rank's own, and are not counted here.
+In data parallelism every rank stores all parameters, all gradients and all of the optimiser state.
+Each rank needs only its shard of the state to update its shard of the parameters (ZeRO-1), so only
+that shard of the gradients (ZeRO-2); and can gather parameters from the others when it computes
+with them (ZeRO-3). Activations are not sharded, and are not counted here. For the same action by
+action see ``tinyckpt.pipeline.state``.
 
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models",
 SC 2020, arXiv 1910.02054, sections 5 and 7.
@@ -17,20 +18,23 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
 from tinyckpt.training.ledger import Ledger
 
-SHARED_FROM = {"optimizer state": 1, "gradients": 2, "parameters": 3}  # by which kind of ZeRO
+SHARED_FROM = {"optimizer state": 1, "gradients": 2, "parameters": 3}  # from which ZeRO stage on
 
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """What one rank holds, and what it exchanges with the others in a step.
+    """Training state per rank, and communication volume of a step.
 
     Attributes:
-        zero: which kind: 1, 2 or 3; 0 for plain data parallelism.
-        ranks: how many share.
+        zero: ZeRO stage 1, 2 or 3; 0 for plain data parallelism.
+        ranks: their number.
         parameters, gradients, optimizer_state: bytes on each rank, rounded up.
-        exchanged: bytes that a rank sends in a step, for large numbers of ranks: a gradient is
-            reduced to its owner (its bytes once) and new parameters come back (once); with ZeRO-3
-            parameters come for the forward and again for the backward.
+        exchanged: bytes that a rank sends in a step, in the limit of many ranks: gradients are
+            reduced to their owners (their bytes once) and new parameters are gathered (once); with
+            ZeRO-3 parameters are gathered for the forward and again for the backward.
+
+    >>> Sharding(zero=1, ranks=4, parameters=80, gradients=80, optimizer_state=40, exchanged=160)
+    Sharding(zero=1, ranks=4, parameters=80, gradients=80, optimizer_state=40, exchanged=160)
     """
 
     zero: int
@@ -54,7 +58,7 @@ class Sharding:
 
 
 def sharded(ledger: Ledger, ranks: int, zero: int) -> Sharding:
-    """Return what each of some ranks holds if they share the state of a step.
+    """Estimate the memory per rank if ranks shard the training state of a step by ZeRO.
 
     >>> import tinyckpt as tc
     >>> def loss(params, x):
@@ -67,10 +71,10 @@ def sharded(ledger: Ledger, ranks: int, zero: int) -> Sharding:
 512.0 KiB)
 
     Args:
-        ledger: of a step's schedule; with ``gradients="held"`` all gradients are there at once, as
-            where they are reduced after the backward.
-        ranks: how many share, 1 or more.
-        zero: which kind: 0 for plain data parallelism, 1, 2 or 3.
+        ledger: of a step's schedule; with ``gradients="held"`` all gradients are in memory at
+            once, as where they are reduced after the backward.
+        ranks: their number, 1 or more.
+        zero: ZeRO stage: 0 for plain data parallelism, 1, 2 or 3.
 
     Raises:
         OptionError: if a number is out of its range.

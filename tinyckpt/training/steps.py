@@ -1,9 +1,9 @@
-"""The graph of one step of training: loss, gradients and the optimiser, all of it.
+"""Graph of a whole training step: loss, gradients, loss scaling, accumulation, optimiser updates.
 
-Three stations. The loss is traced and differentiated like any other. The optimiser's operators are
-added to the backward half, and an update for each value of the state that changes. Then they are
-moved to where what they read is complete, so that a gradient is gone as soon as its parameter has
-been updated (others call that a fused optimiser, or an optimiser in the backward pass).
+Three phases. The loss is traced and differentiated like any other. The optimiser's operators are
+appended to the backward pass, with an update for each value of the state that changes. Then they
+move to where their inputs are complete, so that a gradient is freed as soon as its parameter has
+been updated (a fused optimiser, or optimiser in the backward pass; see ``placing``).
 """
 
 from __future__ import annotations
@@ -31,35 +31,41 @@ from tinyckpt.training.interrupted import rest_of
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
 from tinyckpt.training.placing import SCOPE, beside, is_of_optimizer, placed
 
-# Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
-# the last one adds its own to what is there and hands the sum to the optimiser.
+# Gradient accumulation: the first micro-batch stores its gradients, those in the middle add theirs,
+# the last one adds its own and passes the sum to the optimiser.
 Part = Literal["whole", "first", "middle", "last"]
 
 
 @dataclass(frozen=True, slots=True)
 class LossScale:
-    """Scales the loss, so that gradients of 16 bits do not vanish; what overflows is skipped.
+    """Dynamic loss scaling against underflow of 16-bit gradients; steps that overflow are skipped.
 
-    The scale is taken back in the dtype that the optimiser wants gradients in: with
-    ``with_master_weights`` in float32, and else in their own 16 bits, where they vanish after all.
+    Gradients are unscaled in the optimiser's gradient dtype: with ``with_master_weights`` in
+    float32, otherwise in their own 16 bits, where they underflow after all.
 
     Attributes:
-        initial: the scale to begin with.
+        initial: the initial scale.
         growth_interval: steps without an overflow after which the scale doubles.
-        largest: what the scale never grows beyond. By default 2**24, which lifts gradients down
-            to 2**-48 into the range of float16; at most 2**126, of which float32 has the inverse.
-        smallest: what the scale never falls below. By default 1, which is no scale: a step that
-            overflows there is not the scale's fault. Without, some 160 steps of a NaN make it 0,
-            and nothing is ever finite again (PyTorch's GradScaler has no such bound; DeepSpeed and
+        largest: upper bound of the scale. By default 2**24, which lifts gradients down to 2**-48
+            into the range of float16; at most 2**126, whose inverse float32 can represent.
+        smallest: lower bound of the scale. By default 1, which is no scaling: an overflow there is
+            not caused by the scale. Without a bound, some 160 steps with a NaN make it 0, and
+            nothing is ever finite again (PyTorch's GradScaler has no such bound; DeepSpeed and
             Megatron-LM have this one).
 
-    After an overflow the scale halves, and nothing else of the state changes, but for what the
-    micro-batches before it carried on.
+    After an overflow the scale halves, and nothing else of the state changes, except carried values
+    of the micro-batches before it.
 
     Raises:
         OptionError: if a number is out of its range.
 
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.2.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> step = tc.train_step(lambda w, x: tc.sum(w * x), tc.sgd(0.1), loss_scale=tc.LossScale(8.0))
+    >>> state, _ = step(step.init(np.ones(1, np.float32)), np.array([np.inf], np.float32))
+    >>> float(state["scale"]), state["parameters"].tolist()  # overflow: halved, step skipped
+    (4.0, [1.0])
     """
 
     initial: float = 2.0**15
@@ -89,14 +95,14 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a step of training is made of, but for its arguments.
+    """The configuration of a training step.
 
     Attributes:
-        optimizer: what turns gradients into new parameters.
-        gradients: ``consumed`` as soon as each is there, or ``held`` until all are.
-        micro_batches: how many a batch is parted into.
-        loss_scale: what the loss is multiplied with; None for 1.
-        carry: whether the loss takes and returns a tree of values beside the parameters.
+        optimizer: maps gradients to new parameters.
+        gradients: ``consumed`` each as soon as it is computed, or ``held`` until all are.
+        micro_batches: number of micro-batches of a batch.
+        loss_scale: dynamic factor of the loss; None for 1.
+        carry: whether the loss takes and returns a tree of values next to the parameters.
     """
 
     optimizer: Optimizer
@@ -107,15 +113,15 @@ class Recipe:
 
 
 def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part) -> TrainingGraph:
-    """Return the graph of a step; its results are (what is updated, value).
+    """Build the graph of a training step; its results are (updates, value).
 
     Its arguments are the parameters, the rest of the state, and the batch.
 
     Args:
-        recipe: what the step is made of.
-        call: of the loss; its arguments begin with the parameters and what is carried.
+        recipe: configuration of the step.
+        call: of the loss; its arguments begin with the parameters and the carried values.
         state: as ``TrainStep.init`` makes it.
-        part: which of the micro-batches it is for.
+        part: the micro-batch that it is for.
 
     Raises:
         GraphError: if the loss cannot be traced or differentiated, or does not return what the
@@ -137,7 +143,7 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
 
 
 def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
-    """Return the call that is traced: of the loss, with all of the state among its arguments."""
+    """Return the call to be traced: the loss, with the whole state among its arguments."""
     carried = 1 + recipe.carry
     parameters, batch = call.arguments[0], call.arguments[carried:]
 
@@ -160,7 +166,7 @@ def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
 
 
 class UpdateWriter:
-    """Adds the optimiser's operators to the graph of a loss and its gradients."""
+    """Builder of the optimiser's operators, after those of a loss and its gradients."""
 
     def __init__(self, recipe: Recipe, builder: Builder, graph: Graph, part: Part) -> None:
         self.recipe, self.part = recipe, part
@@ -171,14 +177,14 @@ class UpdateWriter:
         if recipe.carry:
             if not isinstance(result, tuple) or len(result) < 2:
                 raise GraphError(
-                    f"{graph.name} is to return (loss, what is carried), and may return more; it "
-                    "returned no such tuple"
+                    f"{graph.name} must return a tuple (loss, carried, ...) with carry=True, and "
+                    "returned none"
                 )
             self.carried = result[1]
             self.value = (result[0], *result[2:]) if len(result) > 2 else result[0]
 
     def updates(self) -> Tree:
-        """Add the operators of this part of a step; return what the state becomes."""
+        """Add the operators of this part of a step; return the new values of the state."""
         changed: dict[str, Tree] = {}
         if self.recipe.carry:
             changed["carried"] = self.carried
@@ -192,8 +198,8 @@ class UpdateWriter:
             own = self.recipe.optimizer
             step = self.state["step"]
             if finite is not None:
-                # So the optimiser waits until it is known: gradients are held, as they are, and
-                # not what is made of them.
+                # This makes the optimiser wait for the flag: the gradients themselves stay in
+                # memory until then, and not values derived from them.
                 gradients = map_leaves(lambda g: where(finite, g, 0), gradients)
             if not is_part:
                 gradients = self.unscaled(gradients)
@@ -208,9 +214,9 @@ class UpdateWriter:
         return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
 
     def unscaled(self, gradients: Tree) -> Tree:
-        """Return gradients in the dtype that the optimiser wants, without the scale of the loss.
+        """Cast gradients to the optimiser's gradient dtype, and divide by the loss scale.
 
-        Widened first: what the scale lifts into the range of 16 bits is below it again without.
+        The cast comes first: unscaled gradients may underflow in 16 bits.
         """
         if (dtype := self.recipe.optimizer.gradient_dtype) is not None:
             gradients = map_leaves(lambda g: astype(g, dtype), gradients)
@@ -220,7 +226,7 @@ class UpdateWriter:
         return gradients
 
     def summed(self) -> Tree:
-        """Return this micro-batch's share of the mean over all, and that of those before it."""
+        """Accumulate gradients: 1/M of this micro-batch's, plus those of the ones before it."""
         share = 1.0 / self.recipe.micro_batches
         gradients = map_leaves(lambda g: multiply(g, share), self.unscaled(self.gradients))
         if self.part in ("middle", "last"):
@@ -228,7 +234,7 @@ class UpdateWriter:
         return gradients
 
     def where_finite(self, finite: Any, changed: dict[str, Tree]) -> dict[str, Tree]:
-        """Return what changes, as it was where a gradient is not finite."""
+        """Select new values if all gradients are finite, else the old ones."""
         old = {**self.state, "parameters": self.parameters}
         return {
             key: paired(lambda new, was: where(finite, new, was), tree, old[key])
@@ -236,7 +242,7 @@ class UpdateWriter:
         }
 
     def next_scale(self, finite: Any, scale: LossScale) -> dict[str, Tree]:
-        """Return the scale of the next step: half after an overflow, twice after long without."""
+        """Return the next scale: halved after an overflow, doubled after a growth interval."""
         good = self.state["good_steps"] + 1
         grows = good >= scale.growth_interval
         factor = where(finite, where(grows, 2.0, 1.0), 0.5)
@@ -247,11 +253,11 @@ class UpdateWriter:
         }
 
     def assigned(self, key: str, old: Tree, new: Tree) -> Tree:
-        """Return the state's new values, each in the memory of the old one."""
+        """Assign the state's new values to the memory of the old ones."""
         try:
             matched = [now for *_, now in leaves_like(old, new, key)]
         except GraphError as error:
-            raise GraphError(f"{error}: what goes in must come out, in the same nesting") from None
+            raise GraphError(f"{error}: the new state must have the nesting of the old") from None
         queue = iter(matched)
 
         def written(was: Var) -> Var:
@@ -261,9 +267,9 @@ class UpdateWriter:
         return map_leaves(written, old)
 
     def own_memory(self, variable: Var) -> Var:
-        """Return a copy of what shows an argument, which may be written over; others as they are.
+        """Copy a value that is a view of an argument, whose memory may be overwritten first.
 
-        Two values that a loss carries may change places.
+        For example, a loss may swap two carried values.
         """
         node = variable.node
         while node.view_of is not None:

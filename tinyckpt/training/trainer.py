@@ -1,4 +1,8 @@
-"""``train_step``: from a loss and an optimiser to a function that a training loop calls."""
+"""Compiled training step with state updated in place: ``train_step`` of a loss and an optimiser.
+
+Plans and compiles the step's graph (``steps``) once per shape of its arguments, splits batches for
+gradient accumulation, checks that the state's memory may be written, and looks for NaNs on demand.
+"""
 
 from __future__ import annotations
 
@@ -52,30 +56,30 @@ def train_step(
     static: str | Collection[str] = (),
     **options: Any,
 ) -> TrainStep:
-    """Return a step of training: loss, gradients and optimiser in one graph, under one policy.
+    """Make a training step: loss, gradients and optimiser in one graph, under one policy.
 
-    ``step.init(parameters)`` gives the state to begin with; ``state, value = step(state, *batch)``
-    takes a step. Parameters and the optimiser's state are updated in their own memory: the state
-    that goes in is the one that comes out, with new numbers in the same arrays.
+    ``step.init(parameters)`` gives the initial state; ``state, value = step(state, *batch)`` takes
+    a step. Parameters and optimiser state are updated in place: the state returned is the one
+    passed in, with new numbers in the same arrays.
 
     Args:
         loss: takes the parameters, then the batch; returns a scalar, or a tuple that begins with
-            it, all of which is the value of the step.
+            it; all of that is the value of the step.
         optimizer: such as ``tc.adamw(1e-3)``.
-        policy: name of a policy, or one of your own; store-all if not given, or with a ``budget``
-            the best that is found.
-        gradients: ``consumed``, each as soon as it is there, or ``held`` until all are.
-        micro_batches: into how many parts of equal size each array of the batch is divided along
-            its first axis; they go one after another, and their gradients are averaged, and so are
-            the values. For a mean over the batch that is the gradient of the whole, but for what
-            normalises over it.
+        policy: name of a policy, or a user-defined one; store-all if not given, or with a
+            ``budget`` the best that is found.
+        gradients: ``consumed``, each as soon as it is computed, or ``held`` until all are.
+        micro_batches: gradient accumulation: number of equal parts that each array of the batch is
+            split into along its first axis; they run one after another, and their gradients and
+            values are averaged. For a mean over the batch that is the gradient of the whole,
+            except where an operator normalises over the batch.
         loss_scale: for gradients of 16 bits: ``tc.LossScale()``.
         carry: whether the loss is ``loss(parameters, carried, *batch)`` and returns ``(loss,
-            carried, ...)``: for what changes without a gradient, such as running statistics.
-        check_nan: whether every value is looked at, for an error that names the operator that made
-            the first NaN, or the first infinity of 16 bits. Slow; for looking for the mistake.
+            carried, ...)``: for values that change without a gradient, such as running statistics.
+        check_nan: whether to check every value, for an error that names the operator with the
+            first NaN, or the first infinity of 16 bits. Slow; for debugging.
         backend, static: as in ``value_and_grad``.
-        options: the policy's own, and those of ``plan``, such as ``budget``.
+        options: of the policy, and of ``plan``, such as ``budget``.
 
     Raises:
         OptionError: if an option is not legal.
@@ -92,7 +96,7 @@ def train_step(
     ([3.0, -2.0], True)
     """
     if gradients not in ("consumed", "held"):
-        raise OptionError(f"gradients={gradients!r}; legal are 'consumed' and 'held'")
+        raise OptionError(f"gradients={gradients!r}; expected 'consumed' or 'held'")
     if type(micro_batches) is not int or micro_batches < 1:
         raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
     if check_nan and loss_scale is not None:
@@ -106,10 +110,16 @@ def train_step(
 
 
 class TrainStep:
-    """A step of training; ``train_step`` makes one. It holds programs, and nothing of the state.
+    """A training step, made by ``train_step``; it caches programs, and stores no state.
 
-    Programs are made for the shapes that come, and those that were used last are kept, as by
-    ``value_and_grad``. It may be pickled if the loss may, without its programs.
+    Programs are compiled per shape of the arguments, in an LRU cache, as by ``value_and_grad``. It
+    can be pickled if the loss can, without its programs.
+
+    >>> import tinyckpt as tc
+    >>> step = tc.train_step(lambda w, x: tc.half_squared_norm(w - x), tc.adam(0.1))
+    >>> state = step.init(tc.Spec((3,)))  # specs: a state to plan with, not to run
+    >>> sorted(state), tc.replay(step.schedule(state, tc.Spec((3,)))).peak_bytes
+    (['optimizer', 'parameters', 'step'], 96)
     """
 
     def __init__(
@@ -130,15 +140,15 @@ class TrainStep:
         return f"<TrainStep of {function_name(self.loss)} by {self.recipe.optimizer.name}>"
 
     def init(self, parameters: Tree, carried: Tree = None) -> State:
-        """Return the state to begin with: copies of the parameters, and what the optimiser keeps.
+        """Return the initial state: copies of the parameters, and the optimiser's initial state.
 
         Args:
             parameters: arrays, or specs for a state that is planned and never run.
-            carried: what the loss is to be given beside them, where the step has ``carry``.
+            carried: initial carried values, where the step has ``carry``.
 
         Raises:
-            GraphError: if a parameter is no floating-point array, or a tree contains itself or is
-                nested too deep.
+            GraphError: if a parameter is not a floating-point array, or a tree contains itself or
+                is nested too deep.
         """
         check_depth("parameters", parameters)
         check_depth("carried", carried)
@@ -147,7 +157,7 @@ class TrainStep:
             if kind not in ("f", "V"):
                 raise GraphError(f"{path}: expected a floating-point array, got {leaf!r:.80}")
         if (carried is None) == self.recipe.carry:
-            raise GraphError("init takes what is carried exactly if the step has carry=True")
+            raise GraphError("init takes carried values if and only if the step has carry=True")
         specs = [leaf for leaf in leaves(parameters) if isinstance(leaf, Spec)]
         number = Spec((), "int64") if specs else np.array(0, np.int64)
         state: State = {
@@ -170,40 +180,39 @@ class TrainStep:
         return {key: map_leaves(partial(moved, self.backend), tree) for key, tree in state.items()}
 
     def graph(self, state: State, *batch: Any, part: Part = "whole", **named: Any) -> TrainingGraph:
-        """Return the graph of a step on such a batch: arrays or specs, one micro-batch of it.
+        """Return the graph of a step, or of one micro-batch of it.
 
         Args:
             state: as ``init`` returns it.
-            batch, named: the loss's other arguments.
-            part: which micro-batch, where there are several: ``first``, ``middle`` or ``last``.
+            batch, named: the loss's other arguments, arrays or specs; of one micro-batch.
+            part: the micro-batch, where there are several: ``first``, ``middle`` or ``last``.
         """
         return step_graph(self.recipe, self.call_with(state, batch, named), state, part)
 
     def schedule(self, state: State, *batch: Any, part: Part = "whole", **named: Any) -> Schedule:
-        """Return the schedule of a step, to look at: as ``graph``, planned as the step is."""
+        """Return the schedule of a step, for inspection; arguments as of ``graph``."""
         return plan(self.graph(state, *batch, part=part, **named), self.policy, **self.options)
 
     def __call__(self, state: State, *batch: Any, **named: Any) -> tuple[State, Any]:
-        """Take a step; return the state, whose arrays have new numbers, and the loss's value.
+        """Take a step; return the state, updated in place, and the loss's value.
 
         Raises:
-            GraphError: if the state is not one that this step can write to, or an argument does
-                not fit.
-            BackendError: if a kernel fails, or makes a NaN that is looked for.
+            GraphError: if the step cannot write to the state, or an argument does not fit.
+            BackendError: if a kernel fails, or makes a NaN with ``check_nan``.
 
-        If it ends in its middle, for one of these or for Ctrl-C, the state may be updated in part.
-        It then has an entry ``mixed``: no step takes it, and ``save_params`` does not save it.
+        If it is interrupted, by one of these or by Ctrl-C, the state may be updated in part. It
+        then has an entry ``mixed``: no step accepts it, and ``save_params`` does not save it.
         """
         self.check(state, (*batch, named))
         try:
             return state, self.value_of(state, batch, named)
         except BaseException as error:
             if is_mixed(state):
-                error.add_note(f"The state is not to be used as it is: {WHAT_TO_DO}.")
+                error.add_note(f"The state must not be used as it is: {WHAT_TO_DO}.")
             raise
 
     def value_of(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """Take a step, in one part or one for each micro-batch; return the loss's value."""
+        """Take a step, whole or micro-batch by micro-batch; return the loss's value."""
         count = self.recipe.micro_batches
         if count == 1:
             return self.take(state, batch, named, "whole")
@@ -249,9 +258,9 @@ class TrainStep:
     def program_for(
         self, call: Call, state: State, arrays: tuple[Any, ...], part: Part
     ) -> tuple[Compiled, list[int]]:
-        """Return the program for arrays of these shapes, and the places of those it updates.
+        """Return the program for arrays of these shapes, and the positions of those it updates.
 
-        It is made the first time that they are met. What gradients add up in does not count.
+        It is compiled on first use and cached. Gradient accumulators do not count as updated.
         """
         key = signature(arrays), call.places, call.static, part
 
@@ -264,7 +273,7 @@ class TrainStep:
         return self._programs.get(key, made)
 
     def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
-        """Run a schedule, and fail at the first value that is not a number."""
+        """Run a schedule operator by operator, and fail at the first NaN."""
         graph = schedule.graph
         sources = sources_of(graph, arrays)
         watcher = Watcher(graph, sources, self.backend.xp)
@@ -285,9 +294,9 @@ class TrainStep:
         return call_of(self.loss, (state["parameters"], *carried, *batch), named, self.static)
 
     def check(self, state: State, batch: Tree) -> None:
-        """Raise a GraphError unless every array of the state can be written to, and is its own.
+        """Raise a GraphError unless the state's arrays are writable and do not alias each other.
 
-        Nor may the batch show one: what is read of it would change while the step is taken.
+        Nor may the batch alias one: its values would change during the step.
         """
         if not isinstance(state, dict) or not set(state) >= OF_A_STATE:
             raise GraphError("the state: expected what step.init(parameters) returned")
@@ -326,7 +335,7 @@ def own_copy(leaf: Any) -> Any:
 
 
 def micro_batch(tree: Tree, number: int, count: int) -> Tree:
-    """Return one part of a batch, divided along the first axis; numbers are the same in all."""
+    """Return one micro-batch, split along the first axis; scalars are the same in all."""
 
     def part(leaf: Any) -> Any:
         if getattr(leaf, "ndim", 0) == 0:
@@ -334,7 +343,7 @@ def micro_batch(tree: Tree, number: int, count: int) -> Tree:
         size, remainder = divmod(len(leaf), count)
         if remainder or not size:
             raise GraphError(
-                f"a batch of {len(leaf)} cannot be divided into {count} micro-batches of one size"
+                f"a batch of {len(leaf)} cannot be split into {count} micro-batches of equal size"
             )
         return leaf[number * size : (number + 1) * size]
 

@@ -1,1 +1,1 @@
-"""Charts of traces and frontiers, by matplotlib, as PNG, SVG or PDF in the theme's colours."""
+"""Charts by matplotlib (PNG, SVG, PDF): memory timelines, Pareto frontiers, ledgers, pipelines."""

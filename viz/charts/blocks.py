@@ -1,4 +1,9 @@
-"""The lanes of a pipeline's chart: blocks, bubbles, numbers and messages; or shares of the time."""
+"""Gantt chart of a pipeline schedule: compute blocks, bubbles, micro-batch numbers, messages.
+
+Draws what ``lanes`` extracts onto matplotlib axes, for ``pipeline``. With too many devices or
+blocks to be drawn one by one, it draws utilisation instead: an image of the share of each kind of
+work over time.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +20,21 @@ from .style import LETTER, SMALL
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
 
-MOST_LANES = 16  # devices with a lane and a curve each; beyond, several share one
-MOST_BLOCKS = 420  # of a device that are drawn one by one; beyond, a column shows shares of time
-MOST_ROWS, COLUMNS = 256, 1000  # of a picture of shares: about a pixel each in a PNG
+MOST_LANES = 16  # devices with a lane and a curve each; with more, several share one
+MOST_BLOCKS = 420  # per device, drawn one by one; with more, a column shows shares of time
+MOST_ROWS, COLUMNS = 256, 1000  # of a utilisation image: about a pixel each in a PNG
 FILLED = 0.78  # of a lane's height; the rest is between it and the next
 NUMBER = 6.5  # points, of a micro-batch's number in its block
-DIGIT = 0.62  # of its size, that a digit is wide
-APART = 10.0  # points from message to message, for which there is room
+DIGIT = 0.62  # width of a digit, as a share of its size
+APART = 10.0  # points per message, with which there is room for arrows
 HAIRLINE = 0.3  # points
-ODD = 0.8  # strength of every second micro-batch's fill
-FAINT = 0.3  # strength of a block in the rows of a lane that are not its stage's
-MOST_STAGES = 4  # of a device that have a row each in its lane
+ODD = 0.8  # opacity of every second micro-batch's fill
+FAINT = 0.3  # opacity of a block in the rows of the other stages of its lane
+MOST_STAGES = 4  # of a device, up to which each has a row in its lane
 
 
 class BlockLook(NamedTuple):
-    """How blocks of a kind look: a fill; and for greyscale, strokes upon it, if it has any."""
+    """Style of a kind of block: fill, and optionally a hatch and its colour, for greyscale."""
 
     fill: RGB
     hatch: str = ""
@@ -37,7 +42,7 @@ class BlockLook(NamedTuple):
 
 
 def looks_of(colours: Theme) -> dict[str, BlockLook]:
-    """Return how each kind of work looks."""
+    """Return the style of each kind of work."""
     pale = blend(colours.gradient, colours.background, 0.4)
     return {
         "forward": BlockLook(colours.kept),
@@ -52,31 +57,31 @@ def looks_of(colours: Theme) -> dict[str, BlockLook]:
 
 
 def idle_of(colours: Theme) -> RGB:
-    """Return the fill of a bubble: as much of a shade in either theme."""
+    """Return the fill of a bubble: equally dark in either theme."""
     share = 0.35 if colours.name == "light" else 0.6
     return blend(colours.not_yet_outline, colours.background, share)
 
 
 def is_fine(trace: PipelineTrace) -> bool:
-    """Whether every device has a lane, and everything that it does a block."""
+    """Whether every device has its own lane and every block is drawn."""
     return trace.pipeline.devices <= MOST_LANES and blocks_of(trace) <= MOST_BLOCKS
 
 
 def rows_of(trace: PipelineTrace) -> int:
-    """Return how many rows a lane has: the most stages of a device, if all can be told apart."""
+    """Return the rows per lane: the most stages of a device, or 1 if these are too many."""
     most = int(np.bincount(trace.pipeline.device_of).max())
     return most if most <= MOST_STAGES else 1
 
 
 def idle_texts(trace: PipelineTrace) -> list[str]:
-    """Return which share of the makespan each device stands idle."""
+    """Return the bubble share of each device: idle time over makespan, in percent."""
     shares = [100 * (1 - float(busy / trace.makespan)) for busy in trace.busy]
-    # Nearly all is not all, and hardly any is not none.
+    # Near 0 and 100 % with a decimal, so that they are not rounded to 0 or 100.
     return [f"{share:.{int(0 < share < 1 or 99 < share < 100)}f} % idle" for share in shares]
 
 
 def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
-    """Draw what each device does, from the top; ``per`` ticks are one of the axis."""
+    """Draw the lane of each device, from the top; ``per`` ticks are one unit of the axis."""
     devices = trace.pipeline.devices
     axis.set_ylim(devices - 0.5, -0.5)
     for device, text in enumerate(idle_texts(trace) if devices <= MOST_LANES else ()):
@@ -87,7 +92,7 @@ def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colour
         return
     lanes = [lane_of(trace, device) for device in range(devices)]
     if rows_of(trace) > 1:
-        name_stages(axis, trace, lanes, colours)
+        label_stages(axis, trace, lanes, colours)
     else:
         name_devices(axis, list(range(devices)), colours)
     idle = [
@@ -114,10 +119,10 @@ def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colour
             add_boxes(axis, boxes, per, look._replace(fill=fill), name, colours)
 
 
-def name_stages(
+def label_stages(
     axis: Any, trace: PipelineTrace, lanes: Sequence[DeviceLane], colours: Theme
 ) -> None:
-    """Write which stage each row of each lane is of."""
+    """Label each row of each lane with its stage."""
     height = FILLED / rows_of(trace)
     names = {
         lane.device - FILLED / 2 + height * (row + 0.5): count_text(stage)
@@ -132,7 +137,7 @@ def name_stages(
 
 
 def rows_at(trace: PipelineTrace, lane: DeviceLane) -> tuple[Any, float]:
-    """Return where the row of each block begins, downwards, and how high rows are."""
+    """Return the upper edge of each block's row, downwards, and the height of rows."""
     rows = rows_of(trace)
     height = FILLED / rows
     number = np.searchsorted(lane.stages, lane.stage) if rows > 1 else np.zeros(len(lane.stage))
@@ -140,7 +145,7 @@ def rows_at(trace: PipelineTrace, lane: DeviceLane) -> tuple[Any, float]:
 
 
 def boxes_of(begin: Any, end: Any, top: Any, height: float) -> Any:
-    """Return the corners of boxes, (boxes, 4, 2)."""
+    """Return the corners of rectangles, (boxes, 4, 2)."""
     top = np.broadcast_to(top, begin.shape)
     xs = np.stack([begin, end, end, begin], axis=1).astype(float)
     ys = np.stack([top, top, top + height, top + height], axis=1)
@@ -150,13 +155,13 @@ def boxes_of(begin: Any, end: Any, top: Any, height: float) -> Any:
 def add_boxes(
     axis: Any, boxes: Sequence[Any], per: float, look: BlockLook, name: str, colours: Theme
 ) -> None:
-    """Draw boxes that look the same."""
+    """Draw blocks of one style."""
     from matplotlib.collections import PolyCollection
 
     corners: Any = np.concatenate(boxes) / [per, 1.0]
     if not len(corners):
         return
-    # A hairline, so that no block is too narrow to be seen; a hatch has the colour of edges.
+    # A hairline keeps narrow blocks visible; matplotlib draws a hatch in the edge colour.
     edge, hairline = (css(look.strokes), 0.0) if look.strokes else (css(look.fill), HAIRLINE)
     axis.add_collection(
         PolyCollection(
@@ -167,7 +172,7 @@ def add_boxes(
 
 
 def draw_shares(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
-    """Draw which share of the time goes where: an image of rows of devices and columns of time."""
+    """Draw utilisation: an image of rows of devices and columns of time, by shares of work."""
     devices = trace.pipeline.devices
     own = float(ticks_of(trace))
     rows = min(devices, MOST_ROWS)
@@ -185,7 +190,7 @@ def draw_shares(axis: Any, trace: PipelineTrace, per: float, ticks: float, colou
 
 
 def name_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> None:
-    """Write which device a lane or a curve is of; None for an axis of very many."""
+    """Label lanes or curves with their devices; None for an axis of very many."""
     axis.set_ylabel("device", color=css(colours.muted))
     if devices is not None:
         axis.set_yticks(range(len(devices)), [count_text(device) for device in devices])
@@ -193,7 +198,7 @@ def name_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> No
 
 
 def write_beside(axis: Any, row: float, text: str, colours: Theme) -> None:
-    """Write to the right of a lane or a curve."""
+    """Write a text to the right of a lane or a curve."""
     axis.annotate(
         text, (1, row), (6, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
         va="center", fontsize=SMALL - 0.5, color=css(colours.muted),
@@ -201,7 +206,7 @@ def write_beside(axis: Any, row: float, text: str, colours: Theme) -> None:
 
 
 def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) -> None:
-    """Write the numbers of micro-batches in blocks that are wide enough; the layout is final."""
+    """Write micro-batch numbers into blocks that are wide enough, once the layout is final."""
     from matplotlib.patheffects import withStroke
 
     box = axis.get_window_extent()
@@ -233,7 +238,7 @@ def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) ->
 
 
 def label_on(fill: RGB) -> RGB:
-    """Return black or white ink, whichever reads better on a fill."""
+    """Return black or white ink, whichever has more contrast on a fill (WCAG 2)."""
     black, white = rgb("#0A101C"), rgb("#FFFFFF")
     light = luminance(fill) + 0.05
     return white if (1.05 / light) > light / (luminance(black) + 0.05) else black
@@ -247,7 +252,7 @@ def luminance(colour: RGB) -> float:
 
 
 def draw_messages(axis: Any, trace: PipelineTrace, per: float, colours: Theme) -> None:
-    """Draw an arrow for each message between neighbours, if there is room; the layout is final."""
+    """Draw an arrow per message between neighbours if there is room, once the layout is final."""
     messages = messages_of(trace)
     near = messages[np.abs(messages[:, 1] - messages[:, 3]) == 1]
     if not len(near):

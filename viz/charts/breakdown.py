@@ -1,4 +1,8 @@
-"""What the bytes of a process are, step by step: sources below, what the schedule holds above."""
+"""Memory breakdown chart: bytes of a process by kind, step by step, sources at the bottom.
+
+The kinds are those of ``tc.ledger``: parameters, optimizer state, gradients, activations,
+cotangents, workspace. Unlike in the other charts, sources count here.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from tinyckpt.training import Ledger
 
 
-SMALLEST = 0.002  # of the peak: less than that is no area that can be seen
+SMALLEST = 0.002  # of the peak: a smaller kind has no visible area
 
 
 def fills_of(theme: Theme) -> dict[str, RGB]:
@@ -61,18 +65,26 @@ def breakdown(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write what the bytes are against steps, one chart a ledger, on shared scales.
+    """Write the memory breakdown of ledgers, one chart per ledger, on shared scales.
 
     Args:
         ledgers: what ``tc.ledger(schedule)`` returned; one, or several to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
             complete.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the policies' names, one for each ledger; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the policies' names, one per ledger; ``""`` for none.
 
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> ledger = tc.ledger(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.breakdown(ledger, f"{folder}/bytes.svg").name
+    'bytes.svg'
     """
     listed: list[Any] = list(ledgers) if isinstance(ledgers, Sequence) else [ledgers]
     names = titles_of(names_of(listed), title)
@@ -87,7 +99,7 @@ def breakdown_figure(
     width: float = WIDTH,
     names: Sequence[str] = ("",),
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     largest = max(ledger.peak_bytes for ledger in ledgers)
     unit, unit_name = byte_unit(largest)
     figure = new_figure(colours, 0.6 + 2.1 * len(ledgers), width)
@@ -111,7 +123,7 @@ def breakdown_figure(
 
 
 def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any]:
-    """Stack the bytes of every kind that there is; return the areas."""
+    """Stack the bytes of every kind that occurs; return the areas."""
     steps = len(ledger.schedule.steps)
     columns = {what: [nbytes] * steps for what, nbytes in ledger.sources.items()}
     columns.update({what: list(column) for what, column in ledger.held.items()})
@@ -125,7 +137,7 @@ def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any
 
 
 def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -> None:
-    """Draw a line at the peak of all together, and say what it is and how much of it is sources."""
+    """Mark the total peak with a line, its size, and the part that is sources."""
     height, step = ledger.peak_bytes / unit, ledger.peak_step
     sources = sum(ledger.sources.values()) / unit
     is_wide = axis.figure.get_figwidth() >= BESIDE

@@ -1,7 +1,7 @@
-"""The frontier: peak against cost of the best schedules known, and where some policies stand.
+"""Pareto frontier chart: peak memory against cost of the best schedules found, with lower bounds.
 
-Three things are told apart: below the lower bound nothing can be; on the line and right of it
-something was found; between the two nobody knows here.
+Three regions are told apart: below the lower bound, infeasible; on the step line and to its right,
+found; between the two, unknown.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 Bound = Sequence[tuple[int, float]]
 Points = Sequence[tuple[float, float]]
-Named = Sequence[tuple[str, int, float]]  # a name, such as a policy's, its peak, its cost
+Named = Sequence[tuple[str, int, float]]  # name, peak, cost
 HEIGHT = 4.6  # inches
 TITLE = "Memory against cost"
-WIDE = 30  # a ratio of peaks from which the axis is logarithmic
-STEEP = 3  # a ratio of costs from which the axis is logarithmic
+WIDE = 30  # ratio of peaks from which the axis is logarithmic
+STEEP = 3  # ratio of costs from which the axis is logarithmic
 MOST_DOTS = 64
-TIGHT = 1e-9  # a relative difference that is rounding
+TIGHT = 1e-9  # relative tolerance for rounding errors
 
 
 def frontier(
@@ -63,26 +63,35 @@ def frontier(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write peak against cost, relative to store-all, of a frontier and of some policies.
+    """Write the Pareto frontier of peak and cost, relative to store-all, with some policies.
 
-    Nothing is planned here, since a chart that takes minutes would surprise: hand over what
+    The chart plans nothing, since a chart that takes minutes would surprise: pass what
     ``tc.frontier(graph)`` returned.
 
     Args:
-        found: the best schedules known.
+        found: the frontier.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
-        traces: of the same graph, to show as points; a mapping gives them names of their own.
-        points: what is no schedule of the graph, such as another program's steps: name, peak and
-            cost of each, in the units of the frontier.
-        bound: pairs of a budget and a cost that no schedule within it is below, such as
+        traces: of the same graph, shown as points; a mapping gives them other names.
+        points: points that are no schedule of the graph, such as steps of another program: name,
+            peak and cost of each, in the units of the frontier.
+        bound: pairs of a budget and a lower bound on the cost of any schedule within it, such as
             ``found.bounds()``.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the chart's own; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the chart's own; ``""`` for none.
 
     Raises:
         TinyckptError: if there is nothing to draw, a trace is of another graph, the theme or the
             format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> graph = tc.networks.chain(4)
+    >>> found, trace = tc.frontier(graph, time_limit=0.1), tc.replay(tc.plan(graph, "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.frontier(found, f"{folder}/pareto.svg", traces=trace).name
+    'pareto.svg'
     """
     if not hasattr(found, "points"):
         raise TinyckptError(
@@ -132,7 +141,7 @@ def frontier_figure(
     title: str = TITLE,
     points: Named = (),
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     in_nodes = found.costs.memory_unit == "nodes"
     everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in (*named, *points)]
     unit, unit_name = (1, "nodes") if in_nodes else byte_unit(max(everywhere))
@@ -161,7 +170,7 @@ def frontier_figure(
     legend(axis, colours, handles)
     figure.tight_layout()
     write_labels(
-        axis, placed, [text for text, _ in (*policies, *others)], stairs(axis, known),
+        axis, placed, [text for text, _ in (*policies, *others)], step_line(axis, known),
         color=css(colours.ink), fontsize=SMALL + 0.5, linespacing=1.15, zorder=7,
     )  # fmt: skip
     return figure
@@ -170,7 +179,7 @@ def frontier_figure(
 def draw_points(
     axis: Any, points: Sequence[Any], colours: Theme, label: str, marker: str
 ) -> list[Any]:
-    """Draw a mark for each of some named points; return the legend's entry, if there are any."""
+    """Draw a marker per named point; return the legend's entry, if there are any."""
     drawn = [
         axis.plot(
             [x], [y], marker, markersize=5, color=css(colours.recomputing), zorder=5,
@@ -184,7 +193,7 @@ def draw_points(
 def names_by_point(
     named: Sequence[tuple[str, float, float]],
 ) -> list[tuple[str, tuple[float, float]]]:
-    """Return each point once, with the names of all policies that are there, a line each."""
+    """Merge coinciding points: each point once, with the names of its policies, one per line."""
     at: dict[tuple[float, float], list[str]] = {}
     for name, peak, cost in named:
         at.setdefault((peak, cost), []).append(shown(name))
@@ -192,7 +201,7 @@ def names_by_point(
 
 
 def set_scales(axis: Any, points: Points) -> None:
-    """Set limits, with room for labels, and logarithmic axes where numbers differ much."""
+    """Set axis limits, with room for labels; logarithmic where numbers span a large ratio."""
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     bottom, top = min(1.0, *(y for _, y in points)), max(y for _, y in points)
     if low > 0 and high / low > WIDE:
@@ -208,12 +217,12 @@ def set_scales(axis: Any, points: Points) -> None:
         room = max(top - bottom, 0.02)
         axis.set_ylim(bottom - 0.06 * room, top + 0.14 * room)
     for part in (axis.xaxis, axis.yaxis):
-        plain_numbers(part)
+        plain_ticks(part)
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")  # noqa: RUF001
 
 
-def plain_numbers(part: Any) -> None:
-    """Have an axis say 1, 2, 5, 10, and not powers."""
+def plain_ticks(part: Any) -> None:
+    """Format the ticks of a logarithmic axis as 1, 2, 5, 10 and not as powers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     if part.get_scale() == "log":
@@ -223,7 +232,7 @@ def plain_numbers(part: Any) -> None:
 
 
 def draw_known(axis: Any, known: Points, below: Points, grain: float, colours: Theme) -> list[Any]:
-    """Draw the step line of what is known, and the bound below it; return the legend's entries."""
+    """Draw the frontier as a step line, and the bound below it; return the legend's entries."""
     right = axis.get_xlim()[1]
     xs, ys = zip(*known, (right, known[-1][1]), strict=True)
     (line,) = axis.plot(
@@ -239,7 +248,7 @@ def draw_known(axis: Any, known: Points, below: Points, grain: float, colours: T
         )  # fmt: skip
         handles.append(points)
     if below:
-        edges, heights = impossible(below, grain, axis)
+        edges, heights = infeasible_region(below, grain, axis)
         area = axis.stairs(
             heights, edges, baseline=axis.get_ylim()[0], fill=True, linewidth=0, zorder=1,
             color=css(colours.impossible), label="proven impossible",
@@ -248,11 +257,11 @@ def draw_known(axis: Any, known: Points, below: Points, grain: float, colours: T
     return handles
 
 
-def impossible(below: Points, grain: float, axis: Any) -> tuple[list[float], list[float]]:
-    """Return the edges and heights of the stairs under which nothing can be.
+def infeasible_region(below: Points, grain: float, axis: Any) -> tuple[list[float], list[float]]:
+    """Return edges and heights of the step function below which no schedule is feasible.
 
-    A bound holds for smaller budgets, too; and, budgets being whole numbers of bytes or nodes
-    (``grain``), up to the next one.
+    A bound also holds for smaller budgets, and, since budgets are integers of bytes or values
+    (``grain``), up to the next larger one.
     """
     left, right = axis.get_xlim()
     top = axis.get_ylim()[1]
@@ -261,12 +270,12 @@ def impossible(below: Points, grain: float, axis: Any) -> tuple[list[float], lis
 
 
 def proven(known: Points, below: Points) -> list[tuple[float, float]]:
-    """Return the points that the bound at their own peak proves to be optimal."""
+    """Return the frontier points that the bound at their own peak proves optimal."""
     least = dict(below)
     return [(x, y) for x, y in known if x in least and y <= least[x] * (1 + TIGHT)]
 
 
-def stairs(axis: Any, known: Points) -> list[tuple[float, float]]:
+def step_line(axis: Any, known: Points) -> list[tuple[float, float]]:
     """Return the corners of the step line."""
     corners = [(axis.get_xlim()[1], known[-1][1])]
     for x, y in reversed(known):

@@ -1,7 +1,7 @@
-"""Gradient error: how far approximate gradients are off, against the bytes that are kept for them.
+"""Gradient error against saved bytes: the accuracy-memory trade-off of approximate gradients.
 
-Both are of different kinds and sizes, so both axes are logarithmic. Exact gradients have no error,
-which has no logarithm: what they keep is a line across the chart.
+Both span orders of magnitude, so both axes are logarithmic. Exact gradients have error 0, which has
+no logarithm: their saved bytes are a line across the chart.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
     from ..theme import Theme
 
-Points = Sequence[tuple[str, int, float]]  # a label, bytes that are kept, the error
+Points = Sequence[tuple[str, int, float]]  # label, saved bytes, error
 HEIGHT = 4.2  # inches
 TITLE = "Gradient error against memory"
 SUBTITLE = "how far gradients are off, relative to their length, and what is kept for them"
-MARGIN = 0.07  # beyond the outermost points, as a share of what lies between these
-ROOM = 0.2  # the same above and to the right of them, where labels are
-LEAST = 1.3  # a factor that is beyond them in any case
-LARGEST = 1e100  # of what has room: limits beyond it are still finite
+MARGIN = 0.07  # beyond the outermost points, as a share of their span
+ROOM = 0.2  # the same above and to the right, where labels are
+LEAST = 1.3  # the least factor beyond the outermost points
+LARGEST = 1e100  # largest number drawn: limits beyond it are still finite
 
 
 def gradient_error(
@@ -55,26 +55,32 @@ def gradient_error(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write how far approximate gradients are off, against the bytes kept for them, log-log.
+    """Write the error of approximate gradients against the bytes saved for them, log-log.
 
-    Nothing is run here: hand over what was measured, as in ``{"codes": [("8 bits", 4096, 0.01),
-    ("4 bits", 2048, 0.2)]}``.
+    Nothing is run here: pass measured points.
 
     Args:
-        ways: for the name of each way to keep less its points, which a line joins by their bytes:
-            a label, the bytes that are kept, and the error, such as the length of the gradient's
-            difference to the exact one over the length of that.
+        ways: by the name of each memory-saving technique, its points, joined by a line in order of
+            bytes: a label, the saved bytes, and the error, such as the norm of the gradient's
+            difference to the exact one, relative to the norm of that.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
-        exact: bytes that exact gradients keep, to be drawn as a line.
+        exact: bytes that exact gradients save, drawn as a line.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the chart's own; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the chart's own; ``""`` for none.
 
     Raises:
         TinyckptError: if there is nothing to draw, or bytes or an error are not above 0.
         OptionError: if the theme or the format is unknown, or width or title are not legal.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from tinyckpt import viz
+    >>> measured = {"codes": [("8 bits", 4096, 0.01), ("4 bits", 2048, 0.2)]}
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.gradient_error(measured, f"{folder}/error.svg", exact=16384).name
+    'error.svg'
     """
-    checked(ways, exact)
+    check_points(ways, exact)
     (name,) = titles_of([TITLE], title)
     return write(
         path,
@@ -84,8 +90,8 @@ def gradient_error(
     )
 
 
-def checked(ways: Mapping[str, Points], exact: int | None) -> None:
-    """Raise a TinyckptError unless all numbers have a logarithm, and there are some."""
+def check_points(ways: Mapping[str, Points], exact: int | None) -> None:
+    """Raise TinyckptError unless there are points and all their numbers have a logarithm."""
     if not isinstance(ways, Mapping):
         raise TinyckptError(
             f"expected a mapping from names to points, got a {type(ways).__name__}; give, for each "
@@ -98,18 +104,18 @@ def checked(ways: Mapping[str, Points], exact: int | None) -> None:
             if len(point) != 3:
                 raise TinyckptError(f"{shown(name)}: a point is a label, bytes and an error")
             label, nbytes, error = point
-            if not (can_be_drawn(nbytes) and can_be_drawn(error)):
+            if not (is_drawable(nbytes) and is_drawable(error)):
                 raise TinyckptError(
                     f"{shown(name)}, {shown(label)}: {nbytes!r} bytes, an error of {error!r}; both "
                     "must be numbers above 0, since axes are logarithmic; what is exact goes into "
                     "exact="
                 )
-    if exact is not None and not can_be_drawn(exact):
+    if exact is not None and not is_drawable(exact):
         raise TinyckptError(f"exact={exact!r}: bytes must be a number above 0")
 
 
-def can_be_drawn(value: object) -> bool:
-    """Whether something is a number that a logarithmic axis has room for."""
+def is_drawable(value: object) -> bool:
+    """Whether a value is a number within the range of a logarithmic axis."""
     return isinstance(value, Real) and 1 / LARGEST <= float(value) <= LARGEST
 
 
@@ -120,7 +126,7 @@ def gradient_error_figure(
     width: float = WIDTH,
     title: str = TITLE,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     drawn = {name: sorted(points, key=lambda p: p[1:]) for name, points in ways.items() if points}
     sizes = [nbytes for points in drawn.values() for _, nbytes, _ in points]
     errors = [error for points in drawn.values() for *_, error in points]
@@ -134,7 +140,7 @@ def gradient_error_figure(
     axis.set_yscale("log")
     axis.set_xlim(with_room([size / unit for size in sizes]))
     axis.set_ylim(with_room(errors))
-    few_numbers(axis)
+    plain_ticks(axis)
     axis.set_xlabel(f"kept, {unit_name}")
     axis.set_ylabel("gradient error")
     places: list[tuple[float, float]] = []
@@ -165,7 +171,7 @@ def gradient_error_figure(
 
 
 def with_room(values: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of a logarithmic axis with room around values.
+    """Return the limits of a logarithmic axis with margins around values.
 
     >>> low, high = with_room([1.0, 1e10])
     >>> round(low, 3), round(high)
@@ -175,8 +181,8 @@ def with_room(values: Sequence[float]) -> tuple[float, float]:
     return low / max(LEAST, (high / low) ** MARGIN), high * max(LEAST, (high / low) ** ROOM)
 
 
-def few_numbers(axis: Any) -> None:
-    """Have both axes say 1, 2, 5, 10, and not powers; errors in percent."""
+def plain_ticks(axis: Any) -> None:
+    """Format the ticks of both axes as 1, 2, 5, 10 and not as powers; errors in percent."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     for part in (axis.xaxis, axis.yaxis):

@@ -1,9 +1,9 @@
-"""What the device holds at every moment, from a timeline: in bands, with what is on its way.
+"""Device memory over time, transfers in flight included, from an offload timeline.
 
-A value that is moved to the host stays until its copy has ended: that is *on its way*, unless its
-memory is held by something else as well. So is one that is given up before it has arrived. During
-an evaluation the curve is what the timeline says of it, less whatever ends its flight meanwhile;
-while computation waits, it is what is in use: a value that comes back counts once its copy begins.
+A value that is offloaded stays in device memory until its copy has ended: it is *in flight*, unless
+its block is also live for another reason. So is a fetched value that is freed before it has
+arrived. During an evaluation the curve is what the timeline charges to it, less any transfer that
+ends meanwhile; during a stall it is the memory in use: a fetched value counts once its copy begins.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..memory import NOWHERE, CellMemory
 if TYPE_CHECKING:
     from tinyckpt.planner.offload.simulate import Timeline
 
-Row = tuple[int, int, int, int, int]  # bytes by BANDS, and on their way to the host
+Row = tuple[int, int, int, int, int]  # bytes by BANDS, then bytes in flight to the host
 Moment = tuple[Fraction, Row]
 
 
 def held_over_time(timeline: Timeline) -> list[Moment]:
-    """Return from when on how much is held, in order; the last is for the end."""
+    """Return (time, bytes by band) at every change, in order; the last is for the end."""
     device = Device(timeline)
     steps = timeline.schedule.steps
     moments: list[Moment] = []
@@ -47,16 +47,16 @@ def held_over_time(timeline: Timeline) -> list[Moment]:
 
 
 class Device:
-    """Which memory is held, by what, as time goes on.
+    """Simulation of device memory in time: live blocks, and transfers in flight.
 
     Attributes:
-        memory: values and blocks; a flight is one more holder of its block.
-        landings: when a flight ends, and whose block it holds, in order.
-        flights: by block, how many.
-        alone: bytes by band of the blocks that nothing but flights hold.
-        arrivals: when each value that was fetched has arrived.
-        reserved: of values whose copies back begin later, while computation waits, in order: when,
-            and in which band. ``unused`` are their bytes.
+        memory: values and blocks; a transfer in flight is one more reference to its block.
+        landings: when each transfer ends, and its block, in order.
+        flights: by block, the number of transfers in flight.
+        alone: bytes by band of the blocks that only transfers in flight refer to.
+        arrivals: when each fetched value has arrived.
+        reserved: fetched values whose copies begin later, during a stall, in order: when, and in
+            which band. ``unused`` are their bytes.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -75,7 +75,7 @@ class Device:
         self.unused = [0, 0, 0]
 
     def evaluate(self, place: int) -> Iterator[Moment]:
-        """Evaluate; yield what is held from its begin to its end."""
+        """Evaluate an operator; yield the memory from its begin to its end."""
         step, begin = self.timeline.schedule.steps[place], self.timeline.begin[place]
         assert isinstance(step, EVALUATIONS)
         operator = self.graph.operators[step.operator]
@@ -87,7 +87,7 @@ class Device:
         yield from self.moments(begin, self.timeline.end[place], operator.workspace)
 
     def give(self, place: int, now: Fraction) -> None:
-        """Do a step that evaluates nothing: what is copied is held until that has ended."""
+        """Apply a step that evaluates nothing; a copied value stays live until its copy ends."""
         step, end = self.timeline.schedule.steps[place], self.timeline.end[place]
         assert isinstance(step, Free | Offload | Fetch)
         data = step.data
@@ -106,13 +106,13 @@ class Device:
         self.change(block, 1)
 
     def use(self, data: int) -> None:
-        """Count the memory of a value whose copy back begins now, if it is one of those."""
+        """Count the memory of a value whose fetch begins now, if it was reserved."""
         if data in self.reserved:
             _, band = self.reserved.pop(data)
             self.unused[band] -= self.graph.data[data].spec.nbytes
 
     def fly(self, block: int, end: Fraction) -> None:
-        """Let a copy hold a block until it ends."""
+        """Let a transfer refer to a block until it ends."""
         if block != NOWHERE:
             self.change(block, -1)
             self.memory.holders[block] += 1
@@ -121,7 +121,7 @@ class Device:
             insort(self.landings, (end, block))
 
     def advance(self, now: Fraction) -> None:
-        """End all flights that end by now, and use what copies back fill from now on."""
+        """End all transfers that end by now, and count the fetches that have begun."""
         count = bisect_right(self.landings, now, key=itemgetter(0))
         for _, block in self.landings[:count]:
             self.change(block, -1)
@@ -135,7 +135,7 @@ class Device:
             self.use(data)
 
     def change(self, block: int, sign: int) -> None:
-        """Count a block with those that nothing but flights hold, if it is one; or take it away."""
+        """Add a block to ``alone``, or subtract it, if only transfers in flight refer to it."""
         flying = self.flights.get(block, 0)
         if flying and self.memory.holders[block] == flying:
             owner = self.memory.owner[block]
@@ -146,7 +146,7 @@ class Device:
         return 2 if self.memory.home[self.memory.owner[block]] else int(self.memory.again[block])
 
     def moments(self, begin: Fraction, end: Fraction, workspace: int) -> Iterator[Moment]:
-        """Yield what is held from a moment on, and whenever that changes before another one."""
+        """Yield the memory at a time, and at every change before another time."""
         self.advance(begin)
         yield begin, self.row(workspace)
         lands = takewhile(lambda moment: moment < end, (moment for moment, _ in self.landings))
@@ -156,7 +156,7 @@ class Device:
             yield moment, self.row(workspace)
 
     def row(self, workspace: int) -> Row:
-        """Return what is held now."""
+        """Return the current bytes by band."""
         memory = self.memory
         again = memory.bytes_again[0]
         bands = (memory.bytes[0] - again, again, memory.bytes[1])

@@ -1,4 +1,9 @@
-"""Where labels go, so that none covers another, a point or an edge. Greedy; in display units."""
+"""Automatic label placement in charts: greedy, over candidate positions; no overlaps if possible.
+
+Points and label sizes come in, in points (1/72 inch) of the figure; a box for each label comes out.
+Each candidate has a penalty: covering labels, points or edges is worst, crossing a curve next,
+distance last. Leader lines join distant labels to their points.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,15 @@ from typing import Any
 
 DISTANCES = (7, 14, 24, 36, 50, 66, 84, 104, 126, 150)  # points
 DIRECTIONS = 16
-CROSSING = 100.0  # how many points farther away is better than a line through a label
+CROSSING = 100.0  # penalty: a label may be this many points farther away to avoid a line through it
 PADDING = 3.0  # points around every label
-DOTS = 4.0  # points between those that stand for a line
+DOTS = 4.0  # points between two samples of a line
 MARKER = 4.0  # half a marker's width, in points
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle."""
+    """An axis-aligned rectangle."""
 
     left: float
     bottom: float
@@ -27,7 +32,7 @@ class Box:
     top: float
 
     def overlap(self, other: Box) -> float:
-        """Return the area that two boxes share."""
+        """Return the area of the intersection of two boxes."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.top, other.top) - max(self.bottom, other.bottom)
         return width * height if width > 0 and height > 0 else 0.0
@@ -39,14 +44,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class LabelPlace:
-    """Where a label goes: the box it fills, and how far from its point that is."""
+    """A candidate position of a label: its box, and its distance from the point."""
 
     box: Box
     distance: float
 
 
 def candidates(x: float, y: float, width: float, height: float) -> Iterator[LabelPlace]:
-    """Yield boxes around a point, near ones first; to the right and above before others."""
+    """Yield candidate boxes around a point, near ones first, the upper right first."""
     for distance in DISTANCES:
         for turn in range(DIRECTIONS):
             # 0, +1, -1, +2, -2, ... sixteenths of a circle from the upper right.
@@ -63,13 +68,13 @@ def arrange(
     inside: Box,
     avoid: Sequence[tuple[float, float]] = (),
 ) -> list[LabelPlace]:
-    """Return a place for the label of every point.
+    """Choose a position for the label of every point, greedily.
 
     Args:
         points: in points (1/72 inch), as everything here.
         sizes: width and height of each label.
-        inside: where labels may be.
-        avoid: points of curves that labels had better not cover.
+        inside: the box that labels must stay in.
+        avoid: points of curves that labels should not cover.
 
     A label that fits nowhere goes where it covers least; with fewer labels than fill the area, that
     does not happen.
@@ -81,13 +86,13 @@ def arrange(
         labels = [place.box for place in places]
         taken = [*labels, *(marker for marker in markers if not marker.holds(x, y))]
         around = candidates(x, y, width + 2 * PADDING, height + 2 * PADDING)
-        prices = partial(price, at=(x, y), taken=taken, labels=labels, inside=inside, lines=lines)
+        prices = partial(penalty, at=(x, y), taken=taken, labels=labels, inside=inside, lines=lines)
         places.append(min(around, key=prices))
         lines += leader(places[-1], (x, y))
     return places
 
 
-def price(
+def penalty(
     place: LabelPlace,
     at: tuple[float, float],
     taken: Sequence[Box],
@@ -95,7 +100,7 @@ def price(
     inside: Box,
     lines: Sequence[tuple[float, float]],
 ) -> float:
-    """Return how bad a place is: covering is worst, then crossing lines, then being far away."""
+    """Return the penalty of a position: overlap first, then crossed curves, then distance."""
     box = place.box
     covered = sum(box.overlap(other) for other in taken)
     text = Box(box.left + PADDING, box.bottom + PADDING, box.right - PADDING, box.top - PADDING)
@@ -106,15 +111,15 @@ def price(
 
 
 def leader(place: LabelPlace, at: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return points of the line that leads from a label to its point; none if it is near."""
+    """Return points of the leader line from a label to its point; empty if it is near."""
     if place.distance <= DISTANCES[1]:
         return []
     (x0, y0), (x1, y1) = at, nearest(place.box, at)
-    return dotted([(x0, y0), (x1, y1)])
+    return sample_line([(x0, y0), (x1, y1)])
 
 
 def nearest(box: Box, point: tuple[float, float]) -> tuple[float, float]:
-    """Return the place in a box that is nearest to a point."""
+    """Return the point of a box that is nearest to a given point."""
     x, y = point
     return min(max(x, box.left), box.right), min(max(y, box.bottom), box.top)
 
@@ -126,13 +131,13 @@ def write_labels(
     curve: Sequence[tuple[float, float]],
     **look: Any,
 ) -> list[Any]:
-    """Write a text beside each point of axes whose limits are final; return the texts.
+    """Write a label for each point of axes whose limits are final; return the texts.
 
     Args:
         axis: of matplotlib.
         points: in data units.
         texts: may have several lines.
-        curve: corners of a line that labels had better not cover, in data units.
+        curve: corners of a line that labels should not cover, in data units.
         look: colour and size of the text, as matplotlib takes them.
     """
     figure = axis.figure
@@ -148,21 +153,21 @@ def write_labels(
     centres = [tuple(scale * place(point)) for point in points]
     sizes = [(scale * extent.width, scale * extent.height) for extent in extents]
     corners = [tuple(scale * place(corner)) for corner in curve]
-    places = arrange(centres, sizes, inside, dotted(corners))
+    places = arrange(centres, sizes, inside, sample_line(corners))
     for text, (x, y), found in zip(written, centres, places, strict=True):
         text.set_position((found.box.left + PADDING - x, found.box.bottom + PADDING - y))
         text.anncoords = "offset points"
         text.set_horizontalalignment("left")
         text.set_verticalalignment("bottom")
         if found.distance > DISTANCES[1]:
-            lead(axis, (x, y), found.box, text, scale)
+            draw_leader(axis, (x, y), found.box, text, scale)
     return written
 
 
-def dotted(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return points along a line, close enough that no label fits between two.
+def sample_line(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Sample a polyline so densely that no label fits between two points.
 
-    >>> dotted([(0.0, 0.0), (8.0, 0.0), (8.0, 2.0)])
+    >>> sample_line([(0.0, 0.0), (8.0, 0.0), (8.0, 2.0)])
     [(0.0, 0.0), (4.0, 0.0), (8.0, 0.0), (8.0, 2.0)]
     """
     points = list(corners[:1])
@@ -173,8 +178,8 @@ def dotted(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return points
 
 
-def lead(axis: Any, point: tuple[float, float], box: Box, text: Any, scale: float) -> None:
-    """Draw a thin line from a label to its point."""
+def draw_leader(axis: Any, point: tuple[float, float], box: Box, text: Any, scale: float) -> None:
+    """Draw the leader line from a label to its point."""
     (x, y), (to_x, to_y) = point, nearest(box, point)
     length = hypot(to_x - x, to_y - y)
     if length <= MARKER:
@@ -188,7 +193,7 @@ def lead(axis: Any, point: tuple[float, float], box: Box, text: Any, scale: floa
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return heights at least ``gap`` apart, in the same order, moved as little as a sweep does.
+    """Return heights at least ``gap`` apart, in the same order, by one greedy sweep.
 
     >>> spread([1.0, 1.1, 5.0], 1.0)
     [0.55, 1.55, 5.0]

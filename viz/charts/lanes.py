@@ -1,7 +1,8 @@
-"""What the picture of a pipeline shows, as data: blocks, bubbles, messages and memory by device.
+"""Data of a pipeline chart: per device, compute blocks, bubbles, messages and memory over time.
 
-Times are those of the trace: whole numbers of 1/``unit``, or floats. On every device, blocks and
-bubbles take turns from 0 to the makespan, so that nothing is left out and nothing is there twice.
+A replayed pipeline comes in, columns of plain numbers go out, for ``pipeline`` and the player.
+Times are those of the trace: integers in units of 1/``unit``, or floats. On every device, blocks
+and bubbles alternate from 0 to the makespan, so that every moment is accounted for exactly once.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
 
 MOST_SCHEDULES = 8  # in one picture: more are too small to be compared
-# What takes time, in the order of a legend. A backward as a whole and that of the inputs look the
-# same, since for both the stage before waits.
+# Kinds of work that take time, in the order of a legend. The full backward and the input gradient
+# share a colour: the stage before waits for either.
 WORK = {
     "forward": (FORWARD,),
     "recomputation": (RECOMPUTE,),
@@ -50,8 +51,8 @@ TITLES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
     "v-min": "V-Min", "v-half": "V-Half",
 }  # fmt: skip
-ROUNDING = 1e-12  # of a makespan in floats
-FEW = 8  # peaks that a line of text has room for
+ROUNDING = 1e-12  # relative tolerance of times in floats
+FEW = 8  # peaks that fit a line of text
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -60,13 +61,13 @@ class DeviceLane:
     """One device over time.
 
     Attributes:
-        device: which.
-        stages: those that it holds, from the first.
-        kind, stage, micro_batch, begin, end: a column each, with an entry for each block: what
-            takes time, or would if it cost anything.
-        idle: where each bubble begins and ends, (bubbles, 2).
-        times, held: corners of the curve of what it holds: from each time on so much, until the
-            next. Where two times are the same, an action takes none.
+        device: its number.
+        stages: the stages on it, in order.
+        kind, stage, micro_batch, begin, end: columns with an entry per block: an action that takes
+            time, or would if it had a cost.
+        idle: begin and end of each bubble, (bubbles, 2).
+        times, held: corners of its memory curve: from each time on the amount, until the next.
+            Where two times are equal, an action takes no time.
     """
 
     device: int
@@ -82,7 +83,7 @@ class DeviceLane:
 
 
 def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
-    """Return one device of a replayed pipeline."""
+    """Return the lane of one device of a replayed pipeline."""
     own = trace.lane(device)
     is_work = own.kind <= UPDATE
     makespan = ticks_of(trace)
@@ -91,7 +92,7 @@ def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
         moments, places = moments_of(np.concatenate([begin, end, [0, makespan]]))
         begin, end, (_, makespan) = np.split(moments[places], [len(begin), 2 * len(begin)])
     gaps = np.stack([np.append(0, end), np.append(begin, makespan)], axis=1)
-    # An action, from its begin to its end; then what it leaves, until the next one.
+    # The memory of an action from its begin to its end; then what remains, until the next one.
     times = np.stack([begin, end], axis=1).reshape(-1)
     held = np.stack([own.during[is_work], own.after[is_work]], axis=1).reshape(-1)
     return DeviceLane(
@@ -109,10 +110,10 @@ def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
 
 
 def moments_of(times: Any) -> tuple[Any, Any]:
-    """Return the different ones of some times, ascending, and of each time its place among them.
+    """Return the distinct times, ascending, and for each time its index among them.
 
-    Floats between which there is nothing but rounding are one moment: the end of a block is the
-    begin of the next.
+    Floats that differ by rounding errors are one moment: the end of a block is the begin of the
+    next.
     """
     moments, places = np.unique(times, return_inverse=True)
     if moments.dtype.kind != "f":
@@ -122,14 +123,14 @@ def moments_of(times: Any) -> tuple[Any, Any]:
 
 
 def ticks_of(trace: PipelineTrace) -> Any:
-    """Return the makespan as the starts are counted."""
+    """Return the makespan in the unit of the starts."""
     if isinstance(trace.makespan, float):
         return trace.makespan
     return int(trace.makespan * trace.unit)
 
 
 def messages_of(trace: PipelineTrace) -> Any:
-    """Return every message between devices: sent when, from where, there when, where; (n, 4)."""
+    """Return every message between devices: send time, source, arrival time, target; (n, 4)."""
     own = trace.pipeline
     way = trace.costs.communication * trace.unit
     rows = []
@@ -142,14 +143,14 @@ def messages_of(trace: PipelineTrace) -> Any:
 
 
 def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
-    """Return for every block when all is there that it reads, and what its device takes before it.
+    """Return for every block when its inputs are ready, and what its device receives before it.
 
-    What its own device made is there when it was made, that of another when its message has come.
-    Where a device takes a message before a block that does not read it, or does something together
-    with its replicas, the block waits as well.
+    A value from the same device is ready when it is computed, one from another device when its
+    message has arrived. Where a device receives a message before a block that does not read it, or
+    takes part in a collective with its replicas, the block waits for that too.
 
     Returns:
-        Columns with an entry for each block, device after device; -1 where there is nothing.
+        Columns with an entry per block, device by device; -1 where there is none.
     """
     own = trace.pipeline
     kind, stage, micro_batch = own.kind, own.stage, own.micro_batch
@@ -175,7 +176,7 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     came = there[kind, stage, micro_batch]
     blocks = np.flatnonzero(kind <= UPDATE)
     is_recv = (kind == RECV_ACTIVATION) | (kind == RECV_COTANGENT)
-    # From behind the block before it, which may be that of another device, up to each block.
+    # The actions after the previous block (which may be of another device), up to each block.
     since = np.append(0, blocks[:-1] + 1)
     messages = np.where(is_recv, came, came.dtype.type(-1))
     together = np.isin(kind, COLLECTIVES)
@@ -184,7 +185,7 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
 
 
 def blocks_of(trace: PipelineTrace) -> int:
-    """Return how many blocks the device with most of them has."""
+    """Return the largest number of blocks of a device."""
     own = trace.pipeline
     bounds = own.first.tolist()
     counts = [
@@ -194,11 +195,11 @@ def blocks_of(trace: PipelineTrace) -> int:
 
 
 def shares_of(trace: PipelineTrace, rows: int, columns: int, makespan: float) -> Any:
-    """Return which share of the devices of a row does what in a column; (rows, columns, work).
+    """Return utilisation: the share of each kind of work per row and column; (rows, columns, work).
 
     Args:
         trace: of the pipeline.
-        rows: devices next to each other share one.
+        rows: each aggregates adjacent devices.
         columns: of equal time.
         makespan: where the last column ends.
     """
@@ -217,7 +218,7 @@ def shares_of(trace: PipelineTrace, rows: int, columns: int, makespan: float) ->
 
 
 def covered(begin: Any, end: Any, edges: Any) -> Any:
-    """Return which share of the time from each edge to the next some spans cover."""
+    """Return the share of each interval between edges that some spans cover."""
     if not len(begin):
         return np.zeros(len(edges) - 1)
     at = np.stack([begin, end], axis=1).reshape(-1)
@@ -226,7 +227,7 @@ def covered(begin: Any, end: Any, edges: Any) -> Any:
 
 
 def tallest_of(trace: PipelineTrace, most: int) -> list[int]:
-    """Return the device of the highest peak in each of at most so many runs of devices."""
+    """Return the device of the highest peak in each of at most ``most`` runs of devices."""
     devices = trace.pipeline.devices
     rows = min(most, devices)
     bounds = [-(-row * devices // rows) for row in range(rows + 1)]
@@ -240,7 +241,7 @@ def tallest_of(trace: PipelineTrace, most: int) -> list[int]:
 
 
 def as_pipelines(traces: Any) -> list[PipelineTrace]:
-    """Return one replayed pipeline or several as a list, if they can stand in one picture.
+    """Return one replayed pipeline or several as a list, if one picture can show them.
 
     Raises:
         OptionError: says why not.
@@ -279,7 +280,7 @@ def title_of(trace: PipelineTrace) -> str:
 
 
 def subtitles_of(trace: PipelineTrace) -> list[str]:
-    """Return the sizes and what each device holds at most: the longest first."""
+    """Return the sizes and the largest memory of a device: the longest form first."""
     own = trace.pipeline
     sizes = f"{counted(own.devices, 'device')}, {counted(own.micro_batches, 'micro-batch')}"
     if own.replicas > 1:
@@ -290,7 +291,7 @@ def subtitles_of(trace: PipelineTrace) -> list[str]:
     if len(set(trace.peaks)) == 1:
         each = f"{peaks} on every device" if own.devices > 1 else peaks
     elif own.devices <= FEW:
-        # The unit once, where all have the same.
+        # Name the unit once, where all have the same.
         texts = [held_text(trace, peak) for peak in trace.peaks]
         units = {text.partition(" ")[2] for text in texts}
         if len(units) == 1:
@@ -302,7 +303,7 @@ def subtitles_of(trace: PipelineTrace) -> list[str]:
 
 
 def counters_of(trace: PipelineTrace) -> list[tuple[str, str]]:
-    """Return what a picture counts: names and texts."""
+    """Return the counters of a picture: names and texts."""
     return [
         ("makespan", time_text(trace, trace.makespan)),
         ("bubble", f"{100 * float(trace.bubble):.1f} %"),
@@ -321,9 +322,9 @@ def counted(count: int, what: str) -> str:
 
 
 def held_text(trace: PipelineTrace, amount: int) -> str:
-    """Return what a device holds: bytes if there were footprints, else micro-batches in flight.
+    """Format a device's memory: bytes if there were footprints, else micro-batches in flight.
 
-    Where a device has several stages, a micro-batch counts in each of them that it is in.
+    Where a device has several stages, a micro-batch counts once in each of them.
     """
     if trace.footprints is not None:
         return size_text(amount)
@@ -331,7 +332,7 @@ def held_text(trace: PipelineTrace, amount: int) -> str:
 
 
 def scale_of(trace: PipelineTrace, longest: float) -> tuple[float, str]:
-    """Return by what to divide a pipeline's time, and the name of what it is in then."""
+    """Return the divisor of a pipeline's times, and the name of the resulting unit."""
     measure = one_line(trace.costs.measure)
     if measure in ("FLOPs", "bytes moved"):
         for factor, prefix in PREFIXES:
@@ -341,7 +342,7 @@ def scale_of(trace: PipelineTrace, longest: float) -> tuple[float, str]:
 
 
 def time_text(trace: PipelineTrace, amount: Any) -> str:
-    """Return a time of a pipeline."""
+    """Format a time of a pipeline."""
     factor, measure = scale_of(trace, float(trace.makespan))
     number = float(amount) / factor
     exact = number.is_integer() and abs(number) < 1e9

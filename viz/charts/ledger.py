@@ -1,7 +1,7 @@
-"""The ledger of evaluations: a diagram of space and time, as the literature draws schedules.
+"""Space-time diagram of a schedule (checkpointing ledger): operators against evaluations.
 
-Up: the forward operators. To the right: evaluations. A bar is a value in memory, a cell is an
-evaluation. The forward sweep climbs, the backward sweep comes down again, and recomputations are
+Up: the forward operators. To the right: evaluations. A bar is a live value, a cell is an
+evaluation: the forward sweep climbs, the backward sweep comes down again, and recomputations are
 the little climbs in between. Compare figure 1 of A. Griewank and A. Walther, Revolve, 2000,
 doi:10.1145/347837.347846.
 """
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from ..theme import Theme
 
 MOST_ROWS = 36
-MOST_CELLS = 420  # evaluations that are drawn one by one; beyond, several share a cell
+MOST_CELLS = 420  # evaluations that are drawn one by one; with more, several share a cell
 COLUMNS = 1000  # of an aggregated ledger: about a pixel each in a PNG
 ROW = 0.135  # inches
-FAINTEST = 0.2  # the share of full colour that anything held has at least
+FAINTEST = 0.2  # least opacity of any live memory
 BAR = 0.62  # of a row's height
 AROUND = 0.68  # inches for headings and ticks
 
@@ -57,21 +57,29 @@ def ledger(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write who is evaluated when and what is held meanwhile, one chart a trace, on one time scale.
+    """Write the space-time diagram of traces, one chart per trace, on one time scale.
 
-    Every row is a forward operator with its adjoint. In a graph of many operators it is a scope, or
-    a run of operators, as strongly blue as the share of its bytes that is held; and in a long trace
-    a cell is several evaluations, and shows a recomputation if one is among them.
+    Every row is a forward operator with its backward operators. In a graph of many operators it is
+    a scope, or a run of operators, whose shade of blue is the live share of its bytes; and in a
+    long trace a cell is several evaluations, and shows a recomputation if any of them is one.
 
     Args:
         traces: one trace, or several to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the policies' names, one for each trace; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the policies' names, one per trace; ``""`` for none.
 
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(8), "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.ledger(trace, f"{folder}/ledger.svg").name
+    'ledger.svg'
     """
     listed = as_list(traces)
     check(listed, theme)
@@ -85,7 +93,7 @@ def ledger_figure(
     width: float = WIDTH,
     names: Sequence[str] | None = None,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     ledgers = [ledger_of(trace, MOST_ROWS) for trace in traces]
     heights = [max(5, len(book.rows)) * ROW + AROUND for book in ledgers]
     figure = new_figure(colours, sum(heights) + 0.55, width)
@@ -99,8 +107,8 @@ def ledger_figure(
         heading(axis, colours, name, subtitle_of(trace))
         axis.set_xlim(0, longest)
         axis.set_ylim(-0.5, len(book.rows) - 0.5)
-        name_rows(axis, book)
-        if fine(trace, longest):
+        label_rows(axis, book)
+        if draws_marks(trace, longest):
             draw_bars(axis, book, colours)
             draw_marks(axis, book, colours)
         else:
@@ -108,23 +116,23 @@ def ledger_figure(
     axes[-1].set_xlabel("evaluation")
     axes[-1].xaxis.set_major_formatter(lambda at, _: count_text(round(at)))
     figure.tight_layout()
-    draw_legend(figure, ledgers, colours, all(fine(trace, longest) for trace in traces))
+    draw_legend(figure, ledgers, colours, all(draws_marks(trace, longest) for trace in traces))
     return figure
 
 
-def fine(trace: Trace, longest: int) -> bool:
+def draws_marks(trace: Trace, longest: int) -> bool:
     """Whether every operator has a row of its own, and every evaluation a cell."""
     return trace.graph.forward_count <= MOST_ROWS and longest <= MOST_CELLS
 
 
-def name_rows(axis: Any, book: ResidencyRows) -> None:
-    """Write the rows' names: all of them, since there are few enough."""
+def label_rows(axis: Any, book: ResidencyRows) -> None:
+    """Label the rows: all of them, since there are few enough."""
     axis.set_yticks(range(len(book.rows)), [shown(name, 26) for name in book.rows])
     axis.tick_params(axis="y", labelsize=6.5, length=0, pad=3)
 
 
 def fill_of(kind: EvaluationKind, colours: Theme) -> RGB:
-    """Return the colour of an evaluation."""
+    """Return the colour of a kind of evaluation."""
     return {
         EvaluationKind.FORWARD: colours.evaluation,
         EvaluationKind.BACKWARD: colours.gradient,
@@ -133,7 +141,7 @@ def fill_of(kind: EvaluationKind, colours: Theme) -> RGB:
 
 
 def draw_bars(axis: Any, book: ResidencyRows, colours: Theme) -> None:
-    """Draw each value while it is held: thick on the device, a thin line on the host."""
+    """Draw the live interval of each value: thick on the device, a thin line on the host."""
     for recomputed, on_host in ((False, False), (True, False), (False, True), (True, True)):
         fill = colours.recomputed if recomputed else colours.kept
         bars = [b for b in book.bars if (b.recomputed, b.on_host) == (recomputed, on_host)]
@@ -155,7 +163,7 @@ def draw_marks(axis: Any, book: ResidencyRows, colours: Theme) -> None:
 
 
 def draw_cells(axis: Any, trace: Trace, book: ResidencyRows, longest: int, colours: Theme) -> None:
-    """Draw an aggregated ledger: an image with a pixel for each row and run of evaluations."""
+    """Draw an aggregated ledger: an image with a pixel per row and run of evaluations."""
     axis.imshow(
         cells_of(trace, book, longest, colours), extent=(0, longest, -0.5, len(book.rows) - 0.5),
         origin="lower", aspect="auto", interpolation="nearest", zorder=2,
@@ -182,7 +190,7 @@ def cells_of(trace: Trace, book: ResidencyRows, longest: int, colours: Theme) ->
 
 
 def shares_of(trace: Trace, book: ResidencyRows, longest: int) -> tuple[Any, Any]:
-    """Return which share of each row's bytes is held over time, and held from a recomputation."""
+    """Return the live share of each row's bytes over time, and the part from recomputations."""
     graph = trace.graph
     columns = min(longest, COLUMNS)
     total = np.zeros(len(book.rows))
@@ -196,9 +204,9 @@ def shares_of(trace: Trace, book: ResidencyRows, longest: int) -> tuple[Any, Any
             held[int(bar.recomputed), bar.row, begin] += graph.data[bar.data].nbytes
             held[int(bar.recomputed), bar.row, end] -= graph.data[bar.data].nbytes
     shares = held.cumsum(axis=2)[..., :columns] / np.maximum(total, 1)[:, None]
-    # Where several evaluations share a cell, what left and what came may both be counted.
+    # Where several evaluations share a cell, a freed value and its successor may both be counted.
     shares /= np.maximum(shares.sum(axis=0), 1)
-    # Little is drawn as a little more, so that it can be told from nothing.
+    # Small shares are raised, so that they can be told from 0.
     total_share = shares.sum(axis=0)
     wanted = np.where(total_share > 0, FAINTEST + (1 - FAINTEST) * total_share, 0)
     shares *= wanted / np.where(total_share > 0, total_share, 1)
@@ -208,7 +216,7 @@ def shares_of(trace: Trace, book: ResidencyRows, longest: int) -> tuple[Any, Any
 def draw_legend(
     figure: Figure, ledgers: Sequence[ResidencyRows], colours: Theme, detailed: bool
 ) -> None:
-    """Say below the charts what each colour is; only what is there."""
+    """Draw the legend below the charts; only colours that occur."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

@@ -1,7 +1,8 @@
-"""Pipelines: devices against time, and below what each of them holds, on shared scales.
+"""Pipeline-parallel schedule chart: Gantt lanes per device, and memory per device below.
 
-A block is what a device does to one micro-batch, with its number where there is room; a device
-that holds several stages has a row for each. What is shaded is the bubble.
+A block is one action of a device on one micro-batch, with its number where there is room; a device
+with several stages has a row for each. Shaded areas are the bubble. Compared schedules have shared
+scales.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
     from tinyckpt.pipeline import PipelineTrace
 
-# Inches: a lane, one of several rows in it, a curve, a picture of shares of very many devices.
+# Inches: a lane, one of several rows in it, a curve, a utilisation image of very many devices.
 LANE, ROW, CURVE, SHARES = 0.24, 0.17, 0.26, 2.6
 # Inches: around everything, for a heading, above curves, for the time's axis, for a legend's row.
 EDGE, HEADING, CAPTION, AXIS, LEGEND = 0.1, 0.58, 0.3, 0.48, 0.17
@@ -78,23 +79,32 @@ def pipeline(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write devices against time and what each holds, a chart a schedule, on shared scales.
+    """Write the Gantt chart and memory curves of pipeline schedules, on shared scales.
 
-    Where there are too many devices or blocks to be drawn one by one, a column shows which share of
-    its time goes where, and curves are those of the devices that hold most of their neighbours.
+    Where there are too many devices or blocks to be drawn one by one, a column shows the share of
+    time of each kind of work, and the curves are those of the devices with the highest peaks among
+    their neighbours.
 
     Args:
-        traces: what ``replay_pipeline`` returned; one, or several to compare. What was replayed
-            with footprints is in bytes, anything else in micro-batches in flight.
+        traces: what ``replay_pipeline`` returned; one, or several to compare. Memory is in bytes if
+            it was replayed with footprints, else in micro-batches in flight.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
             complete.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the schedules' names, one for each; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the schedules' names, one for each; ``""`` for none.
 
     Raises:
         TinyckptError: if pipelines cannot be compared, an option is not legal, or the file cannot
             be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from tinyckpt import viz
+    >>> from tinyckpt.pipeline import gpipe, one_f_one_b, replay_pipeline
+    >>> traces = [replay_pipeline(schedule(4, 8)) for schedule in (gpipe, one_f_one_b)]
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.pipeline(traces, f"{folder}/pipeline.svg").name
+    'pipeline.svg'
     """
     listed = as_pipelines(traces)
     names = titles_of([title_of(trace) for trace in listed], title)
@@ -107,7 +117,7 @@ def pipeline_figure(
     width: float = WIDTH,
     names: Sequence[str] | None = None,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     names = [title_of(trace) for trace in traces] if names is None else names
     legend = entries_of(traces, colours)
     entry = max(len(handle.get_label()) for handle in legend) * LETTER + KEY
@@ -146,7 +156,7 @@ def layout(
 ) -> tuple[Figure, list[tuple[Any, Any]]]:
     """Return a figure with axes for the lanes and the curves of each pipeline.
 
-    Lanes are as high in every picture, so the figure is as high as they need it.
+    The height of lanes is fixed, and the figure's height follows from it.
 
     Args:
         traces: of the pipelines.
@@ -158,7 +168,7 @@ def layout(
     for trace in traces:
         height += HEADING + lanes_height(trace) + CAPTION + curves_height(trace)
     figure = new_figure(colours, height, width)
-    longest = max(len(text) for trace in traces for text in beside(trace))
+    longest = max(len(text) for trace in traces for text in side_texts(trace))
     room = (longest * (SMALL - 0.5) * 0.55 + 12) / 72
     across = LEFT / width, 1 - (LEFT + room) / width
     axes: list[tuple[Any, Any]] = []
@@ -182,7 +192,7 @@ def layout(
 
 
 def lanes_height(trace: PipelineTrace) -> float:
-    """Return how high the lanes are, in inches."""
+    """Return the height of the lanes in inches."""
     devices = trace.pipeline.devices
     if devices > MOST_LANES:
         return SHARES
@@ -190,12 +200,12 @@ def lanes_height(trace: PipelineTrace) -> float:
 
 
 def curves_height(trace: PipelineTrace) -> float:
-    """Return how high the curves are, in inches."""
+    """Return the height of the curves in inches."""
     return CURVE * min(trace.pipeline.devices, MOST_LANES)
 
 
-def beside(trace: PipelineTrace) -> list[str]:
-    """Return what stands to the right of lanes and curves."""
+def side_texts(trace: PipelineTrace) -> list[str]:
+    """Return the texts to the right of lanes and curves."""
     return [*idle_texts(trace), *(f"peak {peak_text(trace, peak)}" for peak in trace.peaks)]
 
 
@@ -203,7 +213,7 @@ def beside(trace: PipelineTrace) -> list[str]:
 
 
 def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colours: Theme) -> None:
-    """Draw what devices hold, one below the other, all in one scale, each with its peak."""
+    """Draw the memory curve of each device, one below the other, in one scale, with its peak."""
     devices = tallest_of(trace, MOST_LANES)
     axis.set_ylim(len(devices) - 0.5, -0.5)
     name_devices(axis, devices, colours)
@@ -233,7 +243,7 @@ def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colou
 
 
 def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: Theme) -> None:
-    """Say above curves what they are, and their scale."""
+    """Write a caption above the curves: their meaning and their scale."""
     counts = trace.footprints is None
     each = " by stage" if trace.pipeline.folded else ""
     what = f"micro-batches in flight{each}" if counts else "memory of micro-batches"
@@ -249,15 +259,15 @@ def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: T
 
 
 def peak_text(trace: PipelineTrace, amount: int) -> str:
-    """Return what a device holds, in as few letters as say it below a caption."""
+    """Format a device's peak in as few letters as suffice below a caption."""
     return count_text(amount) if trace.footprints is None else held_text(trace, amount)
 
 
 def corners_of(lane: DeviceLane) -> tuple[Any, Any]:
-    """Return the corners of a device's curve that can be seen.
+    """Return the visible corners of a device's memory curve.
 
-    What lasts no time is left out, unless it is more than before and after; and of very many
-    corners those that share a column become the highest of them.
+    Points of no duration are left out, unless they are higher than before and after; of very many
+    corners, those that share a column become the highest of them.
     """
     times, held = lane.times.astype(float), lane.held
     before, after = np.append(-1, held[:-1]), np.append(held[1:], -1)
@@ -269,7 +279,7 @@ def corners_of(lane: DeviceLane) -> tuple[Any, Any]:
     columns = np.minimum(times * COLUMNS // times[-1], COLUMNS - 1).astype(np.int64)
     highest = np.zeros(COLUMNS + 1, held.dtype)
     np.maximum.at(highest, columns, held)
-    # Where a column begins, there is still what was held before.
+    # At the begin of a column, the memory from before still counts.
     last = np.searchsorted(columns, np.arange(1, COLUMNS)) - 1
     highest[1:-1] = np.maximum(highest[1:-1], held[last])
     return np.arange(COLUMNS + 1) * (times[-1] / COLUMNS), highest
@@ -279,7 +289,7 @@ def corners_of(lane: DeviceLane) -> tuple[Any, Any]:
 
 
 def draw_heading(axis: Any, trace: PipelineTrace, name: str, colours: Theme) -> None:
-    """Write title, subtitle and as many counters as there is room for; nothing without a title."""
+    """Draw title, subtitle and as many counters as fit; nothing without a title."""
     if not name:
         return
     room = axis.get_window_extent().width * 72 / axis.figure.dpi
@@ -290,7 +300,7 @@ def draw_heading(axis: Any, trace: PipelineTrace, name: str, colours: Theme) -> 
             counters.append((what, text))
             used += wide
     texts = subtitles_of(trace)
-    if len(counters) < 2:  # then they are in the subtitle
+    if len(counters) < 2:  # a single one is in the subtitle
         counters, used = [], 0.0
         numbers = [f"{what} {text}" for what, text in counters_of(trace)[:2]]
         texts = [*(f"{', '.join(numbers)}; {text}" for text in texts), ", ".join(numbers)]
@@ -301,7 +311,7 @@ def draw_heading(axis: Any, trace: PipelineTrace, name: str, colours: Theme) -> 
 
 
 def draw_counters(axis: Any, counters: Sequence[tuple[str, str]], colours: Theme) -> None:
-    """Write counters above axes, from the right."""
+    """Draw counters above axes, right-aligned."""
     from matplotlib.font_manager import FontProperties
 
     bold = FontProperties(fname=font_file("SemiBold"), size=10)
@@ -323,7 +333,7 @@ def draw_counters(axis: Any, counters: Sequence[tuple[str, str]], colours: Theme
 
 
 def entries_of(traces: Sequence[PipelineTrace], colours: Theme) -> list[Any]:
-    """Return what the legend has: what each colour is; only what is there."""
+    """Return the entries of the legend; only colours that occur."""
     from matplotlib.patches import Patch
 
     kinds = {

@@ -1,8 +1,8 @@
-"""What a ledger says, as plain data: who is evaluated when, and whose values are held how long.
+"""Data of a space-time diagram: live intervals (residency) of values, and evaluations, by row.
 
-Time is counted in evaluations: the k-th lasts from k to k + 1, and what is freed between two of
-them is freed at the moment where they meet. A row is a forward operator, with its adjoint; in large
-graphs it is a scope, or a run of operators.
+A trace comes in; rows, marks and bars go out. Time is counted in evaluations: the k-th lasts from k
+to k + 1, and a value freed between two of them is freed at the boundary. A row is a forward
+operator with its backward operators; in large graphs it is a scope, or a run of operators.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
 NO_SCOPE = "(no scope)"
-OTHERS = "loss"  # the row of backward operators that are the adjoint of none
+OTHERS = "loss"  # the row of backward operators that belong to no forward one
 
 
 class EvaluationKind(IntEnum):
-    """What an evaluation is; where several share a place, the larger one is shown."""
+    """Kind of an evaluation; where several share a place, the larger one is shown."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -36,8 +36,8 @@ class Mark:
 
     Attributes:
         row: position in ``ResidencyRows.rows``.
-        at: how many evaluations came before.
-        kind: what it is.
+        at: number of evaluations before.
+        kind: forward, backward or recomputation.
     """
 
     row: int
@@ -47,14 +47,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One forward value, from its evaluation until it is given up.
+    """Live interval of one forward value, from its evaluation until it is freed or offloaded.
 
     Attributes:
         row: position in ``ResidencyRows.rows``.
         begin, end: in evaluations.
         recomputed: whether it comes from a recomputation.
-        on_host: whether it is in the host's memory, and not on the device.
-        data: which value.
+        on_host: whether it is in host memory, and not on the device.
+        data: id of the value.
     """
 
     row: int
@@ -70,9 +70,9 @@ class ResidencyRows:
     """A trace as rows, marks and bars.
 
     Attributes:
-        rows: what each row is called.
+        rows: the name of each row.
         marks: all evaluations, in order.
-        bars: all residencies of forward values, by their end.
+        bars: all live intervals of forward values, by their end.
         evaluations: the length of the time axis.
     """
 
@@ -83,7 +83,7 @@ class ResidencyRows:
 
 
 def ledger_of(trace: Trace, most_rows: int) -> ResidencyRows:
-    """Return the ledger of a trace with at most so many rows, one for the loss not counted."""
+    """Return the rows of a trace, at most ``most_rows``, the row of the loss not counted."""
     graph = trace.graph
     names, row_of = rows_of(graph, most_rows)
     marks: list[Mark] = []
@@ -98,14 +98,14 @@ def ledger_of(trace: Trace, most_rows: int) -> ResidencyRows:
 
 
 def kind_of(operator: Operator, times: Sequence[int]) -> EvaluationKind:
-    """Return what an evaluation is, given how often each operator has been evaluated by now."""
+    """Return the kind of an evaluation, given how often each operator has been evaluated by now."""
     if times[operator.id] > 1:
         return EvaluationKind.RECOMPUTATION
     return EvaluationKind.BACKWARD if operator.phase == "backward" else EvaluationKind.FORWARD
 
 
 def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:
-    """Yield a bar for each time that a forward value is held, on the device or on the host."""
+    """Yield a bar per live interval of a forward value, on the device or on the host."""
     graph = trace.graph
     since: dict[int, tuple[int, bool, bool]] = {}  # begin, recomputed, on the host
     now = 0
@@ -135,7 +135,7 @@ def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
     """Return the names of the rows, and for each operator its row.
 
     Each forward operator has a row, if there are at most ``most``. Else each scope has one, as deep
-    as is possible; and where there are no scopes, or too many, neighbours share one.
+    as possible; and where there are no scopes, or too many, adjacent operators share one.
     """
     forward = graph.operators[: graph.forward_count]
     keys = names_of(graph, forward)
@@ -157,7 +157,7 @@ def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
 
 
 def names_of(graph: Graph, operators: Sequence[Operator]) -> list[str]:
-    """Return what each operator is called: by people where they did, and no two alike."""
+    """Return the name of each operator, unique: the user's where there is one."""
     names: dict[str, None] = {}
     for operator in operators:
         labels = (graph.data[data].label for data in operator.outputs)
@@ -177,7 +177,7 @@ def scopes_of(operators: Sequence[Operator], most: int) -> list[str] | None:
 
 
 def runs_of(operators: Sequence[Operator], most: int) -> list[str]:
-    """Return for each operator the name of its run of neighbours; all runs are equally long."""
+    """Return for each operator the name of its run of adjacent ones; runs have equal length."""
     length = -(-len(operators) // most)
     keys = []
     for operator in operators:

@@ -1,4 +1,8 @@
-"""Scaling: evaluations and peak against the size of the network, with fitted exponents."""
+"""Scaling chart (log-log): evaluations and peak against network size, with fitted exponents.
+
+Checks empirically that sqrt(n) checkpointing takes O(sqrt(n)) memory, for example: a policy is a
+line, labelled with the power n^p of a least-squares fit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from ..theme import Theme
 
 HEIGHT = 4.0  # inches
-BESIDE = 7.0  # inches from which the two charts stand beside each other
+BESIDE = 7.0  # inches: least width with the two charts side by side
 NAMES, BETWEEN = 1.0, 1.7  # inches for the names at the right, and between the charts
 GAP = 8.0  # points between axes and labels
 LINE = 21.0  # points between the labels of two lines
@@ -46,12 +50,12 @@ LINE = 21.0  # points between the labels of two lines
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one number of one policy grows with n.
+    """Growth of one metric of one policy with the network size n.
 
     Attributes:
         name: the policy's.
         n: forward operators of the networks, ascending.
-        values: the number for each.
+        values: the metric for each.
         exponent: p of the power n^p that fits best, by least squares of the logarithms.
     """
 
@@ -69,22 +73,30 @@ def scaling(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write evaluations and peak against n, log-log, a line a policy with its fitted exponent.
+    """Write evaluations and peak against n, log-log, one line per policy with its fitted exponent.
 
-    Nothing is planned here: plan and replay each policy on networks of several sizes, and hand over
-    the traces, as in ``{"sqrt_n": [trace_of_16, trace_of_64], ...}``. n is the number of forward
+    Nothing is planned here: plan and replay each policy on networks of several sizes, and pass the
+    traces, as in ``{"sqrt_n": [trace_of_16, trace_of_64], ...}``. n is the number of forward
     operators.
 
     Args:
-        traces: for each policy's name its traces, of at least two sizes.
+        traces: by policy name, its traces, of at least two sizes.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the two charts' own, one for each; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the two charts' own, one for each; ``""`` for none.
 
     Raises:
         TinyckptError: if a policy has fewer than two sizes or a number that has no logarithm, the
             theme or the format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> sizes = [tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n")) for n in (16, 64)]
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.scaling({"sqrt_n": sizes}, f"{folder}/growth.svg").name
+    'growth.svg'
     """
     if not isinstance(traces, Mapping):
         raise TinyckptError(
@@ -106,10 +118,10 @@ def scaling(
 
 
 def growth(name: str, traces: Sequence[Trace], number: Any) -> Growth:
-    """Return how a number grows over the traces of one policy.
+    """Fit the growth of a metric over the traces of one policy.
 
     Raises:
-        TinyckptError: if there are fewer than two sizes, or the number is 0 at one of them.
+        TinyckptError: if there are fewer than two sizes, or the metric is 0 at one of them.
     """
     pairs = sorted({(trace.graph.forward_count, number(trace)) for trace in traces})
     sizes = {n for n, _ in pairs}
@@ -135,7 +147,7 @@ def scaling_figure(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     unit, name = (1, "nodes")
     if not in_nodes:
         unit, name = byte_unit(max(max(line.values) for line in peaks))
@@ -153,7 +165,7 @@ def scaling_figure(
         draw_lines(axis, lines, scale, colours)
         axis.set_xlabel("n, forward operators")
     figure.tight_layout(w_pad=1.0, rect=(0, 0, 1 - NAMES / width, 1))
-    if beside:  # the space between two axes is told in shares of their width
+    if beside:  # matplotlib takes the space between two axes in shares of their width
         figure.subplots_adjust(wspace=2 * BETWEEN / (width - BETWEEN - NAMES - 0.6))
     for axis, _, _, lines, scale in entries:
         label_lines(axis, lines, scale, colours)
@@ -183,13 +195,13 @@ def draw_lines(axis: Any, lines: Sequence[Growth], unit: int, colours: Theme) ->
 
 
 def number_text(value: float, _: int) -> str:
-    """Return a tick's number: thousands apart, or as many digits as a fraction needs."""
+    """Format a tick: groups of thousands, or as many digits as a fraction needs."""
     return count_text(round(value)) if value >= 1 else f"{value:g}"
 
 
 def label_lines(axis: Any, lines: Sequence[Growth], unit: int, colours: Theme) -> None:
-    """Write each policy's name and power beside the end of its line, apart from each other."""
-    scale = 72 / axis.figure.dpi  # points a pixel
+    """Write each policy's name and power next to the end of its line, without overlaps."""
+    scale = 72 / axis.figure.dpi  # points per pixel
     ends = [(line.n[-1], line.values[-1] / unit) for line in lines]
     heights = [scale * float(axis.transData.transform(end)[1]) for end in ends]
     edge = scale * float(axis.transAxes.transform((1.0, 0.0))[0]) + GAP
@@ -204,5 +216,5 @@ def label_lines(axis: Any, lines: Sequence[Growth], unit: int, colours: Theme) -
         beside: Any = {"textcoords": "offset points", "annotation_clip": False, "fontsize": SMALL}
         axis.annotate("", end, (at[0] - 2, at[1]), arrowprops=leader, **beside)
         axis.annotate(shown(line.name, 22), end, at, va="bottom", color=css(colours.ink), **beside)
-        power = f"$n^{{{line.exponent:.2f}}}$"  # ours, and so the one text that is a formula
+        power = f"$n^{{{line.exponent:.2f}}}$"  # a formula, without names of a user
         axis.annotate(power, end, at, va="top", color=css(colours.muted), parse_math=True, **beside)

@@ -1,7 +1,7 @@
-"""What all charts share: files, fonts, and how axes, headings and legends look.
+"""Common style of all charts: files, fonts, axes, headings, legends (matplotlib rcParams).
 
-Every chart is a function from data to a matplotlib figure, drawn between ``looks()`` and written by
-``write``. The same data give the same bytes: there is no date in a file, and no random id.
+Every chart is a function from data to a matplotlib figure, drawn within ``looks()`` and written by
+``write``. Output is deterministic: the same data give the same bytes, without dates or random ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.schedule import Schedule
     from tinyckpt.core.trace import Trace
 
-# What a file says of its making: nothing that differs from day to day.
+# File metadata without a date, so that output is deterministic.
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None},
@@ -36,25 +36,25 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 FORMATS = tuple(METADATA)
 LOOKS: Any = {
-    # The second one comes with matplotlib and has the letters that a subset lacks.
+    # The second font comes with matplotlib and has the letters that the bundled subset lacks.
     "font.family": ["Inter", "DejaVu Sans"],
     "font.size": 9,
     "mathtext.fontset": "custom",
     **{f"mathtext.{style}": "Inter" for style in ("rm", "it", "bf", "bfit", "sf", "tt", "cal")},
-    "text.parse_math": False,  # a name with dollar signs is a name
+    "text.parse_math": False,  # dollar signs in names are literal
     "pdf.fonttype": 42,  # TrueType, as publishers ask for
     "svg.fonttype": "path",  # so that an SVG looks the same wherever it is opened
     "svg.hashsalt": "0",
 }
 WIDTH = 8.0  # inches
-NARROWEST, WIDEST = 3.0, 30.0  # inches that somebody may ask for
-BESIDE = 6.0  # inches from which a legend stands beside the title, and not above it
-ENTRY = 1.3  # inches that an entry of a legend takes at most
-LETTER = 4.4  # points that a letter of a subtitle takes on average
+NARROWEST, WIDEST = 3.0, 30.0  # inches: the accepted widths
+BESIDE = 6.0  # inches: least width with the legend next to the title, and not above it
+ENTRY = 1.3  # inches: largest width of a legend's entry
+LETTER = 4.4  # points: mean width of a letter of a subtitle
 Titles = str | Sequence[str] | None
 DPI = 150  # of a PNG
 SMALL = 8.0  # points
-# Fills of the theme that differ for the colour-blind, too; beyond them, markers tell.
+# Theme colours that are distinct for the colour-blind too; further series differ by markers.
 SERIES = ("kept", "recomputing", "gradient", "evaluation", "recomputed", "workspace")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 
@@ -70,7 +70,7 @@ def write(
     """
     form = format_of(path)
     if not isinstance(width, int | float) or not NARROWEST <= width <= WIDEST:
-        raise OptionError(f"width {width!r}: legal are {NARROWEST:g} to {WIDEST:g} inches")
+        raise OptionError(f"width {width!r}: expected {NARROWEST:g} to {WIDEST:g} inches")
     if theme not in THEMES:
         raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
     buffer = io.BytesIO()
@@ -82,7 +82,7 @@ def write(
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Return the format that a path's suffix asks for, or raise a OptionError."""
+    """Return the format of a path's suffix, or raise OptionError."""
     form = Path(path).suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise OptionError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
@@ -91,7 +91,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def looks() -> Iterator[None]:
-    """Have matplotlib draw with the bundled font, and take text as it is."""
+    """Context in which matplotlib uses the bundled font and takes text literally."""
     import matplotlib
 
     add_fonts()
@@ -101,7 +101,7 @@ def looks() -> Iterator[None]:
 
 @cache
 def add_fonts() -> None:
-    """Tell matplotlib, once, where the bundled font is."""
+    """Register the bundled fonts with matplotlib, once."""
     from matplotlib.font_manager import fontManager
 
     for weight in ("Regular", "SemiBold"):
@@ -109,13 +109,13 @@ def add_fonts() -> None:
 
 
 def font_file(weight: str) -> str:
-    """Return the path of the bundled Inter as TrueType, which is what PDFs hold."""
+    """Return the path of the bundled Inter as TrueType, which PDFs embed."""
     return str(FONTS / f"Inter-{weight}.ttf")
 
 
 @cache
 def letters() -> frozenset[int]:
-    """Return the code points that can be drawn."""
+    """Return the code points that the fonts can draw."""
     from matplotlib.font_manager import findfont
     from matplotlib.ft2font import FT2Font
 
@@ -134,7 +134,7 @@ def shown(text: str, longest: int = 40) -> str:
 
 
 def series(colours: Theme, place: int) -> dict[str, Any]:
-    """Return how the line of one of several series is drawn."""
+    """Return the line style of one of several series."""
     return {
         "color": css(getattr(colours, SERIES[place % len(SERIES)])),
         "marker": MARKERS[place % len(MARKERS)],
@@ -153,7 +153,7 @@ def new_figure(colours: Theme, height: float, width: float = WIDTH) -> Figure:
 
 
 def dress(axis: Any, colours: Theme, *, grid: bool = False) -> None:
-    """Give axes the theme's colours, without a frame."""
+    """Style axes in the theme's colours, without a frame."""
     axis.set_facecolor(css(colours.panel))
     axis.tick_params(which="both", colors=css(colours.muted), labelsize=SMALL, length=3)
     axis.xaxis.label.set_color(css(colours.muted))
@@ -167,10 +167,10 @@ def dress(axis: Any, colours: Theme, *, grid: bool = False) -> None:
 
 
 def titles_of(own: Sequence[str], title: Titles) -> list[str]:
-    """Return the titles of a figure's charts: their own, or those in place of them.
+    """Return the titles of a figure's charts: the user's, or else their own.
 
     Raises:
-        OptionError: if there are titles, but not one for each chart; one that is empty is for all.
+        OptionError: if there are titles, but not one per chart; an empty one is for all.
     """
     if title is None:
         return list(own)
@@ -186,7 +186,7 @@ def titles_of(own: Sequence[str], title: Titles) -> list[str]:
 
 
 def heading(axis: Any, colours: Theme, title: str, subtitle: str) -> None:
-    """Write a title and a line under it above axes, aligned to their left; nothing without one."""
+    """Draw a title and a line under it above axes, left-aligned; nothing without one."""
     from matplotlib.font_manager import FontProperties
 
     if not title:
@@ -203,7 +203,7 @@ def heading(axis: Any, colours: Theme, title: str, subtitle: str) -> None:
 
 
 def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
-    """Draw a legend in one row above axes, beside the title or above it, aligned to the right."""
+    """Draw a legend in one row above axes, next to the title or above it, right-aligned."""
     from matplotlib.transforms import ScaledTranslation
 
     titled = bool(axis.get_title("left"))
@@ -219,7 +219,7 @@ def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
 
 
 def say_peak(axis: Any, where: float, height: float, text: str, colours: Theme) -> None:
-    """Draw a line at a height, and write over it, on the side of the place that has more room."""
+    """Draw a horizontal line, and a label on it, on the side with more room."""
     axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
     on_the_left = where <= axis.get_xlim()[1] / 2
     axis.annotate(
@@ -230,12 +230,12 @@ def say_peak(axis: Any, where: float, height: float, text: str, colours: Theme) 
 
 
 def columns_of(figure: Figure, entries: int) -> int:
-    """Return in how many columns a legend of so many entries fits a figure."""
+    """Return the number of columns in which a legend of ``entries`` fits a figure."""
     return max(1, min(entries, int(figure.get_size_inches()[0] / ENTRY)))
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:
-    """Return a name for each trace: its policy, and where that is not enough how it was asked."""
+    """Return a name for each trace: its policy, and if that is ambiguous its options."""
     titles = [title_of(trace) for trace in traces]
     details = [detail_of(trace.schedule) for trace in traces]
     return [
@@ -253,7 +253,7 @@ def detail_of(schedule: Schedule) -> str:
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Return a policy's options in one line.
+    """Format a policy's options in one line.
 
     >>> options_text({"segments": 4}), options_text({"budget": 4608, "memory_unit": "bytes"})
     ('segments 4', 'within 4.5 KiB')

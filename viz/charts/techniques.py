@@ -1,7 +1,7 @@
-"""Memory-saving techniques: peak against time, a point for each, and the budget as a line.
+"""Memory-saving techniques compared: peak memory against modelled time, with the budget as a line.
 
-Filled points are exact, hollow ones approximate. Many lie close together, at the budget above all,
-so points have numbers, and a key says which is which; those that do not apply have a dash there.
+Filled points are exact, hollow ones approximate. Many points are close together, at the budget
+above all, so points have numbers, with a key; techniques that do not apply have a dash there.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from ..theme import Theme
 
 HEIGHT = 5.2  # inches, as all that follows; without the key, where that stands below
-BESIDE = 6.0  # from which width the key stands beside the axes
+BESIDE = 6.0  # least width with the key next to the axes
 KEY = 2.25  # width of the key
 LINE = 0.172  # height of one of its lines
-INDENT, MARGIN = 0.12, 0.25  # before it, beside the axes and below them
+INDENT, MARGIN = 0.12, 0.25  # before the key: next to the axes, and below them
 NUMBER, GAP = 0.14, 0.07  # width of a number, and the space after it
 TITLE = "Memory-saving techniques"
-# By what becomes of gradients: how much of a marker is filled, and what the legend says.
+# By exactness of gradients: the filled part of a marker, and the legend's text.
 FILLS = {
     "bitwise": ("full", "exact"),
     "rounded": ("full", "exact"),
@@ -54,7 +54,7 @@ FILLS = {
     "approximate": ("none", "approximate"),
 }
 ONE, SEVERAL = "o", "s"  # devices
-TOUCHING = 7.0  # points apart, from which two markers lie beside each other
+TOUCHING = 7.0  # points of distance from which two markers do not overlap
 BELOW = 0.08  # of the height, free for labels under the lowest points
 
 
@@ -66,18 +66,28 @@ def techniques(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write peak against the model's time, relative to store-all, of all techniques that apply.
+    """Write peak against modelled time, relative to store-all, of all techniques that apply.
 
     Args:
         found: what ``tinyckpt.techniques.compare_techniques`` returned.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the chart's own; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the chart's own; ``""`` for none.
 
     Raises:
-        TinyckptError: if it is no Weighing, the theme or the format is unknown, or the file cannot
-            be written.
+        TinyckptError: if ``found`` is no Comparison, the theme or the format is unknown, or the
+            file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> from tinyckpt.techniques import compare_techniques
+    >>> network = tc.networks.mlp(2, 4, batch=8)
+    >>> found = compare_techniques(network, budget="90 %", time_limit=0.05, measure=False)
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.techniques(found, f"{folder}/techniques.svg").name
+    'techniques.svg'
     """
     if not hasattr(found, "rows"):
         raise TinyckptError(
@@ -91,7 +101,7 @@ def techniques(
 def techniques_figure(
     found: Comparison, colours: Theme, width: float = WIDTH, title: str = TITLE
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     rows = [row for row in found.rows if row.peak is not None]
     unit, unit_name = byte_unit(max(found.budget, *(row.peak or 0 for row in rows)))
     beside = width >= BESIDE
@@ -136,13 +146,13 @@ def numbers_of(found: Comparison) -> dict[str, str]:
 
 
 def write_numbers(axis: Any, found: Comparison, unit: int, colours: Theme) -> None:
-    """Write its number beside each point, and several beside those that lie on each other."""
+    """Label each point with its number, and coinciding points with all of theirs."""
     numbers = numbers_of(found)
     rows = [row for row in found.rows if row.peak is not None]
     points = [((row.peak or 0) / unit, row.times or 0.0) for row in rows]
     scale = 72 / axis.figure.dpi
     places = [tuple(scale * axis.transData.transform(point)) for point in points]
-    groups = close_by(places, TOUCHING)
+    groups = clusters(places, TOUCHING)
     back = axis.transData.inverted().transform
     ends = []
     for group in groups:
@@ -153,10 +163,10 @@ def write_numbers(axis: Any, found: Comparison, unit: int, colours: Theme) -> No
     write_labels(axis, ends, texts, line, color=css(colours.ink), fontsize=SMALL + 0.5, zorder=7)
 
 
-def close_by(places: Sequence[tuple[float, float]], distance: float) -> list[list[int]]:
-    """Return points in groups, of which each is near another of its group.
+def clusters(places: Sequence[tuple[float, float]], distance: float) -> list[list[int]]:
+    """Cluster points: single linkage by a distance threshold.
 
-    >>> close_by([(0, 0), (9, 0), (1, 1), (2, 1)], 1.5)
+    >>> clusters([(0, 0), (9, 0), (1, 1), (2, 1)], 1.5)
     [[0, 2, 3], [1]]
     """
     groups: list[list[int]] = []
@@ -174,7 +184,7 @@ def close_by(places: Sequence[tuple[float, float]], distance: float) -> list[lis
 def write_key(
     figure: Figure, found: Comparison, columns: int, beside: bool, colours: Theme
 ) -> None:
-    """Write which number is which technique: beside the axes, or below them in columns."""
+    """Draw the key from numbers to techniques: next to the axes, or below them in columns."""
     width, height = figure.get_size_inches()
     numbers = numbers_of(found)
     lines = -(-len(found.rows) // columns)
@@ -191,12 +201,12 @@ def write_key(
 
 
 def draw_rows(axis: Any, rows: Sequence[Row], unit: int, colours: Theme) -> list[Any]:
-    """Draw a marker for each of some rows; return the legend's entries."""
+    """Draw a marker per row; return the legend's entries."""
     handles: dict[str, Any] = {}
     for row in rows:
         assert row.gradients is not None
         fill, label = FILLS[row.gradients]
-        # Where two lie on each other, both are seen: rings are on top, and of another colour.
+        # Coinciding markers are both visible: rings are on top, and of another colour.
         is_ring = row.gradients == "approximate"
         look: dict[str, Any] = {
             "fillstyle": fill, "markersize": 6.5, "markeredgewidth": 1.4, "linestyle": "none",

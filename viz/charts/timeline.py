@@ -1,4 +1,8 @@
-"""The timeline: live memory against steps, one chart a trace, on shared scales."""
+"""Memory timeline: live memory against steps as a stacked area chart, one chart per trace.
+
+Traces are drawn against steps; offload timelines against time (``transfer_lanes``). Scales are
+shared.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from ..theme import Theme
 
 MOST_COLUMNS = 1000  # about a pixel each in a PNG
-LANE = 0.4  # of the height of a chart: a lane of what is on the host
+LANE = 0.4  # of the height of a chart: the host memory lane
 BETWEEN = 0.1  # inches between the two
 HEADROOM = 1.22  # for the label of the highest peak
 
@@ -50,23 +54,31 @@ def timeline(
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write live memory against steps, one chart a trace, on shared scales; each peak is marked.
+    """Write live memory against steps, one chart per trace, on shared scales, with peaks marked.
 
-    Where values move to the host's memory, a lane below the chart is what is there.
+    Where values are offloaded, a lane below the chart shows host memory.
 
     A ``Timeline``, which ``tc.timed`` returns, is drawn against time: a lane for evaluations, one
-    for copies to the host and one for those back, every stall shaded, over the memory curve.
+    for copies to the host and one for copies back, every stall shaded, above the memory curve.
 
     Args:
         traces: one trace or timeline, or several of one kind to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
             complete.
         theme: ``light`` or ``dark``.
-        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
-        title: in place of the policies' names, one for each trace; ``""`` for none.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the policies' names, one per trace; ``""`` for none.
 
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(8), "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.timeline(trace, f"{folder}/live.svg").name
+    'live.svg'
     """
     given = list(traces) if isinstance(traces, Iterable) else [traces]
     if timed := timelines_of(given):
@@ -79,16 +91,18 @@ def timeline(
 
 
 def timelines_of(listed: Sequence[Any]) -> list[Timeline]:
-    """Return what has times; nothing of traces alone.
+    """Return the items with times if all are timelines; empty for traces alone.
 
     Raises:
         OptionError: if there are both, or costs in several units: one axis cannot show them.
     """
     timed = [item for item in listed if hasattr(item, "stall")]
     if timed and len(timed) < len(listed):
-        raise OptionError("give traces, or timelines of tc.timed, not both: steps are no times")
+        raise OptionError(
+            "give traces, or timelines of tc.timed, not both: steps and times have no common axis"
+        )
     if len(units := dict.fromkeys(own.unit for own in timed)) > 1:
-        raise OptionError(f"timelines in {', '.join(units)}: give those in one unit")
+        raise OptionError(f"timelines in {', '.join(units)}: expected a common unit")
     if not all(own.schedule.steps for own in timed):
         raise OptionError("nothing to draw: a timeline has no steps")
     return timed
@@ -100,7 +114,7 @@ def timeline_figure(
     width: float = WIDTH,
     names: Sequence[str] | None = None,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     in_nodes = counts_nodes(traces)
     largest = max(max(live_of(trace, in_nodes)) for trace in traces)
     unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
@@ -127,12 +141,12 @@ def timeline_figure(
     order = [*BANDS, "on the host"]
     legend(axes[0], colours, [handles[name] for name in order if name in handles])
     figure.tight_layout()
-    draw_near(figure, [lane for _, lane in lanes])
+    move_below(figure, [lane for _, lane in lanes])
     return figure
 
 
-def draw_near(figure: Figure, lanes: Sequence[Any]) -> None:
-    """Let lanes begin right below the charts that they belong to."""
+def move_below(figure: Figure, lanes: Sequence[Any]) -> None:
+    """Move lanes right below the charts that they belong to."""
     gap = BETWEEN / figure.get_size_inches()[1]
     for lane in lanes:
         chart, box = figure.axes[figure.axes.index(lane) - 1].get_position(), lane.get_position()
@@ -140,7 +154,7 @@ def draw_near(figure: Figure, lanes: Sequence[Any]) -> None:
 
 
 def axes_of(figure: Figure, traces: Sequence[Trace]) -> tuple[list[Any], list[tuple[Trace, Any]]]:
-    """Return the axes of each trace; and of each that moves values, with it, those of a lane."""
+    """Return the axes of each trace, and the lanes of those that offload, with their traces."""
     if not any(map(moves, traces)):
         axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)
         return list(axes[:, 0]), []
@@ -156,7 +170,7 @@ def axes_of(figure: Figure, traces: Sequence[Trace]) -> tuple[list[Any], list[tu
 
 
 def draw_lane(axis: Any, trace: Trace, scales: Scales, colours: Theme) -> Any:
-    """Draw the bytes on the host at every step, striped; return the area."""
+    """Draw host memory at every step, striped; return the area."""
     unit, name = byte_unit(scales.host)
     steps = len(trace.steps)
     column = by_column(hosted(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
@@ -169,14 +183,14 @@ def draw_lane(axis: Any, trace: Trace, scales: Scales, colours: Theme) -> Any:
 
 
 def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
-    """Stack what is live at every step by band; return the areas that hold anything."""
+    """Stack live memory at every step by band; return the areas of the non-empty bands."""
     steps = bands.shape[1]
     columns = by_column(bands, steps, min(steps, MOST_COLUMNS))
     every = [
         (name, getattr(colours, fill), column)
         for (name, fill), column in zip(BANDS.items(), columns, strict=True)
     ]
-    # Where there is nothing but views, no memory is held at any step.
+    # A trace of views alone has no live memory at any step.
     entries = [entry for entry in every if entry[2].any()] or every[:1]
     return stack(axis, steps, [(name, css(fill), column) for name, fill, column in entries])
 
@@ -185,12 +199,12 @@ def stack(axis: Any, steps: int, entries: Sequence[tuple[str, Any, Any]]) -> lis
     """Stack columns over the steps; return the areas.
 
     Args:
-        axis: where.
-        steps: how many steps the columns stand for.
+        axis: of matplotlib.
+        steps: number of steps that the columns stand for.
         entries: names, colours and columns, from the bottom up.
     """
     count = len(entries[0][2])
-    # Each column is a bar from where it begins to where the next one does.
+    # Each column is a bar from its begin to the begin of the next.
     edges = [steps * place / count for place in range(count + 1)]
     areas: list[Any] = axis.stackplot(
         edges,
@@ -206,7 +220,7 @@ def stack(axis: Any, steps: int, entries: Sequence[tuple[str, Any, Any]]) -> lis
 def mark_peak(
     axis: Any, trace: Trace, in_nodes: bool, unit: int, name: str, colours: Theme
 ) -> None:
-    """Draw a line at the peak, a dot at the first step that reaches it, and what it is."""
+    """Mark the peak: a line, a dot at the first step that reaches it, and a label."""
     live = live_of(trace, in_nodes)
     height = max(live)
     step = live.index(height)

@@ -1,8 +1,8 @@
-"""Copies beside computation, against time, above the memory that they take.
+"""Offload timeline chart: compute, copies in both directions and stalls, above device memory.
 
-What ``tc.timed`` returns, drawn: one lane for evaluations and one for the copies of each way, with
-every moment shaded at which computation waits. Below them, on the same axis, is what the device
-holds, what is still on its way to the host included.
+Draws what ``tc.timed`` returns: one lane for evaluations and one for the copies of each direction,
+with every stall shaded. Below them, on the same axis, is device memory, transfers in flight
+included (``inflight_memory``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Span = tuple[Fraction, Fraction]  # from when to when
 LANES = ("compute", "to the host", "back")  # from the top down
 MOST_BOXES = 1000  # of a lane: about a pixel each in a PNG
-FEW, RIM = 100, 0.6  # boxes of a lane, up to which none is merged; points of a box's rim
+FEW, RIM = 100, 0.6  # boxes of a lane, up to which none are merged; points of a box's rim
 HEADROOM = 1.22  # for the label of the peak
 STALL = 0.25  # of full colour
 KINDS = {
@@ -58,13 +58,13 @@ BELOW, ROW = 0.42, 0.18  # inches for the last axis, and for a row of the legend
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A timeline as boxes on an axis of time.
+    """A timeline as boxes on a time axis.
 
     Attributes:
-        evaluations: from when to when each lasts, in order, and what it is.
-        out, back: the same of the copies to the host, and of those back.
-        stalls: when computation waits: all the time between two evaluations.
-        end: when all has ended.
+        evaluations: begin, end and kind of each evaluation, in order.
+        out, back: begin and end of the copies to the host, and of those back.
+        stalls: when computation waits: all time between two evaluations.
+        end: when the last step has ended.
     """
 
     evaluations: tuple[tuple[Span, EvaluationKind], ...]
@@ -75,7 +75,7 @@ class Lanes:
 
 
 def lanes_of(timeline: Timeline) -> Lanes:
-    """Return the lanes of a timeline. Its times are exact, and so are these."""
+    """Return the lanes of a timeline, with exact times."""
     graph, steps = timeline.schedule.graph, timeline.schedule.steps
     spans = list(zip(timeline.begin, timeline.end, strict=True))
     evaluations, stalls = [], []
@@ -90,7 +90,7 @@ def lanes_of(timeline: Timeline) -> Lanes:
         if begin > now:
             stalls.append((now, begin))
         now = end
-    if timeline.makespan > now:  # a result that comes back
+    if timeline.makespan > now:  # a result is fetched at the end
         stalls.append((now, timeline.makespan))
     return Lanes(
         tuple(evaluations),
@@ -106,7 +106,7 @@ def lanes_figure(
     width: float,
     names: Sequence[str] | None = None,
 ) -> Figure:
-    """Return the chart; call it within ``looks()``."""
+    """Return the figure; call it within ``looks()``."""
     found = [lanes_of(timeline) for timeline in timelines]
     curves = [held_over_time(timeline) for timeline in timelines]
     names = names_of([timeline.trace for timeline in timelines]) if names is None else names
@@ -159,7 +159,7 @@ def axes_of(figure: Figure, count: int) -> list[tuple[Any, Any]]:
 def legend_handles(
     found: Sequence[Lanes], curves: Sequence[list[Moment]], colours: Theme
 ) -> list[Any]:
-    """Return what each colour is, as the legend says it; only what is there."""
+    """Return the entries of the legend; only colours that occur."""
     from matplotlib.patches import Patch
 
     kinds = {kind for lanes in found for _, kind in lanes.evaluations}
@@ -184,7 +184,7 @@ def legend_handles(
 
 
 def striped(colours: Theme) -> dict[str, Any]:
-    """Return how an area is drawn of what is on its way to the host: as its nodes are there."""
+    """Return the area style of memory in flight to the host: stripes, as on its nodes."""
     return {
         "facecolor": css(colours.panel), "edgecolor": css(colours.kept), "hatch": "-----",
         "linewidth": 0,
@@ -192,25 +192,25 @@ def striped(colours: Theme) -> dict[str, Any]:
 
 
 def shade_of(colours: Theme) -> RGB:
-    """Return the colour of a stall, behind everything else: that of time which is lost."""
+    """Return the background colour of a stall: a pale one of lost time."""
     return blend(colours.recomputing, colours.panel, STALL)
 
 
 def subtitle_of(timeline: Timeline) -> str:
-    """Return how long it takes, of which how much is waiting, and what is moved."""
+    """Return makespan, stalled time and bytes transferred, as text."""
     out, back = size_text(timeline.moved(Offload)), size_text(timeline.moved(Fetch))
     return f"{time_words(timeline)} · {out} to the host, {back} back"
 
 
 def time_words(timeline: Timeline) -> str:
-    """Return how long a timeline takes, and of which how much is waiting."""
+    """Return makespan and stalled time as text."""
     stalled = timeline.stalled
     waits = f"{float(stalled):.6g} of them stalled" if stalled else "nothing stalled"
     return f"{cost_text(float(timeline.makespan), timeline.unit)}, {waits}"
 
 
 def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
-    """Draw a lane for evaluations, and one for the copies of each way."""
+    """Draw a lane for evaluations, and one for the copies of each direction."""
     for kind, fill in KINDS.items():
         spans = [span for span, own in lanes.evaluations if own is kind]
         boxes(axis, spans, 2, css(getattr(colours, fill)), longest, colours)
@@ -224,7 +224,7 @@ def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
 def boxes(
     axis: Any, spans: Sequence[Span], row: int, ink: str, longest: float, colours: Theme
 ) -> None:
-    """Draw boxes in a row; those that no eye can tell apart as one."""
+    """Draw boxes in a row; boxes closer than a pixel are merged."""
     shown = joined_spans(spans, longest)
     rims = [RIM if end - begin > longest / FEW else 0.0 for begin, end in shown]
     axis.broken_barh(
@@ -234,7 +234,7 @@ def boxes(
 
 
 def joined_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
-    """Return spans in floats; of many, those that are nearer than a pixel as one.
+    """Return spans in floats; if there are many, spans closer than a pixel are merged.
 
     >>> from fractions import Fraction
     >>> joined_spans([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
@@ -251,7 +251,7 @@ def joined_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, flo
 
 
 def draw_stalls(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
-    """Shade the moments at which computation waits."""
+    """Shade the stalls."""
     for begin, end in joined_spans(lanes.stalls, longest):
         axis.axvspan(begin, end, color=css(shade_of(colours)), linewidth=0, zorder=0.5)
 
@@ -264,7 +264,7 @@ def draw_memory(
     unit: int,
     colours: Theme,
 ) -> None:
-    """Stack what the device holds over time."""
+    """Stack device memory over time."""
     shown = thinned(curve, longest)
     times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
     bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
@@ -274,7 +274,7 @@ def draw_memory(
 
 
 def thinned(curve: Sequence[Moment], longest: float) -> list[Moment]:
-    """Return the moments that a chart shows: of several in one pixel, that with the most memory."""
+    """Downsample a memory curve: of several moments in one pixel, the one with the most memory."""
     if len(curve) <= MOST_BOXES:
         return list(curve)
     chosen: dict[int, Moment] = {}
@@ -288,7 +288,7 @@ def thinned(curve: Sequence[Moment], longest: float) -> list[Moment]:
 def mark_peak(
     axis: Any, timeline: Timeline, curve: Sequence[Moment], unit: int, name: str, colours: Theme
 ) -> None:
-    """Draw a line at the most that the device holds, and say what it is, and from when on."""
+    """Mark the peak of device memory: a line, its size, and the first time it is reached."""
     most = timeline.peak_bytes
     at = float(next((begin for begin, row in curve if sum(row) >= most), 0))
     say_peak(axis, at, most / unit, f"peak {most / unit:.4g} {name}, at {at:.4g}", colours)

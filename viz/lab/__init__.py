@@ -1,4 +1,9 @@
-"""The lab: a page on which one drags the budget, and chooses what is kept."""
+"""Interactive lab: one HTML page on which a reader drags the budget and chooses saved values.
+
+A training graph comes in; a player goes out that also contains the Pareto frontier found for the
+graph, and a planner in JavaScript (lowering and replay of chosen saved values), so that it works
+offline. Candidates are searched here, once; the page searches nothing.
+"""
 
 from __future__ import annotations
 
@@ -97,34 +102,40 @@ def lab(
     measured: Measured | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Path | Page:
-    """Write a page on which one drags the budget, and clicks what to keep.
+    """Write an interactive page: drag the budget, click values to save or recompute them.
 
-    It is a player whose schedule one chooses: along the frontier of peak against cost, a policy by
-    its name, or by a click on a node. What is chosen by hand the page plans and replays itself, as
-    the policy ``retain`` does; a link, a command and a Python program lead to the same schedule.
+    It is a player with a choice of schedules: along the frontier of peak against cost, policies by
+    name, or by clicks on nodes. A choice by clicks is planned and replayed by the page itself, as
+    policy ``retain`` does; a link, a command and a Python program reproduce the same schedule.
 
     Args:
         graph: a training graph.
-        path: of the file, ending in ``.html``. Without it nothing is written: what is returned
-            displays itself in a notebook.
-        costs: what evaluations cost, as in ``tc.plan``; values weigh their bytes.
-        policies: names of policies to be shown beside the frontier.
-        points: how many schedules along the frontier at most, 2 to 200; by default 48, or 20 where
-            they have more than 20,000 evaluations.
-        challenge: a budget as in ``tc.plan``. The page begins with nothing kept, asks to get within
-            it with as little recomputation as can be, and hides the frontier until that is found.
+        path: of the file, ending in ``.html``. Without it nothing is written: the result displays
+            itself in a notebook.
+        costs: costs of evaluations, as in ``tc.plan``; sizes of values are bytes.
+        policies: names of policies shown with the frontier.
+        points: the most schedules along the frontier, 2 to 200; by default 48, or 20 where they
+            have more than 20,000 evaluations.
+        challenge: a budget as in ``tc.plan``. The page begins with nothing saved, asks for a
+            schedule within it with as little recomputation as possible, and hides the frontier
+            until one is found.
         time_limit: seconds for the search of the frontier, and as many for lower bounds.
-        network: what the command line calls the graph, such as ``"chain:16"``, for the command and
-            the program to copy.
+        network: the name of the graph on the command line, such as ``"chain:16"``, for the command
+            and the program to copy.
         theme, title, labels, group: as in ``viz.player``.
-        measured: memory that was measured, as in ``viz.player``.
+        measured: measured memory, as in ``viz.player``.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
         OptionError: if there is nothing to choose, an option is not legal, or schedules are too
             long for a page.
-        BudgetError: if the challenge is no budget, or no schedule that was found is within it.
+        BudgetError: if the challenge is no budget, or no schedule found is within it.
         FormatError: if the file cannot be written.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> viz.lab(tc.networks.chain(4), time_limit=0.1)
+    <Page that plays 1 trace>
     """
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
@@ -147,11 +158,11 @@ def lab(
         ("lab.css",),
         asset("lab.html"),
         {"lab": lab_data(offered, network, asked)},
-        # A challenge asks for what stands in it.
+        # The table would give away the answer to a challenge.
         (CAPTION, offered_table(offered)) if asked is None else None,
     )
     held = as_measured(measured, 1)
-    first = first_shown(offered) if asked is None else nothing_kept(offered)
+    first = first_shown(offered) if asked is None else nothing_saved(offered)
     text = page([first], theme, None, naming, addition=addition, measured=held)
     if path is None:
         return Page(text, 1)
@@ -160,7 +171,7 @@ def lab(
 
 
 def first_shown(offered: Choices) -> Trace:
-    """Return what the page shows first: sqrt-n, or another policy that recomputes, or half way."""
+    """Return the page's first trace: sqrt-n, else any policy that recomputes, else mid-frontier."""
     named = dict(offered.named)
     for trace in (named.get("sqrt_n"), *named.values()):
         if trace is not None and trace.recomputations:
@@ -169,6 +180,6 @@ def first_shown(offered: Choices) -> Trace:
     return replay(offered.found.schedule(middle.peak, certified=False))
 
 
-def nothing_kept(offered: Choices) -> Trace:
-    """Return what a challenge begins with."""
+def nothing_saved(offered: Choices) -> Trace:
+    """Return the initial trace of a challenge: no value is saved."""
     return replay(plan(offered.found.graph, "retain", costs=offered.found.costs, keep=[]))

@@ -1,6 +1,6 @@
-"""A challenge: stay within a budget, by one's own choice, with as little recomputation as can be.
+"""Judge of the budget challenge: a hand-made schedule against the best one found within a budget.
 
-The page of the lab judges each choice while it is made; ``challenge`` says the same of a schedule.
+The page of the lab judges every choice as it is made; ``challenge`` does the same for a schedule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.schedule import Schedule
     from tinyckpt.planner.portfolio.choices import Choices
 
-TIGHT = 1e-9  # a relative difference that is rounding
+TIGHT = 1e-9  # relative tolerance for rounding errors
 
 
 def challenge(
@@ -29,13 +29,13 @@ def challenge(
     costs: Costs | None = None,
     time_limit: float = 2.0,
 ) -> str:
-    """Say how a schedule of one's own stands to a budget: too large, or how far from the optimum.
+    """Compare a schedule with a budget and its optimum: over budget, or how far from optimal.
 
     Args:
         schedule: of a training graph; such as ``tc.plan(graph, "retain", keep=...)``.
         budget: as in ``tc.plan``.
-        costs: what evaluations cost, as in ``tc.plan``.
-        time_limit: seconds to look for the best schedule within the budget.
+        costs: costs of evaluations, as in ``tc.plan``.
+        time_limit: seconds of the search for the best schedule within the budget.
 
     Raises:
         BudgetError: if it is no budget, or no schedule is within it.
@@ -70,10 +70,11 @@ def challenge(
 
 
 def asked_bytes(offered: Choices, budget: str | int | float) -> int:
-    """Return the bytes of a budget that a page asks for.
+    """Return the budget of a challenge in bytes.
 
     Raises:
-        BudgetError: if it is none, is in nodes where values differ in size, or nothing is within.
+        BudgetError: if it is none, is in nodes where values differ in size, or no schedule is
+            within it.
     """
     found = offered.found
     budget_size, own = parse_budget(found.graph, found.costs, budget)
@@ -81,7 +82,7 @@ def asked_bytes(offered: Choices, budget: str | int | float) -> int:
         sizes = {node.nbytes for node in found.graph.data if not node.is_source}
         if len(sizes) != 1:
             raise BudgetError(
-                f"budget {budget!r:.80}: values of {found.graph.name} differ in size; legal are "
+                f"budget {budget!r:.80}: values of {found.graph.name} differ in size; expected "
                 "bytes, or a share of store-all's peak"
             )
         budget_size *= sizes.pop()

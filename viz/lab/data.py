@@ -1,4 +1,8 @@
-"""What goes into the lab's page besides a player's: schedules to choose, and what planning asks."""
+"""Data of the lab page: candidate schedules on the frontier, and the inputs of the page's planner.
+
+Added to the data of a player (``player.data``): packed evaluation orders, named policies, lower
+bounds, costs.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,11 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.portfolio.choices import Choices
 
-LARGEST_WHOLE = 2**52  # of which the page can hold differences as well
+LARGEST_WHOLE = 2**52  # integers up to it, and their differences, are exact in JavaScript
 
 
 def lab_data(offered: Choices, network: str | None, challenge: int | None) -> dict[str, Any]:
-    """Return all that the lab knows besides what a player does; the challenge is in bytes."""
+    """Return the lab's data, in addition to a player's; the challenge is a budget in bytes."""
     found, points = offered.found, offered.points
     return {
         "planning": planning_data(found.graph, found.costs),
@@ -53,9 +57,10 @@ def lab_data(offered: Choices, network: str | None, challenge: int | None) -> di
 
 
 def planning_data(graph: Graph, costs: Costs) -> dict[str, Any]:
-    """Return what lowering asks beyond inputs, outputs and views, and what evaluations cost.
+    """Return the inputs of lowering besides inputs, outputs and views, and costs of evaluations.
 
-    Names are those by which ``retain`` finds forward values; what is shown may be cut, or a label.
+    Names are those that ``retain`` accepts for forward values; displayed names may be truncated, or
+    labels.
     """
     forward = [
         node.name
@@ -72,7 +77,7 @@ def planning_data(graph: Graph, costs: Costs) -> dict[str, Any]:
 
 
 def named_data(name: str, trace: Trace) -> dict[str, Any]:
-    """Return a policy's schedule: the page frees by itself, as all policies here do."""
+    """Return a policy's schedule as an order of evaluations: the page inserts the frees itself."""
     order = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
     return {
         "name": name,
@@ -84,7 +89,7 @@ def named_data(name: str, trace: Trace) -> dict[str, Any]:
 
 
 def numbers(values: Sequence[float]) -> Packed:
-    """Return numbers that need not be whole as the page reads them."""
+    """Pack numbers that need not be integers."""
     column = np.asarray(values, np.float64)
     if (column % 1 == 0).all() and np.abs(column).max(initial=0) < LARGEST_WHOLE:
         return packed(column.astype(np.int64))
@@ -92,7 +97,7 @@ def numbers(values: Sequence[float]) -> Packed:
 
 
 def costs_text(graph: Graph, costs: Costs) -> str | None:
-    """Return how Python asks for the costs: nothing for the graph's own; None if it cannot."""
+    """Return the costs as a Python argument: empty for the graph's own; None if there is none."""
     if costs == cost.given(graph):
         return ""
     for name in ("evaluations", "flops", "traffic"):

@@ -1,4 +1,4 @@
-"""The lab's page with nothing in it: whoever has it drops a graph, a trace or a snapshot there."""
+"""Empty lab page: opens a graph, trace, schedule or memory snapshot that is dropped onto it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ..scene import TITLES
 from ..theme import THEMES
 from . import SCRIPTS
 
-# In the order in which they build on each other, after those of a player and a lab.
+# In order of dependence, after those of a player and a lab.
 READERS = (
     "reader", "graphs", "schedules", "pickles", "snapshots", "placing", "planned", "desk",
 )  # fmt: skip
-FRESH = "fresh"  # before anything else happens to the page
+FRESH = "fresh"  # runs before every other script of the page
 HEADING = "tinyckpt lab"
 WITHOUT_SCRIPTS = (
     "Scripts are off. With them this page reads a graph, a trace or a memory snapshot that is "
@@ -41,21 +41,25 @@ def empty_lab(path: None = None, *, theme: str = "auto") -> Page: ...
 @overload
 def empty_lab(path: str | os.PathLike[str], *, theme: str = "auto") -> Path: ...
 def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto") -> Path | Page:
-    """Write a lab with nothing in it, which plays what somebody drops onto it.
+    """Write a lab without a graph, which opens documents dropped onto it.
 
-    The page reads the documents that tinyckpt writes, graphs, schedules and traces, and memory that
-    was measured, as ``tc.load_measured`` does; what is wrong with a file it says as Python does. It
-    asks nobody for anything. A graph begins with store-all, and a click keeps or drops; what the
-    page offers besides is what it finds by keeping every so many values.
+    The page reads the documents that tinyckpt writes (graphs, schedules, traces), and measured
+    memory as ``tc.load_measured`` does; its error messages are those of Python. It makes no network
+    requests. A graph starts with store-all, and a click saves or recomputes a value; the other
+    schedules that the page offers save every n-th value.
 
     Args:
-        path: of the file, ending in ``.html``. Without it nothing is written: what is returned
-            displays itself in a notebook.
+        path: of the file, ending in ``.html``. Without it nothing is written: the result displays
+            itself in a notebook.
         theme: as in ``viz.player``.
 
     Raises:
         OptionError: if an option is not legal.
         FormatError: if the file cannot be written.
+
+    >>> from tinyckpt import viz
+    >>> viz.empty_lab(theme="dark")
+    <Page that plays 0 traces>
     """
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
@@ -85,7 +89,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
 
 
 def constants() -> dict[str, Any]:
-    """Return what the page has to know of Python's: sizes of elements, titles, bands."""
+    """Return Python's constants that the page needs: sizes of dtypes, titles, symbols, bands."""
     sizes = {name: BFLOAT16 if name == "bfloat16" else np.dtype(name).itemsize for name in DTYPES}
     return {
         "dtypes": sizes,

@@ -1,4 +1,4 @@
-"""What the lab's page shows where no script runs: the schedules that it offers, as a table."""
+"""Static fallback of the lab page: the candidate schedules as an HTML table, without JavaScript."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPTION = "Schedules to choose from, by their peak"
 
 
 def offered_table(offered: Choices) -> str:
-    """Return policies and points along the frontier as rows of a table, by peak, ascending."""
+    """Return policies and frontier points as rows of a table, by peak, ascending."""
     every = -(-len(offered.points) // MOST_POINTS)
     rows = [
         (point.peak, f"{point.policy}: {point.detail}", len(point.order), len(set(point.order)))

@@ -1,1 +1,1 @@
-"""Where things stand in a picture."""
+"""Graph layout: cells, grouping, node placement, edge routing, label fitting, DOT."""

@@ -1,8 +1,9 @@
-"""What each node of a picture stands for and says; and the graph as DOT.
+"""Cells: the nodes of a picture, one operator or a group each, forward cells paired with backward.
 
-A picture shows *cells*: one for every forward operator, or for a part of the forward half, and one
-for its adjoint, which may be several backward operators. So every forward node has at most one
-counterpart, in pictures of any graph.
+A graph (and a partition of its forward operators) comes in, a list of cells and the reads between
+them go out. A picture has one cell per forward operator, or per part of the forward pass, and one
+for its backward operators (its adjoint), of which there may be several. So every forward cell has
+at most one mirror, in pictures of any graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .parts import Part
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph, Operator
 
-# What a node says where the operator's own name is too long.
+# Labels of operator kinds whose own name is too long for a node.
 SYMBOLS = {
     "absolute": "abs",
     "add": "+",
@@ -137,7 +138,7 @@ SYMBOLS = {
     "rotary": "rot",
     "update": "set",
 }
-LONGEST_NAME = 4  # letters of an operator's own name that is preferred to its kind's symbol
+LONGEST_NAME = 4  # letters: an operator's own name up to this length is preferred to a symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +147,15 @@ class Cell:
 
     Attributes:
         id: position in the list of cells.
-        label: what it says, in full; a picture may have room for less.
+        label: the full label; a picture may have room for less.
         backward: whether it stands in the backward row.
-        operators: the operators that it stands for.
-        data: the values that they make.
+        operators: ids of its operators.
+        data: the outputs of these.
         mirror: for a backward cell, the forward cell above it, if there is one.
         group: whether it stands for a group of operators, or mirrors one.
         title: the full name of the group; empty for an operator.
-        within: what a heading over it and its neighbours says, such as ``stage3``.
-        named: whether the label is a name, which no other node is to have; else it is a symbol.
+        within: the heading over it and its neighbours, such as ``stage3``.
+        named: whether the label is a name, unique in the picture; else it is a symbol.
     """
 
     id: int
@@ -170,7 +171,7 @@ class Cell:
 
 
 def cells_of(graph: Graph, labels: Labels = None) -> list[Cell]:
-    """Return one cell an operator: the forward ones in build order, then the backward ones."""
+    """Return one cell per operator: forward ones in build order, then backward ones."""
     parts = [Part(operator, operator + 1) for operator in range(graph.forward_count)]
     backward = range(graph.forward_count, len(graph.operators))
     return cells_of_parts(graph, parts, backward, labels=labels)
@@ -183,15 +184,15 @@ def cells_of_parts(
     most_alone: int | None = None,
     labels: Labels = None,
 ) -> list[Cell]:
-    """Return a cell for each part of the forward half, then the cells of backward operators.
+    """Return a cell for each part of the forward pass, then the cells of backward operators.
 
     Args:
         graph: the graph.
         parts: the forward cells, in build order.
         backward: ids of the backward operators that are shown, ascending.
-        most_alone: the most cells for those that are no adjoint of what is shown; more of them
-            share cells. Any number if it is None.
-        labels: what operators are called, see ``Naming``.
+        most_alone: the most cells of backward operators without a shown forward operator; if there
+            are more, these share cells. None for no limit.
+        labels: labels of operators, see ``Naming``.
     """
     within = scopes_within(graph, parts)
     cells = [
@@ -216,20 +217,20 @@ def cells_of_parts(
 
 
 def scopes_within(graph: Graph, parts: Sequence[Part]) -> list[str]:
-    """Return what a heading may say over each part: what its scope is more than everybody's.
+    """Return the heading of each part: its scope without the prefix common to all parts.
 
-    Operators that stand among groups have none: those of groups say less.
+    Single operators among groups have none: the headings of groups are enough.
     """
     if any(part.stop - part.start > 1 for part in parts):
         return [part.within for part in parts]
     paths = [graph.operators[part.start].scope.split("/") for part in parts]
-    alike = (len(set(names)) == 1 for names in zip(*paths, strict=False))
-    common = sum(takewhile(bool, alike))
+    is_common = (len(set(names)) == 1 for names in zip(*paths, strict=False))
+    common = sum(takewhile(bool, is_common))
     return ["/".join(path[common:]) for path in paths]
 
 
 def forward_cell(graph: Graph, place: int, part: Part, within: str, labels: Labels) -> Cell:
-    """Return the cell of a part of the forward half."""
+    """Return the cell of a part of the forward pass."""
     operators = graph.operators[part.start : part.stop]
     group = len(operators) > 1
     own = group or part.label
@@ -251,7 +252,7 @@ def forward_cell(graph: Graph, place: int, part: Part, within: str, labels: Labe
 def backward_cell(
     graph: Graph, place: int, operators: Sequence[int], above: Cell | None, labels: Labels
 ) -> Cell:
-    """Return the cell of backward operators: adjoints of what is above, or of nothing shown."""
+    """Return the cell of backward operators, mirror of a forward cell or of none."""
     first = graph.operators[operators[0]]
     group = above.group if above is not None else len(operators) > 1
     asked = (asked_label(labels, graph.operators[index]) for index in operators)
@@ -279,11 +280,11 @@ def backward_cell(
 
 
 def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[str, bool]:
-    """Return what an operator is called, and whether that is a name and not a symbol.
+    """Return the label of an operator, and whether it is a name and not a symbol.
 
-    It is what ``labels`` asks for. Else it is the name that somebody gave to what it makes; its own
-    if that is short, or if nobody knows its kind, as in a model of somebody's own; or else the
-    symbol of its kind.
+    In order of precedence: the one that ``labels`` requests; the name that the user gave to an
+    output; the operator's own if it is short, or if its kind has no symbol, as in custom models;
+    the symbol of its kind.
     """
     asked = asked_label(labels, operator)
     if asked is not None:
@@ -300,7 +301,7 @@ def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[s
 
 
 def reads_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
-    """Return the pairs of cells of which the second reads a value that the first makes."""
+    """Return the edges between cells: (a, b) if b reads an output of a."""
     home = {data: cell.id for cell in cells for data in cell.data}
     reads: dict[tuple[int, int], None] = {}
     for cell in cells:
@@ -313,18 +314,18 @@ def reads_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
 
 
 def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
-    """Return the reads within the forward half, and those within the backward half."""
+    """Return the edges within the forward pass, and those within the backward pass."""
     return [(a, b) for a, b in reads_of(graph, cells) if cells[a].backward == cells[b].backward]
 
 
 def one_line(text: str) -> str:
-    """Return text with single spaces between its words."""
+    """Normalise whitespace to single spaces."""
     return " ".join(printable(text).split())
 
 
 def printable(text: str) -> str:
-    """Return text on one line, with everything unprintable as spaces.
+    """Replace every unprintable character by a space.
 
-    Fonts cannot measure anything else: a line break in a name would end the drawing.
+    Fonts cannot measure unprintable characters: a line break in a name would end the drawing.
     """
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,4 +1,4 @@
-"""The text of a graph in Graphviz' language, for its layout."""
+"""Graphviz DOT export of a computation graph, for reading, other tools, and layout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from tinyckpt.core.graph import Graph
 
-# Characters of a text. Graphviz reads no string of more than 16,384 bytes; each of these may be
-# escaped, and take four.
+# Characters of a text. Graphviz reads strings of at most 16,384 bytes, and a character may take
+# four bytes once it is escaped.
 LONGEST_TEXT = 1000
 
 
@@ -24,17 +24,22 @@ def dot(
     cells: Sequence[Cell] | None = None,
     widths: Mapping[int, float] = MappingProxyType({}),
 ) -> graphviz.Digraph:
-    """Return the graph as DOT; ``.source`` is the text, which needs no Graphviz to be written.
+    """Return the graph as DOT; ``.source`` is the text, for which Graphviz need not be installed.
 
-    An edge says that the second node reads a value of the first; it is dotted where a backward
-    operator reads a forward value, which has to be held or made again for it. Node ids are numbers
-    of cells; names appear in labels and tooltips alone, escaped.
+    An edge means that the second node reads an output of the first; it is dotted where a backward
+    operator reads a forward value, which has to be saved or recomputed for it. Node ids are cell
+    ids; names appear in labels and tooltips alone, escaped.
 
     Args:
         graph: the graph.
-        forward_only: whether to leave the backward half out.
-        cells: the nodes, if not one an operator.
-        widths: of cells that are no discs, in points.
+        forward_only: whether to leave the backward pass out.
+        cells: the nodes, by default one per operator.
+        widths: widths of cells that are no discs, in points.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> viz.dot(tc.networks.chain(2), forward_only=True).source.splitlines()[-2].strip()
+    '0 -> 1'
     """
     import graphviz
 
@@ -66,7 +71,7 @@ def dot(
 
 
 def graphviz_text(text: str) -> str:
-    """Return text that Graphviz shows as it is: no markup or escapes, one line, not too long."""
+    """Escape text for Graphviz: no markup, no escapes, one line, limited length."""
     import graphviz
 
     line = printable(text)

@@ -1,8 +1,8 @@
-"""What each node of a picture says: its name in full where that fits, else short, no two alike.
+"""Label fitting: full name, abbreviation or truncation per node, such that no two look the same.
 
-Names are people's own, of any length and in any letters. Two labels are alike if the same pixels
-are drawn for them, so that letters which the font lacks, or which look like others, count as what
-is seen of them.
+Layouts without labels come in, layouts with labels and font sizes go out. Names are the users' own,
+of any length and in any script. Two labels are equal if they render to the same pixels: letters
+that the font lacks, or homoglyphs, count as they are seen.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from .geometry import Layout, Size
 from .parts import DASH
 
 POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
-LEAST_IN_BOXES = 9  # a name is rather cut than written smaller
+LEAST_IN_BOXES = 9  # names are truncated rather than set smaller
 AROUND = 12  # pixels of a wide node beside its name
-LONGEST = 96  # letters of which anything is tried: no node has room for more
-JOINTS = " _-./"  # no name ends in one of these before it is cut
+LONGEST = 96  # letters that are considered: no node has room for more
+JOINTS = " _-./"  # separators: a truncated name does not end in one
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a node is to say.
+    """Request for a node's label.
 
     Attributes:
         text: in full.
-        among: it must differ from what others of the same ``among`` say, such as those below one
-            heading.
+        among: namespace in which the label must be unique, such as the heading above.
         size: width and height of the node.
-        name: whether it is a name; else a symbol, which several nodes may have.
+        name: whether it is a name; else a symbol, which several nodes may share.
     """
 
     text: str
@@ -45,20 +44,20 @@ class Wanted:
     name: bool
 
 
-Seen = tuple[str, bytes]  # below which heading, and which pixels
+Seen = tuple[str, bytes]  # heading, pixels
 
 
 def label_room(size: Size, points: int) -> float:
-    """Return how wide a label may be, in pixels at scale 1."""
+    """Return the maximum width of a label, in pixels at scale 1."""
     if size[0] > size[1]:
         return size[0] - 6
-    # A disc has more room for lower letters; and a label that nearly touches is better than none.
+    # A disc is wider where smaller letters stand; and a label that nearly touches beats none.
     return (0.84 if points > POINTS[-1] else 0.92) * size[0]
 
 
 @lru_cache(maxsize=4096)
 def width_of(text: str, points: int) -> float:
-    """Return how wide a label is, in pixels at scale 1."""
+    """Return the width of a label, in pixels at scale 1."""
     if len(text) > LONGEST:
         return float("inf")
     width: float = font("SemiBold", points).getlength(text)
@@ -66,7 +65,7 @@ def width_of(text: str, points: int) -> float:
 
 
 def label_points(texts: Sequence[str], size: Size) -> int:
-    """Return the largest size at which all of these labels fit a node; the least if none is."""
+    """Return the largest font size at which all labels fit a node; the smallest if none does."""
     sizes = [points for points in POINTS if size[0] <= size[1] or points >= LEAST_IN_BOXES]
     for points in sizes:
         room = label_room(size, points)
@@ -76,7 +75,7 @@ def label_points(texts: Sequence[str], size: Size) -> int:
 
 
 def broad_cells(cells: Iterable[Cell], disc: float) -> set[int]:
-    """Return the operators whose names ask for more than a disc."""
+    """Return the operators whose names need more than a disc."""
     return {
         cell.id
         for cell in cells
@@ -85,17 +84,17 @@ def broad_cells(cells: Iterable[Cell], disc: float) -> set[int]:
 
 
 def breadth_of(cells: Sequence[Cell], broad: Iterable[int], widest: float) -> float:
-    """Return how wide these cells are to be drawn, all alike; 0 if there are none."""
+    """Return the common width at which these cells are drawn; 0 if there are none."""
     widths = (width_of(cells[index].label, POINTS[1]) + AROUND for index in broad)
     return min(widest, max(widths, default=0.0))
 
 
 def with_labels(plan: Layout, among: Mapping[int, str]) -> Layout:
-    """Return a layout with what each cell says; mirrors say what stands above them.
+    """Return a layout with labels; mirrors have the labels of the cells above them.
 
     Args:
         plan: whose cells and sizes are final.
-        among: by cell, the heading that it stands under.
+        among: by cell, the heading above it.
     """
     copies = {
         cell.id: cell.mirror
@@ -106,7 +105,7 @@ def with_labels(plan: Layout, among: Mapping[int, str]) -> Layout:
     times = Counter((cell.label, among.get(cell.id, "")) for cell in own)
     wanted = {
         cell.id: Wanted(
-            told_apart(cell, times[cell.label, among.get(cell.id, "")], cell.id in among),
+            qualified(cell, times[cell.label, among.get(cell.id, "")], cell.id in among),
             among.get(cell.id, ""),
             plan.size(cell),
             cell.named,
@@ -123,15 +122,15 @@ def with_labels(plan: Layout, among: Mapping[int, str]) -> Layout:
     )
 
 
-def told_apart(cell: Cell, times: int, headed: bool) -> str:
-    """Return what a cell is to say: ``l1/hidden`` if others are ``hidden`` and no heading tells."""
+def qualified(cell: Cell, times: int, headed: bool) -> str:
+    """Return the requested label: ``l1/hidden`` if others are ``hidden`` and no heading differs."""
     if times == 1 or headed or not cell.within or not cell.named:
         return cell.label
     return f"{initials(cell.within)}/{cell.label}"
 
 
 def points_of(wanted: Mapping[int, Wanted]) -> dict[int, int]:
-    """Return the size of each label: a disc's own, and one for all other nodes of a size."""
+    """Return the font size of each label: one per disc, and one common to all nodes of a size."""
     together: dict[tuple[Size, str], list[str]] = {}
     keys = {
         node: (want.size, "" if want.size[0] > want.size[1] else want.text)
@@ -144,7 +143,7 @@ def points_of(wanted: Mapping[int, Wanted]) -> dict[int, int]:
 
 
 def initials(scope: str) -> str:
-    """Return the first letter of each name in a scope, and its number.
+    """Return the initial of each name in a scope, with its number.
 
     >>> initials("encoder/stage12")
     'e/s12'
@@ -154,10 +153,10 @@ def initials(scope: str) -> str:
 
 
 def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dict[int, str]:
-    """Return what each node says, at a size of its own; nothing where nothing fits.
+    """Choose the label of each node at its font size, unique; empty where none fits.
 
-    A node that can say all does; those of which several would look alike say something else, and
-    in the end have a number.
+    A full name that fits is used; of several that look the same, all are abbreviated in another
+    way, and finally numbered.
     """
     said: dict[int, str] = {}
     taken: set[Seen] = set()
@@ -165,7 +164,7 @@ def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dic
     for node, want in wanted.items():
         if not want.name and not short[node]:
             said[node] = want.text
-            taken.add(seen(want, want.text))
+            taken.add(appearance(want, want.text))
     for way in WAYS:
         tries = {
             node: way(want, label_room(want.size, points[node]), points[node])
@@ -173,7 +172,7 @@ def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dic
             if node not in said and want.name and (short[node] or way is in_full)
         }
         looks = {
-            node: seen(wanted[node], text)
+            node: appearance(wanted[node], text)
             for node, text in tries.items()
             if text and fits(text, wanted[node].size, points[node])
         }
@@ -189,7 +188,7 @@ def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dic
             key = want.text, want.among
             texts = numbers.setdefault(key, with_numbers(want.text, room, points[node]))
             for text in texts:
-                look = seen(want, text)
+                look = appearance(want, text)
                 if look not in taken:
                     said[node] = text
                     taken.add(look)
@@ -197,24 +196,24 @@ def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dic
     return said
 
 
-def seen(want: Wanted, text: str) -> Seen:
-    """Return what no other node may show: a name in full under its heading, or cut anywhere."""
+def appearance(want: Wanted, text: str) -> Seen:
+    """Return the identity of a label: its pixels, with the heading if it is a name in full."""
     return want.among if text == want.text else "", pixels(text)
 
 
 def fits(text: str, size: Size, points: int) -> bool:
-    """Whether a label has room in a node."""
+    """Whether a label fits a node."""
     return width_of(text, points) <= label_room(size, points)
 
 
 @lru_cache(maxsize=4096)
 def pixels(text: str) -> bytes:
-    """Return what is drawn for a text."""
+    """Return the rendered pixels of a text."""
     mask = font("SemiBold", POINTS[0]).getmask(text)
     return repr(mask.size).encode() + bytes(mask)
 
 
-# From the best to the last: each is a text, or nothing where there is no such.
+# Abbreviations in order of preference: each returns a text, or "" where it does not apply.
 Way = Callable[[Wanted, float, int], str]
 
 
@@ -224,11 +223,11 @@ def in_full(want: Wanted, room: float, points: int) -> str:
 
 
 def range_alone(want: Wanted, room: float, points: int) -> str:
-    """Return the numbers of ``layer13-16``, with a dash of figures."""
+    """Return the numbers of ``layer13-16``, with an en dash."""
     return want.text.lstrip("abcdefghijklmnopqrstuvwxyz_") if DASH in want.text else ""
 
 
-def without_path(want: Wanted, room: float, points: int) -> str:
+def last_component(want: Wanted, room: float, points: int) -> str:
     """Return the last part of ``layers.12.attention`` or ``encoder/attention``."""
     parts = re.split(r"[./]", want.text[-LONGEST:])
     return parts[-1].strip() if len(parts) > 1 else ""
@@ -244,18 +243,18 @@ def initial_and_number(want: Wanted, room: float, points: int) -> str:
 
 
 def cut_with_number(want: Wanted, room: float, points: int) -> str:
-    """Return the beginning and the number at the end: ``atten…12``."""
+    """Truncate before the number at the end: ``atten…12``."""
     tail = re.findall(r"\d+$", want.text[-LONGEST:])
     return cut(want.text, tail[0] if tail else "", room, points)
 
 
 def cut_at_end(want: Wanted, room: float, points: int) -> str:
-    """Return the beginning: ``attenti…``."""
+    """Truncate at the end: ``attenti…``."""
     return cut(want.text, "", room, points)
 
 
 def cut_in_middle(want: Wanted, room: float, points: int) -> str:
-    """Return the beginning and the end, of about equal length: ``att…ore``."""
+    """Truncate in the middle: ``att…ore``."""
     text = want.text
     for length in range(min(len(text) // 2, LONGEST // 2), 0, -1):
         both = f"{text[:length].rstrip(JOINTS)}…{text[-length:].lstrip(JOINTS)}"
@@ -265,13 +264,13 @@ def cut_in_middle(want: Wanted, room: float, points: int) -> str:
 
 
 WAYS: tuple[Way, ...] = (
-    in_full, range_alone, without_path, initial_and_number, cut_with_number,
+    in_full, range_alone, last_component, initial_and_number, cut_with_number,
     cut_at_end, cut_in_middle,
 )  # fmt: skip
 
 
 def cut(text: str, tail: str, room: float, points: int) -> str:
-    """Return as much of the beginning as there is room for beside a tail, and at least a letter."""
+    """Truncate to the width that a tail leaves, but to a letter at least."""
     head = text[: min(len(text) - len(tail), LONGEST)]
     while len(head) > 1:
         head = head[:-1]
@@ -282,7 +281,7 @@ def cut(text: str, tail: str, room: float, points: int) -> str:
 
 
 def with_numbers(text: str, room: float, points: int) -> Iterator[str]:
-    """Yield ``hidden``, ``hidden₂``, ``hidden₃``, ``hi…₄`` and so on, as long as there is room."""
+    """Yield ``hidden``, ``hidden₂``, ``hidden₃``, ``hi…₄`` and so on, as long as they fit."""
     whole = width_of(text, points) <= room
     if whole:
         yield text

@@ -1,4 +1,4 @@
-"""What a layout is: positions, as plain data."""
+"""Geometry types of a graph layout: positions, arrows, headings, as plain data; Bezier curves."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import ceil
 
 from .cells import Cell
 
-WIDTH = 800  # pixels of a panel, where nothing else is asked for
+WIDTH = 800  # default pixels of a panel
 MARGIN = 26
-GHOST = 4.5  # pixels below the picture of a node to which the bytes of its ghost reach
-WITH_HALO = 13  # pixels that the picture of a node is larger than it: for its ring and halo
+GHOST = 4.5  # pixels that the byte count of a freed node extends below its sprite
+WITH_HALO = 13  # pixels: margin of a node's sprite for ring and halo
 HEADING = 18  # pixels above a row for the headings of its nodes
 Point = tuple[float, float]
 Line = tuple[Point, ...]
@@ -18,7 +18,7 @@ Size = tuple[float, float]
 
 
 def curve(begin: Point, leaving: Point, entering: Point, end: Point, *, parts: int = 4) -> Line:
-    """Return a polyline along the cubic curve between two points, with these handles."""
+    """Sample the cubic Bezier curve between two points with these control points."""
     line = [begin]
     for part in range(1, parts + 1):
         t = part / parts
@@ -34,12 +34,12 @@ def curve(begin: Point, leaving: Point, entering: Point, end: Point, *, parts: i
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What neighbours have in common, over a line that runs above them.
+    """Common scope of neighbours, over a line that runs above them.
 
     Attributes:
         text: such as ``stage3``.
         left, right: where the line begins and ends.
-        y: of the line; the text stands upon it.
+        y: of the line; the text stands on it.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A read: the target reads a value that the source makes.
+    """An edge: the target reads an output of the source.
 
     Attributes:
         source, target: ids of cells.
@@ -69,19 +69,19 @@ class Layout:
     """Positions in pixels at scale 1, from the top left of the panel's graph area.
 
     Attributes:
-        cells: what stands there.
+        cells: the nodes.
         centres: the centre of every cell.
         diameter: of the cells that are discs: operators, but for those with long names.
         reads: the arrows; there is no other kind.
-        dots: where a cotangent passes through a forward cell's mirror unchanged, as below an
+        dots: where a cotangent passes a forward cell's mirror position unchanged, as below an
             ``add``: no backward operator stands there.
         height: of the graph area.
         labelled: whether cells are large enough for text.
         sizes: width and height of every cell: a disc, wider for a long name, or a rounded square.
         headings: of neighbours that have a scope in common.
         width: of the panel.
-        labels: what every cell says, such that it fits and no two look alike; may be empty.
-        points: the size of every label.
+        labels: the label of every cell, fitted, unique to the eye; may be empty.
+        points: the font size of every label.
     """
 
     cells: tuple[Cell, ...]
@@ -99,17 +99,17 @@ class Layout:
 
     @property
     def arrows(self) -> tuple[Line, ...]:
-        """The lines of all arrows in the open."""
+        """Lines of all arrows that do not run behind nodes."""
         return tuple(line for read in self.reads if not read.faint for line in read.lines)
 
     @property
     def faint(self) -> tuple[Line, ...]:
-        """The lines of all arrows that run behind other nodes."""
+        """Lines of all arrows that run behind other nodes."""
         return tuple(line for read in self.reads if read.faint for line in read.lines)
 
     @property
     def room_below(self) -> int:
-        """Pixels that the bytes of a ghost below the lowest node need beyond the graph area."""
+        """Pixels below the graph area that the byte count under the lowest node needs."""
         nodes = zip(self.centres, self.sizes, strict=True)
         lowest = max((y + (height + WITH_HALO) / 2 for (_, y), (_, height) in nodes), default=0.0)
         return max(0, ceil(lowest + GHOST - self.height))

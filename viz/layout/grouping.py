@@ -1,4 +1,4 @@
-"""The parts that people ask for: a node each scope, each operator, or each group of their own."""
+"""User-defined grouping of operators: one node per scope, per operator, or per named group."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tinyckpt.base.errors import OptionError
 from .naming import Grouping, checked_text
 from .parts import MOST, Anatomy, Part, parts_by_scope, parts_of
 
-MOST_ASKED = 1_000  # nodes of the forward half that a picture shows because somebody asked for it
+MOST_ASKED = 1_000  # forward nodes of a picture at most, if the user requests a grouping
 
 
 def asked_parts(known: Anatomy, group: Grouping) -> list[Part]:
-    """Return the parts of a whole graph, as asked for or as its size asks for.
+    """Return the partition of a whole graph: the requested one, or the default for its size.
 
     Raises:
         OptionError: if there is nothing to group by, or there would be too many nodes to draw.
@@ -37,7 +37,7 @@ def asked_parts(known: Anatomy, group: Grouping) -> list[Part]:
 
 
 def scoped_parts(known: Anatomy) -> list[Part]:
-    """Return a part for each scope; operators outside of any stand for themselves if few do."""
+    """Return a part per scope; operators outside any scope stand for themselves if they are few."""
     parts = parts_by_scope(known, 0, known.graph.forward_count)
     if not parts:
         raise OptionError(
@@ -59,7 +59,7 @@ def scoped_parts(known: Anatomy) -> list[Part]:
 
 
 def named_parts(known: Anatomy, group: Grouping) -> list[Part]:
-    """Return a part for each run of operators that a function gives one name."""
+    """Return a part for each run of operators to which a function gives one name."""
     assert callable(group)
     names = [
         checked_text(group(operator), "group", f"or None for {operator.name}")
@@ -72,6 +72,6 @@ def named_parts(known: Anatomy, group: Grouping) -> list[Part]:
 
 
 def part_of(run: Sequence[int], names: Sequence[str | None]) -> Part:
-    """Return the part of neighbours of one name."""
+    """Return the part of consecutive operators of one name."""
     name = names[run[0]] or ""
     return Part(run[0], run[-1] + 1, name, name)

@@ -1,9 +1,9 @@
-"""Where the nodes of a general graph stand: dot's positions, folded where they are too wide.
+"""Layered graph drawing (Sugiyama et al. 1981) by Graphviz dot, folded into bands where too wide.
 
-Graphviz's ``dot`` lays out the forward cells in ranks from left to right. Where that is too wide to
-be read, it is cut between ranks into bands that stand below each other, and the arrows with it:
-what leaves a band on the right enters the next one on the left, at the same height. The backward
-half of a band is its mirror image, below it.
+Graphviz's ``dot`` assigns the forward cells to ranks from left to right. Where that is too wide to
+be legible, the drawing is cut between ranks into bands below each other, and arrows with it: an
+arrow that leaves a band on the right enters the next one on the left, at the same height. The
+backward pass of a band is its mirror image, below it. Chains do not need this: see ``rows``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
 
-# Nodes are 30 of dot's points wide. The least scale at which they are folded into bands, and the
+# Nodes are 30 of dot's points wide. The least scale of a drawing folded into bands, and the
 # scale from which one band is better than several.
 SCALES = 0.54, 0.6
 WIDE_SCALES = 0.7, 0.8  # names are longer than symbols
-MOST_BANDS = 12  # at 800 pixels of width, as the heights below; a narrower picture is higher
-HIGHEST = 300  # pixels between the uppermost and the lowest node of a half that has one band
-FOLDED = 560, 900  # pixels for all bands together: wished, and at most, at the smallest scale
-TINY = 0.25  # a scale at which nobody can read a node
-MOST_ASKED = 4  # times as high, and as many bands, may be what would be as tiny as that
+MOST_BANDS = 12  # at 800 pixels of width, like the heights below; a narrower picture is higher
+HIGHEST = 300  # pixels from the uppermost to the lowest node of a pass that has one band
+FOLDED = 560, 900  # pixels for all bands together: desired, and the limit at the smallest scale
+TINY = 0.25  # a scale at which nodes are illegible
+MOST_ASKED = 4  # factor on height and bands for drawings that would be illegible otherwise
 DIAMETER = 30.0
 BOX = 52.0, 30.0
 ALONE = 40  # points from one column of cells without a counterpart to the next
@@ -43,14 +43,14 @@ def dot_layout(
     passing: set[int],
     width: float,
 ) -> tuple[Layout, Mapping[int, str]]:
-    """Return dot's positions for the forward cells and their mirror image for the backward ones.
+    """Place forward cells as dot does, backward cells as their mirror image.
 
-    And which heading each forward cell stands under, if it does.
+    Also returns the heading of each forward cell, if it has one.
 
     Args:
         graph: the graph.
         cells: the nodes.
-        reads: pairs of cells of which the second reads a value of the first.
+        reads: edges (a, b): b reads an output of a.
         passing: forward cells below which a cotangent passes unchanged.
         width: of the panel.
 
@@ -59,7 +59,7 @@ def dot_layout(
     """
     links = [(source, target) for source, target in reads if not cells[target].backward]
     drawing = drawing_of(graph, cells, links)
-    folding = folded(drawing, width)
+    folding = fold(drawing, width)
     home = {index: folding.band_at(x) for index, (x, _) in drawing.nodes.items()}
     centres = {index: folding.place(point, home[index]) for index, point in drawing.nodes.items()}
     for cell in cells:
@@ -93,7 +93,7 @@ def dot_layout(
 
 
 def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Drawing:
-    """Return what dot makes of the forward cells, and the others in columns behind them."""
+    """Return dot's drawing of the forward cells, and unpaired backward cells behind them."""
     broad = broad_cells(cells, DIAMETER)
     breadth = breadth_of(cells, broad, BOX[0])
     widths = dict.fromkeys(broad, breadth)
@@ -103,7 +103,7 @@ def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
         for cell in cells
         if not cell.backward
     }
-    # A U reads better than an arch: what comes first stands above.
+    # A U reads better than an arch: the first node stands above.
     down = 2 * raw[0][1] < min(y for _, y in raw.values()) + max(y for _, y in raw.values())
     sign = -1 if down else 1
     nodes = {index: (x, sign * y) for index, (x, y) in raw.items()}
@@ -122,11 +122,11 @@ def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
     }
     wide = any(cell.group for cell in cells) or 2 * len(broad) > len(cells)
     halves = 2 if any(cell.mirror is not None for cell in cells) else 1
-    return Drawing(wide, widths, halves, nodes, curves, beside, headed(cells, nodes))
+    return Drawing(wide, widths, halves, nodes, curves, beside, heading_scopes(cells, nodes))
 
 
-def headed(cells: Sequence[Cell], nodes: Mapping[int, Point]) -> dict[int, str]:
-    """Return by forward cell the scope that a heading names, as deep as they stand side by side."""
+def heading_scopes(cells: Sequence[Cell], nodes: Mapping[int, Point]) -> dict[int, str]:
+    """Return by forward cell the scope of its heading, as deep as its cells are contiguous."""
     paths = {cell.id: cell.within.split("/") for cell in cells if cell.within and not cell.backward}
     for depth in range(max(map(len, paths.values()), default=0), 0, -1):
         names = {index: "/".join(path[:depth]) for index, path in paths.items()}
@@ -139,30 +139,36 @@ def headed(cells: Sequence[Cell], nodes: Mapping[int, Point]) -> dict[int, str]:
     return {}
 
 
-def folded(drawing: Drawing, width: float) -> Folding:
-    """Return the bands in which the drawing is as large as it can be without being too high."""
+def fold(drawing: Drawing, width: float) -> Folding:
+    """Return the bands at which the drawing is largest within the height limit."""
     xs = [x for x, _ in drawing.all_nodes()]
     ys = [y for _, y in drawing.nodes.values()]
     wide, high = max(max(xs) - min(xs), 1), max(max(ys) - min(ys), 1)
     room, narrower = width - 2 * MARGIN - max(DIAMETER, *drawing.broad.values(), 0), WIDTH / width
-    alike = min(room / wide, HIGHEST / high, 1.0)
-    one_band = arranged(drawing, [min(xs), max(xs)], alike, width)
+    single_scale = min(room / wide, HIGHEST / high, 1.0)
+    one_band = stack_bands(drawing, [min(xs), max(xs)], single_scale, width)
     least, enough = WIDE_SCALES if drawing.wide else SCALES
-    if alike >= enough:
+    if single_scale >= enough:
         return one_band
     foldings = []
-    for count in range(1, round(MOST_BANDS * (narrower if alike > TINY else MOST_ASKED)) + 1):
+    for count in range(
+        1, round(MOST_BANDS * (narrower if single_scale > TINY else MOST_ASKED)) + 1
+    ):
         cuts = cuts_of(drawing, wide / count)
         scale = min(1.0, room / max(1.0, *(right - left for left, right in pairwise(cuts))))
         if scale >= least:
-            foldings.append(arranged(drawing, cuts, scale, width))
+            foldings.append(stack_bands(drawing, cuts, scale, width))
     wished, most = (height * narrower for height in FOLDED)
     low = [folding for folding in foldings if folding.height <= wished]
     if low:
         return max(low, key=lambda folding: folding.scale)
     lowest = min(foldings, key=lambda folding: folding.height, default=one_band)
-    # What nobody can read in one band may be higher: somebody asked for every operator.
-    return lowest if lowest.height <= (most if alike > TINY else MOST_ASKED * most) else one_band
+    # A drawing illegible in one band may be higher: the user requested every operator.
+    return (
+        lowest
+        if lowest.height <= (most if single_scale > TINY else MOST_ASKED * most)
+        else one_band
+    )
 
 
 def cuts_of(drawing: Drawing, aim: float) -> list[float]:
@@ -175,8 +181,8 @@ def cuts_of(drawing: Drawing, aim: float) -> list[float]:
     return [*cuts, ranks[-1]]
 
 
-def arranged(drawing: Drawing, cuts: Sequence[float], scale: float, width: float) -> Folding:
-    """Return the bands between the cuts, below each other, centred."""
+def stack_bands(drawing: Drawing, cuts: Sequence[float], scale: float, width: float) -> Folding:
+    """Stack the bands between the cuts, centred."""
     bands: list[Band] = []
     half = max(6.0, DIAMETER * scale) / 2
     heading = HEADING if drawing.headings else 0
@@ -186,7 +192,7 @@ def arranged(drawing: Drawing, cuts: Sequence[float], scale: float, width: float
         ys = [y for x, y in drawing.all_nodes() if left <= x <= right]
         ys += [y for curve in drawing.curves.values() for x, y in curve if left < x < right]
         low, high = min(ys), max(ys)
-        axis = top + scale * (high - low) + half + 10  # between the halves
+        axis = top + scale * (high - low) + half + 10  # between forward and backward pass
         x = (width - scale * wide) / 2
         bands.append(Band(left, right, low, high, x, top, axis))
         bottom = 2 * axis - top if drawing.halves == 2 else top + scale * (high - low)

@@ -1,6 +1,6 @@
-"""What people may ask of a picture's nodes: how they are called, and what shares one.
+"""Options for labels and groups of nodes, and their checks.
 
-Both are asked of operators, so that one answer does for every picture of a graph.
+Both options are functions of operators, so that one value serves every picture of a graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tinyckpt.base.errors import OptionError
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph, Operator
 
-# From an operator to its text; None for what it has otherwise. Groups keep their own names.
+# From an operator to its label; None for the default label. Groups keep their own names.
 Labels = str | Mapping[Any, str] | Callable[["Operator"], str | None] | None
 # From a forward operator to its group; None for a node of its own.
 Grouping = str | Callable[["Operator"], str | None] | None
@@ -24,17 +24,16 @@ GROUPINGS = ("scope", "operator")
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What people asked of a picture's nodes.
+    """Requested labels and groups.
 
     Attributes:
-        labels: what operators are called. ``name``: their names; ``symbol``: their kinds; a
-            mapping from an operator's id or name to a text; or a function of an operator that
-            returns a text, or None. Without it, and where mapping and function say nothing: the
-            name that ``tc.name`` gave to its value, or its own if that is short, or its kind's
-            symbol.
-        group: what shares a node. ``scope``: each scope; ``operator``: nothing; a function of an
-            operator that returns its group's name, or None; neighbours of one name are a group.
-            Without it, as the size of the graph asks for.
+        labels: labels of operators. ``name``: their names; ``symbol``: their kinds; a mapping from
+            an operator's id or name to a text; or a function of an operator that returns a text, or
+            None. By default, and where mapping and function give none: the name that ``tc.name``
+            gave to its value, or its own if that is short, or its kind's symbol.
+        group: operators that share a node. ``scope``: those of a scope; ``operator``: none; a
+            function of an operator that returns its group's name, or None; neighbours of one name
+            are a group. The default depends on the size of the graph.
     """
 
     labels: Labels = None
@@ -45,7 +44,7 @@ PLAIN = Naming()
 
 
 def check_naming(naming: Naming, graphs: Sequence[Graph]) -> None:
-    """Raise an OptionError unless labels and groups can be asked of these graphs' operators."""
+    """Raise OptionError unless labels and groups apply to the operators of these graphs."""
     labels, group = naming.labels, naming.group
     if isinstance(labels, Mapping):
         known = {key for graph in graphs for o in graph.operators for key in (o.id, o.name)}
@@ -55,24 +54,24 @@ def check_naming(naming: Naming, graphs: Sequence[Graph]) -> None:
             checked_text(text, "labels", f"for {key!r}")
     elif not (labels is None or callable(labels) or labels in LABELS):
         raise OptionError(
-            f"labels {labels!r}: legal are {', '.join(LABELS)}, a mapping from an operator's id or "
+            f"labels {labels!r}: expected {', '.join(LABELS)}, a mapping from an operator's id or "
             "name to a text, or a function of an operator"
         )
     if not (group is None or callable(group) or group in GROUPINGS):
         raise OptionError(
-            f"group {group!r}: legal are {', '.join(GROUPINGS)}, or a function of an operator"
+            f"group {group!r}: expected {', '.join(GROUPINGS)}, or a function of an operator"
         )
 
 
 def checked_text(text: Any, option: str, where: str) -> str | None:
-    """Return a text or None, or raise an OptionError about anything else."""
+    """Return a text or None; raise OptionError for anything else."""
     if text is None or isinstance(text, str):
         return text
     raise OptionError(f"{option}: expected a text {where}, got a {type(text).__name__}")
 
 
 def asked_label(labels: Labels, operator: Operator) -> str | None:
-    """Return what a mapping or a function calls an operator; None where they say nothing."""
+    """Return the label that a mapping or a function gives an operator; None if it gives none."""
     if isinstance(labels, Mapping):
         return labels.get(operator.id, labels.get(operator.name))
     if callable(labels):

@@ -1,8 +1,9 @@
-"""How the forward half of a large graph is cut into parts that a picture shows as one node each.
+"""Graph partitioning for display: runs of forward operators that a picture shows as one node each.
 
-A part is a run of consecutive forward operators, so that values flow between parts in build order
-and never in a circle. It is what one scope holds, wherever scopes divide the operators into a
-number of parts that can be looked at; else a stretch of them, cut where few values cross.
+A part is a run of consecutive forward operators in build order, a topological order, so that the
+graph of parts is acyclic. Where scopes divide the operators into a readable number of parts, parts
+are scopes; else operators are split into runs of about equal length, at small cuts: where few
+values cross.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
 
 SMALL = 150  # operators, backward ones included, that a picture shows one by one
-LONGEST_CHAIN = 512  # forward operators of a chain without scopes likewise: it folds into bands
-OPENED_CHAIN = 128  # likewise in a group that is opened, so that long chains open in two steps
+LONGEST_CHAIN = 512  # the same for forward operators of a chain without scopes: it folds into bands
+OPENED_CHAIN = 128  # the same in an expanded group, so that long chains expand in two steps
 MOST = 60  # parts in a picture
-WISHED = 24  # parts that scopes may make for a deeper level to be preferred: two rows of them
-FEW = 6  # parts, below which a level of scopes says too little
-CHUNKS = 32  # parts into which operators are cut that no scope divides
+WISHED = 24  # parts up to which a deeper scope level is preferred: two rows of them
+FEW = 6  # parts, below which a scope level is too coarse
+CHUNKS = 32  # parts of operators that no scope divides
 LEAST = 6  # operators in each of these
 
 
@@ -32,9 +33,9 @@ class Part:
     Attributes:
         start, stop: the operators are ``start`` to ``stop - 1``.
         title: its full name, such as ``stage3/block2``; empty for most single operators.
-        label: its short name; empty for a single operator, which has its own, unless somebody
-            gave it one.
-        within: what a heading over it and its neighbours may say, such as ``stage3``.
+        label: its short name; empty for a single operator, which has its own, unless the user gave
+            one.
+        within: the heading over it and its neighbours, such as ``stage3``.
     """
 
     start: int
@@ -46,17 +47,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """What the cutting of a graph looks up again and again, in flat columns: graphs may be long.
+    """Precomputed columns for partitioning a graph: each lookup is O(1), since graphs may be long.
 
     Attributes:
-        graph: whose forward operators are cut.
-        scopes: the scope of every forward operator, from the outermost in.
+        graph: whose forward operators are partitioned.
+        scopes: the scope of every forward operator, outermost name first.
         follows: for every forward operator, whether it reads the one before it.
         others: the last of the other forward operators that it reads, or -1.
-        adjoints: the backward operators that are adjoints of forward ones, in the order of these.
-        before: how many of them are adjoints of operators before a forward operator; one more entry
-            at the end.
-        crossing: how many forward values are made before a forward operator and read from it on.
+        adjoints: the backward operators with a forward operator, in the order of these.
+        before: number of backward operators that belong to forward operators before a given one;
+            one more entry at the end.
+        crossing: cut size before each forward operator: values made before it and read from it on.
     """
 
     graph: Graph
@@ -68,12 +69,12 @@ class Anatomy:
     crossing: tuple[int, ...]
 
     def adjoints_of(self, start: int, stop: int) -> list[int]:
-        """Return the adjoints of the forward operators ``start`` to ``stop - 1``, ascending."""
+        """Return the backward operators of forward ones ``start`` to ``stop - 1``, ascending."""
         return sorted(self.adjoints[self.before[start] : self.before[stop]])
 
 
 def anatomy(graph: Graph) -> Anatomy:
-    """Return what ``parts_of`` needs to know of a graph."""
+    """Precompute the columns that ``parts_of`` needs."""
     count = graph.forward_count
     forward = graph.operators[:count]
     known: dict[str, tuple[str, ...]] = {"": ()}
@@ -110,7 +111,7 @@ def anatomy(graph: Graph) -> Anatomy:
 
 
 def crossings(graph: Graph) -> list[int]:
-    """Return by how much the number of values that cross changes at each forward operator."""
+    """Return the change of the cut size at each forward operator (a difference array)."""
     count = graph.forward_count
     changes = [0] * (count + 1)
     for operator in graph.operators[:count]:
@@ -124,20 +125,20 @@ def crossings(graph: Graph) -> list[int]:
 
 
 def parts_of(known: Anatomy, start: int, stop: int) -> list[Part]:
-    """Return the parts of the forward operators ``start`` to ``stop - 1``: at most MOST groups.
+    """Partition forward operators ``start`` to ``stop - 1`` into at most MOST groups.
 
-    A small graph, or a chain of moderate length, has one part an operator.
+    A small graph, or a chain of moderate length, has one part per operator.
     """
     if is_small(known, start, stop):
         return [Part(operator, operator + 1) for operator in range(start, stop)]
-    return parts_by_scope(known, start, stop) or chunks(known, start, stop)
+    return parts_by_scope(known, start, stop) or split_at_cuts(known, start, stop)
 
 
 def parts_by_scope(known: Anatomy, start: int, stop: int) -> list[Part]:
-    """Return the parts that scopes make of these operators; none if they do not divide them."""
+    """Partition operators by scope; empty if scopes do not divide them."""
     parts = by_scope(known, start, stop)
     while parts and len(parts) < FEW:
-        # One scope around nearly everything says nothing: what is inside stands in its place.
+        # One scope around nearly everything is no information: its children take its place.
         largest = max(parts, key=lambda part: part.stop - part.start)
         inner = by_scope(known, largest.start, largest.stop)
         if not inner or is_small(known, largest.start, largest.stop):
@@ -155,13 +156,13 @@ def is_small(known: Anatomy, start: int, stop: int) -> bool:
         return True
     everything = stop - start == len(known.scopes)
     longest = LONGEST_CHAIN if everything else OPENED_CHAIN
-    if stop - start > longest or not is_line(known, start, stop):
+    if stop - start > longest or not is_chain_run(known, start, stop):
         return False
     return not by_scope(known, start, stop)
 
 
-def is_line(known: Anatomy, start: int, stop: int) -> bool:
-    """Whether each of these operators reads, of them, the one before it alone."""
+def is_chain_run(known: Anatomy, start: int, stop: int) -> bool:
+    """Whether the operators are a chain: each reads, of them, only its predecessor."""
     return (
         all(known.follows[start + 1 : stop])
         and max(known.others[start + 1 : stop], default=-1) < start
@@ -169,7 +170,7 @@ def is_line(known: Anatomy, start: int, stop: int) -> bool:
 
 
 def by_scope(known: Anatomy, start: int, stop: int) -> list[Part]:
-    """Return a part for each run of one scope, at the depth that reads best; none if none does."""
+    """Return a part per run of one scope, at the most readable depth; empty if there is none."""
     deepest = max(map(len, known.scopes[start:stop]))
     best: list[Part] = []
     for depth in range(1, deepest + 1):
@@ -190,22 +191,22 @@ def runs_at(known: Anatomy, start: int, stop: int, depth: int) -> list[Part]:
         if known.scopes[operator][:depth] != known.scopes[operator - 1][:depth]:
             bounds.append(operator)
     return [
-        named(known, first, last, known.scopes[first][:depth])
+        part_of_scope(known, first, last, known.scopes[first][:depth])
         for first, last in zip(bounds, [*bounds[1:], stop], strict=True)
     ]
 
 
-def named(known: Anatomy, start: int, stop: int, scope: Sequence[str]) -> Part:
-    """Return the part of a scope; operators outside of any are named after themselves."""
+def part_of_scope(known: Anatomy, start: int, stop: int, scope: Sequence[str]) -> Part:
+    """Return the part of a scope; operators outside any scope are named after themselves."""
     if stop - start == 1:
         return Part(start, stop)
     if not scope:
-        return stretch(known, start, stop)
+        return part_of_run(known, start, stop)
     return Part(start, stop, "/".join(scope), scope[-1], "/".join(scope[:-1]))
 
 
 def joined_runs(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
-    """Return parts of several runs each: ``layer1-4`` and so on, with a dash of figures."""
+    """Merge runs into parts of several each: ``layer1-4`` and so on, with an en dash."""
     size = -(-len(runs) // CHUNKS)
     parts = []
     for place in range(0, len(runs), size):
@@ -215,7 +216,7 @@ def joined_runs(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
         if stop - start == 1:
             parts.append(Part(start, stop))
         elif not named_runs:
-            parts.append(stretch(known, start, stop))
+            parts.append(part_of_run(known, start, stop))
         elif len(named_runs) == 1:
             only = named_runs[0]
             parts.append(Part(start, stop, only.title, only.label, only.within))
@@ -226,8 +227,8 @@ def joined_runs(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
     return parts
 
 
-def chunks(known: Anatomy, start: int, stop: int) -> list[Part]:
-    """Return stretches of about equal length, cut where the fewest values cross."""
+def split_at_cuts(known: Anatomy, start: int, stop: int) -> list[Part]:
+    """Split operators into runs of about equal length, at the smallest cuts nearby."""
     count = max(2, min(CHUNKS, (stop - start) // LEAST))
     size = -(-(stop - start) // count)
     bounds = [start]
@@ -236,12 +237,12 @@ def chunks(known: Anatomy, start: int, stop: int) -> list[Part]:
         near = range(aim - size // 4, aim + size // 4 + 1)
         bounds.append(min(near, key=lambda cut: (known.crossing[cut], abs(cut - aim))))
     return [
-        stretch(known, first, last) if last - first > 1 else Part(first, last)
+        part_of_run(known, first, last) if last - first > 1 else Part(first, last)
         for first, last in zip(bounds, [*bounds[1:], stop], strict=True)
     ]
 
 
-def stretch(known: Anatomy, start: int, stop: int) -> Part:
+def part_of_run(known: Anatomy, start: int, stop: int) -> Part:
     """Return a part that is named after its first and last operators, or after their ids."""
     names = [operator.name for operator in known.graph.operators[start:stop]]
     first, last = names[0], names[-1]
@@ -255,7 +256,7 @@ DASH = "\u2013"
 
 
 def between(first: str, last: str) -> str:
-    """Return ``layer1-4`` for layer1 and layer4, and both names if they differ otherwise.
+    """Return ``layer1-4`` (with an en dash) for layer1 and layer4; both names if stems differ.
 
     >>> between("layer1", "layer4"), between("f1", "f64"), between("down4", "bottom")
     ('layer1\u20134', 'f1\u201364', 'down4\u2013bottom')
@@ -264,5 +265,5 @@ def between(first: str, last: str) -> str:
         return first
     stem = first.rstrip("0123456789")
     number = last.removeprefix(stem)
-    alike = first != stem and last.startswith(stem) and number.isdigit()
-    return f"{first}{DASH}{number if alike else last}"
+    same_stem = first != stem and last.startswith(stem) and number.isdigit()
+    return f"{first}{DASH}{number if same_stem else last}"

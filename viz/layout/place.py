@@ -1,7 +1,8 @@
-"""Where the nodes of a picture stand.
+"""Node placement: chooses the layout algorithm, folded rows for a chain, layered drawing otherwise.
 
-A chain is laid out in rows that fold, without any help. Any other graph's forward half is laid out
-by Graphviz's ``dot``, in this process; the backward half is its mirror image below.
+A chain is laid out in folded rows (``rows``) without Graphviz. The forward pass of any other graph
+is laid out by Graphviz's ``dot`` (``layered``), in this process; the backward pass is its mirror
+image below.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["MARGIN", "WIDTH", "Heading", "Layout", "Line", "Point", "layout", "l
 
 
 def layout(graph: Graph) -> Layout:
-    """Return where the cells of a graph stand, one an operator.
+    """Lay out a graph with one cell per operator.
 
     Raises:
         BackendError: if the graph is no chain and pygraphviz is not installed.
@@ -31,10 +32,9 @@ def layout(graph: Graph) -> Layout:
 
 
 def layout_of(graph: Graph, cells: Sequence[Cell], width: float = WIDTH) -> Layout:
-    """Return where these cells stand in a panel of a width, and what they say.
+    """Lay out cells in a panel of a given width, and fit their labels.
 
-    Every arrow is a read. That a backward cell is the adjoint of a forward one is said by its
-    place: below it.
+    Every arrow is a read. A backward cell stands below the forward cell that it belongs to.
 
     Raises:
         BackendError: if they are no chain and pygraphviz is not installed.
@@ -55,7 +55,7 @@ def is_chain(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> bool:
 
 
 def passed_through(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> set[int]:
-    """Return the forward cells without a mirror that lie between cells with one."""
+    """Return the forward cells without a mirror between cells with one: cotangents pass them."""
     mirrored = {cell.mirror for cell in cells if cell.mirror is not None}
     before, after = set(mirrored), set(mirrored)
     for source, target in sorted(links, key=lambda link: link[1]):

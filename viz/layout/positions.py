@@ -1,4 +1,4 @@
-"""What Graphviz makes of DOT, in this process, as points."""
+"""Graphviz dot through pygraphviz, in this process: DOT in, node positions and edge splines out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .geometry import Point, curve
 
 
 def run_dot(source: str) -> Any:
-    """Return a pygraphviz graph with positions, laid out in this process."""
+    """Run dot on a DOT text; return a pygraphviz graph with positions."""
     try:
         import pygraphviz
     except ImportError as error:
@@ -20,8 +20,8 @@ def run_dot(source: str) -> Any:
             "Graphviz and build it, or draw a chain"
         ) from error
     placed = pygraphviz.AGraph(string=source)
-    # Nodes are of fixed size and their text is drawn elsewhere: without labels Graphviz does not
-    # ask the system for fonts, which may be missing or complain.
+    # Nodes have a fixed size and text is drawn elsewhere: without labels Graphviz does not
+    # query the system's fonts, which may be missing or print warnings.
     placed.node_attr["label"] = ""
     for node in placed.nodes():
         node.attr["label"] = ""
@@ -30,13 +30,13 @@ def run_dot(source: str) -> Any:
 
 
 def point_of(text: str) -> Point:
-    """Return the point that Graphviz writes as ``x,y``."""
+    """Parse a Graphviz point ``x,y``."""
     x, y = text.split(",")
     return (float(x), float(y))
 
 
 def curve_of(text: str) -> list[Point]:
-    """Return a polyline along the cubic curves that Graphviz writes as ``e,x,y x,y x,y ...``."""
+    """Parse a Graphviz spline ``e,x,y x,y x,y ...`` into a polyline."""
     end: list[Point] = []
     points: list[Point] = []
     for part in text.split():

@@ -1,4 +1,4 @@
-"""Where the nodes of a chain stand: in rows that fold, each forward row above its mirrors."""
+"""Layout of a chain: rows that fold at the panel's width, each forward row above its mirrors."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ from .geometry import (
     curve,
 )
 
-# Pixels from one node to the next where a chain folds: 32 operators a row of 800 pixels, 10 groups.
+# Least pitch in pixels before a chain folds: 32 operators per row of 800 pixels, or 10 groups.
 PITCH, GROUP_PITCH = 23.375, 74.8
 WIDEST_PITCH = 93.5
-DISC = 30.0  # the largest that an operator is drawn
-GROUP_BOX = 60.0, 30.0  # likewise a group
-WIDEST = 74.0  # likewise an operator with a long name
-LABEL_PITCH = 30.0  # pixels from one disc to the next with which they have room for labels
-LABEL_ROWS = 4  # that a chain folds into for that, where a panel is narrower than a picture
-SHARE = 0.8  # of a pitch that a wide node takes
-MOST_ROWS = 6  # that a chain folds into so that its names can be read
+DISC = 30.0  # largest diameter of an operator
+GROUP_BOX = 60.0, 30.0  # largest size of a group
+WIDEST = 74.0  # largest width of an operator with a long name
+LABEL_PITCH = 30.0  # pixels: pitch at which discs have room for labels
+LABEL_ROWS = 4  # rows that a chain may fold into for labels, in a panel narrower than a picture
+SHARE = 0.8  # of a pitch: the width of a wide node
+MOST_ROWS = 6  # rows that a chain may fold into so that its names are legible
 LETTER = 5.4  # pixels of a disc's diameter for each letter of its label, at the smallest
-DIP = 6  # pixels below a row to which an arrow goes that passes nodes by
+DIP = 6  # pixels below a row that an arrow dips to pass nodes
 
 Link = tuple[int, int]
-End = tuple[float, float, float, float]  # a node's centre, and how far from it arrows end
+End = tuple[
+    float, float, float, float
+]  # centre of a node, and the horizontal and vertical distance at which arrows end
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The measures of a chain's rows, in pixels.
+    """Measures of a chain's rows, in pixels.
 
     Attributes:
-        band: forward cells in a row.
-        columns: places in the longest row.
+        band: forward cells per row.
+        columns: columns of the longest row.
         pitch: from one column to the next.
         left: the left edge of the first column.
         diameter: of operators.
-        breadth: of those with long names.
+        breadth: of operators with long names.
         box: of groups.
         apart: from a forward row to the mirrors below it.
         top: from the top to the first row.
@@ -70,37 +72,37 @@ class Grid:
     labelled: bool
 
     def place(self, position: float, row: int) -> Point:
-        """Return the place of a column in a forward row."""
+        """Return the point of a column in a forward row."""
         x = self.left + self.pitch * (position + 0.5)
         return (x, self.top + row * self.band_height)
 
     def edge(self, side: float) -> float:
-        """Return where arrows leave a row, on the right for 1 and on the left for -1."""
+        """Return the x where arrows leave a row: on the right for 1, on the left for -1."""
         middle = self.left + self.pitch * self.columns / 2
         return middle + side * (self.pitch * self.columns / 2 + 6)
 
 
 def grid_of(cells: Sequence[Cell], forward: int, alone: int, width: float) -> Grid:
-    """Return the measures for so many forward cells and cells without a counterpart above."""
+    """Return the measures for counts of forward cells and of unpaired backward cells."""
     groups = any(cell.group for cell in cells)
     room = width - 2 * MARGIN
     wanted = breadth_of(cells, broad_cells(cells, DISC), WIDEST)
     least = GROUP_PITCH if groups else PITCH
     if width < WIDTH and not groups and forward * LABEL_PITCH <= LABEL_ROWS * room:
         least = LABEL_PITCH
-    # Fewer in a row where they have names to be read, unless that makes a tower of the chain.
+    # Fewer per row where cells have names, unless the chain would fold into too many rows.
     wished = min(wanted / SHARE, MOST_ROWS * room / max(forward, 1)) if wanted else least
     most = max(1, int(room / max(least, wished) + 1e-9))
     most = max(most // 2, most - max(0, alone - 1), 1)
     bands = max(1, -(-forward // most))
     band = max(1, -(-forward // bands))  # equally long, so that the last is not a lone node
-    # Cells without a counterpart above, such as the seed of the backward half, stand at the end.
+    # Unpaired backward cells, such as the seed of the backward pass, stand at the end.
     columns = band + alone
     pitch = min(room / columns, WIDEST_PITCH)
     left = (width - pitch * columns) / 2
     diameter = min(DISC, round(0.7 * pitch))
     breadth = max(diameter, min(wanted, SHARE * pitch))
-    # Symbols and short names are whole or not there; longer ones may be cut.
+    # Symbols and short names are shown in full or not at all; longer ones may be truncated.
     letters = (min(len(cell.label), LONGEST_NAME) for cell in cells if not cell.group)
     labelled = diameter >= max(20.0, LETTER * max(letters, default=0))
     apart = diameter + 22 if labelled else diameter + 14
@@ -137,7 +139,7 @@ def sizes_of(cells: Sequence[Cell], grid: Grid) -> tuple[Size, ...]:
 def chain_layout(
     cells: Sequence[Cell], passing: set[int], reads: Sequence[tuple[int, int]], width: float
 ) -> Layout:
-    """Return a row of forward cells above their mirrors, folded into bands if it is long.
+    """Place forward cells in a row above their mirrors, folded into bands if it is long.
 
     Args:
         cells: the nodes.
@@ -183,13 +185,13 @@ def chain_arrows(
     grid: Grid,
     reads: Iterable[Link],
 ) -> Iterator[Arrow]:
-    """Yield the arrows: short ones in the gaps, arcs below nodes that are passed by."""
+    """Yield the arrows: short ones in the gaps, arcs below nodes that they pass."""
     air = max(2.0, 0.09 * grid.diameter)
     ends = {}
     for cell in cells:
         width, height = sizes[cell.id]
         ends[cell.id] = (*centres[cell.id], width / 2 + air, height / 2 + air)
-    # The backward cells as a reader meets them, with nothing between two that are neighbours.
+    # The backward cells in reading order, without gaps.
     backward = sorted((index for index in ends if cells[index].backward), key=lambda index: (
         centres[index][1], centres[index][0]
     ))  # fmt: skip
@@ -198,27 +200,27 @@ def chain_arrows(
         start, end = ends[source], ends[target]
         across = cells[source].backward != cells[target].backward
         if across and not is_near(start, end, grid):
-            yield Arrow(source, target, tuple(between(start, end, grid, False)), faint=True)
+            yield Arrow(source, target, tuple(arrow_between(start, end, grid, False)), faint=True)
         elif across or not cells[source].backward or abs(place[source] - place[target]) == 1:
-            yield Arrow(source, target, tuple(between(start, end, grid, not across)))
+            yield Arrow(source, target, tuple(arrow_between(start, end, grid, not across)))
         else:
-            yield Arrow(source, target, tuple(below(start, end, grid)))
+            yield Arrow(source, target, tuple(arc_below(start, end, grid)))
 
 
 def is_near(start: End, end: End, grid: Grid) -> bool:
-    """Whether an arrow down to the other half meets no node: straight down, or one column on."""
+    """Whether an arrow to the other pass meets no node: straight down, or one column over."""
     return abs(start[0] - end[0]) < 1.5 * grid.pitch and abs(start[1] - end[1]) <= grid.apart
 
 
-def between(start: End, end: End, grid: Grid, same_half: bool) -> Iterator[Line]:
+def arrow_between(start: End, end: End, grid: Grid, same_half: bool) -> Iterator[Line]:
     """Yield the arrow between two nodes, or two stubs where the row folds between them."""
     (x0, y0, wide0, high0), (x1, y1, wide1, high1) = start, end
     if abs(y0 - y1) <= grid.apart:
         across, down = (x1 > x0) - (x1 < x0), (y1 > y0) - (y1 < y0)
-        if across and down:  # from rim to rim, as the crow flies
+        if across and down:  # straight from rim to rim
             length = math.hypot(x1 - x0, y1 - y0)
             ux, uy = (x1 - x0) / length, (y1 - y0) / length
-            first, last = reach(ux, uy, wide0, high0), reach(ux, uy, wide1, high1)
+            first, last = rim_distance(ux, uy, wide0, high0), rim_distance(ux, uy, wide1, high1)
             yield (x0 + ux * first, y0 + uy * first), (x1 - ux * last, y1 - uy * last)
         else:
             yield (
@@ -229,7 +231,7 @@ def between(start: End, end: End, grid: Grid, same_half: bool) -> Iterator[Line]
         # A stub leaves at one end and another enters at the other.
         side = 1.0 if x0 > x1 else -1.0
         far = grid.pitch / 2 + 3
-        # What goes to the other half does so between the rows, as it would without a fold.
+        # An arrow to the other pass runs between the rows, as it would without a fold.
         slope = 0.0 if same_half else 0.5
         yield (
             (x0 + side * wide0, y0 + slope * high0),
@@ -241,19 +243,21 @@ def between(start: End, end: End, grid: Grid, same_half: bool) -> Iterator[Line]
         )
 
 
-def reach(ux: float, uy: float, wide: float, high: float) -> float:
-    """Return how far the rim of a node is from its centre, into a direction of length 1."""
+def rim_distance(ux: float, uy: float, wide: float, high: float) -> float:
+    """Return the distance from a node's centre to its rim, in a direction of length 1."""
     if wide == high:
         return wide
     return min(wide / max(abs(ux), 1e-9), high / max(abs(uy), 1e-9))
 
 
-def below(start: End, end: End, grid: Grid) -> Iterator[Line]:
+def arc_below(start: End, end: End, grid: Grid) -> Iterator[Line]:
     """Yield the arrow that passes below the nodes between two of a row, or below those of folds."""
     (x0, y0, _, high0), (x1, y1, _, high1) = start, end
     low0, low1 = (x0, y0 + high0), (x1, y1 + high1)
     if y0 == y1:
-        dip = 4 / 3 * DIP  # a cubic curve goes as far as three quarters of the way to its handles
+        dip = (
+            4 / 3 * DIP
+        )  # a cubic Bezier curve reaches three quarters of the way to its control points
         yield curve(low0, (x0, low0[1] + dip), (x1, low1[1] + dip), low1, parts=12)
     else:
         side = 1.0 if x0 > x1 else -1.0
@@ -265,7 +269,7 @@ def below(start: End, end: End, grid: Grid) -> Iterator[Line]:
 def chain_headings(
     forward: Sequence[Cell], centres: Mapping[int, Point], sizes: Sequence[Size]
 ) -> Iterator[Heading]:
-    """Yield a heading for each run of cells within one scope, again in every row it reaches."""
+    """Yield a heading for each run of cells of one scope, repeated in every row it reaches."""
     for (text, y), run in groupby(forward, key=lambda cell: (cell.within, centres[cell.id][1])):
         if text:
             cells = [cell.id for cell in run]

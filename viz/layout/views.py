@@ -1,7 +1,7 @@
-"""Views of a graph: all of it with a node a group, and each group opened up.
+"""Hierarchical views of a graph: an overview with a node per group, and every group expanded.
 
 A small graph has one view. A large one has a view of groups, and every group of it that is not too
-deep below has a view of its own, of groups again or of its operators.
+deep has a view of its own, of groups again or of its operators.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .place import Layout, layout_of
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
 
-MOST_CELLS = 12_000  # in all views of a graph; the levels below that are left out
-MOST_ALONE = 12  # cells of backward operators that are no adjoint, in a view of groups
+MOST_CELLS = 12_000  # in all views of a graph; deeper levels are left out
+MOST_ALONE = 12  # cells of backward operators without a forward one, in a view of groups
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A picture of a graph or of one group of it.
+    """Layout of a graph or of one expanded group.
 
     Attributes:
         title: empty for the whole graph, else the group's name, such as ``layer3``.
-        parent: index of the view that it is opened from; None for the whole graph.
-        layout: positions; ``layout.cells`` says what stands there.
-        opens: by the id of a cell, forward or backward, the index of the view that it opens into.
-            Groups without an entry are too many to be opened.
+        parent: index of the view that it is expanded from; None for the whole graph.
+        layout: positions; ``layout.cells`` are its nodes.
+        opens: by the id of a cell, forward or backward, the index of the view that it expands into.
+            Groups without an entry are too many to be expanded.
     """
 
     title: str
@@ -44,7 +44,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A view before it is laid out: its parts and cells."""
+    """A view before layout: its parts and cells."""
 
     title: str
     parent: int | None
@@ -53,26 +53,26 @@ class Sketch:
 
 
 def overview(graph: Graph, width: float = WIDTH, naming: Naming = PLAIN) -> Layout:
-    """Return the layout of the whole graph: what ``views_of(graph)[0]`` shows.
+    """Lay out the whole graph: equal to ``views_of(graph)[0].layout``.
 
     Raises:
-        OptionError: if the graph cannot be grouped as it is asked for.
+        OptionError: if the graph cannot be grouped as requested.
         BackendError: if the picture is no chain and pygraphviz is not installed.
     """
-    return layout_of(graph, whole(anatomy(graph), naming).cells, width)
+    return layout_of(graph, overview_sketch(anatomy(graph), naming).cells, width)
 
 
 def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
-    """Return the views of a graph, the whole first, level by level.
+    """Return the views of a graph in breadth-first order, the whole graph first.
 
-    A level is there if all views down to it have at most MOST_CELLS cells: a picture that is opened
-    in a browser has to hold them all.
+    A level exists if all views down to it have at most MOST_CELLS cells: a picture in a browser
+    holds them all.
 
     Raises:
         BackendError: if a picture is no chain and pygraphviz is not installed.
     """
     known = anatomy(graph)
-    sketches = [whole(known, naming)]
+    sketches = [overview_sketch(known, naming)]
     opens: list[dict[int, int]] = [{}]
     level = range(1)
     count = len(sketches[0].cells)
@@ -90,7 +90,7 @@ def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
         for index, place, parts in below:
             opens[index][place] = len(sketches)
             title = sketches[index].parts[place].title
-            sketches.append(opened(known, index, title, parts, naming))
+            sketches.append(group_sketch(known, index, title, parts, naming))
             opens.append({})
     for sketch, some in zip(sketches, opens, strict=True):
         above = {cell.id: cell.mirror for cell in sketch.cells if cell.mirror in some}
@@ -101,7 +101,7 @@ def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
     )
 
 
-def whole(known: Anatomy, naming: Naming) -> Sketch:
+def overview_sketch(known: Anatomy, naming: Naming) -> Sketch:
     """Return the view of the whole graph."""
     graph = known.graph
     parts = asked_parts(known, naming.group)
@@ -111,15 +111,15 @@ def whole(known: Anatomy, naming: Naming) -> Sketch:
     return Sketch("", None, tuple(parts), tuple(cells))
 
 
-def opened(
+def group_sketch(
     known: Anatomy, parent: int, title: str, parts: Sequence[Part], naming: Naming
 ) -> Sketch:
-    """Return the view of a group: the forward operators in it, and their adjoints."""
+    """Return the view of a group: its forward operators, and their backward operators."""
     backward = known.adjoints_of(parts[0].start, parts[-1].stop)
     cells = cells_of_parts(known.graph, parts, backward, labels=naming.labels)
     return Sketch(title, parent, tuple(parts), tuple(cells))
 
 
 def cell_count(known: Anatomy, parts: Sequence[Part]) -> int:
-    """Return how many cells the view of a group has: one a part, and one for its adjoints."""
+    """Return the number of cells of a group's view: one per part, and one for its mirror."""
     return sum(1 + (known.before[part.stop] > known.before[part.start]) for part in parts)

@@ -1,7 +1,7 @@
-"""The arrows of a general graph: dot's own curves, their mirror images, and straight lines.
+"""Edge routing of a layered drawing: dot's splines, their mirror images, and straight lines.
 
-A drawing is what dot made of the forward half, in points; a folding says where its bands stand, in
-pixels. An arrow is a read, and every read has one.
+A ``Drawing`` is dot's result for the forward pass, in points; a ``Folding`` maps its bands to
+pixels. Every read has exactly one arrow.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ STUB = 9  # pixels that a cut arrow reaches beyond the cut
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What dot made of the forward cells, in points, y upwards.
+    """Dot's drawing of the forward cells, in points, y upwards.
 
     Attributes:
         wide: whether most of the cells are groups, or have names to be read.
-        broad: the cells that are wider than discs for their names, and how wide, in points.
+        broad: widths of cells that are wider than discs for their names, in points.
         halves: 2, or 1 if no forward cell has a mirror.
         nodes: the centre of every forward cell; the first one is not in the lower half.
-        curves: the polyline of every link.
-        alone: the centres of backward cells that mirror nothing, behind the last rank.
-        headings: what stands above forward cells, where scopes stand side by side.
+        curves: the polyline of every edge.
+        alone: the centres of unpaired backward cells, behind the last rank.
+        headings: headings of forward cells, where scopes stand side by side.
     """
 
     wide: bool
@@ -41,18 +41,18 @@ class Drawing:
     headings: Mapping[int, str]
 
     def all_nodes(self) -> list[Point]:
-        """Return the centres of everything."""
+        """Return the centres of all cells."""
         return [*self.nodes.values(), *self.alone.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of ranks, and where it stands.
+    """An interval of ranks, and its position on the page.
 
     Attributes:
-        left, right: what it shows of the drawing, in points.
-        low, high: the lowest and the highest that it shows, in points.
-        x, y: where (left, high) of the forward half stands, in pixels.
+        left, right: its interval of the drawing, in points.
+        low, high: the lowest and the highest point that it shows, in points.
+        x, y: where (left, high) of the forward pass stands, in pixels.
         axis: of the mirror, in pixels.
     """
 
@@ -67,34 +67,34 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Bands from top to bottom, and the scale that they have in common."""
+    """Bands from top to bottom, and their common scale."""
 
     bands: tuple[Band, ...]
     scale: float
     height: float
 
     def band_at(self, x: float) -> Band:
-        """Return the band that shows ``x``."""
+        """Return the band that contains ``x``."""
         rights = [band.right for band in self.bands[:-1]]
         return self.bands[bisect_right(rights, x)]
 
     def place(self, point: Point, band: Band) -> Point:
-        """Return where a point of the drawing stands."""
+        """Map a point of the drawing to pixels."""
         x, y = point
         return (band.x + self.scale * (x - band.left), band.y + self.scale * (band.high - y))
 
 
 def mirrored(point: Point, band: Band) -> Point:
-    """Return the mirror image of a pixel of a band's forward half."""
+    """Reflect a pixel of a band's forward pass at the band's axis."""
     return (point[0], 2 * band.axis - point[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What arrows are drawn by.
+    """Inputs of edge routing.
 
     Attributes:
-        drawing, folding: of the forward half.
+        drawing, folding: of the forward pass.
         sizes: of all cells, in pixels.
     """
 
@@ -106,18 +106,18 @@ class Placed:
 def dot_arrows(
     cells: Sequence[Cell], reads: Sequence[tuple[int, int]], passing: set[int], placed: Placed
 ) -> Iterator[Arrow]:
-    """Yield an arrow for every read: dot's own curves, their mirror images, and straight lines.
+    """Yield an arrow per read: dot's splines, their mirror images, or straight lines.
 
-    A cotangent goes the other way round along the curves of the forward half, and on through dots,
-    where it passes unchanged. What reads without such a way has a straight line, pale and below
-    everything else; so has an adjoint that reads a forward value.
+    A cotangent follows the splines of the forward pass in reverse, and passes through dots where it
+    is unchanged. A read without such a path is a straight line, pale and below everything else; so
+    is the read of a forward value by a backward operator.
     """
     mirror = {cell.id: cell.mirror for cell in cells if cell.mirror is not None}
     for source, target in reads:
         if not cells[target].backward:
             yield Arrow(source, target, tuple(curve_lines(placed, (source, target), False)))
             continue
-        way = backwards(placed.drawing.curves, passing, mirror.get(target), mirror.get(source))
+        way = reversed_path(placed.drawing.curves, passing, mirror.get(target), mirror.get(source))
         if cells[source].backward and way:
             lines = [line for link in way for line in curve_lines(placed, link, True)]
             yield Arrow(source, target, tuple(lines))
@@ -126,12 +126,12 @@ def dot_arrows(
             yield Arrow(source, target, tuple(lines), faint=True)
 
 
-def backwards(
+def reversed_path(
     curves: Mapping[tuple[int, int], Line], passing: set[int], first: int | None, last: int | None
 ) -> list[tuple[int, int]]:
-    """Return the links from one forward cell on to another, the last first, through dots alone.
+    """Search a path of edges from one forward cell to another through dots alone (breadth first).
 
-    None, if there is no such way.
+    Returns the edges in reverse order; empty, if there is no such path.
     """
     if first is None or last is None:
         return []
@@ -155,11 +155,11 @@ def backwards(
 
 
 def curve_lines(placed: Placed, link: tuple[int, int], mirror: bool) -> Iterator[Line]:
-    """Yield the pieces of dot's own curve between forward cells, or of its mirror image."""
+    """Yield the pieces of dot's spline between forward cells, or of its mirror image."""
     folding = placed.folding
     pieces = [
         (tuple(folding.place(point, band) for point in piece), band)
-        for piece, band in cut_into_bands(placed.drawing.curves[link], folding)
+        for piece, band in split_into_bands(placed.drawing.curves[link], folding)
     ]
     for place, (piece, band) in enumerate(pieces):
         (x0, y0), (x1, y1) = piece[0], piece[-1]
@@ -169,8 +169,8 @@ def curve_lines(placed: Placed, link: tuple[int, int], mirror: bool) -> Iterator
         yield tuple(mirrored(point, band) for point in reversed(line)) if mirror else line
 
 
-def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]:
-    """Yield the pieces of a polyline from left to right, one a band that it passes through."""
+def split_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]:
+    """Split a polyline from left to right into one piece per band that it crosses."""
     band = folding.band_at(curve[0][0])
     piece = [curve[0]]
     for (x0, y0), (x1, y1) in pairwise(curve):
@@ -187,19 +187,21 @@ def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]
 def straight_lines(
     cells: Sequence[Cell], placed: Placed, source: int, target: int
 ) -> Iterator[Line]:
-    """Yield the pieces of the straight line from rim to rim, one a band that it passes through.
+    """Yield the pieces of the straight line from rim to rim, one per band that it crosses.
 
-    In every band it runs as it would if all of the drawing stood there.
+    In each band the line runs as it would if the whole drawing stood there.
     """
     folding = placed.folding
-    (x0, _), (x1, _) = places = [place_of(cells[index], placed) for index in (source, target)]
+    (x0, _), (x1, _) = places = [
+        drawing_position(cells[index], placed) for index in (source, target)
+    ]
     bands = folding.bands
     first, last = (bands.index(folding.band_at(x)) for x in (x0, x1))
     way = 1 if last >= first else -1
     for number in range(first, last + way, way):
         band = bands[number]
         (begin, high), (end, low) = (
-            standing(cells[index], place, band, placed)
+            position_in_band(cells[index], place, band, placed)
             for index, place in zip((source, target), places, strict=True)
         )
         edges = folding.place((band.left, 0), band)[0], folding.place((band.right, 0), band)[0]
@@ -212,25 +214,25 @@ def straight_lines(
             (x_end, low if x_end == end else high + slope * (x_end - begin)),
         )
         begins = placed.sizes[source] if number == first else None
-        yield shortened(line, begins, placed.sizes[target] if number == last else None)
+        yield clipped(line, begins, placed.sizes[target] if number == last else None)
 
 
-def place_of(cell: Cell, placed: Placed) -> Point:
-    """Return where a cell is in the drawing: a mirror where what it mirrors is."""
+def drawing_position(cell: Cell, placed: Placed) -> Point:
+    """Return the position of a cell in the drawing: a mirror has that of its forward cell."""
     drawing = placed.drawing
     if cell.backward and cell.mirror is None:
         return drawing.alone[cell.id]
     return drawing.nodes[cell.id if cell.mirror is None else cell.mirror]
 
 
-def standing(cell: Cell, place: Point, band: Band, placed: Placed) -> Point:
-    """Return where a cell would stand if it was in a band."""
+def position_in_band(cell: Cell, place: Point, band: Band, placed: Placed) -> Point:
+    """Return the position that a cell would have in a band."""
     point = placed.folding.place(place, band)
     return mirrored(point, band) if cell.backward and placed.drawing.halves == 2 else point
 
 
-def shortened(line: tuple[Point, Point], begins: Size | None, ends: Size | None) -> Line:
-    """Return a line from rim to rim of the nodes in which it begins and ends, if it does."""
+def clipped(line: tuple[Point, Point], begins: Size | None, ends: Size | None) -> Line:
+    """Clip a line to the rims of the nodes in which it begins and ends, if it does."""
     (x0, y0), (x1, y1) = line
     length = max(math.hypot(x1 - x0, y1 - y0), 1e-9)
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
@@ -239,7 +241,7 @@ def shortened(line: tuple[Point, Point], begins: Size | None, ends: Size | None)
 
 
 def rim(size: Size, ux: float, uy: float) -> float:
-    """Return how far the rim of a node is from its centre, into a direction of length 1."""
+    """Return the distance from a node's centre to its rim, in a direction of length 1."""
     width, height = size
     if width <= height:
         return height / 2

@@ -1,4 +1,4 @@
-"""A player: traces, or pipelines, as one HTML file that steps, scrubs and plays, offline."""
+"""HTML player: traces or pipelines as one self-contained page that steps, scrubs and plays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FRAME = (
     '<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="{title}" '
     'style="width: 100%; height: {height}px; border: 0"></iframe>'
 )
-HEIGHT = 560  # of a frame with one trace, in pixels; each further trace takes its share
+HEIGHT = 560  # of an iframe with one trace, in pixels; each further trace adds to it
 HEIGHT_OF_TRACE = 260
 
 
@@ -47,7 +47,7 @@ class Page:
 
     Attributes:
         html: the document.
-        traces: how many traces it plays.
+        traces: the number of traces that it plays.
     """
 
     html: str
@@ -57,7 +57,7 @@ class Page:
         return f"<Page that plays {self.traces} {'trace' if self.traces == 1 else 'traces'}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the player: in a frame without any rights but to run."""
+        """Return the player for a notebook: in a sandboxed iframe that may only run scripts."""
         height = HEIGHT + HEIGHT_OF_TRACE * (self.traces - 1)
         frame = FRAME.format(page=html.escape(self.html), title="Player", height=height)
         return {"text/plain": repr(self), "text/html": frame}
@@ -98,36 +98,43 @@ def player(
     view: str = "ledger",
     measured: Measurements = None,
 ) -> Path | Page:
-    """Write traces as one HTML file: ledger, graph, memory, counters, steps, program, in step.
+    """Write traces as one HTML page: ledger, graph, memory, counters, steps and program, in step.
 
-    Of pipelines, it plays what each device does and holds over time. The file needs no network and
-    nothing beside it; a browser of 2023 or later plays it, and without scripts it shows a still and
+    Of pipelines, it plays the actions and the memory of each device over time. The file needs no
+    network and no other file; browsers since 2023 play it, and without scripts it shows a still and
     a table.
 
-    Of three traces or more one is open and the others are a row each. Two of one graph are shown on
-    one ledger as their difference, aligned where each operator is first evaluated.
+    Of three traces or more, one is open and the others are a row each. Two of one graph are shown
+    on one ledger as their difference, aligned at the first evaluation of each operator.
 
-    A ``Timeline``, which ``tc.timed`` returns, is played with lanes in time besides: evaluations,
-    copies to the host and copies back, and shaded when computation waits.
+    A ``Timeline``, which ``tc.timed`` returns, also has lanes over time: evaluations, copies to the
+    host and copies back, with stalls shaded.
 
     Args:
         traces: one trace or timeline, or several to compare; or what ``replay_pipeline`` returned,
             one or several.
         path: of the file, ending in ``.html``; it is replaced only once the new one is complete.
-            Without it nothing is written: what is returned displays itself in a notebook.
-        theme: ``light``, ``dark``, or ``auto`` for what the reader's system prefers.
-        title: of the page; for one trace, in place of the policy's name too.
-        labels, group: what nodes are called, and what shares one, as in ``viz.gif``; in a group
-            that is opened there are groups as its size asks for. Not for pipelines.
-        view: what it shows first, ``ledger`` or ``graph``; the reader may change it. Not for
+            Without it nothing is written: the result displays itself in a notebook.
+        theme: ``light``, ``dark``, or ``auto`` for the preference of the reader's system.
+        title: of the page; for one trace, it replaces the policy's name too.
+        labels, group: labels and groups of nodes, as in ``viz.gif``; the groups inside an expanded
+            group depend on its size. Not for pipelines.
+        view: the initial view, ``ledger`` or ``graph``; the reader may change it. Not for
             pipelines.
-        measured: memory that was measured, which ``tc.load_measured`` returns: drawn as a line over
-            what is planned, with both ends aligned. One for all traces, or one each, or None.
-            Memory is counted in bytes then. Not for pipelines.
+        measured: measured memory, from ``tc.load_measured``: drawn as a line over the planned
+            curve, with both ends aligned. One for all traces, or one each, or None. Memory is then
+            counted in bytes. Not for pipelines.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
         FormatError: if the file cannot be written.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> graph = tc.networks.chain(8)
+    >>> traces = [tc.replay(tc.plan(graph, policy)) for policy in ("store_all", "sqrt_n")]
+    >>> viz.player(traces)
+    <Page that plays 2 traces>
     """
     listed: list[Any] = list(traces) if isinstance(traces, Iterable) else [traces]
     if theme not in ("auto", *THEMES):
@@ -161,7 +168,7 @@ def trace_page(
     """Return the page that plays traces and timelines."""
     clocks = [item if hasattr(item, "stall") else None for item in listed]
     if len(units := dict.fromkeys(clock.unit for clock in clocks if clock)) > 1:
-        raise OptionError(f"timelines in {', '.join(units)}: give those in one unit")
+        raise OptionError(f"timelines in {', '.join(units)}: expected a common unit")
     shown = as_list(
         [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
     )

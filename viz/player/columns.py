@@ -1,8 +1,9 @@
-"""Columns of a page: long lists of integers and of texts, packed, and all deflated together.
+"""Column packing of a page's data: delta-coded integers and texts, deflated together, as base64.
 
-Integers are differences from entry to entry, as little-endian numbers; lists of texts are JSON. All
-columns of a page stand after each other in one deflated stream, in base64: a browser inflates it
-without a loop of its own, once, and a hundred thousand steps take some ten kilobytes.
+Integers are differences from entry to entry (delta coding), as little-endian numbers; lists of
+texts are JSON. All columns of a page are concatenated in one deflated stream, in base64: a browser
+inflates it natively, once, and a hundred thousand steps take some ten kilobytes. ``columns.js``
+reads it.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ Packed = dict[str, Any]  # a type, and bytes
 
 
 def packed(values: Any) -> Packed:
-    """Return a column of integers, none of 2^53 or more, as the page reads it."""
+    """Pack a column of integers below 2^53 by delta coding."""
     column = np.asarray(values)
     if column.size == 0:
         column = np.zeros(0, np.int64)
     steps = np.diff(column, prepend=column.dtype.type(0))
-    # Neither an entry nor a difference may leave the range, since the page adds them up.
+    # Both entries and differences must be in range, since the page accumulates them.
     small = max(np.abs(column).max(initial=0), np.abs(steps).max(initial=0)) < 2**31
     kind, dtype = ("int32", "<i4") if small else ("float64", "<f8")
     return {"type": kind, "bytes": steps.astype(dtype).tobytes()}
 
 
 def packed_texts(texts: Iterable[str]) -> Packed:
-    """Return a list of texts as the page reads it."""
+    """Pack a list of texts."""
     listed = json.dumps(list(texts), ensure_ascii=True, separators=(",", ":"))
     return {"type": "texts", "bytes": listed.encode()}
 
 
 def packed_lists(lists: Sequence[Sequence[int]]) -> dict[str, Packed]:
-    """Return lists of integers end to end, and where each begins."""
+    """Pack lists of integers in CSR form: all items end to end, and the offset of each list."""
     return {
         "first": packed([0, *accumulate(map(len, lists))]),
         "items": packed(list(chain.from_iterable(lists))),
@@ -46,14 +47,15 @@ def packed_lists(lists: Sequence[Sequence[int]]) -> dict[str, Packed]:
 
 
 def deflated(content: bytes) -> str:
-    """Return bytes deflated, in base64."""
+    """Deflate bytes; return base64."""
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def bundled(content: Any) -> dict[str, Any]:
-    """Return content of dicts and lists that JSON can hold, with the columns in it aside.
+    """Move the packed columns of a JSON-like value into one deflated stream.
 
-    In the place of each column stands where it is in ``columns``, deflated and in base64.
+    Each column is replaced by its type, offset and size in ``columns``, which is deflated and in
+    base64.
     """
     found: list[bytes] = []
     size = 0

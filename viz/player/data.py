@@ -1,4 +1,7 @@
-"""What goes into a page: traces, graphs and views as plain data, with packed columns in it."""
+"""Data model of a player page: traces, graphs and views as JSON-like data with packed columns.
+
+The page replays the steps itself: no memory is stored, only steps and graphs.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,14 @@ if TYPE_CHECKING:
     from ..layout.cells import Cell
 
 VERBS = (Compute, Free, Offload, Fetch)
-MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be most of the file
+MOST_SOURCE_STEPS = 20_000  # with more, a program is too long to read, and most of the file
 LONGEST_NAME = 200  # characters of a name that are shown
-MOST_FLOPS = 2**52  # of one operator: whole numbers that the page can add up
-TICKS = 10**9  # of the longest timeline: whole numbers of 32 bits
+MOST_FLOPS = 2**52  # of one operator: sums stay exact integers in JavaScript
+TICKS = 10**9  # of the longest timeline: 32-bit integers
 
 
 def shown(name: str) -> str:
-    """Return a name on one line, cut to what anybody reads."""
+    """Return a name on one line, truncated to a readable length."""
     return one_line(name, LONGEST_NAME)
 
 
@@ -59,7 +62,7 @@ def page_data(
     clocks: Sequence[Timeline | None] = (),
     in_bytes: bool = False,
 ) -> dict[str, Any]:
-    """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
+    """Return all data of a page; ``title`` replaces the policy's name, for one trace."""
     known = list(clocks) or [None] * len(traces)
     longest = max((end for clock in known if clock for end in clock.end), default=Fraction(0))
     scales = scales_of(traces, in_bytes)
@@ -82,7 +85,7 @@ def page_data(
 
 
 def distinct(graphs: Iterable[Graph]) -> tuple[list[Graph], list[int]]:
-    """Return each graph once, and which of them each is: what is built twice is one graph."""
+    """Deduplicate graphs; also return the index of each: equal graphs are one."""
     found: list[Graph] = []
     positions = []
     for graph in graphs:
@@ -94,7 +97,7 @@ def distinct(graphs: Iterable[Graph]) -> tuple[list[Graph], list[int]]:
 
 
 def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
-    """Return a graph's nodes and views."""
+    """Return a graph's values, operators and views."""
     return {
         "name": shown(graph.name),
         "forward_count": graph.forward_count,
@@ -124,7 +127,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
 
 
 def view_data(view: GroupView, graph: Graph) -> dict[str, Any]:
-    """Return a view: cells, where they stand, what they open. Points are in tenths of a pixel."""
+    """Return a view: cells, positions, expansions. Points are in tenths of a pixel."""
     plan = view.layout
     head, line = arrow_sizes(plan.diameter)
     return {
@@ -166,10 +169,10 @@ def view_data(view: GroupView, graph: Graph) -> dict[str, Any]:
 
 
 def row_names(cells: Sequence[Cell], graph: Graph) -> list[str]:
-    """Return what the row of each cell is called; nothing where that is another cell's row.
+    """Return the name of each cell's ledger row; empty where it shares another cell's row.
 
-    A row has more room than a node: a group has its full name, and where a node's label is a
-    symbol, or is that of another node too, stands the operator's name.
+    A row has more room than a node: a group has its full name, and an operator whose label is a
+    symbol, or not unique, its own name.
     """
     own = [cell for cell in cells if cell.mirror is None]
     times = Counter(cell.title or cell.label for cell in own)
@@ -182,7 +185,7 @@ def row_names(cells: Sequence[Cell], graph: Graph) -> list[str]:
 
 
 def arrows_data(plan: Layout, faint: bool) -> dict[str, Packed]:
-    """Return polylines: where each begins among the points of all, its cells, and the points."""
+    """Return polylines: offset among all points, cells at both ends, and the points."""
     reads = [read for read in plan.reads if read.faint == faint for _ in read.lines]
     lines = plan.faint if faint else plan.arrows
     points = [point for line in lines for point in line]
@@ -196,19 +199,18 @@ def arrows_data(plan: Layout, faint: bool) -> dict[str, Packed]:
 
 
 def tenths(values: Iterable[float]) -> Packed:
-    """Return coordinates in tenths of a pixel."""
+    """Pack coordinates in tenths of a pixel."""
     return packed([round(10 * value) for value in values])
 
 
 def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any]:
-    """Return a trace's columns, and what its schedule says of itself.
+    """Return a trace's columns, and its schedule's description.
 
-    Of memory there is nothing in it: what is held when follows from the steps, and the page adds it
-    up itself.
+    No memory is included: it follows from the steps, and the page computes it.
     """
     in_nodes = scales.in_nodes
     verbs = {kind: number for number, kind in enumerate(VERBS)}
-    verbs[Update] = verbs[Compute]  # the operator says by its name what it does
+    verbs[Update] = verbs[Compute]  # its operator's name describes it
     targets = [s.operator if isinstance(s, EVALUATIONS) else s.data for s in trace.steps]
     schedule = trace.schedule
     return {
@@ -234,7 +236,7 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
 
 
 def times_data(clock: Timeline, longest: Fraction) -> dict[str, Any]:
-    """Return when each step happens, in whole TICKS of the longest timeline, and what it takes."""
+    """Return begin and end of each step, in integer TICKS of the longest timeline, and totals."""
     unit = TICKS / longest if longest else Fraction(0)
     return {
         "begin": packed([round(moment * unit) for moment in clock.begin]),
@@ -245,7 +247,7 @@ def times_data(clock: Timeline, longest: Fraction) -> dict[str, Any]:
 
 
 def fate_data(trace: Trace) -> dict[str, Any]:
-    """Return what becomes of the values that the backward half reads."""
+    """Return the fate of each value that the backward pass reads, with its reason."""
     residuals = residuals_of(trace.schedule, given(trace.graph))
     return {
         "data": packed([residual.data for residual in residuals]),
@@ -254,7 +256,7 @@ def fate_data(trace: Trace) -> dict[str, Any]:
 
 
 def source_data(trace: Trace) -> dict[str, Any]:
-    """Return the program and the line of every step, or why there is none."""
+    """Return the generated program and each step's line in it, or why there is none."""
     if len(trace.steps) > MOST_SOURCE_STEPS:
         reason = (
             f"The program of {len(trace.steps):,} steps is left out of this page; "

@@ -1,4 +1,4 @@
-"""Measured memory as data of a page: a staircase over the whole of a schedule, thinned."""
+"""Measured memory as data of a page: a step function over the whole schedule, downsampled."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from tinyckpt.documents.measured import Measured
 
-MOST_MOMENTS = 100_000  # of one measurement in a page: some hundred kilobytes
-WHOLE = 2**30  # of the time from the first moment to the last: whole numbers of 32 bits
-LARGEST = 2**52  # bytes that the page can add up
+MOST_MOMENTS = 100_000  # per measurement in a page: some hundred kilobytes
+WHOLE = 2**30  # ticks from the first moment to the last: 32-bit integers
+LARGEST = 2**52  # bytes: sums stay exact integers in JavaScript
 
 
 def as_measured(measured: Any, count: int) -> list[Measured | None]:
-    """Return what was measured for each of some traces: one for all of them, or one each.
+    """Return the measurement of each trace: one for all of them, or one each.
 
     Raises:
         OptionError: if it is neither, or more than a page holds.
@@ -43,7 +43,7 @@ def as_measured(measured: Any, count: int) -> list[Measured | None]:
 
 
 def with_measured(data: dict[str, Any], measured: Sequence[Measured | None]) -> dict[str, Any]:
-    """Return a page's data with what was measured: each once, and which of them a trace has."""
+    """Add measurements to a page's data: each once, and the index of each trace's own."""
     known = list({id(each): each for each in measured if each is not None}.values())
     if not known:
         return data
@@ -55,7 +55,7 @@ def with_measured(data: dict[str, Any], measured: Sequence[Measured | None]) -> 
 
 
 def measured_data(measured: Measured) -> dict[str, Any]:
-    """Return what a page draws: times as whole shares of all, and all bytes with their base."""
+    """Return a measurement: times as integer shares of the whole, bytes with their base."""
     times = np.asarray(measured.times, np.float64)
     held = np.asarray(measured.bytes, np.int64)
     places = thinned(held)
@@ -72,7 +72,7 @@ def measured_data(measured: Measured) -> dict[str, Any]:
 
 
 def thinned(held: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which moments are shown: of so many in a row the first, the highest and the last."""
+    """Return indices of the shown moments: of each run the first, the highest and the last."""
     count = len(held)
     if count <= MOST_MOMENTS:
         return np.arange(count)

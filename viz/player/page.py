@@ -1,4 +1,4 @@
-"""One HTML file from its parts: template, styles, scripts, data; and a still without scripts."""
+"""HTML assembly of a page from template, styles, scripts and data, with a static fallback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tinyckpt.documents.measured import Measured
     from tinyckpt.planner.offload.simulate import Timeline
 
-# In the order in which they build on each other; together they are one module.
+# In order of dependence; concatenated they are one module.
 SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
@@ -37,17 +37,17 @@ SCRIPTS = (
     "main",
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
-BEGIN = "begin"  # makes a player; the lab has its own
-# Of pages with several policies.
+BEGIN = "begin"  # entry point of a player; the lab has its own
+# Scripts of pages with several policies.
 SEVERAL = (
     "progress", "differing", "sparkline", "difference_ledger", "difference_strip",
     "difference_panel", "difference",
 )  # fmt: skip
-HOST = "host"  # of pages on which something moves to the host's memory, or has times
-TIMES = "times"  # of pages on which something has times
-MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan
+HOST = "host"  # of pages with offloaded values, or with times
+TIMES = "times"  # of pages with times
+MEASURED = "measured"  # of pages with measured memory
 FOLDER = Path(__file__).parents[1]
-PACKAGES = ("player", "lab")  # whose assets pages are made of; no two have one name
+PACKAGES = ("player", "lab")  # packages of assets, whose names are unique
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
     "scrubs and plays."
@@ -57,15 +57,15 @@ NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a page has besides a player.
+    """Parts of a page beyond a player.
 
     Attributes:
         title: of the page.
-        scripts: their names; the last one begins.
+        scripts: their names; the last one is the entry point.
         styles: files of style sheets.
-        card: beside the graph, as HTML.
+        card: next to the graph, as HTML.
         data: by name.
-        table: caption and rows of the table without scripts, if not the totals of what is played.
+        table: caption and rows of the table without scripts, if not the totals of the traces.
     """
 
     title: str
@@ -88,9 +88,9 @@ def page(
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
-    ``clocks`` are the times of each trace, or None; without any, none is given. ``view`` is what it
-    shows first, ``ledger`` or ``graph``; ``addition`` what the page has besides a player;
-    ``measured`` what was measured for each trace, or None.
+    ``clocks`` are the timeline of each trace, or None; without any, none is given. ``view`` is the
+    initial one, ``ledger`` or ``graph``; ``addition`` the parts beyond a player; ``measured`` the
+    measurement of each trace, or None.
     """
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
@@ -131,35 +131,36 @@ def page(
 
 
 def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts: str) -> str:
-    """Return a template of a page with all its parts put in.
+    """Substitute all parts into a page's template.
 
     Args:
         template: its file.
         styles, scripts: files of style sheets, and names of scripts, in order. Scripts are
-            deflated: they would be most of a page, and are read in the project rather than there.
-        parts: what else is put where the template names it.
+            deflated: they would be most of a page, and are read in the repository rather than
+            there.
+        parts: other texts, by their names in the template.
     """
     parts["styles"] = "\n".join([font_faces(), theme_styles(), *(lean(asset(s)) for s in styles)])
     code = "\n".join(lean(asset(f"{name}.js")) for name in scripts)
     parts["scripts"] = deflated(code.encode())
-    # One pass over the template alone: what is put in is not looked at again.
+    # One pass over the template: substituted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
 
 
 def asset(name: str) -> str:
-    """Return a file of a page, as it ships with the package."""
+    """Return the text of an asset that ships with the package."""
     places = [FOLDER / package / "assets" / name for package in PACKAGES]
     return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 
 def lean(code: str) -> str:
-    """Return code without indentation and without lines that are nothing but comment."""
+    """Strip indentation and comment lines from code."""
     code = re.sub(r"(?m)^\s*/\*.*?\*/$", "", code, flags=re.DOTALL)
     return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
 
 
 def json_text(content: Any) -> str:
-    """Return JSON that nothing in it can end the element of: no <, > and & as such, ASCII only."""
+    """Return JSON that is safe inside a script element: <, > and & are escaped, ASCII only."""
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -175,7 +176,7 @@ def custom_properties(theme: Theme) -> str:
 
 
 def theme_styles() -> str:
-    """Return the colours of both themes: as the reader's system says, unless the page does."""
+    """Return the colours of both themes: by the system's preference, unless the page sets one."""
     light, dark = custom_properties(LIGHT), custom_properties(DARK)
     return (
         f":root{{color-scheme:light;{light}}}\n"
@@ -185,9 +186,11 @@ def theme_styles() -> str:
 
 
 def still(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming) -> str:
-    """Return the moment of the first trace's peak, without fonts: the page has them."""
+    """Return a still at the first trace's peak, without fonts, which the page embeds."""
     name = "dark" if theme == "dark" else "light"
-    own = title if len(traces) == 1 else None  # that of a page of several is none of theirs
+    own = (
+        title if len(traces) == 1 else None
+    )  # the title of a page of several belongs to none of them
     design = Design(name, own, labels=naming.labels, group=naming.group)
     return svg_still(traces, traces[0].peak_step, design, fonts=False)
 
@@ -210,7 +213,7 @@ def table(traces: Sequence[Trace]) -> str:
 
 
 def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return texts as the rows of a table."""
+    """Return texts as the rows of an HTML table."""
     named = "".join(f'<th scope="col">{name}</th>' for name in header)
     body = "".join(
         f"<tr>{''.join(f'<td>{html.escape(shown(cell))}</td>' for cell in cells)}</tr>"

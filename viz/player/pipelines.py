@@ -1,4 +1,4 @@
-"""The player of pipelines: replayed schedules as one page in which time passes on all devices."""
+"""HTML player of pipeline schedules: blocks, messages and memory of all devices as time passes."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from .page import filled, json_text, table_of
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
 
-# In the order in which they build on each other.
+# In order of dependence.
 SCRIPTS = (
     "columns", "format", "pipeline_model", "lanes", "longlist", "tip", "present", "print",
     "controls", "framed", "playback", "pipeline",
 )  # fmt: skip
 HEADER = ("schedule", "devices", "micro-batches", "makespan", "bubble", "highest peak")
-# What a page holds at most: some 2 MB, and a canvas that every browser can make.
+# Limits of a page: some 2 MB, and a canvas that every browser supports.
 MOST_BLOCKS, MOST_DEVICES = 100_000, 128
-COLOURS = 64  # of the picture where no script runs
+COLOURS = 64  # of the fallback picture
 
 
 def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None) -> str:
@@ -78,7 +78,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
 
 
 def check_size(traces: Sequence[PipelineTrace]) -> None:
-    """Raise an OptionError if there are more blocks or devices than a page holds."""
+    """Raise OptionError if there are more blocks or devices than a page holds."""
     blocks = sum(int(np.count_nonzero(trace.pipeline.kind <= UPDATE)) for trace in traces)
     devices = max(trace.pipeline.devices for trace in traces)
     if blocks > MOST_BLOCKS or devices > MOST_DEVICES:
@@ -90,7 +90,7 @@ def check_size(traces: Sequence[PipelineTrace]) -> None:
 
 
 def page_data(traces: Sequence[PipelineTrace], title: str | None) -> dict[str, Any]:
-    """Return all that a page knows; ``title`` is in place of the schedule's name, for one."""
+    """Return all data of a page; ``title`` replaces the schedule's name, for one."""
     longest = max(float(trace.makespan) for trace in traces)
     factor, measure = scale_of(traces[0], longest)
     named = title if len(traces) == 1 else None
@@ -104,7 +104,7 @@ def page_data(traces: Sequence[PipelineTrace], title: str | None) -> dict[str, A
 def trace_data(
     trace: PipelineTrace, factor: float, measure: str, title: str | None
 ) -> dict[str, Any]:
-    """Return a schedule's blocks, device after device; times are places among its moments."""
+    """Return a schedule's blocks, device by device; times are indices into its moments."""
     own = trace.pipeline
     lanes = [lane_of(trace, device) for device in range(own.devices)]
     columns = {
@@ -149,12 +149,12 @@ def trace_data(
 
 
 def numbers(values: list[float]) -> Packed:
-    """Return numbers that need not be whole as the page reads them."""
+    """Pack numbers that need not be integers."""
     return {"type": "texts", "bytes": json.dumps(values).encode()}
 
 
 def still(traces: Sequence[PipelineTrace], theme: str) -> str:
-    """Return a picture of all of it, for where no script runs."""
+    """Return a picture of the whole schedule, as the fallback without scripts."""
     from PIL import Image
 
     colours = THEMES["dark" if theme == "dark" else "light"]

@@ -1,1 +1,1 @@
-"""Pictures as pixels, and the animations made of them."""
+"""Raster renderer: palette-indexed pixels, sprites, and encoders of animations (GIF, MP4, ...)."""

@@ -1,6 +1,6 @@
-"""Pictures of groups: rounded squares, filled from below as far as their bytes are resident.
+"""Sprites of groups: rounded squares, filled from below in proportion to their resident bytes.
 
-What was kept lies at the bottom, and what is recomputed upon it, as in a strip of memory.
+Kept bytes are at the bottom and recomputed ones on top, as in a memory strip.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 def group_sprite(
     look: NodeLook, label: str, points: int, box: Size, inks: Inks, scale: float
 ) -> Indices:
-    """Return a picture of a group with its label; TRANSPARENT where the ground shows.
+    """Return the sprite of a group with its label; TRANSPARENT outside.
 
     Args:
-        look: how it looks.
-        label: what it says.
-        points: the size of the label.
+        look: its look.
+        label: its text.
+        points: font size of the label.
         box: width and height in pixels at scale 1, without ring and halo.
         inks: the palette.
         scale: of the result.
@@ -41,7 +41,7 @@ def group_sprite(
         (held, filled & ~kept), (emptied(look), ~filled), (kept_part(look), kept),
     ):  # fmt: skip
         if where.any():
-            level = part.level if part.hosted else None  # its stripes begin there
+            level = part.level if part.hosted else None  # the stripes begin at the level
             plain = replace(part, level=level, kept=0)
             shape = shape_sprite(plain, box, corner, inks.theme, scale)
             drawn = np.where(coverage == 0, shape, label_inks(part, inks)[coverage])
@@ -50,9 +50,9 @@ def group_sprite(
 
 
 def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: float) -> Any:
-    """Return for every pixel of a group's picture whether it lies below the level."""
+    """Return the mask of a group's pixels below its level."""
     if level in (0, LEVELS):
-        # A full group is full to the brim, its outline included, and an empty one has no rest.
+        # A full group includes its outline, and an empty one has no filled part.
         return np.full(shape, level == LEVELS)
     rows = np.arange(shape[0])[:, None]
     surface = (shape[0] + box[1] * scale) / 2 - box[1] * scale * shown_share(level / LEVELS)

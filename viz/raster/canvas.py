@@ -1,4 +1,8 @@
-"""The pixels of a picture, as palette indices, and how text and pictures get onto them."""
+"""Canvas: palette-indexed frame buffer with dirty-rectangle tracking, text and counters.
+
+Renderers write to regions; ``change`` returns the bounding rectangle of the pixels that differ from
+the last frame, transparent where they do not, as animation formats store frames.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,19 @@ from .sprites import Glyphs, Indices, Inks, inks_of, text_layer
 if TYPE_CHECKING:
     from ..arrange import Header
 
-WIDE = 100  # pixels of a box of which often only a part changes
-REACH = (1, 2, 4)  # pixels, added up: how far one looks for others to both sides
+WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
+REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs between a frame and the one before it: a rectangle.
+    """Difference between a frame and the one before it: a rectangle.
 
     Attributes:
-        left, top: where the rectangle lies on the canvas.
-        pixels: its palette indices, (height, width); where nothing changed they are the number of
-            colours, an index that no colour has. The first frame's are the whole canvas.
+        left, top: position of the rectangle on the canvas.
+        pixels: its palette indices, (height, width); unchanged pixels have the number of colours as
+            index, which no colour has. The first frame's rectangle is the whole canvas.
     """
 
     left: int
@@ -35,10 +39,10 @@ class Change:
     pixels: Indices
 
 
-def near(differs: Any) -> Any:
-    """Return where pixels differ, and what is between two of a row that are near each other.
+def close_gaps(differs: Any) -> Any:
+    """Close small horizontal gaps in a mask of changed pixels (morphological closing).
 
-    Letters that change would else be full of holes, which cost more to encode than their pixels.
+    Changed letters would otherwise be full of holes, which cost more to encode than their pixels.
     """
     before, after = differs.copy(), differs.copy()
     for by in REACH:
@@ -48,29 +52,29 @@ def near(differs: Any) -> Any:
 
 
 class Canvas:
-    """A picture in the making.
+    """Frame buffer of a picture.
 
     Attributes:
         pixels: palette indices, (height, width); changed in place.
         inks: the palette.
         ground: the background's index.
-        scale: pixels for every pixel at scale 1, in which positions of text are given.
+        scale: pixels per pixel at scale 1, the unit of text positions.
     """
 
     def __init__(self, shape: tuple[int, int], inks: Inks, scale: float) -> None:
         self.inks, self.scale = inks, scale
         self.ground = inks.index(inks.theme.background)
         self.pixels = np.full(shape, self.ground, np.uint8)
-        self.shown: Indices = None  # the pixels at the last change, once there was one
-        self.touched: dict[Box, None] = {}  # where they may differ from the pixels now
+        self.shown: Indices = None  # the pixels at the last change; None before the first
+        self.touched: dict[Box, None] = {}  # dirty boxes: where pixels may differ from shown
 
     def region(self, top: int, bottom: int, left: int, right: int) -> Indices:
-        """Return a part of the pixels to draw on; whatever moves is drawn on such parts."""
+        """Return a view of the pixels to draw on, and mark it as dirty."""
         self.touched[top, bottom, left, right] = None
         return self.pixels[top:bottom, left:right]
 
     def change(self) -> Change:
-        """Return what differs from the canvas at the last call, or all of it at the first."""
+        """Return the difference from the canvas at the last call; at the first, all of it."""
         if self.shown is None:
             self.shown = self.pixels.copy()
             self.touched.clear()
@@ -82,11 +86,11 @@ class Canvas:
             if not differs.any():
                 continue
             if right - left > WIDE:
-                # No wider than it needs to be: what is encoded is a rectangle around all of them.
+                # Trim to the changed columns: a rectangle around all boxes is encoded.
                 columns = np.flatnonzero(differs.any(axis=0))
                 first, stop = int(columns[0]), int(columns[-1]) + 1
                 differs, box = (
-                    near(differs[:, first:stop]),
+                    close_gaps(differs[:, first:stop]),
                     (top, bottom, left + first, left + stop),
                 )
             masks.append((box, differs))
@@ -94,9 +98,9 @@ class Canvas:
         return self.patch(masks)
 
     def patch(self, masks: Sequence[tuple[Box, Any]]) -> Change:
-        """Return one rectangle around what differs; ``masks`` say where within their boxes."""
+        """Return one rectangle around all changed pixels; ``masks`` mark them within boxes."""
         unchanged = len(self.inks.colours)
-        if not masks:  # a frame all the same: one pixel that shows what was there
+        if not masks:  # an unchanged frame is still a frame: one transparent pixel
             return Change(0, 0, np.full((1, 1), unchanged, np.uint8))
         tops, bottoms, lefts, rights = zip(*(box for box, _ in masks), strict=True)
         top, left = min(tops), min(lefts)
@@ -108,7 +112,7 @@ class Canvas:
         return Change(left, top, pixels)
 
     def put(self, sprite: Indices, x: int, y: int) -> None:
-        """Copy a picture to (x, y), in pixels of the canvas, as far as it is on it."""
+        """Copy a sprite to (x, y), in pixels of the canvas, clipped to it."""
         region = self.pixels[y : y + sprite.shape[0], x : x + sprite.shape[1]]
         region[:] = sprite[: region.shape[0], : region.shape[1]]
 
@@ -118,17 +122,17 @@ class Canvas:
         self.put(line, round(x * self.scale), round(y * self.scale))
 
 
-# Pictures have most of their words and all of their digits in common.
+# Cached: pictures share most of their words and all of their digits.
 @lru_cache(maxsize=256)
 def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Indices:
-    """Return the picture of a line of text on the background."""
+    """Return the rendered pixels of a line of text on the background."""
     pixels = text_layer(text, weight, size, ink, theme.background, scale)
     return inks_of(theme).match(pixels)
 
 
 @lru_cache(maxsize=16)
 def digits_of(theme: Theme, scale: float) -> Glyphs:
-    """Return what the counters are written with."""
+    """Return the glyph cache of the counters."""
     return Glyphs(15, inks_of(theme), scale)
 
 
@@ -136,8 +140,8 @@ class Counters:
     """The counters of one panel, in one row or several.
 
     Args:
-        canvas: where they stand.
-        header: where on the panel.
+        canvas: to draw on.
+        header: their positions on the panel.
         left, top: of the panel, at scale 1.
     """
 
@@ -145,7 +149,7 @@ class Counters:
         self.canvas = canvas
         self.digits = digits_of(canvas.inks.theme, canvas.scale)
         scale, height = canvas.scale, self.digits.height
-        self.rows: dict[Box, list[tuple[int, int]]] = {}  # what stands in it: which, and where
+        self.rows: dict[Box, list[tuple[int, int]]] = {}  # by box, the counters in it: index, x
         places = list(zip(header.counters, header.widths, strict=True))
         for y in dict.fromkeys(y for (_, y), _ in places):
             row = [(which, x, width) for which, ((x, own), width) in enumerate(places) if own == y]
@@ -157,7 +161,7 @@ class Counters:
             self.rows[box] = [(which, round((left + x) * scale) - begin) for which, x, _ in row]
 
     def write(self, texts: Sequence[str]) -> None:
-        """Write the counters over what stood there."""
+        """Overwrite the counters."""
         for box, row in self.rows.items():
             region = self.canvas.region(*box)
             region[:] = self.canvas.ground

@@ -1,7 +1,7 @@
-"""The first frame of an animation: what it is, in letters that a thumbnail shows; and the result.
+"""Title card: first frame of an animation, legible as a thumbnail, with the schedule's totals.
 
-A title, what is trained, what that costs, over the place of heading and graph; the memory strip
-below is filled, as its shape says at once which policy this is.
+Title, network and cost cover heading and graph; the memory strip below is drawn in full, as its
+shape identifies the policy.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     from .canvas import Canvas
 
-LARGEST, SMALLEST = 76, 12  # pixels of a title, and of its lines at least
-SHARE = 0.54  # of the title's size that the lines below it have
-LEADING = 1.24  # of a line's size, from line to line
-FILLED = 0.94  # of the height that lines take at most
+LARGEST, SMALLEST = 76, 12  # pixels: largest title, smallest line
+SHARE = 0.54  # size of the lines below, as a share of the title's
+LEADING = 1.24  # line spacing, as a share of a line's size
+FILLED = 0.94  # largest share of the height that lines take
 
 
 def results_of(trace: Trace, in_nodes: bool) -> list[str]:
-    """Return what a schedule took: evaluations, times those of store-all, and the peak.
+    """Return the totals of a schedule: evaluations, ratio to store-all, peak.
 
-    The longest text first, for where there is less room.
+    The longest text first, for narrower pictures.
     """
     once = max(trace.evaluations - trace.recomputations, 1)
     times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
@@ -47,19 +47,19 @@ def results_of(trace: Trace, in_nodes: bool) -> list[str]:
 
 
 def peak_of(trace: Trace, in_nodes: bool) -> str:
-    """Return the peak in words."""
+    """Format the peak."""
     nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
     return f"peak {nodes}{size_text(trace.peak_bytes)}"
 
 
 def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
-    """Return what a card says: a title, and lines below it."""
+    """Return the lines of a card: a title, and lines below it."""
     lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
     return [*lines, f"{note} is shown"] if note else lines
 
 
 def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:
-    """Return how large each line of a card is, so that all of them are as large as fits."""
+    """Return the font size of each line of a card, as large as all of them fit."""
     title = LARGEST
     while title * SHARE > SMALLEST:
         sizes = [title, *(round(title * SHARE) for _ in lines[1:])]
@@ -74,18 +74,18 @@ def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:
 
 
 def weight_of(line: int) -> str:
-    """Return the weight of a card's line."""
+    """Return the font weight of a card's line."""
     return "SemiBold" if line in (0, 2) else "Regular"
 
 
 def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: float) -> None:
-    """Write a card over a region of the canvas.
+    """Draw a card over a region of the canvas.
 
     Args:
-        canvas: whose colours it has.
+        canvas: whose colours are used.
         region: of its pixels.
-        lines: a title, and what stands below it; those that have no room are left out.
-        scale: pixels for each at scale 1.
+        lines: a title, and lines below it; lines that do not fit are left out.
+        scale: pixels per pixel at scale 1.
     """
     theme = canvas.inks.theme
     region[:] = canvas.ground

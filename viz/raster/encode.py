@@ -1,9 +1,9 @@
-"""From what every frame changes to a file: GIF, animated PNG, animated WebP; films are in film.py.
+"""Streaming encoders of animations: GIF, animated PNG, animated WebP (video is in ``film``).
 
-Each encoder takes one change after the other and writes it at once, so that memory does not grow
-with the number of frames: a GIF, PNG or WebP holds the changed rectangle, transparent where
-nothing changed. Frames that look alike are kept: a file has as many as were drawn. Pillow
-compresses; the containers are written here.
+Each encoder takes one ``Change`` after the other and writes it immediately, so that memory use does
+not grow with the number of frames: a GIF, PNG or WebP stores the changed rectangle, transparent
+where nothing changed. Frames that look the same are not merged: a file has as many as were drawn.
+Pillow compresses; the containers are written here.
 
 Sources: "Graphics Interchange Format, Version 89a" (CompuServe, 1990); "Portable Network Graphics
 Specification, Third Edition" (W3C); "WebP Container Specification" (Google).
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A format of animations.
+    """An animation format.
 
     Attributes:
-        write: writes a film and the changes of its frames to a file that can be sought in.
-        largest: the most pixels in width or height that the format can hold.
-        suffixes: what names of its files end in.
+        write: writes the frames of a film, as changes, to a seekable file.
+        largest: maximum width and height of the format, in pixels.
+        suffixes: of its file names.
     """
 
     write: Callable[[BinaryIO, Film, Iterable[Change]], None]
@@ -54,7 +54,7 @@ def write_gif(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
         height, width = change.pixels.shape
         control = struct.pack("<BHB", leave_and_transparent, delay, film.unchanged)
         place = struct.pack("<HHHHB", change.left, change.top, width, height, 0)
-        # To Pillow the indices are shades of grey: it compresses them as they are.
+        # The indices are given to Pillow as a greyscale image, which it compresses unchanged.
         data = Image.fromarray(change.pixels).tobytes("gif", "L", bits, 0)
         file.write(b"!\xf9\x04" + control + b"\0," + place + bytes([bits]) + data + b"\0")
     file.write(b";")
@@ -106,7 +106,7 @@ def write_webp(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
     opaque = np.full((len(film.colours), 1), 255, np.uint8)
     rgba = np.vstack([np.hstack([film.colours, opaque]), np.zeros((1, 4), np.uint8)])
     for change, delay in zip(changes, film.delays, strict=True):
-        # A rectangle begins at even coordinates here.
+        # WebP frames begin at even coordinates.
         left, top = change.left % 2, change.top % 2
         pixels = np.pad(change.pixels, ((top, 0), (left, 0)), constant_values=film.unchanged)
         place = small((change.left - left) // 2) + small((change.top - top) // 2)
@@ -126,19 +126,19 @@ def riff(kind: bytes, data: bytes) -> bytes:
 
 
 def bitstream(image: Image.Image) -> bytes:
-    """Return the chunk that holds the pixels of a lossless WebP image."""
+    """Return the chunk with the pixels of a lossless WebP image."""
     whole = io.BytesIO()
-    # Method 0 knows no palettes, and its files are ten times larger; those above 2 are slower.
+    # Method 0 uses no palette, and its files are ten times larger; methods above 2 are slower.
     image.save(whole, "WEBP", lossless=True, quality=25, method=2)
     content = whole.getvalue()
-    place = 12  # behind the file's own header
+    place = 12  # after the file's header
     while content[place : place + 4] != b"VP8L":
         (length,) = struct.unpack_from("<I", content, place + 4)
         place += 8 + length + length % 2
     return content[place:]
 
 
-# GIF has two bytes for a size, PNG 31 bits, a frame of WebP 14 bits; films hold no more either.
+# GIF has two bytes for a size, PNG 31 bits, a frame of WebP 14 bits; video the same limit.
 ENCODERS = {
     "gif": Encoder(write_gif, 2**16 - 1, (".gif",)),
     "apng": Encoder(write_apng, 2**31 - 1, (".apng", ".png")),

@@ -1,9 +1,9 @@
-"""From what every frame changes to a film: MP4 and WebM, written through imageio's PyAV plugin.
+"""Video encoders: MP4 (H.264) and WebM (VP9) with variable frame times, by imageio's PyAV plugin.
 
-One frame after the other, so that memory does not grow with their number, but for the window of
-some 50 whole frames that an encoder keeps. A film is lossy, as its colours have half the
-resolution, and its frames stay as long as they are to: a film shows none twice but the last, with
-which it ends.
+Frames are encoded one after the other, so that memory use does not grow with their number, except
+for the window of some 50 whole frames that an encoder keeps. Video is lossy, as its colours have
+half the resolution. Each frame has its own presentation time; only the last frame is written twice,
+to end the video.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 CENTISECONDS = 100  # ticks of a film's clock in a second
 CODECS = {
-    # H.264: nearly what was drawn, at a speed near that of drawing it. Without B-frames packets
+    # H.264: nearly lossless, about as fast as the frames are drawn. Without B-frames packets
     # come in the order of the frames.
     "mp4": ("libx264", {"crf": "18", "preset": "veryfast", "tune": "animation", "bf": "0"}),
-    # VP9: a bit rate of 0 leaves the size of the file to the quality.
+    # VP9: with a bit rate of 0 the quality alone decides the file's size.
     "webm": (
         "libvpx-vp9",
         {"crf": "24", "b": "0", "deadline": "realtime", "cpu-used": "6", "row-mt": "1"},
@@ -37,12 +37,12 @@ CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """What holds for all frames of a file.
+    """Properties common to all frames of a file.
 
     Attributes:
         width, height: in pixels.
         colours: the palette, uint8, (colours, 3).
-        delays: how long each frame stays, in centiseconds; two bytes each.
+        delays: the delay of each frame, in centiseconds; two bytes each.
     """
 
     width: int
@@ -52,7 +52,7 @@ class Film:
 
     @property
     def unchanged(self) -> int:
-        """The index of a pixel that is as it was: one that no colour has."""
+        """Index of an unchanged pixel: one that no colour has."""
         return len(self.colours)
 
 
@@ -60,7 +60,7 @@ def write_mp4(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
     """Write an MP4 (H.264).
 
     Raises:
-        BackendError: if PyAV is not installed, or cannot do it.
+        BackendError: if PyAV is not installed, or cannot encode it.
     """
     write_film(file, film, changes, "mp4")
 
@@ -69,13 +69,13 @@ def write_webm(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
     """Write a WebM (VP9).
 
     Raises:
-        BackendError: if PyAV is not installed, or cannot do it.
+        BackendError: if PyAV is not installed, or cannot encode it.
     """
     write_film(file, film, changes, "webm")
 
 
 def write_film(file: BinaryIO, film: Film, changes: Iterable[Change], form: str) -> None:
-    """Write a film in a container, with the codec that belongs to it."""
+    """Write a video in a container, with the codec that belongs to it."""
     try:
         import av
     except ImportError as error:
@@ -93,7 +93,9 @@ def write_film(file: BinaryIO, film: Film, changes: Iterable[Change], form: str)
             abandon(video)
             raise
     except (av.FFmpegError, ValueError) as error:
-        if isinstance(error.__context__, OSError):  # the file's own, met again while closing it
+        if isinstance(
+            error.__context__, OSError
+        ):  # an error of the file itself, raised again on closing it
             raise error.__context__ from None
         raise BackendError(f"PyAV cannot write this {form}: {error}") from error
 
@@ -101,13 +103,13 @@ def write_film(file: BinaryIO, film: Film, changes: Iterable[Change], form: str)
 def write_frames(
     video: Any, film: Film, changes: Iterable[Change], codec: str, options: dict[str, str]
 ) -> None:
-    """Write all frames, each from its own moment on."""
+    """Write all frames with their presentation times."""
     video.init_video_stream(codec, fps=CENTISECONDS, pixel_format="yuv420p")
-    # imageio takes no options for a codec; without them it is slower, and its colours are coarser.
+    # imageio has no codec options; without them encoding is slower and colours are coarser.
     stream = getattr(video, "_video_stream", None)
     if stream is not None:
         stream.options = options
-    # Half the colour resolution takes even sizes: a column is repeated where there is an odd one.
+    # Chroma subsampling needs even sizes: an odd width repeats its last column.
     margin = ((0, film.height % 2), (0, film.width % 2), (0, 0))
     canvas = np.zeros((film.height, film.width), np.uint8)
     now = 0
@@ -117,17 +119,17 @@ def write_frames(
         box = canvas[change.top : change.top + height, change.left : change.left + width]
         np.copyto(box, change.pixels, where=change.pixels != film.unchanged)
         frame = np.pad(film.colours[canvas], margin, mode="edge")
-        video.frames_written = now  # by which imageio counts the time
+        video.frames_written = now  # imageio's clock
         video.write_frame(frame)
         now += delay
     if frame is not None and now > video.frames_written:
-        # A player ends where the last frame begins: so there is one more, for its last moment.
+        # Players end at the last frame's begin: so it is written again at its end.
         video.frames_written = now - 1
         video.write_frame(frame)
 
 
 def abandon(video: Any) -> None:
-    """Close what cannot be written: imageio would try, and fail, again when it is forgotten."""
+    """Close a failed video: otherwise imageio would try again, and fail, in its destructor."""
     container = getattr(video, "_container", None)
     video._video_stream = video._container = None
     with suppress(Exception):

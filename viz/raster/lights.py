@@ -1,7 +1,7 @@
-"""The action, seen: what lies upon a graph for one frame, and is taken away before the next.
+"""Transient highlights of a frame: lit edges, rings around inputs, byte counts of freed nodes.
 
-Lit arrows, rings around what is read, and the bytes of what was freed, beside its hollow node. Each
-is a small picture that is drawn once and kept; what was below it is kept too, and put back.
+An overlay on the graph of one panel, removed before the next frame: each highlight is a cached
+sprite, and the pixels below it are saved and restored.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ if TYPE_CHECKING:
     from .canvas import Canvas
 
 BEYOND = 2.5  # pixels between a node and the outer edge of its ring: within a checkpoint's
-HALO = 5.0  # pixels that the halo of a lit arrow is wide
-QUARTER = 4  # arrows of one shape to a quarter of a pixel share a picture
-MOST_TAGS = 6  # ghosts that have their bytes beside them; the caption says what all are
-TAG = 9  # points of these
-BELOW = 5  # pixels by which those below a node begin within its picture: the caption is near
+HALO = 5.0  # pixels: width of the halo of a lit arrow
+QUARTER = 4  # quantisation: arrows equal to a quarter of a pixel share a sprite
+MOST_TAGS = 6  # freed nodes with their bytes next to them; the caption has the total
+TAG = 9  # font size of these
+BELOW = 5  # pixels: overlap of a byte count below a node with its sprite, since the caption is near
 AROUND = 6  # pixels around an arrow for its halo and head
 
-Sprite = tuple[Indices, Any]  # a picture, and where it is not transparent
+Sprite = tuple[Indices, Any]  # pixels, and the mask of opaque ones
 
 
 class Lights:
-    """What lies upon the graph of one panel."""
+    """Highlights on the graph of one panel."""
 
     def __init__(
         self, canvas: Canvas, plan: Any, boxes: Any, origin: tuple[float, float], highest: float
     ) -> None:
         self.canvas, self.plan, self.boxes, self.origin = canvas, plan, boxes, origin
-        self.highest = round(highest * canvas.scale)  # above it stands the heading
+        self.highest = round(highest * canvas.scale)  # upper limit: the heading is above
         self.theme, self.scale = canvas.inks.theme, canvas.scale
-        self.below: list[tuple[tuple[int, int, int, int], Indices]] = []  # what was there before
+        self.below: list[
+            tuple[tuple[int, int, int, int], Indices]
+        ] = []  # the saved pixels below highlights
         self.arrows: dict[tuple[int, int], list[Line]] = {}
         for read in plan.reads:
             self.arrows.setdefault((read.source, read.target), []).extend(read.lines)
@@ -58,13 +60,13 @@ class Lights:
         self.tags = words_of("SemiBold", TAG, self.theme.ink, self.theme, self.scale)
 
     def clear(self) -> None:
-        """Take away what the last frame had."""
+        """Remove the highlights of the last frame."""
         for box, before in reversed(self.below):
             self.canvas.region(*box)[:] = before
         self.below.clear()
 
     def draw(self, frame: Frame) -> None:
-        """Light what a frame reads, and write at what it frees, hollow now, how much that was."""
+        """Highlight the reads of a frame, and write the freed bytes next to freed nodes."""
         if frame.active is not None:
             for cell in frame.reads:
                 for sprite, x, y in self.edge(cell, frame.active):
@@ -76,7 +78,7 @@ class Lights:
             self.tag(cell, f"\N{MINUS SIGN}{size_text(frame.freed[cell])}")
 
     def put(self, sprite: Sprite, x: int, y: int) -> None:
-        """Lay a picture at (x, y), in pixels of the canvas, as far as it is on it."""
+        """Draw a sprite at (x, y) in pixels, clipped to the canvas; save the pixels below."""
         picture, where = sprite
         high, wide = self.canvas.pixels.shape
         top, left = max(0, -y), max(0, -x)
@@ -90,14 +92,14 @@ class Lights:
         np.copyto(region, picture[inside], where=where[inside])
 
     def around(self, cell: int) -> None:
-        """Lay a ring around a cell."""
+        """Draw a ring around a cell."""
         top, _, left, _ = self.boxes[cell]
         size = self.plan.sizes[cell]
         corner = corner_of(size) if self.plan.cells[cell].group else size[1] / 2
         self.put(ring_sprite(size, corner, self.theme, self.scale), left, top)
 
     def edge(self, source: int, target: int) -> list[tuple[Sprite, int, int]]:
-        """Return the lit pictures of the arrows from a cell to another, and where they lie."""
+        """Return the lit sprites of the arrows from one cell to another, and their positions."""
         if (source, target) not in self.edges:
             self.edges[source, target] = [
                 self.lit(line) for line in self.arrows.get((source, target), ())
@@ -105,14 +107,14 @@ class Lights:
         return self.edges[source, target]
 
     def lit(self, line: Line) -> tuple[Sprite, int, int]:
-        """Return the lit picture of an arrow, and where it lies."""
+        """Return the lit sprite of an arrow, and its position."""
         left = min(x for x, _ in line) - AROUND
         top = min(y for _, y in line) - AROUND
         x, y = (
             (place + begin) * self.scale
             for place, begin in zip((left, top), self.origin, strict=True)
         )
-        # What of a pixel is left over moves the arrow within its picture.
+        # The fraction of a pixel is applied to the arrow within its sprite.
         over = (x % 1, y % 1)
         points = tuple(
             (
@@ -125,7 +127,7 @@ class Lights:
         return sprite, int(x // 1), int(y // 1)
 
     def tag(self, cell: int, text: str) -> None:
-        """Write the bytes of a ghost: above a forward node, below a backward one.
+        """Write the bytes of a freed node: above a forward node, below a backward one.
 
         Or below a forward one too, where the heading is above.
         """
@@ -158,7 +160,7 @@ def ring_sprite(size: Size, corner: float, theme: Theme, scale: float) -> Sprite
 
 @lru_cache(maxsize=1024)
 def edge_sprite(points: Line, diameter: float, theme: Theme, scale: float) -> Sprite:
-    """Return a lit arrow; ``points`` are in pixels of its picture."""
+    """Return a lit arrow; ``points`` are in pixels of its sprite."""
     wide, high = (int(max(place) + AROUND * scale) + 1 for place in zip(*points, strict=True))
     head, width = arrow_sizes(diameter)
     shaft, tip = arrow_parts(points, 1.5 * head * scale)

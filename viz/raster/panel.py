@@ -1,7 +1,7 @@
-"""One trace of a picture: its heading, counters, graph and memory strip.
+"""Panel renderer: heading, counters, graph, caption and memory strip of one trace.
 
-It is drawn once without its moving parts; a frame then costs a few copies: the nodes that changed,
-the digits of the counters, a stretch of the strip.
+Static parts are drawn once; a frame then costs a few copies: the nodes that changed, the digits of
+the counters, a part of the strip.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from ..arrange import Panel
     from ..layout.cells import Cell
 
-MOST_KEPT = 2**24  # bytes of pictures of nodes
+MOST_KEPT = 2**24  # bytes: size of the sprite cache
 
 
 class PanelPicture:
-    """One trace: heading, counters, graph and memory strip."""
+    """Renderer of one trace: heading, counters, graph, memory strip."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class PanelPicture:
         self.looks: dict[int, NodeLook] = {}
         self.last: Frame | None = None
         self.captions = Captions(trace)
-        self.covered: tuple[Any, Indices] | None = None  # where the card lies, and what is below
+        self.covered: tuple[Any, Indices] | None = None  # region of the card, and the pixels below
         self.draw_graph()
         self.place_nodes()
         self.lights = Lights(
@@ -100,7 +100,7 @@ class PanelPicture:
             canvas.put(strip.future, x, y)
 
     def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
-        """Yield a frame for every step, the last one again and again once the trace has ended.
+        """Yield a frame for every step; after the end of the trace, its last one.
 
         Args:
             steps: ascending; -1 is the moment before the first one.
@@ -109,7 +109,7 @@ class PanelPicture:
         own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
         stream = frames(self.trace, self.plan.cells, list(own), self.scales.in_nodes)
         frame = next(stream)
-        if steps[0] >= 0:  # the moment before the first step is not shown, but all is drawn in it
+        if steps[0] >= 0:  # the moment before the first step is drawn, but not shown
             first = next(stream)
             frame = replace(first, changed={**frame.changed, **first.changed})
         yield frame
@@ -121,7 +121,7 @@ class PanelPicture:
     # Parts that stand still ----------------------------------------------------------------------
 
     def draw_heading(self, title: str) -> None:
-        """Write title and subtitle, cut to the room there is."""
+        """Draw title and subtitle, truncated to the header."""
         theme, room = self.inks.theme, self.place.header.room
         left, top = self.place.left + MARGIN, self.place.top
         words = fitted(title, "SemiBold", 20, room)
@@ -131,14 +131,14 @@ class PanelPicture:
         self.canvas.text(left, top + 42, next(fitting, ""), "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:
-        """Write what the counters count."""
+        """Draw the names of the counters."""
         left, top, theme = self.place.left, self.place.top, self.inks.theme
         header = self.place.header
         for (x, y), name in zip(header.counters, header.names, strict=True):
             self.canvas.text(left + x, top + y, name, "Regular", 12, theme.muted)
 
     def draw_graph(self) -> None:
-        """Draw the arrows and headings; the nodes come with the first frame."""
+        """Draw arrows and headings; the nodes come with the first frame."""
         plan, theme = self.plan, self.inks.theme
         edge, faint = theme.edge, faint_edge(theme)
         head, line = arrow_sizes(plan.diameter)
@@ -176,7 +176,7 @@ class PanelPicture:
     # Parts that move -----------------------------------------------------------------------------
 
     def draw(self, frame: Frame) -> None:
-        """Draw what a frame changes."""
+        """Draw the changes of a frame."""
         if frame is self.last:
             return
         self.last = frame
@@ -184,7 +184,7 @@ class PanelPicture:
         self.lights.clear()
         self.draw_nodes(frame.changed)
         self.lights.draw(frame)
-        # Numbered as everywhere else, from 0; before the first step there is none.
+        # Steps are numbered from 0; before the first step there is none.
         step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
         total = count_text(len(self.trace.steps) - 1)
         evaluations = count_text(self.trace.evaluations)
@@ -200,7 +200,7 @@ class PanelPicture:
         self.cursor = now
 
     def draw_nodes(self, changed: dict[int, NodeLook]) -> None:
-        """Draw nodes anew, and those around them whose rings and halos reach into them."""
+        """Redraw nodes, and their neighbours whose rings and halos overlap with them."""
         self.looks.update(changed)
         affected: set[int] = set()
         for index in changed:
@@ -210,7 +210,7 @@ class PanelPicture:
                 left - self.graph_left : right - self.graph_left,
             ]
             affected.update(self.around[index])
-        # Those with a halo or a ring last: they lie above the others.
+        # Nodes with a halo or a ring last: they are on top.
         for index in sorted(affected, key=lambda index: (self.prominence(index), index)):
             if index in self.looks:
                 top, bottom, left, right = self.boxes[index]
@@ -218,14 +218,14 @@ class PanelPicture:
                 np.copyto(self.canvas.region(top, bottom, left, right), sprite, where=where)
 
     def prominence(self, index: int) -> int:
-        """Return 0 for a plain node, 1 with a ring, 2 with a halo."""
+        """Return the z-order of a node: 0 plain, 1 with a ring, 2 with a halo."""
         look = self.looks.get(index)
         if look is None:
             return 0
         return 2 if look.activity is not Activity.NONE else int(look.checkpoint)
 
     def place_nodes(self) -> None:
-        """Find each node's box on the canvas, and the nodes whose boxes overlap with it."""
+        """Compute each node's box on the canvas, and the nodes whose boxes overlap with it."""
         self.boxes = []
         for cell, (x, y) in zip(self.plan.cells, self.plan.centres, strict=True):
             height, width = sprite_shape(self.plan.size(cell), self.scale)
@@ -235,7 +235,7 @@ class PanelPicture:
         self.around = neighbours(self.boxes)
 
     def sprite(self, look: NodeLook, cell: Cell) -> tuple[Indices, Any]:
-        """Return the picture of a node with its label, and where it is not transparent."""
+        """Return the cached sprite of a node with its label, and its opaque mask."""
         key = (cell.id, look)
         if key not in self.sprites:
             picture = self.picture(look, cell)
@@ -262,7 +262,7 @@ class PanelPicture:
         return np.where(coverage == 0, shape, inks[coverage])
 
     def draw_caption(self, step: int) -> None:
-        """Write above the strip what happens; at the end, what it took."""
+        """Write the caption above the strip; at the end, the totals."""
         theme, scale = self.inks.theme, self.scale
         ends = step == len(self.trace.steps) - 1
         texts = results_of(self.trace, self.scales.in_nodes) if ends else self.captions.texts(step)
@@ -270,7 +270,7 @@ class PanelPicture:
         self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
 
     def draw_card(self) -> None:
-        """Cover heading and graph with what this is, and fill the strip, until the next frame."""
+        """Cover heading and graph with the title card, and fill the strip, until the next frame."""
         (x, y, strip), scale = self.strips[0], self.scale
         top, wide = round((self.place.top + MARGIN / 4) * scale), strip.past.shape[1]
         box = (top, y + strip.past.shape[0], x, x + wide)
@@ -283,21 +283,21 @@ class PanelPicture:
         self.canvas.region(y, box[1], x, x + wide)[:] = strip.past
 
     def uncover(self) -> None:
-        """Take the card away."""
+        """Remove the title card."""
         if self.covered is not None:
             box, below = self.covered
             self.canvas.region(*box)[:] = below
             self.covered = None
 
     def draw_cursor(self, strip: Strip, x: int, y: int, now: int) -> None:
-        """Move the cursor of a strip at (x, y): filled before it, in outline after it."""
+        """Move the cursor of a strip at (x, y): filled before it, outlined after it."""
         before, wide, past, future = self.cursor, strip.cursor, strip.past, strip.future
         low, high = max(0, min(before, now) - wide), max(before, now) + wide
         high = min(high, past.shape[1])
         shown = self.canvas.region(y, y + past.shape[0], x + low, x + high)
         shown[:, : now - low] = past[:, low:now]
         shown[:, now - low :] = future[:, now:high]
-        # Below the strip's own words, which it would strike through.
+        # Below the strip's caption, which it would strike through.
         head, begin = round(HEAD * self.scale), max(0, now - wide)
         free = strip.free[head:, begin : begin + wide]
         np.copyto(shown[head:, begin - low : begin - low + wide], self.ink, where=free)

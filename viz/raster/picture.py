@@ -1,4 +1,8 @@
-"""From traces to pixels: one panel a policy, in step, on shared scales."""
+"""Raster picture: traces as panels in step, frame selection (thinning), legend.
+
+Traces and a ``Design`` come in, a stream of ``Change`` rectangles comes out, for encoders; or one
+frame for a still.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ from .sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
-ARROW = 20  # pixels that the legend's arrow is long, and its picture high
-MOST_FRAMES = 1500  # a minute at 25 frames a second; nobody watches longer, and files stay small
+ARROW = 20  # pixels: length of the legend's arrow, and height of its sprite
+MOST_FRAMES = 1500  # a minute at 25 frames per second: long enough to watch, and files stay small
 
 
 def chosen(
@@ -37,18 +41,18 @@ def chosen(
     most: int = MOST_FRAMES,
     seen: Collection[int] = (),
 ) -> tuple[list[int], str]:
-    """Return the steps of a picture's frames, of all that could have one, and which are left out.
+    """Select the steps that have a frame; also return a note on the steps left out.
 
-    The first of the range, its last and the peaks within it are always among them. Where there are
-    more than ``most``, those of ``seen`` alone are, and then evenly many of these.
+    The first of the range, its last and the peaks within it are always included. If there are more
+    than ``most``, only those of ``seen`` are used, and of these evenly many.
 
     Args:
         moments: ascending, from -1, the moment before the first step, to the last step.
         peaks: the steps of the peaks.
-        first, last: the range; its ends are shown as they are in stills of these steps.
-        every: take every one of so many; None for as many as leave about ``most``.
+        first, last: the range; its ends look as in stills of these steps.
+        every: take every n-th frame; None for as many as leave about ``most``.
         most: frames.
-        seen: the steps that evaluate or move something.
+        seen: the steps that evaluate or transfer something.
 
     Raises:
         OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
@@ -56,11 +60,11 @@ def chosen(
     end = moments[-1]
     for step in (first, last):
         if step is not None and (not isinstance(step, int) or not 0 <= step <= end):
-            raise OptionError(f"step {step!r} is out of range: legal are 0 to {end}")
+            raise OptionError(f"step {step!r} is out of range: expected 0 to {end}")
     if first is not None and last is not None and first > last:
         raise OptionError(f"no steps from {first} to {last}: the range ends before it begins")
     if every is not None and (not isinstance(every, int) or every < 1):
-        raise OptionError(f"every {every!r}: legal are whole numbers from 1 on")
+        raise OptionError(f"every {every!r}: expected a positive integer")
     begin = 0 if first is None else bisect_right(moments, first) - 1
     stop = len(moments) if last is None else bisect_right(moments, last)
     shown = list(moments[begin:stop])
@@ -76,7 +80,7 @@ def chosen(
 
 
 def ordinal(number: int) -> str:
-    """Return in words that one of so many is taken.
+    """Return "every n-th" in words.
 
     >>> ordinal(2), ordinal(3), ordinal(11), ordinal(22)
     ('every 2nd', 'every 3rd', 'every 11th', 'every 22nd')
@@ -89,9 +93,9 @@ class Picture:
     """Traces drawn in step; ``play`` yields the picture frame by frame.
 
     Attributes:
-        moments: the steps that could have a frame; -1 is the moment before the first step.
-        steps: those that have one; pictures of an animation are ``noted``: they say which these are
-            if some are left out.
+        moments: the candidate steps of frames; -1 is the moment before the first step.
+        steps: the selected ones; pictures of an animation are ``noted``: they name the selection if
+            some are left out.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class Picture:
 
     @property
     def canvas(self) -> Indices:
-        """Palette indices of the present frame, (height, width)."""
+        """Palette indices of the current frame, (height, width)."""
         return self.drawing.pixels
 
     def play(self) -> Iterator[Indices]:
@@ -136,12 +140,12 @@ class Picture:
             yield self.canvas
 
     def changes(self) -> Iterator[Change]:
-        """Yield what every frame changes; the first is the whole picture."""
+        """Yield the change of every frame; the first is the whole picture."""
         for _ in self.play():
             yield self.drawing.change()
 
     def show(self, step: int) -> None:
-        """Draw the one frame that a still of a step shows: the last one that is not after it.
+        """Draw the frame of a still: the last selected one at or before a step.
 
         Raises:
             OptionError: if the step is out of range.
@@ -151,12 +155,12 @@ class Picture:
             panel.draw(next(panel.frames([at])))
 
     def rgb(self) -> Any:
-        """Return the present frame in colours, (height, width, 3)."""
+        """Return the current frame in colours, (height, width, 3)."""
         return self.inks.colours[self.canvas]
 
 
 def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
-    """Draw what the looks mean."""
+    """Draw the legend."""
     scale, theme = canvas.scale, canvas.inks.theme
     for item in items:
         icon = legend_icon(item.look, theme, scale)
@@ -167,7 +171,7 @@ def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
 
 
 def arrow_sprite(inks: Inks, scale: float) -> Indices:
-    """Return the legend's arrow, as pictures of nodes are."""
+    """Return the sprite of the legend's arrow."""
 
     def paint(draw: Any, factor: float) -> None:
         head, line = arrow_sizes(ARROW)
@@ -182,7 +186,7 @@ def arrow_sprite(inks: Inks, scale: float) -> Indices:
 
 @lru_cache(maxsize=256)
 def legend_icon(look: NodeLook | None, theme: Theme, scale: float) -> Indices:
-    """Return one of the legend's small nodes, cut at its sides to where there is something."""
+    """Return the sprite of a legend's node, trimmed at its sides."""
     inks = inks_of(theme)
     sprite = (
         arrow_sprite(inks, scale) if look is None else node_sprite(look, (10.0, 10.0), inks, scale)

@@ -1,6 +1,6 @@
-"""Small pictures in palette indices: nodes, letters, whole static layers.
+"""Sprite cache: palette-indexed images of nodes and glyphs, antialiased by supersampling.
 
-Shapes are drawn once, several times too large, by Pillow, scaled down, and matched to the palette;
+Shapes are drawn once by Pillow, oversampled, scaled down, and quantised to the theme's palette;
 after that a frame is made by copying.
 """
 
@@ -26,7 +26,7 @@ Indices = Any  # uint8 array of palette indices, (height, width)
 
 @dataclass(frozen=True, slots=True)
 class Inks:
-    """A theme's palette, and the way from colours to its indices."""
+    """A theme's palette, and the quantiser from colours to its indices."""
 
     theme: Theme
     colours: Any  # uint8, (colours, 3)
@@ -37,7 +37,7 @@ class Inks:
 
     def match(self, pixels: Any) -> Indices:
         """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
-        # One number a colour: a picture has few different ones, and numbers sort fast.
+        # Pack each colour into one integer: a picture has few, and integers sort fast.
         packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
         unique, inverse = np.unique(packed, return_inverse=True)
         found = np.stack([unique >> 16, (unique >> 8) & 255, unique & 255], axis=1)
@@ -46,7 +46,7 @@ class Inks:
 
     @property
     def table(self) -> bytes:
-        """The palette as GIF files hold it."""
+        """The palette as a GIF colour table."""
         flat: bytes = self.colours.tobytes()
         return flat
 
@@ -59,7 +59,7 @@ def inks_of(theme: Theme) -> Inks:
 def layer(
     shape: tuple[int, int], background: RGB, scale: float, paint: Callable[[Any, float], None]
 ) -> Any:
-    """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down.
+    """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down (supersampling).
 
     Args:
         shape: height and width of the result.
@@ -74,17 +74,17 @@ def layer(
 
 
 def node_sprite(look: NodeLook, size: Size, inks: Inks, scale: float) -> Indices:
-    """Return a picture of an operator without its label; TRANSPARENT where the ground shows."""
+    """Return the sprite of an operator without its label; TRANSPARENT outside."""
     return shape_sprite(look, size, size[1] / 2, inks.theme, scale)
 
 
-# A group's picture is put together of few shapes, however many levels and labels there are.
+# Cached: sprites of groups are composed of few shapes, whatever their levels and labels.
 @lru_cache(maxsize=1024)
 def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale: float) -> Indices:
-    """Return a picture of a rounded rectangle with a look's fill, ring and halo; not to be changed.
+    """Return the cached sprite of a rounded rectangle with fill, ring and halo; read-only.
 
     Args:
-        look: how it looks.
+        look: its look.
         size: width and height in pixels at scale 1, without ring and halo.
         corner: radius of its corners; half of its size makes a disc.
         theme: the colours.
@@ -121,7 +121,7 @@ def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale:
                 draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")
 
     sprite = inks.match(layer(shape, theme.background, scale, paint))
-    # Outside the shape the ground shows; inside it every pixel is the sprite's own.
+    # Pixels outside the shape are transparent; all inside are opaque.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
     sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
     sprite.flags.writeable = False
@@ -129,9 +129,9 @@ def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale:
 
 
 def distances(shape: tuple[int, ...], size: Size, corner: float, scale: float) -> Any:
-    """Return how far each pixel of a picture is from the rounded rectangle in its middle."""
+    """Return the signed distance of each pixel from a centred rounded rectangle."""
     rows, columns = np.ogrid[: shape[0], : shape[1]]
-    # From the rectangle on which the corners' centres lie; as far as that, less their radius.
+    # Distance from the inner rectangle of the corners' centres, less the corner radius.
     down, across = (
         np.maximum(abs(places - (extent - 1) / 2) - (side / 2 - corner) * scale, 0)
         for places, extent, side in ((rows, shape[0], size[1]), (columns, shape[1], size[0]))
@@ -140,7 +140,7 @@ def distances(shape: tuple[int, ...], size: Size, corner: float, scale: float) -
 
 
 def sprite_shape(size: Size, scale: float) -> tuple[int, int]:
-    """Return height and width of a node's picture in pixels: ring and halo included."""
+    """Return height and width of a node's sprite in pixels: ring and halo included."""
     width, height = (round(float(np.ceil(extent + WITH_HALO)) * scale) for extent in size)
     return height, width
 
@@ -149,7 +149,7 @@ INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has betw
 
 
 def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices:
-    """Return how much of each pixel of a node's picture its label covers, 0 to INK_STEPS."""
+    """Return the coverage of each pixel of a node's sprite by its label, 0 to INK_STEPS."""
     height, width = sprite_shape(size, scale)
     image = Image.new("L", (width, height), 0)
     face = font("SemiBold", points * scale)
@@ -165,7 +165,7 @@ def label_inks(look: NodeLook, inks: Inks) -> Indices:
 
 
 def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: float) -> Any:
-    """Return the RGB picture of a line of text on a ground, as high as the font's line."""
+    """Return the RGB image of a line of text on a ground, as high as the font's line."""
     face = font(weight, size * scale)
     ascent, descent = face.getmetrics()
     width = max(1, int(np.ceil(face.getlength(text))))
@@ -175,9 +175,9 @@ def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: 
 
 
 class Glyphs:
-    """Letters and digits of one size, for texts that change from frame to frame.
+    """Glyph cache of one font size, for texts that change from frame to frame.
 
-    All digits are equally wide, so that counters do not tremble.
+    Digits are monospaced, so that counters do not jitter.
     """
 
     def __init__(self, size: int, inks: Inks, scale: float) -> None:
@@ -188,7 +188,7 @@ class Glyphs:
         self.height = sum(face.getmetrics())
 
     def sprite(self, character: str) -> Indices:
-        """Return the picture of one character."""
+        """Return the sprite of one character."""
         if character not in self.sprites:
             theme = self.inks.theme
             pixels = text_layer(

@@ -1,4 +1,7 @@
-"""The memory curve of a trace: what is stacked, and how many steps share a column of pixels."""
+"""Raster memory strip: stacked memory curve of a trace, filled before the cursor, outlined after.
+
+Past and future are rendered once; a frame copies columns. Several steps may share a pixel column.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ if TYPE_CHECKING:
 
 CURSOR = 2
 
-Layers = tuple[Indices, Indices]  # past and future, which say the same
+Layers = tuple[Indices, Indices]  # past and future: text is drawn on both
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A memory strip in palette indices: filled, for the past, and in outline, for the future.
+    """A memory strip in palette indices: filled for the past, outlined for the future.
 
     Attributes:
         past, future: (height, width).
-        free: where nothing is written: the cursor runs below words.
-        longest: steps of the longest trace, which is what the width stands for.
-        cursor: pixels of width of the line between past and future.
+        free: mask without text: the cursor runs below it.
+        longest: steps of the longest trace, which span the width.
+        cursor: width of the line between past and future, in pixels.
     """
 
     past: Indices
@@ -39,9 +42,9 @@ class Strip:
     cursor: int
 
     def column(self, step: int) -> int:
-        """Return the pixel column at the end of a step: a whole number of cursors, rounded up.
+        """Return the pixel column at the end of a step, rounded up to the cursor's width.
 
-        So the cursor of a long trace stands still in many frames, which then are smaller.
+        So the cursor of a long trace does not move in many frames, which then are smaller.
         """
         cursors = int(self.past.shape[1]) // self.cursor
         return -(-(step + 1) * cursors // self.longest) * self.cursor
@@ -55,7 +58,7 @@ def strip_of(
     inks: Inks,
     note: str = "",
 ) -> Strip:
-    """Return the strip of a trace, ``size`` = (height, width) in pixels; a note stands upon it."""
+    """Render the strip of a trace, ``size`` = (height, width) in pixels, with an optional note."""
     height, width = size
     thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.highest, 1)
@@ -78,7 +81,7 @@ def strip_of(
 
 
 def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
-    """Return the lane of what is on the host, ``size`` = (height, width): striped as nodes are."""
+    """Render the host memory lane, ``size`` = (height, width), striped as nodes are."""
     height, width = size
     thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.host, 1)
@@ -97,12 +100,12 @@ def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, i
 
 
 def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
-    """Return for every pixel whether it lies on a band's upper edge, or on a step up or down.
+    """Return the mask of a band's upper edge, with its vertical steps.
 
     Args:
         below, top: of the band in every column, in pixels above the ground.
         rows: the height of every row of pixels.
-        thick: pixels that a line is thick.
+        thick: thickness of the line in pixels.
     """
     here = top > below
     edge = here & (rows < top) & (rows >= np.maximum(top - thick, below))
@@ -121,7 +124,7 @@ def draw_lines(
     scale: float,
     inks: Inks,
 ) -> None:
-    """Draw the lines at the peak and at limits, then what is written upon them, and the words."""
+    """Draw the lines at the peak and at reference levels, then their labels, and the caption."""
     height, width = free.shape
     thick = max(1, round(scale))
     tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
@@ -140,7 +143,7 @@ def draw_lines(
 def write(
     layers: Layers, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
 ) -> int:
-    """Write upon a line, up to the right of what is free, or at the upper left; return how wide."""
+    """Write a right-aligned label on a line, or at the upper left; return its width."""
     theme, gap = inks.theme, round(AIR * scale)
     words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
     x = gap if right is None else right - words.shape[1] - gap

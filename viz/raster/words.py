@@ -1,4 +1,7 @@
-"""Sentences that change from frame to frame, put together of words that are drawn once."""
+"""Text renderer with a word cache, for captions that change from frame to frame.
+
+A line is composed of cached words; only words that changed since the last frame are redrawn.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from .sprites import INK_STEPS, Indices, inks_of
 if TYPE_CHECKING:
     from .canvas import Canvas
 
-Word = tuple[Indices, float]  # its picture, and how far the next one is from where it begins
-MOST_WORDS = 4096  # that are kept
+Word = tuple[Indices, float]  # pixels, advance width
+MOST_WORDS = 4096  # size of the word cache
 
 
 def covered(text: str, weight: str, size: float) -> Any:
-    """Return how much of each pixel a line of text covers, 0 to INK_STEPS; as high as its font."""
+    """Return the coverage of each pixel by a line of text, 0 to INK_STEPS; as high as its font."""
     face = font(weight, size)
     ascent, descent = face.getmetrics()
     image = Image.new("L", (max(1, int(np.ceil(face.getlength(text)))), ascent + descent), 0)
@@ -37,7 +40,7 @@ def ramp(ink: RGB, ground: RGB, theme: Theme) -> Indices:
 
 
 class Words:
-    """Words of one font in one ink on the background."""
+    """Word cache of one font in one ink on the background."""
 
     def __init__(self, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> None:
         self.weight, self.size, self.scale = weight, size, scale
@@ -46,19 +49,19 @@ class Words:
         self.height = sum(font(weight, size * scale).getmetrics())
 
     def word(self, word: str) -> Word:
-        """Return the picture of a word, and how far the next one is from where it begins."""
+        """Return the image of a word, and its advance width including the space."""
         if word not in self.known:
             if len(self.known) >= MOST_WORDS:
                 self.known.clear()
             advance = font(self.weight, self.size * self.scale).getlength(f"{word} ")
             coverage = covered(word, self.weight, self.size * self.scale)
-            # Fewer shades than elsewhere: they are most of what a caption takes in a file.
+            # Fewer shades than elsewhere: captions take most of a file because of them.
             picture = self.ramp[np.array([0, 2, 2, 4, 4])[coverage]]
             self.known[word] = picture, advance
         return self.known[word]
 
     def line(self, texts: Iterable[str], room: float) -> list[Word]:
-        """Return the words of the first text that fits a width in pixels; else of the last, cut."""
+        """Return the words of the first text that fits a width in pixels; else the last, cut."""
         text = ""
         for text in texts:
             found = [self.word(word) for word in text.split(" ")]
@@ -68,7 +71,7 @@ class Words:
         return [self.word(word) for word in text.split(" ")]
 
     def places(self, line: Sequence[Word]) -> list[int]:
-        """Return where each word of a line begins, and where the last one ends."""
+        """Return the x of each word of a line, and of the end of the last one."""
         found, x = [], 0.0
         for _, advance in line:
             found.append(round(x))
@@ -77,22 +80,22 @@ class Words:
 
 
 class TextLine:
-    """A line of text on a canvas that changes: what stays as it was is not drawn again.
+    """A changing line of text on a canvas; an unchanged prefix is not redrawn.
 
     Args:
-        canvas: where it stands.
-        box: where on it, in pixels: top, bottom, left, right.
+        canvas: to draw on.
+        box: position in pixels: top, bottom, left, right.
     """
 
     def __init__(self, canvas: Canvas, box: tuple[int, int, int, int]) -> None:
         self.canvas, self.box = canvas, box
         self.shown: list[Word] = []
         self.words: Words | None = None
-        self.whole = ""  # the first of the texts that were last asked for
+        self.whole = ""  # the first (longest) text of the last request
         self.end = box[2]
 
     def write(self, words: Words, texts: Iterable[str]) -> None:
-        """Write the first text that fits, or else the last one, cut."""
+        """Write the first text that fits, or else the last one, truncated."""
         found = iter(texts)
         whole = next(found)
         if words is self.words and whole == self.whole:
@@ -122,5 +125,5 @@ class TextLine:
 
 @lru_cache(maxsize=64)
 def words_of(weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Words:
-    """Return what sentences are written with: pictures have most of their words in common."""
+    """Return the shared word cache of a font: pictures have most of their words in common."""
     return Words(weight, size, ink, theme, scale)

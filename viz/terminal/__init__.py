@@ -1,1 +1,1 @@
-"""What stands at a terminal: questions that wait for an answer."""
+"""Interactive prompts on a terminal."""

@@ -1,1 +1,1 @@
-"""Pictures as SVG."""
+"""SVG renderer of stills and graphs."""

@@ -1,4 +1,4 @@
-"""The marks of a picture as SVG elements: text, arrows, nodes.
+"""SVG elements of a picture: text, arrows, nodes.
 
 Colours are attributes, so that any program shows them; names are escaped, and text stays text.
 """
@@ -33,20 +33,20 @@ from ..theme import RGB, Theme, css, faint_edge
 
 
 def number(value: float) -> str:
-    """Return a coordinate with at most one decimal."""
+    """Format a coordinate with at most one decimal."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
 
 def numbers(*values: float) -> str:
-    """Return coordinates in a row, with no more between them than must be."""
+    """Format coordinates with the fewest separators that SVG allows."""
     return " ".join(map(number, values)).replace(" -", "-")
 
 
 def text_element(
     x: float, y: float, text: str, size: int, ink: RGB, weight: int = 400, anchor: str = "start"
 ) -> str:
-    """Return a line of text on its baseline; unprintable characters as spaces."""
+    """Return a line of text on its baseline; unprintable characters become spaces."""
     return (
         f'<text x="{number(x)}" y="{number(y)}" font-size="{size}" font-weight="{weight}" '
         f'text-anchor="{anchor}" fill="{css(ink)}">{html.escape(one_line(text, 200))}</text>'
@@ -54,7 +54,7 @@ def text_element(
 
 
 def edge_elements(plan: Layout, theme: Theme) -> str:
-    """Return all arrows of a layout, its dots and its headings; many arrows share a path."""
+    """Return all arrows of a layout, its dots and its headings; arrows of a style share a path."""
     head, width = arrow_sizes(plan.diameter)
     faint, ink = css(faint_edge(theme)), css(theme.edge)
     headings = "".join(
@@ -82,7 +82,7 @@ def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) 
     lines, heads = [], []
     for arrow in arrows:
         shaft, (tip, left, right) = arrow_parts(arrow, head)
-        if len(arrow) > 2 or math.dist(*shaft) > 1:  # else the head is all there is to see
+        if len(arrow) > 2 or math.dist(*shaft) > 1:  # else only the head is visible
             lines.append(polyline(shaft))
         turns = (left[0] - tip[0], left[1] - tip[1], right[0] - left[0], right[1] - left[1])
         heads.append(f"M{numbers(*tip)}l{numbers(*turns)}z")
@@ -95,7 +95,7 @@ def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) 
 
 
 def polyline(points: Sequence[Point]) -> str:
-    """Return the path along some points, as short as it can be written."""
+    """Return the shortest path data along some points."""
     (x, y), *rest = [(round(x, 1), round(y, 1)) for x, y in points]
     parts = [f"M{number(x)} {number(y)}"]
     for right, down in rest:
@@ -110,7 +110,7 @@ def polyline(points: Sequence[Point]) -> str:
 
 
 def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
-    """Return the shape of a node around 0, 0: a disc, or the rounded square of a group."""
+    """Return the shape of a node around the origin: a disc, or the rounded square of a group."""
     _, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
     corner = size[1] / 2 if look.level is None else corner_of(size)
@@ -142,7 +142,7 @@ def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
 
 
 def rounded(size: Size, corner: float, beyond: float, paint: str) -> str:
-    """Return a rounded square, or a disc, around 0, 0; ``beyond`` pixels larger on every side."""
+    """Return a rounded square or disc around the origin, ``beyond`` pixels larger on every side."""
     width, height = size
     if 2 * corner == width:
         return f'<circle r="{width / 2 + beyond:g}" {paint}/>'
@@ -154,7 +154,7 @@ def rounded(size: Size, corner: float, beyond: float, paint: str) -> str:
 
 
 def level_path(size: Size, share: float) -> str:
-    """Return the part of a rounded square around 0, 0 that is filled from below, as a path."""
+    """Return the filled part of a rounded square around the origin, from below, as a path."""
     width, height = size
     corner = corner_of(size)
     x, bottom = width / 2, height / 2
@@ -179,10 +179,10 @@ def level_path(size: Size, share: float) -> str:
 def label_elements(
     x: float, y: float, label: str, look: NodeLook, points: int, theme: Theme
 ) -> str:
-    """Return a node's label; nothing if it has none."""
+    """Return a node's label; empty if it has none."""
     if not label:
         return ""
-    # Of a group that is filled to less than its half, the label stands on what is empty.
+    # In a group filled to less than half, the label stands on the empty part.
     behind = emptied(look) if is_partial(look) and share_of(look) <= 0.5 else look
     if look.kept / LEVELS > 0.5:
         behind = kept_part(look)

@@ -1,4 +1,4 @@
-"""Memory strips as SVG elements: the past filled, the future in outline, lines and words."""
+"""SVG memory strip: the stacked memory curve, filled up to the cursor, outlined after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def strip_elements(
     trace: Trace, step: int, scales: Scales, width: int, height: int, theme: Theme
 ) -> Iterator[str]:
-    """Yield the memory strip, from its top left corner at 0, 0."""
+    """Yield the memory strip, with its top left corner at the origin."""
     unit = (height - HEAD) / max(scales.highest, 1)
     now = (step + 1) * width / scales.longest
     yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
@@ -45,7 +45,7 @@ def strip_elements(
         taken.append(font("Regular", 10).getlength(mark.words) + 8)
         words += words_elements(line, right, mark, theme)
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
-    yield from words  # the cursor runs below them
+    yield from words  # on top of the cursor
     shown = strip_words(trace, scales, width, height)
     yield text_element(4, 10, shown, 10, theme.muted)
 
@@ -59,7 +59,7 @@ def line_element(y: float, width: int, mark: StripLine, theme: Theme) -> str:
 
 
 def words_elements(y: float, right: float, mark: StripLine, theme: Theme) -> tuple[str, str]:
-    """Return what stands upon a line, up to its right, and the ground below it."""
+    """Return the label of a line, right-aligned, and its background."""
     wide = font("Regular", 10).getlength(mark.words) + 8
     return (
         f'<rect x="{number(right - wide)}" y="{number(y - 13)}" width="{number(wide)}" '
@@ -69,7 +69,7 @@ def words_elements(y: float, right: float, mark: StripLine, theme: Theme) -> tup
 
 
 def skyline(tops: Sequence[float], left: int, height: int) -> str:
-    """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
+    """Return the outline of a column chart, equal columns merged; empty if all are 0."""
     if not max(tops, default=0):
         return ""
     runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
@@ -78,7 +78,7 @@ def skyline(tops: Sequence[float], left: int, height: int) -> str:
 
 
 def outline(tops: Sequence[float], below: Sequence[float], left: int, height: int) -> str:
-    """Return the upper edge of a band, where there is one, and the steps up to it and down."""
+    """Return the upper edge of a band where it is not empty, with its vertical steps."""
     parts: list[str] = []
     before, was = 0, False
     for (top, low), run in groupby(zip(map(round, tops), map(round, below), strict=True)):
@@ -97,13 +97,13 @@ def outline(tops: Sequence[float], below: Sequence[float], left: int, height: in
 def lane_elements(
     trace: Trace, step: int, scales: Scales, width: int, theme: Theme
 ) -> Iterator[str]:
-    """Yield the lane of what is on the host, from its top left corner at 0, 0: striped."""
+    """Yield the host memory lane, striped, with its top left corner at the origin."""
     unit = (LANE - HEAD) / max(scales.host, 1)
     now = (step + 1) * width / scales.longest
     yield f'<rect width="{width}" height="{LANE}" fill="{css(theme.panel)}"/>'
     tops = by_column(hosted(trace), scales.longest, width)[0] * unit
     here, ink = round(now), css(theme.kept)
-    if lines := striped(tops[:here], LANE):
+    if lines := stripe_path(tops[:here], LANE):
         yield f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{lines}"/>'
     if edge := outline(tops, 0 * tops, 0, LANE):
         yield f'<path fill="none" stroke="{ink}" d="{edge}"/>'
@@ -115,8 +115,8 @@ def lane_elements(
     yield text_element(4, 10, LANE_WORDS, 10, theme.muted)
 
 
-def striped(tops: Sequence[float], height: int) -> str:
-    """Return stripes below the tops of columns of pixels, from the ground up."""
+def stripe_path(tops: Sequence[float], height: int) -> str:
+    """Return horizontal stripes below a skyline, from the ground up."""
     parts: list[str] = []
     for up in range(0, height, STRIPE_AND_GAP):
         left = 0

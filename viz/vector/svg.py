@@ -1,7 +1,7 @@
-"""A picture of one step as SVG text: sharp at any size, and readable where nothing can run.
+"""SVG still: one step of traces, or a graph, as vector graphics with a text alternative.
 
-The same parts in the same places as in a GIF. Colours are attributes, so that any program shows
-them; text stays text.
+The same parts at the same positions as in a GIF (``arrange``). Colours are attributes, so that any
+program shows them; text stays text.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ FONT = "Inter, system-ui, sans-serif"
 def graph_elements(
     plan: Layout, looks: Sequence[NodeLook], theme: Theme, prefix: str
 ) -> Iterator[str]:
-    """Yield a graph whose cells have these looks, one element a node.
+    """Yield a graph with the given looks of its cells, one element per node.
 
-    Every shape is drawn once, and used wherever a node has it; ``prefix`` begins the shapes' ids.
+    Each distinct shape is defined once and referenced by ``<use>``; ``prefix`` begins the shapes'
+    ids.
     """
     shapes: dict[tuple[NodeLook, Size], str] = {}
     for cell, look in zip(plan.cells, looks, strict=True):
@@ -116,7 +117,7 @@ def heading_elements(
 
 
 def legend_elements(items: Sequence[Item], theme: Theme) -> Iterator[str]:
-    """Yield what the looks mean."""
+    """Yield the legend."""
     for item in items:
         shape = (
             arrow_elements([((-8, 0), (8, 0))], *arrow_sizes(WIDTH), css(theme.edge))
@@ -133,13 +134,13 @@ def svg_still(
     design: Design = PLAIN,
     fonts: bool = True,
 ) -> str:
-    """Return one step of one trace or several, as the text of an SVG picture.
+    """Return one step of one trace or several as SVG text.
 
     Args:
         traces: one trace, or several to compare, in step.
-        step: which; the last one if none is given. A shorter trace stays at its end.
-        design: what it looks like.
-        fonts: whether to bring the bundled font along, 27 KiB, so that it looks alike everywhere.
+        step: by default the last one. A shorter trace stays at its end.
+        design: display options.
+        fonts: whether to embed the bundled font, 27 KiB, so that it looks the same everywhere.
 
     Raises:
         OptionError: if there is nothing to draw, an option is not legal, or the step is out of
@@ -151,7 +152,7 @@ def svg_still(
     names = headings(shown, design.title)
     last = scales.longest - 1
     if step is not None and not 0 <= step <= last:
-        raise OptionError(f"step {step} is out of range: legal are 0 to {last}")
+        raise OptionError(f"step {step} is out of range: expected 0 to {last}")
     parts: list[str] = []
 
     def group(x: float, y: float, elements: Iterable[str]) -> None:
@@ -168,19 +169,19 @@ def svg_still(
         wide = round(place.width) - 2 * MARGIN
         strip = strip_elements(trace, at, scales, wide, place.strip, colours)
         group(place.left + MARGIN, place.strip_top, strip)
-        said = said_in(trace, at, wide)
+        said = fitting_caption(trace, at, wide)
         group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, colours.ink)])
         if place.moves:
             lane = lane_elements(trace, at, scales, wide, colours)
             group(place.left + MARGIN, place.lane_top, lane)
     parts += legend_elements(sheet.legend, colours)
     style = f"<style>{font_faces()}</style>" if fonts else ""
-    said = alternative(shown, last if step is None else step)
+    said = alt_text(shown, last if step is None else step)
     return picture([style, *parts], (sheet.width, sheet.height), said, colours, sheet.scale)
 
 
-def said_in(trace: Trace, step: int, room: float) -> str:
-    """Return in words what a step does, as long as there is room."""
+def fitting_caption(trace: Trace, step: int, room: float) -> str:
+    """Return the longest caption of a step that fits."""
     face = font("Regular", 12)
     texts = list(Captions(trace).texts(step))
     fitting = (text for text in texts if face.getlength(text) <= room)
@@ -188,7 +189,7 @@ def said_in(trace: Trace, step: int, room: float) -> str:
 
 
 def svg_graph(graph: Graph, theme: str = "light") -> str:
-    """Return a graph of which nothing is evaluated yet, as the text of an SVG picture.
+    """Return a graph before its first evaluation as SVG text.
 
     Raises:
         BackendError: if its layout needs a package that is missing.
@@ -203,8 +204,8 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
         NodeLook(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
         for cell in plan.cells
     ]
-    # A notebook may hold several such pictures in one document, where ids must not meet unless
-    # what they name is the same: graphs of one name and size may look different.
+    # A notebook may have several such pictures in one document, where ids must not collide unless
+    # their shapes are the same: graphs of one name and size may look different.
     drawn = f"{theme} {plan}".encode(errors="backslashreplace")
     prefix = f"g{zlib.crc32(drawn):x}-"
     parts = [
@@ -220,7 +221,7 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
 
 
 def picture(parts: Iterable[str], size: Size, words: str, theme: Theme, scale: float = 1.0) -> str:
-    """Return a whole SVG document, with what it shows in words."""
+    """Return a whole SVG document, with a text alternative."""
     width, height = size
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
@@ -231,8 +232,8 @@ def picture(parts: Iterable[str], size: Size, words: str, theme: Theme, scale: f
     )
 
 
-def alternative(traces: Sequence[Trace], step: int) -> str:
-    """Return in words what a still shows."""
+def alt_text(traces: Sequence[Trace], step: int) -> str:
+    """Return the text alternative of a still."""
     texts = []
     for trace in traces:
         last = len(trace.steps) - 1

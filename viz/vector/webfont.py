@@ -1,4 +1,4 @@
-"""The bundled font as part of a page or of an SVG picture, so that it looks alike everywhere."""
+"""Web font (Inter, WOFF2) embedded as CSS, so that pages and SVG look the same everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WEIGHTS = {"Regular": 400, "SemiBold": 600}
 
 @cache
 def font_faces() -> str:
-    """Return one line of CSS that brings Inter along, about 27 KiB."""
+    """Return one line of CSS that embeds Inter, about 27 KiB."""
     return "".join(
         f"@font-face{{font-family:Inter;font-weight:{weight};"
         f"src:url(data:font/woff2;base64,{encoded(name)})}}"

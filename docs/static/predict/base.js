@@ -1,15 +1,15 @@
-/** What all questions for the mouse share: elements, plots in pixels, words for amounts.
+/** Shared by all interactive questions: elements, plots in pixels, phrases for amounts.
  *
- * What each choice comes to stands in predict-data.js; here it is shown, beside what is true. Each
- * kind of question is a function in a file of its own, and is given its place on the page and its
- * data.
+ * predict-data.js has the result of each choice; the scripts show it beside the correct answer. Each
+ * kind of question is a function in a file of its own; its arguments are its element on the page and
+ * its data.
  *
  * @type {{kinds: Record<string, (place: HTMLElement, data: any) => void>} & Record<string, any>}
  */
 const Predict = (() => {
   const SVG = "http://www.w3.org/2000/svg";
 
-  /** An element with its properties and what is in it.
+  /** An HTML element with its properties and children.
    * @param {string} tag @param {Record<string, any>} [properties] @param {(Node | string)[]} [children]
    */
   function made(tag, properties = {}, children = []) {
@@ -18,7 +18,7 @@ const Predict = (() => {
     return element;
   }
 
-  /** An element of a picture. @param {string} tag @param {Record<string, any>} [attributes] @param {Node[]} [children] */
+  /** An SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {Node[]} [children] */
   function drawn(tag, attributes = {}, children = []) {
     const element = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -26,8 +26,8 @@ const Predict = (() => {
     return element;
   }
 
-  /** A picture whose unit is a pixel of the page, so that a circle is one at any width.
-   * @param {(width: number, height: number) => void} draw called when its size is another
+  /** An SVG whose unit is a pixel of the page, so that circles stay round at any width.
+   * @param {(width: number, height: number) => void} draw called when its size changes
    * @param {Record<string, any>} [attributes]
    */
   function plot(draw, attributes = { "aria-hidden": "true" }) {
@@ -41,14 +41,14 @@ const Predict = (() => {
     return svg;
   }
 
-  /** Slanting lines, to fill with what was drawn otherwise than it is. @param {string} id */
+  /** A hatch pattern for the difference between guess and answer. @param {string} id */
   function hatch(id) {
     const size = { width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
     const line = drawn("path", { class: "slant", d: "M0 3H6" });
     return drawn("defs", {}, [drawn("pattern", { id, ...size }, [line])]);
   }
 
-  /** The outline of a memory curve, from the ground and back to it.
+  /** The outline of a memory curve, closed at zero.
    * @param {number[]} nodes @param {(step: number) => number} x @param {(count: number) => number} y
    */
   function outline(nodes, x, y) {
@@ -70,17 +70,17 @@ const Predict = (() => {
     values: (count) => counted(count, "value"),
     /** Numbers written as one digit each, of base 36. @param {string} digits */
     counts: (digits) => Array.from(digits, (digit) => Number.parseInt(digit, 36)),
-    /** A difference in words. */
+    /** A difference as a phrase. */
     more(count, one, many = `${one}s`) {
       if (!count) return `as many ${many}`;
       return `${counted(Math.abs(count), one, many)} ${count > 0 ? "more" : "fewer"}`;
     },
-    /** Several names in a sentence. @param {string[]} names */
+    /** A list of names as a phrase. @param {string[]} names */
     listed(names) {
       if (names.length < 2) return names.join("");
       return `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
     },
-    /** A paragraph that is read out when it changes. */
+    /** A live region: screen readers announce its changes. */
     told: () => made("p", { className: "said", role: "status" }),
     /** A button. @param {string} words @param {() => void} act */
     button(words, act) {

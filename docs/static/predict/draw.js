@@ -1,11 +1,11 @@
-/** What is the memory at every step? A line that one draws, and then the curve below it. */
+/** Question: what is the memory at every step? Draw the curve; the answer is shown below it. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, values } = Predict;
   const [LEFT, TOP, GROUND, TICK] = [26, 10, 4, 5]; // pixels; values between two lines of the grid
 
   Predict.kinds.draw = (place, { steps, nodes, question }) => {
     const truth = counts(nodes);
-    const least = 2 * Math.max(...truth); // no hint at how high it gets
+    const least = 2 * Math.max(...truth); // the scale must not reveal the peak
     const most = TICK * Math.ceil(least / TICK);
     const own = steps.map(() => 0);
     const said = Predict.told();
@@ -36,7 +36,7 @@
     );
     svg.append(hatch("off-draw"), picture, ...sliders);
 
-    /** Choose the column that keys change. */
+    /** Select the column that keys change. */
     function aim(column) {
       at = column;
       sliders.forEach((slider, each) => slider.setAttribute("tabindex", each === at ? "0" : "-1"));
@@ -65,7 +65,7 @@
       }
       if (revealed) {
         parts.push(drawn("path", { class: "truth", d: outline(truth, x, y) }));
-        // There and back: what is between the two lines.
+        // One curve forward, the other back: the area between them.
         const between = `${outline(own, x, y)}${outline(truth, x, y).replace("M", "L")}z`;
         parts.push(drawn("path", { fill: "url(#off-draw)", "fill-rule": "evenodd", d: between }));
       }
@@ -86,7 +86,7 @@
       );
     }
 
-    /** Draw to where the pointer is, from where it was: it may pass several columns at once. */
+    /** Draw from the previous to the current pointer position, which may be columns apart. */
     function stroke(event, from) {
       const box = svg.getBoundingClientRect();
       const within = (count, last) => Math.min(Math.max(count, 0), last);

@@ -1,11 +1,11 @@
-/** What does an adjoint need? Values to click on; then arrows from what it reads, right or wrong. */
+/** Question: which values does an adjoint read? Click values; the answer is shown as arrows. */
 (() => {
   const { made, drawn, listed } = Predict;
   const MARKS = { right: "✓", missed: "!", surplus: "✗" };
   const SAID = { right: "right", missed: "missed", surplus: "not needed" };
   const [HEAD, GAP] = [7, 3]; // pixels of an arrow, and between it and a node
 
-  /** An arrow between two nodes, bent so that it passes by what stands between them. */
+  /** An arrow between two nodes, bent around the nodes between them. */
   function arrow(from, to) {
     const [a, b] = [from, to].map((node) => [
       node.offsetLeft + node.offsetWidth / 2, node.offsetTop + node.offsetHeight / 2,
@@ -15,7 +15,7 @@
     const far = Math.abs(dy) < from.offsetHeight && Math.abs(dx) > 2 * from.offsetWidth;
     const bend = far ? -0.9 * from.offsetHeight : 0;
     const middle = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + bend];
-    /** The place on the edge of a node, in the direction of the bend. */
+    /** The point on the edge of a node in the direction of the bend. */
     const edge = ([x, y, radius]) => {
       const [along, down] = [middle[0] - x, middle[1] - y];
       const long = Math.hypot(along, down) || 1;
@@ -49,7 +49,7 @@
 
     function node(name) {
       const button = Predict.button(name, () => {
-        if (revealed) return; // what was right is said of what was clicked before
+        if (revealed) return; // the verdict is about the clicks before it
         if (!chosen.delete(name)) chosen.add(name);
         show();
       });
@@ -83,10 +83,10 @@
       reveal.disabled = revealed;
       said.textContent = revealed ? verdict() : "";
       const known = points.filter((point) => point !== null);
-      score.textContent = known.length > 1 ? `So far ${known.filter(Boolean).length} of ${known.length} without a fault.` : "";
+      score.textContent = known.length > 1 ? `So far ${known.filter(Boolean).length} of ${known.length} correct.` : "";
     }
 
-    /** What was right, what was missed, what was too much. */
+    /** The inputs found, missed and clicked in error. */
     function verdict() {
       const { right, truth, why } = rounds[round];
       const missed = right.filter((name) => !chosen.has(name));

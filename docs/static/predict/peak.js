@@ -1,4 +1,4 @@
-/** How high does the memory get, and when? A line and a mark, and then the curve. */
+/** Question: how high is the peak, and at which step? A line and a mark; then the curve. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, counted, values, more } = Predict;
   const [TOP, MARK, RING] = [14, 8, 6]; // pixels
@@ -74,7 +74,7 @@
       svg.onpointermove = seize;
       svg.onpointerup = svg.onpointercancel = () => (svg.onpointermove = null);
     });
-    const asked = made("p", { textContent: "Or draw it: how high does the memory get, and when?" });
+    const asked = made("p", { textContent: "Or draw it: how high is the peak, and at which step?" });
     place.replaceChildren(asked, svg, how.label, when.label, Predict.button("Reveal", reveal), said);
   };
 })();

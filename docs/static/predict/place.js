@@ -1,7 +1,7 @@
-/** Which values are kept? A button a value, and then the memory of both, one over the other. */
+/** Question: which values to keep? One button per value; then both memory curves, overlaid. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, values, more, listed } = Predict;
-  const [TOP, LEAST] = [8, 8]; // pixels above the curves; values that the picture has room for
+  const [TOP, LEAST] = [8, 8]; // pixels above the curves; values of the vertical scale, at least
 
   Predict.kinds.place = (place, { names, nodes, evaluations, policy }) => {
     const said = Predict.told();

@@ -1,4 +1,4 @@
-/** Puts the questions where a page has room for them; scripts are off where none appears. */
+/** Builds the questions in their placeholders, which without scripts keep their text. */
 addEventListener("DOMContentLoaded", () => {
   for (const place of document.querySelectorAll("[data-predict]")) {
     const { predict, of } = place.dataset;

@@ -1,4 +1,4 @@
-"""Chunked functions: equal to the whole where they are not refused."""
+"""Chunked functions: equal to the whole, or refused."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ BLOCKS: dict[str, Any] = {
 @given(
     st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=3), st.integers(0, 1), st.data()
 )
-def test_equal_to_the_whole(names: list[str], axis: int, data: Any) -> None:
+def test_chunked_equals_the_whole(names: list[str], axis: int, data: Any) -> None:
     chunks = data.draw(st.integers(1, (5, 6)[axis]))
 
     def function(x: Any, w: Any) -> Any:
@@ -64,7 +64,7 @@ def test_equal_to_the_whole(names: list[str], axis: int, data: Any) -> None:
 
 @settings(max_examples=examples(300))
 @given(st.data(), st.integers(0, 1), st.integers(2, 3))
-def test_what_is_drawn_is_refused_or_equal(data: Any, axis: int, chunks: int) -> None:
+def test_random_function_is_refused_or_equal(data: Any, axis: int, chunks: int) -> None:
     count = data.draw(st.integers(1, 4))
     names = [data.draw(st.sampled_from(sorted(ACTIONS))) for _ in range(count)]
     choices = [data.draw(st.lists(st.integers(0, 9), min_size=3, max_size=3)) for _ in names]
@@ -97,29 +97,35 @@ def test_what_is_drawn_is_refused_or_equal(data: Any, axis: int, chunks: int) ->
         (lambda x, w: x @ x.T, "matmul_1: each operand has the chunked axis"),
         (lambda x, w: tc.softmax(x @ x.T) @ x, "each operand has the chunked axis"),
         (lambda x, w: tc.causal_softmax(x.T), "causal_softmax looks across"),
-        (lambda x, w: x + tc.reshape(x, (4, 6)).T, "tears the chunked axis apart"),
+        (lambda x, w: x + tc.reshape(x, (4, 6)).T, "splits the chunked axis, 6 along"),
         (lambda x, w: x[::-1], "it does not take all of the chunked axis, in its order"),
         (lambda x, w: x[1:], "it does not take all of the chunked axis"),
-        (lambda x, w: x[..., 1:, :], r"legal is : for axis 0 of \(6, 4\)"),
-        (lambda x, w: x.reshape(6, 2, 2), "for a piece, of 3 along axis 0: reshape: .* by the sha"),
-        (lambda x, w: x.reshape(2, 3, 4), r"from \(6, 4\) to \(2, 3, 4\) tears .*, 6 along axis 0"),
+        (lambda x, w: x[..., 1:, :], r"expected : for axis 0 of \(6, 4\)"),
+        (
+            lambda x, w: x.reshape(6, 2, 2),
+            "for a chunk of length 3 along axis 0: reshape: .* use the sha",
+        ),
+        (
+            lambda x, w: x.reshape(2, 3, 4),
+            r"from \(6, 4\) to \(2, 3, 4\) splits .*, 6 along",
+        ),
         (lambda x, w: x.T.reshape(-1), "is part of axis 0, and not the first"),
         (lambda x, w: tc.dropout(x, 0.5, seed=1), "dropout is not known"),
-        (lambda x, w: tc.sort(x, axis=0), "is not known to keep pieces apart"),
-        (lambda x, w: x * x.shape[0], "a constant that is another for a piece"),
+        (lambda x, w: tc.sort(x, axis=0), "is not known to keep chunks separate"),
+        (lambda x, w: x * x.shape[0], "a constant that differs for a chunk"),
         (lambda x, w: x * np.arange(6.0)[:, None], "is whole along the chunked axis"),
-        (lambda x, w: tc.tanh(x) if x.shape[0] > 3 else tc.sin(x), "another operator"),
-        (lambda x, w: tc.sin(tc.sin(x)) if x.shape[0] > 3 else x, "something else for a piece"),
+        (lambda x, w: tc.tanh(x) if x.shape[0] > 3 else tc.sin(x), "a different operator"),
+        (lambda x, w: tc.sin(tc.sin(x)) if x.shape[0] > 3 else x, "something else for a chunk"),
         (lambda x, w: tc.tanh(w), r"its result tanh_1, of shape \(4, 4\), does not have"),
         (lambda x, w: tc.concatenate([x, x]), "concatenate looks"),
     ],
 )
-def test_what_would_be_wrong_is_refused(function: Any, match: str) -> None:
+def test_function_across_chunks_is_refused(function: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(tc.chunked(function, 2), X, W)
 
 
-def test_attention_over_the_sequence_is_refused_and_over_the_batch_is_not() -> None:
+def test_attention_is_chunked_over_batch_but_not_over_sequence() -> None:
     def attend(x: Any) -> Any:
         return tc.softmax(x @ tc.transpose(x, (0, 2, 1))) @ x
 
@@ -141,7 +147,7 @@ def test_attention_over_the_sequence_is_refused_and_over_the_batch_is_not() -> N
     ),
     st.integers(0, 2),
 )
-def test_an_index_is_refused_or_equal(key: list[Any], axis: int) -> None:
+def test_chunked_index_is_refused_or_equal(key: list[Any], axis: int) -> None:
     x = np.random.default_rng(len(key)).normal(size=(4, 3, 5))
     function = lambda x: tc.tanh(x[tuple(key)])  # noqa: E731
     try:
@@ -155,7 +161,7 @@ def test_an_index_is_refused_or_equal(key: list[Any], axis: int) -> None:
     assert np.array_equal(pieces, expected)
 
 
-def test_images_are_gone_through_a_few_at_a_time() -> None:
+def test_convolutions_are_chunked_over_the_batch() -> None:
     generator = np.random.default_rng(3)
     x, w = generator.normal(size=(4, 2, 8, 8)), generator.normal(size=(3, 2, 3, 3))
 
@@ -170,7 +176,7 @@ def test_images_are_gone_through_a_few_at_a_time() -> None:
         tc.build(tc.chunked(block, 2, 1), x, w)
 
 
-def test_attention_of_one_operator_goes_by_the_batch() -> None:
+def test_fused_attention_is_chunked_over_the_batch() -> None:
     generator = np.random.default_rng(4)
     q = generator.normal(size=(4, 2, 6, 4))
 
@@ -185,7 +191,7 @@ def test_attention_of_one_operator_goes_by_the_batch() -> None:
         with pytest.raises(tc.GraphError, match=f"{kind} looks across the chunked axis"):
             tc.build(tc.chunked(attend, 2, axis), q)
     rows = np.arange(24).reshape(4, 1, 6)
-    with pytest.raises(tc.GraphError, match="its positions are not the same for all pieces"):
+    with pytest.raises(tc.GraphError, match="its positions are not the same for all chunks"):
         tc.build(tc.chunked(lambda q: tc.rotary(q, rows), 2), q)
 
 
@@ -194,7 +200,7 @@ def test_attention_of_one_operator_goes_by_the_batch() -> None:
     [
         *(({"chunks": n}, "chunks=.*; it must be an integer of 1 or more")
           for n in (0, -1, True, 2.0, None, "2", [2])),
-        ({"chunks": 7}, "7 pieces of an axis of 6; take 1 to 6"),
+        ({"chunks": 7}, "7 chunks of an axis of 6; take 1 to 6"),
         *(({"chunks": 2, "axis": n}, "axis=.*; it must be an integer of 0 or more")
           for n in (-1, True, np.True_, 1.0, None, "0", (0,))),
         ({"chunks": 2, "axis": 2}, r"axis=2; argument 0 has shape \(6, 4\), and so no such axis"),
@@ -204,23 +210,23 @@ def test_attention_of_one_operator_goes_by_the_batch() -> None:
         ({"chunks": 2, "arguments": (0, 1)}, "along axis 0: argument 0 has 6, argument 1 has 4"),
     ],
 )  # fmt: skip
-def test_options_that_cannot_be(options: Any, match: str) -> None:
+def test_illegal_options_are_refused(options: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(tc.chunked(lambda x, w: tc.tanh(x), **options), X, W)
 
 
-def test_options_may_be_numpys_integers() -> None:
+def test_numpy_integer_options_are_accepted() -> None:
     run = tc.chunked(lambda x, w: x @ w, np.int64(2), np.uint8(0), np.array([0]))
     kinds = [operator.kind for operator in tc.build(run, X, W).operators]
     assert kinds == ["index", "matmul", "index", "matmul", "concatenate"]
-    with pytest.raises(tc.GraphError, match="3 is no function"):
+    with pytest.raises(tc.GraphError, match="3 is not a function"):
         tc.chunked(3, 2)  # type: ignore[arg-type]
     with pytest.raises(tc.GraphError, match=r"arguments=\[0\]; there is no array in them"):
         tc.build(lambda x: tc.chunked(lambda nothing, x: x, 2)([], x), X)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 4, 10])
-def test_chunked_cross_entropy_is_cross_entropy(chunks: int) -> None:
+def test_chunked_cross_entropy_equals_cross_entropy(chunks: int) -> None:
     generator = np.random.default_rng(chunks)
     hidden, weight = generator.normal(size=(2, 5, 4)), generator.normal(size=(4, 7))
     labels = generator.integers(0, 7, size=(2, 5))
@@ -234,7 +240,7 @@ def test_chunked_cross_entropy_is_cross_entropy(chunks: int) -> None:
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-14)
 
 
-def test_logits_of_gpt2_are_never_whole() -> None:
+def test_gpt2_peak_is_below_whole_logits() -> None:
     # A batch of 8 texts of 1,024 tokens: logits of 1.53 GiB, and as much again for their cotangent.
     rows, width, classes, chunks = 8 * 1024, 768, 50_257, 64
     specs = [
@@ -261,17 +267,17 @@ def test_logits_of_gpt2_are_never_whole() -> None:
     assert 5 * peak(pieces, "regions", (0, 1)) < peak(whole, "store_all", (0, 1))
 
 
-def test_shapes_that_do_not_fit() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     specs = tc.Spec((6, 4)), tc.Spec((4, 9)), tc.Spec((5,), "int64")
     with pytest.raises(tc.GraphError, match=r"labels must have \(6,\); they have \(5,\)"):
         tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, 2), *specs)
     specs = tc.Spec(()), tc.Spec((4, 9)), tc.Spec((), "int64")
-    with pytest.raises(tc.GraphError, match=r"hidden is one number, float64\[\]; it must have"):
+    with pytest.raises(tc.GraphError, match=r"hidden is a scalar, float64\[\]; it must have"):
         tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, 2), *specs)
 
 
-def test_far_too_many_pieces_are_refused_at_once() -> None:
-    with pytest.raises(tc.GraphError, match="10000000000000 pieces of an axis of 6"):
+def test_too_many_chunks_are_refused_at_once() -> None:
+    with pytest.raises(tc.GraphError, match="10000000000000 chunks of an axis of 6"):
         tc.build(tc.chunked(tc.tanh, 10**13), X)
-    with pytest.raises(tc.GraphError, match=r"pieces of 2 operators .* take 500000 pieces at most"):
+    with pytest.raises(tc.GraphError, match=r"chunks of 2 operators .* take 500000 chunks at most"):
         tc.build(tc.chunked(lambda x: tc.tanh(tc.sin(x)), 10**9), tc.Spec(10**12))

@@ -1,4 +1,4 @@
-"""tc.with_compression: the same loss, codes in the place of what is kept, training as before."""
+"""tc.with_compression: equal loss, codes saved instead of activations, training converges."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def kept(graph: tc.TrainingGraph) -> list[tc.DataNode]:
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "bert", "lenet5", "resnet18"])
-def test_the_loss_is_the_same_and_codes_are_kept(name: str, bits: int) -> None:
+def test_compression_keeps_the_loss_and_saves_codes(name: str, bits: int) -> None:
     network = small(name)
     args = arguments(name, network)
     coded = tc.with_compression(network, bits=bits, group=16)
@@ -38,7 +38,7 @@ def test_the_loss_is_the_same_and_codes_are_kept(name: str, bits: int) -> None:
         assert 0 < max(small_errors) < 0.1
 
 
-def test_what_is_kept_is_as_much_as_the_bits_say() -> None:
+def test_saved_bytes_equal_the_code_size() -> None:
     network = tc.networks.gpt2(2, 64, 2, 32, 4, vocabulary=64, positions=32, fused=True)
     values = [node for node in kept(network.graph()) if node.spec.dtype == np.float32]
     large = [n for n in values if n.name.endswith(".0") or "." not in n.name]
@@ -53,7 +53,7 @@ def test_what_is_kept_is_as_much_as_the_bits_say() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_eight_bits_end_within_one_percent_of_the_exact_loss(seed: int) -> None:
+def test_8_bit_training_ends_within_1_percent_of_exact_loss(seed: int) -> None:
     # Each token is one or two after the last, by chance: nobody can do better than log 2.
     network = tc.networks.gpt2(1, 16, 2, 12, 16, vocabulary=11, positions=12)
     params = network.arrays(seed)[0]
@@ -72,7 +72,7 @@ def test_eight_bits_end_within_one_percent_of_the_exact_loss(seed: int) -> None:
     assert ends[1] == pytest.approx(ends[0], rel=0.01)
 
 
-def test_it_goes_with_rewriting_and_with_a_function() -> None:
+def test_compression_combines_with_rewrite_and_functions() -> None:
     network = small("vit", fused=True)
     params, *data = arguments("vit", network)
     rewriting = tc.rewrite(network, fit="symmetric")
@@ -89,11 +89,11 @@ def test_it_goes_with_rewriting_and_with_a_function() -> None:
     assert [spec.dtype.name for spec in leaves(own.specs)] == ["float64", "float64", "int64"]
 
 
-def test_what_is_refused() -> None:
+def test_compression_refuses_illegal_arguments() -> None:
     network = small("vit")
-    with pytest.raises(tc.GraphError, match="with_compression: bits=1; legal are 8, 4, 2"):
+    with pytest.raises(tc.GraphError, match="with_compression: bits=1; expected one of 8, 4, 2"):
         tc.with_compression(network, bits=1)
-    with pytest.raises(tc.GraphError, match="keeps nothing of 4096 floats or more"):
+    with pytest.raises(tc.GraphError, match="saves no value of 4096 floats or more"):
         tc.with_compression(network, group=4096)
     with pytest.raises(tc.GraphError, match=r"^with_compression: .* has specs of its own"):
         tc.with_compression(network, tc.Spec(3))
@@ -106,7 +106,7 @@ def test_what_is_refused() -> None:
             tc.rewrite(what, tc.Spec(3))  # type: ignore[arg-type]
 
 
-def test_no_seed_is_another_and_none_is_changed() -> None:
+def test_seeds_give_distinct_reproducible_codes() -> None:
     def loss(w: Any, x: Any) -> Any:
         return tc.sum(tc.tanh(tc.tanh(x @ w) @ w) @ w)
 

@@ -1,4 +1,4 @@
-"""tc.rewrite: the same loss, gradients that map back, less kept; refusals that say why."""
+"""tc.rewrite: equal loss, gradients that map back, fewer saved values; refusals with reasons."""
 
 from typing import Any
 
@@ -42,9 +42,7 @@ def check_exact(network: Any, args: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("name", PRE_NORM)
-def test_loss_and_gradients_are_those_of_the_network_as_it_was(
-    name: str, fused: bool, seed: int
-) -> None:
+def test_rewritten_loss_and_gradients_equal_the_original(name: str, fused: bool, seed: int) -> None:
     network = small(name, fused=fused)
     rewriting = check_exact(network, arguments(name, network, seed))
     assert rewriting.left == rewriting.activations == ()
@@ -54,7 +52,7 @@ def test_loss_and_gradients_are_those_of_the_network_as_it_was(
     assert kinds.count("ms_norm_vjp") == 5
 
 
-def test_gpt2_keeps_the_norm_before_its_tied_embedding() -> None:
+def test_gpt2_norm_before_tied_embedding_is_unchanged() -> None:
     network = small("gpt2")
     with pytest.raises(tc.GraphError, match=r"layer_norm_5: params\['tokens'\] is read elsewhere"):
         tc.rewrite(network)
@@ -64,12 +62,12 @@ def test_gpt2_keeps_the_norm_before_its_tied_embedding() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "bert_classes"])
-def test_a_residual_behind_a_norm_is_refused(name: str) -> None:
+def test_residual_after_a_norm_is_refused(name: str) -> None:
     network = small(name)
-    why = r"layer_norm_1: add_\d+ reads it, which is no product with a weight; .*; and 2 more"
+    why = r"layer_norm_1: add_\d+ reads it, which is not a product with a weight; .*; and 2 more"
     with pytest.raises(tc.GraphError, match=why):
         tc.rewrite(network)
-    with pytest.raises(tc.GraphError, match="is nothing to rewrite with norms='possible'"):
+    with pytest.raises(tc.GraphError, match="has nothing to rewrite with norms='possible'"):
         tc.rewrite(network, norms="possible", fit=None)
     coded = tc.rewrite(network, norms="possible")
     assert (len(coded.norms), len(coded.left), len(coded.activations)) == (0, 5, 2)
@@ -77,7 +75,7 @@ def test_a_residual_behind_a_norm_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("fit", ["published", "symmetric"])
 @pytest.mark.parametrize("name", [*PRE_NORM, "gpt2", "bert"])
-def test_activations_keep_two_bits_and_the_loss(name: str, fit: str) -> None:
+def test_activations_save_two_bits_with_equal_loss(name: str, fit: str) -> None:
     network = small(name)
     params, *data = arguments(name, network)
     rewriting = tc.rewrite(network, norms=None, fit=fit)
@@ -92,7 +90,7 @@ def test_activations_keep_two_bits_and_the_loss(name: str, fit: str) -> None:
     assert any(not np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
-def test_the_residual_stream_and_what_gelu_reads_are_not_kept() -> None:
+def test_residual_stream_and_gelu_input_are_not_saved() -> None:
     network = small("vit", fused=True, dtype="float32")
     kept = [
         sum(node.nbytes for node in saved_values(n.graph()) if node.role == "activation")
@@ -106,7 +104,7 @@ def test_the_residual_stream_and_what_gelu_reads_are_not_kept() -> None:
     assert kept[0] - kept[1] == (4 + 1) * stream + means + 2 * (4 * stream - codes)
 
 
-def test_scopes_labels_regions_and_once_stay() -> None:
+def test_scopes_labels_regions_and_once_are_preserved() -> None:
     def loss(params: Any, x: Any) -> Any:
         def block(x: Any) -> Any:
             with tc.scope("block"):
@@ -128,7 +126,7 @@ def test_scopes_labels_regions_and_once_stay() -> None:
     assert ("block", (0,), False, "normed") in facts[0]
 
 
-def test_weights_that_are_transposed_and_rows_in_other_shapes() -> None:
+def test_transposed_weights_and_reshaped_rows_are_merged() -> None:
     def loss(params: list[Any], x: Any) -> Any:
         scale, shift, w, b, v, c = params
         y = tc.layer_norm(x, scale, shift)
@@ -148,7 +146,7 @@ def test_weights_that_are_transposed_and_rows_in_other_shapes() -> None:
     assert by_arrays.network.specs == rewriting.network.specs
 
 
-def test_a_norm_without_parameters_shares_whoever_reads_it() -> None:
+def test_norm_without_parameters_shares_memory_with_any_reader() -> None:
     def loss(params: Any, x: Any) -> Any:
         y = tc.rms_norm(x) + tc.layer_norm(x, axes=0)
         return tc.sum((y + y @ params["w"]) ** 2)
@@ -160,7 +158,7 @@ def test_a_norm_without_parameters_shares_whoever_reads_it() -> None:
     assert rewriting.merged(params) == params
 
 
-def test_training_goes_on_with_merged_parameters() -> None:
+def test_training_continues_on_merged_parameters() -> None:
     network = small("vit")
     params, *data = arguments("vit", network)
     rewriting = tc.rewrite(network)
@@ -200,10 +198,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "scale computed": (
         lambda p, x: tc.sum(tc.layer_norm(x, p["s"] + 1, p["t"]) @ p["w"] + p["b"]),
-        "add_1 is no parameter",
+        "add_1 is not a parameter",
     ),
     "weight computed": (
-        lambda p, x: tc.sum(normed(x, p) @ (2 * p["w"]) + p["b"]), "multiply_1 is no parameter",
+        lambda p, x: tc.sum(normed(x, p) @ (2 * p["w"]) + p["b"]), "multiply_1 is not a parameter",
     ),
     "returned": (
         lambda p, x: (lambda y: (tc.sum(y @ p["w"] + p["b"]), y))(normed(x, p)),
@@ -211,7 +209,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "residual": (
         lambda p, x: (lambda y: tc.sum(y + (y @ p["w"] + p["b"])))(normed(x, p)),
-        "reads it, which is no product",
+        "reads it, which is not a product",
     ),
     "scale is shift": (
         lambda p, x: tc.sum(tc.layer_norm(x, p["s"], p["s"]) @ p["w"] + p["b"]),
@@ -232,7 +230,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_says_why(name: str) -> None:
+def test_unmergeable_norms_are_refused_with_reason(name: str) -> None:
     loss, why = REFUSED[name]
     params = {"s": tc.Spec(4), "t": tc.Spec(4), "w": tc.Spec((4, 4)), "b": tc.Spec(4),
               "v": tc.Spec((2, 3)), "c": tc.Spec(3)}  # fmt: skip
@@ -242,11 +240,11 @@ def test_what_is_refused_says_why(name: str) -> None:
         tc.rewrite(loss, params, tc.Spec((4, 4)), norms="possible")
 
 
-def test_wrong_calls_say_what_is_legal() -> None:
+def test_illegal_arguments_are_refused() -> None:
     network = small("vit")
-    with pytest.raises(tc.GraphError, match="norms='some'; legal are 'all', 'possible' and None"):
+    with pytest.raises(tc.GraphError, match="norms='some'; expected 'all', 'possible' or None"):
         tc.rewrite(network, norms="some")
-    with pytest.raises(tc.GraphError, match="fit='best'; legal are published, symmetric"):
+    with pytest.raises(tc.GraphError, match="fit='best'; expected one of published, symmetric"):
         tc.rewrite(network, fit="best")
     with pytest.raises(tc.GraphError, match="has specs of its own"):
         tc.rewrite(network, tc.Spec(3))

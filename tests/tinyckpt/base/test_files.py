@@ -1,4 +1,4 @@
-"""Files are written beside and renamed into place: all of them, or as they were before."""
+"""Atomic file writes: the path has the whole new content, or the old one."""
 
 import os
 import stat
@@ -11,9 +11,7 @@ import tinyckpt as tc
 from tinyckpt.base.files import replacing, write_atomically
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_leaves_old_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kept.txt"
     write_atomically(path, b"old")
     assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
@@ -28,7 +26,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept.txt"]
 
 
-def test_a_file_that_is_streamed_takes_the_path_only_at_its_end(tmp_path: Path) -> None:
+def test_streamed_file_replaces_path_only_at_end(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with replacing(path) as file:
@@ -49,13 +47,13 @@ def test_a_file_that_is_streamed_takes_the_path_only_at_its_end(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+def test_file_name_of_maximal_length_is_writable(tmp_path: Path) -> None:
     path = tmp_path / f"{'x' * 250}.json"
     write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
 
 
-def test_rights_are_those_of_the_file_before_or_of_the_umask(
+def test_permissions_equal_old_files_or_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.umask(0o027)
@@ -72,7 +70,7 @@ def test_rights_are_those_of_the_file_before_or_of_the_umask(
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
 
 
-def test_links_stay_links_and_folders_are_refused(tmp_path: Path) -> None:
+def test_symlinks_are_kept_and_folders_refused(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(target)

@@ -1,4 +1,4 @@
-"""Programs are kept for the shapes that were used last, and for no more than that."""
+"""The LRU cache of compiled programs: bounded, least recently used evicted, thread-safe."""
 
 import copy
 import gc
@@ -45,7 +45,7 @@ def called(function: Callable[..., Any], size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_programs_are_bounded_and_made_again_to_the_same_bits(
+def test_cache_is_bounded_and_recompiled_programs_are_bitwise_equal(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "MOST_PROGRAMS", 4)
@@ -59,14 +59,14 @@ def test_programs_are_bounded_and_made_again_to_the_same_bits(
     assert alive() == before
 
 
-def test_as_many_are_kept_as_is_said() -> None:
+def test_cache_capacity_equals_documented_value() -> None:
     before, function = alive(), tc.jit(tc.sum)
     for size in range(MOST_PROGRAMS + 20):
         function(np.ones(size))
     assert alive() - before == MOST_PROGRAMS
 
 
-def test_a_static_argument_has_programs_that_are_bounded_too(
+def test_programs_per_static_argument_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(programs, "MOST_PROGRAMS", 2)
@@ -76,7 +76,7 @@ def test_a_static_argument_has_programs_that_are_bounded_too(
     assert alive() - before == 2
 
 
-def test_the_least_recently_used_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_program_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MOST_PROGRAMS", 3)
     kept, made = Programs[str](), []
 
@@ -93,7 +93,7 @@ def test_the_least_recently_used_goes_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(copy.deepcopy(kept)) == 0
 
 
-def test_what_cannot_be_made_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_compilation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     function = tc.grad(loss)
     for _ in range(2):
         with pytest.raises(tc.GraphError):
@@ -102,7 +102,7 @@ def test_what_cannot_be_made_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["value_and_grad", "train_step"])
-def test_threads_share_programs_to_the_same_bits(
+def test_threads_share_programs_with_bitwise_equal_results(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "MOST_PROGRAMS", 3)

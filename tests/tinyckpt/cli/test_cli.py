@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, how it fails."""
+"""Command line: output, files written, exit codes."""
 
 import subprocess
 import sys
@@ -25,7 +25,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, out, err
 
 
-def test_plan_prints_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plan_prints_steps_and_writes_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "trace.json"
     code, out, _ = run(capsys, "plan", "chain:4", "--policy", "sqrt_n", "-o", str(path))
     assert code == 0
@@ -34,14 +36,14 @@ def test_plan_prints_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert tc.load_trace(path).peak_nodes == 5
 
 
-def test_long_plans_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_no_steps_of_long_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:100", "--segments", "5")
     assert code == 0
     assert "too many to print" in out
     assert "100 stages in 5 segments" in out
 
 
-def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_with_retain_saves_named_values(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:4", "--policy", "retain", "--keep", "f2")
     assert code == 0
     assert "kept 1 values: f2" in out
@@ -50,7 +52,7 @@ def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
     assert "; kept 4 values of the inside: f1, f2, f3, f4" in out
 
 
-def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_a_row_per_policy(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", "chain:16")
     assert code == 0
     rows = {line.split()[0]: line.split() for line in out.splitlines()[2:]}
@@ -65,13 +67,15 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("network", ["chain:3", "mlp:2x4", "residual:2x4", "branching:2x4"])
-def test_run_measures_what_was_replayed(capsys: pytest.CaptureFixture[str], network: str) -> None:
+def test_run_trace_equals_replay(capsys: pytest.CaptureFixture[str], network: str) -> None:
     code, out, _ = run(capsys, "run", network)
     assert code == 0
     assert "agrees with the replay" in out
 
 
-def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_network_from_python_file_is_planned(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "net.py"
     path.write_text(
         "import tinyckpt as tc\n"
@@ -113,12 +117,12 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
             "a trace has its policy already",
         ),
         (("play", "t.json", "-o", "x.html", "--set", "slots=5"), "a trace has its policy already"),
-        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
+        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is not a forward value"),
         (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
         (
             ("plan", "chain:4", "--policy=regions", "--keep", "h"),
-            "regions: 'h' is no forward value",
+            "regions: 'h' is not a forward value",
         ),
         (("compare", "chain:4", "--keep", "f1"), "an option of retain, regions, offload, which"),
         (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
@@ -130,25 +134,28 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:4", "-o", "t.xls"), "it must end in .chrome.json, .json, .csv, .png"),
         (("plan", "chain:4", "--frontier", "-o", "f.json"), "it must end in .png, .svg, .pdf"),
         (("compare", "chain:4", "-o", "t.gif"), "it must end in .png, .svg, .pdf"),
-        (("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"), "it must be one rule"),
+        (
+            ("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"),
+            "expected the name of one rule",
+        ),
         (("plan", "chain:4", "--policy=dtr", "--set", "heuristic=a,b"), "unknown heuristic"),
         (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
         (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
         (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
         ((*GIF, "--title=both", "--policy=sqrt_n", "--policy=dtr"), "1 title for 2 traces"),
-        ((*GIF, "--fps", "0"), "fps 0.0: legal are 0.01 to 50"),
+        ((*GIF, "--fps", "0"), "fps 0.0: expected 0.01 to 50"),
         ((*GIF, "--hold", "long"), "argument --hold: 'long': expected seconds, such as 2"),
-        ((*GIF, "--hold", "1,-1"), "hold (1.0, -1.0): legal are"),
-        ((*GIF, "--from", "19"), "step 19 is out of range: legal are 0 to 18"),
+        ((*GIF, "--hold", "1,-1"), "hold (1.0, -1.0): expected"),
+        ((*GIF, "--from", "19"), "step 19 is out of range: expected 0 to 18"),
         ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
-        ((*GIF, "--every", "0"), "every 0: legal are whole numbers from 1 on"),
+        ((*GIF, "--every", "0"), "every 0: expected a positive integer"),
         ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
         (("play", "chain:4", "-o", "x.gif"), "-o x.gif: it must end in .html, .htm"),
         (("gif", "chain:4", "-o", "x.bmp"), "-o x.bmp: it must end in .gif, .apng, .png"),
         (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
     ],
 )
-def test_wrong_usage_is_2(
+def test_wrong_usage_exits_with_2(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     code, _, err = run(capsys, *arguments)
@@ -158,7 +165,7 @@ def test_wrong_usage_is_2(
 
 
 @pytest.mark.parametrize("job", ["gif", "play", "plan", "compare"])
-def test_a_name_is_refused_before_any_work_is_done(
+def test_bad_name_is_refused_before_any_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: str
 ) -> None:
     monkeypatch.setattr(cli, "plan", None)
@@ -167,7 +174,7 @@ def test_a_name_is_refused_before_any_work_is_done(
     assert "-o x.bmp: it must end in ." in err
 
 
-def test_the_command_knows_the_formats_of_pictures() -> None:
+def test_picture_suffixes_equal_those_of_viz() -> None:
     from viz.raster.encode import SUFFIXES
 
     assert set(cli.ANIMATIONS) == set(SUFFIXES)
@@ -182,7 +189,7 @@ def test_the_command_knows_the_formats_of_pictures() -> None:
         (("gif", "missing.json", "-o", "x.gif"), "cannot read missing.json"),
     ],
 )
-def test_a_failed_job_is_1(
+def test_failed_job_exits_with_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
@@ -195,7 +202,7 @@ def test_a_failed_job_is_1(
     assert err.startswith("tinyckpt: ")
 
 
-def test_a_budget_plans_with_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_within_budget_prints_certificate(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:16", "--budget", "9 nodes")
     assert code == 0
     assert "optimal: no schedule within 9 nodes costs less than 42 evaluations" in out
@@ -206,10 +213,10 @@ def test_a_budget_plans_with_a_certificate(capsys: pytest.CaptureFixture[str]) -
     assert "the smallest peak found is 3 nodes, which is proven to be the smallest there is" in err
     code, _, err = run(capsys, "plan", "chain:16", "--budget", "a lot")
     assert code == 1
-    assert "legal are '64 MiB'" in err
+    assert "expected '64 MiB'" in err
 
 
-def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_explanation_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:8", "--budget", "5 nodes", "--explain")
     assert code == 0
     assert "At the peak, step" in out
@@ -222,20 +229,20 @@ def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_options_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_options_are_passed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:10", "--policy", "revolve", "--set", "slots=3")
     assert code == 0
     assert "11 stages from 3 slots: 18 advances" in out
 
 
-def test_a_single_name_needs_no_comma(capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_option_accepts_single_name(capsys: pytest.CaptureFixture[str]) -> None:
     rule = ("--set", "rule=save_only_these_names", "--set", "names=attention_out")
     code, out, _ = run(capsys, "plan", "transformer:1x64", "--policy", "saveable", *rule)
     assert code == 0
     assert "save_only_these_names: 1 of" in out
 
 
-def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_written_graph_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "unet.json"
     code, out, _ = run(capsys, "graph", "unet:1", "-o", str(path))
     assert code == 0
@@ -249,9 +256,7 @@ def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_
     assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
 
 
-def test_outputs_are_what_their_suffixes_say(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_output_format_follows_suffix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def begins(name: str, *arguments: str) -> bytes:
         path = tmp_path / name
         code, out, err = run(capsys, *arguments, "-o", str(path))
@@ -268,7 +273,7 @@ def test_outputs_are_what_their_suffixes_say(
     assert begins("c.svg", "compare", "chain:4").startswith(b"<?xml")
 
 
-def test_a_network_and_a_saved_trace_play(
+def test_play_accepts_network_and_saved_trace(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     require("PIL")
@@ -282,7 +287,7 @@ def test_a_network_and_a_saved_trace_play(
     assert "<title>mine</title>" in page.read_text(encoding="utf-8")
 
 
-def test_the_best_known_is_never_dearer_and_the_best_in_a_budget_says_so(
+def test_compare_best_known_never_costs_more_and_budget_row_is_marked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     policies = ("--policy", "sqrt_n", "--policy", "greedy")
@@ -295,7 +300,7 @@ def test_the_best_known_is_never_dearer_and_the_best_in_a_budget_says_so(
         assert known <= own
 
 
-def test_what_would_take_too_long_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_skips_measuring_of_long_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for limit, measured in (("0", False), ("5", True)):
         code, out, _ = run(capsys, "compare", "chain:4", "--time-limit", limit)
         assert code == 0
@@ -303,7 +308,7 @@ def test_what_would_take_too_long_is_not_measured(capsys: pytest.CaptureFixture[
         assert all(line.endswith(" ms" if measured else " -") for line in rows)
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_networks_policies_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--help")
     assert code == 0
     for word in ("start here", "chain:N", "sqrt_n", "recompute_all", "path/to/file.py:function"):
@@ -317,27 +322,27 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str
     assert f"usage: tinyckpt {command}" in out
 
 
-def test_it_runs_as_a_command() -> None:
+def test_python_m_tinyckpt_runs() -> None:
     command = [sys.executable, "-m", "tinyckpt", "plan", "chain:2"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "peak 4 nodes" in result.stdout
     assert result.stderr == ""
 
 
-def test_a_closed_pipe_is_no_failure() -> None:
+def test_closed_pipe_exits_cleanly() -> None:
     command = f"{sys.executable} -m tinyckpt plan chain:30 | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("  0  compute  f1")
     assert result.stderr == ""
 
 
-def test_compare_leaves_out_what_is_too_long_unless_it_is_asked_for(
+def test_compare_omits_long_schedule_unless_requested(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["compare", "chain:1000"]) == 0
     text = capsys.readouterr().out
     assert "recompute_all is left out: its schedule would have about 1,035,470 steps" in text
-    assert "--policy recompute_all asks for it" in text
+    assert "--policy recompute_all plans it anyway" in text
     assert text.count("2,939 evaluations") == 2  # sqrt_n is the best known at its own peak
     assert main(["compare", "chain:30", "--policy", "recompute_all"]) == 0
     assert "left out" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the command does not begin: work for which memory is short, and searches without time."""
+"""Command line: admission by memory, and time limits."""
 
 from importlib import import_module
 from typing import Any
@@ -12,7 +12,7 @@ from tinyckpt.networks import memory, network_from_text
 cli = import_module("tinyckpt.cli.main")
 
 
-def test_a_run_that_does_not_fit_is_refused_at_once(
+def test_run_larger_than_memory_is_refused_before_planning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, _ = network_from_text("mlp:4x64")
@@ -28,7 +28,7 @@ def test_a_run_that_does_not_fit_is_refused_at_once(
     assert err.count("\n") == 1
 
 
-def test_what_does_not_fit_is_compared_without_being_run(
+def test_compare_does_not_run_what_exceeds_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "memory_of_machine", lambda: 1000)
@@ -37,7 +37,7 @@ def test_what_does_not_fit_is_compared_without_being_run(
     assert [line.split()[-1] for line in out.splitlines()[2:5]] == ["-"] * 3
 
 
-def test_a_time_limit_is_for_all_of_a_comparison(
+def test_compare_shares_time_limit_among_all_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float] = []
@@ -69,7 +69,7 @@ def test_a_time_limit_is_for_all_of_a_comparison(
     assert given == [0.0, request.SEARCHING]
 
 
-def test_what_there_is_no_time_for_is_said(
+def test_compare_reports_what_time_limit_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparing, "run", lambda *_, **__: pytest.fail("it is run"))
@@ -89,4 +89,4 @@ def test_what_there_is_no_time_for_is_said(
         "--time-limit", "0.01",
     )  # fmt: skip
     assert code == 0
-    assert "--policy recompute_all without --time-limit asks for it all the same" in out
+    assert "--policy recompute_all without --time-limit plans it anyway" in out

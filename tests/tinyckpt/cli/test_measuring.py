@@ -1,4 +1,4 @@
-"""The command line with memory that was measured."""
+"""Command line: measured memory on player and lab pages."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.tinyckpt.cli.test_cli import run
 from tests.viz.player.player_driver import code_of
 
 
-def test_player_and_lab_draw_what_was_measured(
+def test_player_and_lab_draw_measured_memory(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     taken = pickled(tmp_path, training())
@@ -24,7 +24,7 @@ def test_player_and_lab_draw_what_was_measured(
         assert '"base":10000' in out.read_text(encoding="utf-8")
 
 
-def test_what_is_wrong_is_one_clear_line(
+def test_bad_measured_option_gives_one_line_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = str(tmp_path / "x.html")
@@ -47,7 +47,7 @@ def test_what_is_wrong_is_one_clear_line(
         assert not Path(out).exists()
 
 
-def test_the_empty_lab(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_empty_lab_takes_no_network(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = str(tmp_path / "lab.html")
     code, text, _ = run(capsys, "lab", "--empty", "-o", out)
     assert (code, text) == (0, f"written to {out}; open it in a browser, and drop a file onto it\n")

@@ -1,4 +1,4 @@
-"""The command line where values move to the host's memory."""
+"""Command line: pictures of schedules that offload to host memory."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.viz.player.player_driver import code_of
 OFFLOAD = ("--policy", "offload", "--set", "bandwidth=512")
 
 
-def test_an_animation_has_a_frame_for_every_move(
+def test_animation_has_a_frame_per_transfer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     require("PIL")
@@ -30,9 +30,7 @@ def test_an_animation_has_a_frame_for_every_move(
         assert animation.n_frames == 1 + trace.evaluations + moves + 16
 
 
-def test_a_still_says_what_is_on_the_host(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_still_shows_values_on_host(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     assert run(capsys, "gif", "chain:16", *OFFLOAD, "-o", str(path), "--still", "40")[0] == 0
     text = path.read_text(encoding="utf-8")
@@ -40,7 +38,7 @@ def test_a_still_says_what_is_on_the_host(
     assert text.count(">on the host<") == 3  # the counter, the lane, the legend
 
 
-def test_a_page_has_times_where_a_link_is_named(
+def test_page_has_times_when_link_is_given(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "x.html"

@@ -1,4 +1,4 @@
-"""What the command line asks of pictures reaches them, and what is wrong is one clear line."""
+"""Command line: picture options reach viz, and bad ones give a one-line error."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import main
 
 
-def test_widths_labels_and_groups_reach_the_picture(
+def test_width_labels_and_group_options_reach_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("PIL")
@@ -30,7 +30,7 @@ def test_widths_labels_and_groups_reach_the_picture(
     assert capsys.readouterr().err == ""
 
 
-def test_an_animation_lasts_as_long_as_is_asked(tmp_path: Path) -> None:
+def test_animation_duration_equals_seconds_option(tmp_path: Path) -> None:
     require("PIL")
     from PIL import Image
 
@@ -47,16 +47,16 @@ def test_an_animation_lasts_as_long_as_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--width", "100"), "width 100: legal are 320 to 3840 pixels"),
-        (("--aspect", "wide"), "aspect 'wide': legal are width and height such as 16:9"),
-        (("--labels", "kind"), "labels 'kind': legal are name, symbol"),
+        (("--width", "100"), "width 100: expected 320 to 3840 pixels"),
+        (("--aspect", "wide"), "aspect 'wide': expected width:height such as 16:9"),
+        (("--labels", "kind"), "labels 'kind': expected name, symbol"),
         (("--labels", "f1=a,=b"), "expected NAME=TEXT, with commas between them"),
         (("--labels", "nobody=b"), "labels: no operator has the id or name 'nobody'"),
         (("--group", "scope"), "group 'scope': chain:4 has no scopes that divide it"),
         (("--seconds", "3", "--fps", "8"), "fps 8.0 and seconds 3.0: give one of them"),
     ],
 )
-def test_what_is_not_legal_is_said(
+def test_illegal_picture_option_gives_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], reason: str
 ) -> None:
     require("PIL")
@@ -67,7 +67,7 @@ def test_what_is_not_legal_is_said(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_still_as_svg_is_of_the_peak_or_of_a_step(
+def test_svg_still_shows_peak_or_given_step(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     require("PIL")
@@ -86,9 +86,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("missing", "name"), [("PIL", "x.gif"), ("av", "x.mp4")])
-def test_pictures_that_cannot_be_say_what_to_install(
-    tmp_path: Path, missing: str, name: str
-) -> None:
+def test_missing_picture_package_names_install(tmp_path: Path, missing: str, name: str) -> None:
     path = str(tmp_path / name)
     code = f"sys.modules[{missing!r}] = None; sys.exit(main(['gif', 'chain:2', '-o', {path!r}]))"
     result = python(code)
@@ -101,7 +99,7 @@ def test_pictures_that_cannot_be_say_what_to_install(
 
 
 @pytest.mark.long
-def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
+def test_gif_imports_only_needed_packages(tmp_path: Path) -> None:
     require("PIL")
     result = python(
         f"main(['gif', 'chain:4', '-o', {str(tmp_path / 'x.gif')!r}]); print(*sys.modules)"
@@ -110,7 +108,7 @@ def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
     assert not heavy & set(result.stdout.split())
 
 
-def test_an_animation_of_a_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_animation_of_step_range(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     require("PIL")
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""``tinyckpt pipe``: what it counts and refuses; what it runs is in the tests under MPI."""
+"""``tinyckpt pipe``: simulation and refusals; execution is tested under MPI."""
 
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, out, err
 
 
-def test_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_prints_simulated_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(
         capsys, "chain:8", "--stages", "4", "--micro-batches", "8", "--cost", "evaluations"
     )
@@ -35,7 +35,7 @@ def test_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_plans_stages_by_policy_and_budget(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("chain:16", "--stages", "2", "--micro-batches", "4", "--cost", "evaluations")
     _, stored, _ = run(capsys, *given)
     _, planned, _ = run(capsys, *given, "--budget", "5 nodes", "--recompute", "early")
@@ -48,7 +48,7 @@ def test_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
         assert (" by stage" in out) == (schedule in ("interleaved", "v-min", "v-half"))
 
 
-def test_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_refuses_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "chain:4", "--stages", "9", "--micro-batches", "4")
     assert code == 2
     assert "chain:4 has 4 forward operators, so it can be cut into 1 to 4 stages" in err
@@ -62,7 +62,7 @@ def test_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "it needs a multiple of 2, such as 4" in err
 
 
-def test_schedules_are_compared_and_drawn(
+def test_pipe_compares_and_draws_schedules(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     require("matplotlib")
@@ -81,7 +81,9 @@ def test_schedules_are_compared_and_drawn(
     assert '<html lang="en" data-theme="auto">' in page.read_text(encoding="utf-8")
 
 
-def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_pipe_refuses_unknown_output_suffix(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     code, out, err = run(
         capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "-o", str(tmp_path / "x.gif")
     )
@@ -96,7 +98,7 @@ def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_launcher_draws_nothing(
+def test_pipe_under_launcher_refuses_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
@@ -107,7 +109,7 @@ def test_a_launcher_draws_nothing(
         assert "a launcher runs one --schedule, and draws nothing with -o" in err
 
 
-def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_simulates_replicas(capsys: pytest.CaptureFixture[str]) -> None:
     shared = ("mlp:4x16", "--stages", "1", "--micro-batches", "1", "--replicas", "4")
     layers = ("--schedule", "interleaved", "--chunks", "4", "--zero")
     code, out, _ = run(capsys, *shared, *layers, "3")
@@ -121,7 +123,7 @@ def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--chunks is for --schedule interleaved, not 1f1b" in error
 
 
-def test_stages_are_as_many_as_processes(
+def test_pipe_stages_default_to_processes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = run(capsys, "mlp:4x8", "--micro-batches", "4")
@@ -141,7 +143,7 @@ def test_stages_are_as_many_as_processes(
     assert "the launcher started 4 processes, and MPI knows of 3" in err
 
 
-def test_options_that_would_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_refuses_options_without_effect(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("mlp:4x8", "--stages", "2", "--micro-batches", "4")
     for more, what in (
         (("--zero", "2"), "--zero 2 is for several --replicas"),
@@ -163,7 +165,7 @@ def test_options_that_would_do_nothing(capsys: pytest.CaptureFixture[str]) -> No
     assert run(capsys, *given, *both)[0] == 0
 
 
-def test_options_under_a_launcher(
+def test_pipe_options_under_launcher(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
@@ -185,9 +187,7 @@ def test_options_under_a_launcher(
 
 
 @pytest.mark.parametrize("optimizer", ["none", "sgd", "momentum", "adam", "adamw"])
-def test_the_state_of_an_optimizer_is_counted(
-    capsys: pytest.CaptureFixture[str], optimizer: str
-) -> None:
+def test_pipe_counts_optimizer_state(capsys: pytest.CaptureFixture[str], optimizer: str) -> None:
     given = ("mlp:4x8", "--stages", "1", "--micro-batches", "4", "--replicas", "2")
     code, out, _ = run(capsys, *given, "--optimizer", optimizer)
     assert code == 0

@@ -1,4 +1,4 @@
-"""The command as a process: closed output, signals, files of the user's, and what was meant."""
+"""Command line as a process: closed output, signals, user files, suggestions for typos."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ COMMAND = f"{sys.executable} -m tinyckpt"
         ("--help >&-", 0),
     ],
 )
-def test_closed_output_is_no_failure(line: str, code: int) -> None:
+def test_closed_output_exits_cleanly(line: str, code: int) -> None:
     result = subprocess.run(f"{COMMAND} {line}", shell=True, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (code, "")
 
@@ -50,7 +50,7 @@ FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/ful
         ("plan chain:3 --budget 1", 1, ""),
     ],
 )
-def test_an_output_that_is_full_is_a_failure(line: str, code: int, unbuffered: str) -> None:
+def test_full_output_device_fails(line: str, code: int, unbuffered: str) -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = f"{COMMAND} {line}"
     result = subprocess.run(
@@ -66,7 +66,7 @@ def test_an_output_that_is_full_is_a_failure(line: str, code: int, unbuffered: s
 
 
 @pytest.mark.parametrize(("line", "unbuffered"), [("--help", "1"), ("plan chain:60", "")])
-def test_a_reader_that_has_seen_enough_is_no_failure(line: str, unbuffered: str) -> None:
+def test_broken_pipe_exits_cleanly(line: str, unbuffered: str) -> None:
     result = subprocess.run(
         f"{{ {COMMAND} {line}; echo $? >&2; }} | head -c 1",
         shell=True,
@@ -77,7 +77,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(line: str, unbuffered: str)
     assert (len(result.stdout), result.stderr) == (1, "0\n")
 
 
-def test_a_file_is_written_where_output_is_closed(tmp_path: Path) -> None:
+def test_file_is_written_when_output_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     subprocess.run(f"{COMMAND} plan chain:3 -o {path} >&- 2>&-", shell=True, check=True)
     assert tc.load_trace(path).evaluations == 8
@@ -111,7 +111,7 @@ def signalled(name: str, path: Path, setup: str = "") -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 @pytest.mark.parametrize("old", [None, "old"])
-def test_a_signal_leaves_no_half_files(tmp_path: Path, name: str, old: str | None) -> None:
+def test_signal_leaves_no_partial_file(tmp_path: Path, name: str, old: str | None) -> None:
     path = tmp_path / "trace.json"
     if old:
         path.write_text(old)
@@ -123,7 +123,7 @@ def test_a_signal_leaves_no_half_files(tmp_path: Path, name: str, old: str | Non
     assert [entry.read_text() for entry in tmp_path.iterdir()] == ([old] if old else [])
 
 
-def test_signals_that_somebody_handles_are_left_to_them(tmp_path: Path) -> None:
+def test_existing_signal_handlers_are_kept(tmp_path: Path) -> None:
     setup = "signal.signal(signal.SIGTERM, lambda *_: print('mine') or os._exit(3))"
     result = signalled("SIGTERM", tmp_path / "t.json", setup)
     assert result.returncode == 3
@@ -133,7 +133,7 @@ def test_signals_that_somebody_handles_are_left_to_them(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr  # as under nohup
 
 
-def test_handlers_are_as_they_were_afterwards() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in ENDING]
     with ending_cleanly():
         assert all(signal.getsignal(number) is not signal.SIG_DFL for number in ENDING)
@@ -149,7 +149,7 @@ def test_handlers_are_as_they_were_afterwards() -> None:
     assert not issubclass(Ended, Exception)
 
 
-def test_the_command_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_runs_outside_main_thread(capsys: pytest.CaptureFixture[str]) -> None:
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(run(capsys, "plan", "chain:3")[0]))
     thread.start()
@@ -175,7 +175,7 @@ def test_the_command_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> N
         (("plan", "\x1b[2J"), "unknown network '\\x1b[2J'; known are"),
     ],
 )
-def test_what_is_misspelt_is_asked_about(
+def test_misspelt_name_gets_suggestion(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, err = run(capsys, *arguments)
@@ -184,7 +184,7 @@ def test_what_is_misspelt_is_asked_about(
     assert "\x1b" not in err
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"tinyckpt {tc.__version__}\n", "")
 
 
@@ -204,7 +204,7 @@ def wrong(graph, costs):
 """
 
 
-def test_a_policy_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_policy_from_python_file_plans(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(POLICIES)
     code, out, _ = run(capsys, "plan", "chain:6", "--policy", f"{path}:every_second")
@@ -230,14 +230,14 @@ def test_a_policy_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "greedy", "retain", "revolve"])
-def test_a_time_limit_goes_with_every_policy(
+def test_time_limit_is_accepted_with_every_policy(
     capsys: pytest.CaptureFixture[str], policy: str
 ) -> None:
     code, _, err = run(capsys, "plan", "chain:6", "--policy", policy, "--time-limit", "2")
     assert (code, err) == (0, "")
 
 
-def test_a_time_limit_is_what_a_policy_gets(
+def test_policy_receives_time_limit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[dict[str, object]] = []
@@ -282,9 +282,7 @@ import viz
          "PIL, matplotlib, graphviz, tqdm, which are"),
     ],
 )  # fmt: skip
-def test_pictures_without_their_packages_are_one_error(
-    tmp_path: Path, names: list[str], what: str
-) -> None:
+def test_missing_viz_packages_give_one_error(tmp_path: Path, names: list[str], what: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", WITHOUT.format(names=names)],
         cwd=tmp_path, capture_output=True, text=True,
@@ -296,7 +294,7 @@ def test_pictures_without_their_packages_are_one_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_next_steps_are_spelt_as_they_work_here(
+def test_demo_next_steps_use_paths_that_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a clone"

@@ -1,4 +1,4 @@
-"""What a rank of ``tinyckpt pipe`` draws; what it does under MPI is in the tests of pipelines."""
+"""Random micro-batches and memory check of one rank of ``tinyckpt pipe``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from tinyckpt.pipeline.simulate import batches_of
 NETWORK = tc.networks.mlp(4, 8)
 
 
-def test_what_is_not_needed_is_a_view_of_one_zero() -> None:
+def test_unneeded_arrays_are_views_of_one_zero() -> None:
     whole = leaves(random_arrays(NETWORK.specs, 3))
     for needed in ({0, 3}, set(), set(range(len(whole)))):
         some = leaves(random_arrays(NETWORK.specs, 3, needed))
@@ -39,7 +39,7 @@ def test_what_is_not_needed_is_a_view_of_one_zero() -> None:
                 assert not any(array.strides)
 
 
-def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
+def test_parameters_equal_network_arrays_and_data_are_generated_once() -> None:
     graph = NETWORK.graph()
     whole = plan_stages(stages_of(graph, []))
     drawn = RandomMicroBatches(NETWORK.specs, one_f_one_b(1, 4), whole, steps=3, place=(0, 0))
@@ -63,7 +63,7 @@ def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
         assert np.array_equal(ours if any(ours.strides) else theirs, known)
 
 
-def test_parameters_that_a_process_keeps_a_share_of_are_handed_over_once() -> None:
+def test_sharded_parameters_are_given_to_first_micro_batch_only() -> None:
     pipeline = data_parallel(one_f_one_b(1, 2), 2, zero=3)
     stages = plan_stages(stages_of(NETWORK.graph(), []))
     drawn = RandomMicroBatches(
@@ -75,7 +75,7 @@ def test_parameters_that_a_process_keeps_a_share_of_are_handed_over_once() -> No
         assert all(array is not other for array in params for other in leaves(drawn[2][0]))
 
 
-def test_memory_is_estimated_and_refused() -> None:
+def test_memory_estimate_above_machine_is_refused() -> None:
     pipeline, graph = data_parallel(one_f_one_b(2, 3), 2, 1), NETWORK.graph()
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     plain, trained = (estimate(pipeline, stages, each) for each in (None, tc.adam(1e-3)))
@@ -100,7 +100,7 @@ class Watched(Sequence[Any]):
         return self.batches[number]
 
 
-def test_a_device_looks_up_its_own_micro_batches_once_and_keeps_what_it_reads() -> None:
+def test_device_reads_own_micro_batches_once() -> None:
     graph = NETWORK.graph()
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     pipeline = data_parallel(one_f_one_b(2, 3), 2)

@@ -1,4 +1,4 @@
-"""``tinyckpt compare --techniques``: what it prints, writes and refuses."""
+"""``tinyckpt compare --techniques``: output, files and refusals."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, out, err
 
 
-def test_it_prints_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_a_row_per_technique(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("chain:16", "--techniques", "--budget", "50%", "--cost", "evaluations")
     code, out, err = run(capsys, *given, "--bandwidth", "1e30", *QUICK)
     assert (code, err) == (0, "")
@@ -33,10 +33,10 @@ def test_it_prints_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert rows[1].split()[1:7] == ["4.5", "KiB", "50.0", "%", "yes", "1.273"]
     assert rows[2].endswith("4.5 KiB of the host")
-    assert rows[4].endswith("there is but a graph, and no function to be called otherwise")
+    assert rows[4].endswith("it needs the network's function, and only a graph is given")
 
 
-def test_half_is_the_budget_if_there_is_none_and_flops_are_the_costs(
+def test_defaults_are_half_of_store_all_and_flops(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = run(capsys, "mlp:2x8", "--techniques", *QUICK, "--stages", "2", "--chunks", "4")
@@ -46,7 +46,9 @@ def test_half_is_the_budget_if_there_is_none_and_flops_are_the_costs(
     assert "logits in 4 pieces" in out
 
 
-def test_it_writes_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_output_equals_printed_table(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "techniques.json"
     code, out, _ = run(capsys, "mlp:2x8", "--techniques", *QUICK, "-o", str(path))
     assert code == 0
@@ -56,7 +58,7 @@ def test_it_writes_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert document["budget"] * 2 == document["rows"][0]["peak"]
 
 
-def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_chart_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     require("matplotlib")
     path = tmp_path / "techniques.svg"
     code, out, _ = run(capsys, "chain:8", "--techniques", *QUICK, "-o", str(path))
@@ -92,7 +94,7 @@ def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_usage(
+def test_conflicting_options_exit_with_2(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     code, _, err = run(capsys, *arguments)
@@ -102,9 +104,11 @@ def test_wrong_usage(
 
 @pytest.mark.parametrize(
     ("budget", "message"),
-    [("much", "tinyckpt: budget 'much'; legal are"), ("9 nodes", "in bytes, not in nodes")],
+    [("much", "tinyckpt: budget 'much'; expected"), ("9 nodes", "in bytes, not in nodes")],
 )
-def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message: str) -> None:
+def test_bad_budget_exits_with_1(
+    capsys: pytest.CaptureFixture[str], budget: str, message: str
+) -> None:
     code, out, err = run(capsys, "mlp:2x8", "--techniques", "--budget", budget)
     assert (code, out) == (1, "")
     assert message in err
@@ -115,7 +119,7 @@ def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message
     "command",
     ["compare chain:4 --techniques", "pipe chain:4 --stages 2 --micro-batches 2", "graph chain:4"],
 )
-def test_a_folder_that_is_not_there_is_said_before_any_work(
+def test_missing_folder_is_refused_before_any_work(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
     path = tmp_path / "no" / ("x.json" if "pipe" not in command else "x.html")

@@ -1,4 +1,4 @@
-"""``tinyckpt torch``: will it fit, and what to write."""
+"""``tinyckpt torch``: whether a model fits, and the code it prints."""
 
 import sys
 from pathlib import Path
@@ -67,9 +67,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_is_written_runs_within_the_budget(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_code_runs_within_budget(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = said(capsys, f"{model}:make", "--budget", "80 %")
     names: dict[str, Any] = {}
     exec(Path(model).read_text(), names)
@@ -91,7 +89,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return code, out, err
 
 
-def test_a_model_imports_its_neighbours_also_in_its_forward(
+def test_model_file_imports_neighbours_in_forward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "layers_here.py").write_text(LAYERS)
@@ -109,7 +107,7 @@ def test_a_model_imports_its_neighbours_also_in_its_forward(
         del sys.modules[name]
 
 
-def test_what_fits_needs_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fitting_model_needs_no_code(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, f"{model}:make", "--budget", "1 GiB")
     assert code == 0
     assert out.startswith("GPT fits as it is; nothing to write.\n")
@@ -118,7 +116,7 @@ def test_what_fits_needs_nothing(model: str, capsys: pytest.CaptureFixture[str])
     assert (code, out.splitlines()[0]) == (0, "GPT fits as it is.")
 
 
-def test_columns_say_which_steps_they_are(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_are_explained(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     # On a CPU plain dropout evaluates other kernels than compiled dropout does, with larger masks.
     names: dict[str, Any] = {}
     exec(Path(model).read_text(), names)
@@ -143,7 +141,7 @@ def test_columns_say_which_steps_they_are(model: str, capsys: pytest.CaptureFixt
     assert "tct.backend(" in out
 
 
-def test_what_does_not_fit_gets_a_plan_to_write(
+def test_model_over_budget_gets_plan_and_code(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "out.html"
@@ -163,12 +161,12 @@ def test_what_does_not_fit_gets_a_plan_to_write(
 
 
 @pytest.mark.parametrize("more", [[], ["--advise"]])
-def test_a_model_without_memory_is_told_as_one_with_it(
+def test_meta_model_gets_same_report_as_real_one(
     model: str, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     code, out, _ = said(capsys, f"{model}:meta", "--budget", "80 %", *more)
     assert code == 0
-    assert out.endswith("what kernels hold for themselves is not counted.\n")
+    assert out.endswith("the workspace of kernels is not counted.\n")
     _, real, _ = said(capsys, f"{model}:make", "--budget", "80 %", *more)
     found, expected = (
         [row for row in text.splitlines() if row.startswith(("parameters", "gradients  "))]
@@ -180,7 +178,7 @@ def test_a_model_without_memory_is_told_as_one_with_it(
 
 
 @pytest.mark.parametrize("more", [[], ["--advise"]])
-def test_no_kernel_runs_if_told_so(
+def test_no_workspace_runs_no_kernel(
     model: str,
     capsys: pytest.CaptureFixture[str],
     more: list[str],
@@ -191,12 +189,12 @@ def test_no_kernel_runs_if_told_so(
     code, out, _ = said(capsys, f"{model}:make", "--budget", "90 %", "--no-workspace", *more)
     assert code == 0
     assert out.endswith(
-        "--no-workspace, so no kernel ran: what kernels hold for themselves is not counted.\n"
+        "--no-workspace, so no kernel ran: the workspace of kernels is not counted.\n"
     )
     assert more or "workspace=False), fullgraph=True)" in out
 
 
-def test_advice_counts_the_optimizer_in_the_budget(
+def test_advise_counts_optimizer_state_in_budget(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, plain, _ = said(
@@ -213,7 +211,9 @@ def test_advice_counts_the_optimizer_in_the_budget(
     assert of_adam.split()[2] != "0"
 
 
-def test_what_cannot_fit_says_the_least(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infeasible_budget_reports_smallest_total(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for more in ([], ["--advise"]):
         code, _, err = said(capsys, f"{model}:make", "--budget", "2 MiB", *more)
         assert code == 1
@@ -232,7 +232,7 @@ def test_what_cannot_fit_says_the_least(model: str, capsys: pytest.CaptureFixtur
         ("", "expected path/to/file.py:function"),
     ],
 )
-def test_wrong_usage_says_what_is_expected(
+def test_wrong_usage_states_expected_form(
     model: str, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     with pytest.raises(SystemExit) as exit_:

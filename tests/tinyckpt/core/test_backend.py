@@ -1,4 +1,4 @@
-"""Off NumPy: the same traces to the byte, the same numbers to rounding, bitwise among policies.
+"""Backends other than NumPy: equal traces, equal results to rounding, bitwise across policies.
 
 Each test runs on the strict stand-in for CuPy (``tests.strict``), and on CuPy where a GPU is.
 """
@@ -67,7 +67,7 @@ def test_traces_agree_and_gradients_are_bitwise_equal(library: Backend, case: An
         np.testing.assert_allclose(array, other, rtol=1e-9, atol=1e-9)
 
 
-def test_compiled_code_runs_on_arrays_of_the_library_and_of_numpy(library: Backend) -> None:
+def test_compiled_program_accepts_arrays_of_library_and_numpy(library: Backend) -> None:
     network = tc.networks.mlp(3, 16)
     arrays = network.arrays()
     schedule = tc.plan(network.graph(), "sqrt_n")
@@ -79,7 +79,7 @@ def test_compiled_code_runs_on_arrays_of_the_library_and_of_numpy(library: Backe
             assert_equal(library, list(runner(*args)), [expected.value, expected.gradients])
 
 
-def test_offloading_leaves_the_device(library: Backend) -> None:
+def test_offloaded_values_leave_the_device(library: Backend) -> None:
     graph = tc.networks.chain(4)
     steps = list(tc.plan(graph).steps)
     used = max(i for i, step in enumerate(steps) if step == tc.Compute(8))
@@ -91,7 +91,7 @@ def test_offloading_leaves_the_device(library: Backend) -> None:
     assert_equal(library, compiled(library.xp.ones((8, 8)))[1], result.gradients)
 
 
-def test_dropout_draws_the_same_mask_as_on_numpy(library: Backend) -> None:
+def test_dropout_mask_equals_numpys(library: Backend) -> None:
     x, seed = np.ones(1000), np.array(5)
     graph = tc.build(lambda x, y: (tc.dropout(x, 0.3, seed=5), tc.dropout(x, 0.3, y)), x, seed)
     (expected, _) = tc.run(tc.plan(graph), x, seed).value
@@ -99,7 +99,7 @@ def test_dropout_draws_the_same_mask_as_on_numpy(library: Backend) -> None:
         assert np.array_equal(on_host(library, mask), expected)
 
 
-def test_numbers_and_seeds_are_moved_to_where_the_program_runs(library: Backend) -> None:
+def test_numbers_and_seeds_are_moved_to_the_device(library: Backend) -> None:
     def function(x: Any, seed: Any, scale: Any) -> Any:
         return tc.sum(tc.dropout(x, 0.5, 2 * seed + 1) * scale)
 
@@ -111,7 +111,7 @@ def test_numbers_and_seeds_are_moved_to_where_the_program_runs(library: Backend)
     )
 
 
-def test_nan_and_wrong_labels_are_found(library: Backend) -> None:
+def test_nan_and_out_of_range_labels_are_detected(library: Backend) -> None:
     graph = tc.build(lambda x: tc.sum(tc.log(x)), tc.Spec(2))
     with pytest.raises(tc.BackendError, match="NaN, first from step 0: log_1"):
         tc.run(tc.plan(graph), np.array([1.0, -1.0]), backend=library)
@@ -144,7 +144,7 @@ STRICTER = {  # CuPy does these, by a copy between host and device that nobody a
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_kernel_that_leaves_the_library_fails(library: Backend, name: str) -> None:
+def test_kernel_that_leaves_the_library_fails(library: Backend, name: str) -> None:
     if library is not strict.BACKEND and name in STRICTER:
         pytest.skip("CuPy copies without a word")
     wrong = tc.Primitive("wrong", WRONG[name], lambda x: (x,))
@@ -154,7 +154,7 @@ def test_a_kernel_that_leaves_the_library_fails(library: Backend, name: str) -> 
         tc.run(schedule, np.ones(3), backend=library)
 
 
-def test_arrays_of_the_stand_in_keep_to_themselves() -> None:
+def test_strict_arrays_refuse_foreign_operands() -> None:
     x = strict.asarray(np.arange(3.0))
     for refused in (
         lambda: x[np.array([0, 1])],

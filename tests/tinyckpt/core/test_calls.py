@@ -1,4 +1,4 @@
-"""Calls: static arguments, keywords, functions without gradients, derivatives of derivatives."""
+"""Calls: static arguments, keywords, jit without gradients, nested derivatives."""
 
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ def test_static_arguments_and_keywords() -> None:
     assert tc.grad(loss, static="train")(P, X, train=True, scale=2.0)["w"].shape == (3, 3)
 
 
-def test_programs_are_kept_by_static_values_that_can_be_told_apart() -> None:
+def test_program_cache_distinguishes_static_values() -> None:
     met = []
 
     def function(x: Any, mode: Any) -> Any:
@@ -70,12 +70,12 @@ def test_programs_are_kept_by_static_values_that_can_be_told_apart() -> None:
         (lambda: tc.jit(loss)({"w": object()}, X, scale=1.0), r"p\['w'\]: expected .* a object"),
     ],
 )
-def test_what_cannot_be_called_says_so(call: Any, match: str) -> None:
+def test_invalid_calls_raise_graph_error(call: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         call()
 
 
-def test_a_kernel_that_fails_in_a_program_names_its_operator() -> None:
+def test_failing_kernel_in_program_names_its_operator() -> None:
     def classify(p: Any, labels: Any) -> Any:
         return tc.mean(tc.cross_entropy(tc.tanh(p), labels))
 
@@ -99,14 +99,14 @@ def test_wrt_counts_static_arguments_too() -> None:
     assert tc.grad(function, wrt=(2, 1), static="mode")("a", 2.0, y=3.0) == (2.0, 3.0)
 
 
-def test_a_graph_has_its_arguments_in_the_order_of_the_parameters() -> None:
+def test_graph_arguments_follow_parameter_order() -> None:
     graph = tc.build(loss, P, scale=tc.Spec(()), x=X, train=True, static="train")
     assert [graph.data[i].name for i in (0, 1, 2)] == ["p['w']", "x", "scale"]
     result = tc.run(tc.plan(tc.differentiate(graph)), P, X, 2.0)
     assert result.value == tc.value_and_grad(partial(loss, train=True, scale=2.0))(P, X)[0]
 
 
-def test_a_function_on_arrays_in_any_nesting() -> None:
+def test_jit_accepts_any_nesting_of_arrays() -> None:
     def model(params: Any, x: Any, depth: int = 2) -> Any:
         h, all_h = x, []
         for _ in range(depth):
@@ -128,7 +128,7 @@ def test_a_function_on_arrays_in_any_nesting() -> None:
         assert X.max() == 1.0
 
 
-def test_a_function_is_built_once_for_its_shapes() -> None:
+def test_function_is_traced_once_per_shape() -> None:
     calls = []
     square = tc.jit(lambda x: calls.append(x) or x * x)
     assert [float(square(v)) for v in (2.0, 3.0)] == [4.0, 9.0]
@@ -136,7 +136,7 @@ def test_a_function_is_built_once_for_its_shapes() -> None:
     assert len(calls) == 2
 
 
-def test_derivatives_of_derivatives_are_written_as_they_are_thought_of() -> None:
+def test_nested_grad_computes_higher_derivatives() -> None:
     def cube(x: Any) -> Any:
         return x**3
 
@@ -154,7 +154,7 @@ def test_derivatives_of_derivatives_are_written_as_they_are_thought_of() -> None
         tc.grad(tc.grad(lambda x: tc.sum(cube(x))))(x)
 
 
-def test_what_a_function_reads_from_outside_is_no_argument_of_it() -> None:
+def test_captured_values_are_constant_in_nested_derivatives() -> None:
     # d/dz (z x) at z = x is x, whose derivative is 1: and not 2, as that of x x would be.
     x = np.array([2.0, 5.0])
     twice = tc.grad(lambda x: tc.sum(tc.grad(lambda z: tc.sum(z * x))(x)))
@@ -174,7 +174,7 @@ def test_what_a_function_reads_from_outside_is_no_argument_of_it() -> None:
     assert [node.label for node in graph.data if node.label] == ["inner"]
 
 
-def test_a_derivative_that_fails_inside_leaves_nothing_behind() -> None:
+def test_failing_nested_derivative_leaves_no_stand_ins() -> None:
     def catching(x: Any) -> Any:
         kept: list[Any] = []
 
@@ -182,14 +182,14 @@ def test_a_derivative_that_fails_inside_leaves_nothing_behind() -> None:
             kept.extend([z, z * 2.0])
             return kept  # no loss
 
-        with pytest.raises(tc.GraphError, match="returns 2 values where the loss should be"):
+        with pytest.raises(tc.GraphError, match="returns 2 values in place of the loss"):
             tc.grad(inner)(x)
         return tc.sum(kept[0] * kept[1])
 
     assert tc.grad(catching)(np.ones(3)).tolist() == [4.0, 4.0, 4.0]
 
 
-def test_values_gradients_and_auxiliary_results_of_a_derivative_inside() -> None:
+def test_nested_value_and_grad_returns_auxiliary_results() -> None:
     def function(p: Any, x: Any) -> Any:
         def inner(p: Any, x: Any) -> Any:
             return tc.sum((x @ p["w"]) ** 2), (x.T, p)
@@ -210,7 +210,7 @@ def test_values_gradients_and_auxiliary_results_of_a_derivative_inside() -> None
 
 
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all", "greedy"])
-def test_a_penalty_on_the_gradient_is_the_same_under_every_policy(policy: str) -> None:
+def test_gradient_penalty_is_equal_under_every_policy(policy: str) -> None:
     def penalised(p: Any, x: Any) -> Any:
         value, slope = tc.value_and_grad(lambda x: tc.sum(tc.tanh(x @ p["w"]) ** 2))(x)
         return value + tc.sum(slope**2)
@@ -222,7 +222,7 @@ def test_a_penalty_on_the_gradient_is_the_same_under_every_policy(policy: str) -
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_operator_is_differentiated_inside_as_by_gradients(name: str) -> None:
+def test_nested_grad_equals_gradients_for_every_operator(name: str) -> None:
     function, args = CASES[name]
     projected, every = scalar_of(function), tuple(range(len(args)))
 

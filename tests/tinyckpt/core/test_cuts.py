@@ -1,4 +1,4 @@
-"""Separators equal what removing vertices one by one finds."""
+"""Separators by post-dominators equal those by removing vertices one at a time."""
 
 from itertools import pairwise
 from typing import Any
@@ -45,7 +45,7 @@ def leads_to_a_result(graph: tc.Graph, data: int) -> bool:
 
 
 @given(training_graphs())
-def test_each_separator_separates_and_none_is_missing_from_the_line(case: Any) -> None:
+def test_separators_equal_those_by_vertex_removal(case: Any) -> None:
     graph, _ = case
     found = tc.separators(graph)
     brute = {
@@ -78,7 +78,7 @@ def ancestors_of(graph: tc.Graph) -> dict[int, set[int]]:
     return result
 
 
-def test_parameters_that_enter_late_spoil_nothing() -> None:
+def test_late_parameters_do_not_destroy_separators() -> None:
     def function(params: Any, x: Any) -> Any:
         for w in params:
             x = tc.tanh(x @ (w * 2.0))
@@ -93,7 +93,7 @@ def test_parameters_that_enter_late_spoil_nothing() -> None:
     ]  # fmt: skip
 
 
-def test_skip_connections_hide_what_they_skip() -> None:
+def test_skip_connections_destroy_separators_inside() -> None:
     def function(x: Any) -> Any:
         a = tc.sin(x)
         b = tc.tanh(a)

@@ -1,4 +1,4 @@
-"""Policies and the verifier: what is illegal is found, and every mutation changes something."""
+"""The schedule verifier and policies: illegal schedules are found, mutations are visible."""
 
 import dataclasses
 from typing import Any
@@ -32,11 +32,11 @@ def names(schedule: tc.Schedule) -> str:
         ("sqrt_n", "f1 f2 f3 f4 l b4 b3 b2 f1 b1"),
     ],
 )
-def test_the_order_of_evaluations(policy: str, order: str) -> None:
+def test_policy_evaluation_order_on_chain_equals_golden_text(policy: str, order: str) -> None:
     assert names(tc.plan(CHAIN, policy)) == order
 
 
-def test_sqrt_of_nine() -> None:
+def test_sqrt_n_on_chain_of_nine() -> None:
     schedule = tc.plan(tc.networks.chain(9), "sqrt_n")
     assert names(schedule) == (
         "f1 f2 f3 f4 f5 f6 f7 f8 f9 l b9 b8 b7 b6 f4 f5 b5 b4 b3 f1 f2 b2 b1"
@@ -44,7 +44,7 @@ def test_sqrt_of_nine() -> None:
     assert schedule.note == "9 stages in 3 segments; kept f3, f6"
 
 
-def test_a_schedule_prints_what_is_live() -> None:
+def test_printed_schedule_shows_live_memory() -> None:
     lines = str(tc.plan(CHAIN, "sqrt_n")).splitlines()
     assert lines[:3] == [
         " 0  compute  f1   live 1 node, 512 B",
@@ -64,7 +64,7 @@ def test_a_schedule_prints_what_is_live() -> None:
             [tc.Compute(0), tc.Free(1), tc.Compute(1)],
             "step 2: compute f2 needs f1, which was freed at step 1",
         ),
-        ([tc.Compute(0), tc.Compute(0)], "step 1: compute f1, whose result f1 is still there"),
+        ([tc.Compute(0), tc.Compute(0)], "step 1: compute f1, whose result f1 is still resident"),
         ([tc.Free(1)], "step 0: free f1, which has not been computed yet"),
         ([tc.Compute(0), tc.Free(1), tc.Free(1)], "step 2: free f1, which was freed at step 1"),
         ([tc.Free(0)], "step 0: free x, a source"),
@@ -79,16 +79,16 @@ def test_a_schedule_prints_what_is_live() -> None:
             [tc.Compute(0), tc.Offload(1), tc.Compute(1)],
             "step 2: compute f2 needs f1, which was moved to the host at step 1",
         ),
-        ([tc.Compute(0), tc.Offload(1), tc.Compute(0)], "f1 is still there"),
+        ([tc.Compute(0), tc.Offload(1), tc.Compute(0)], "f1 is still resident"),
         ([tc.Compute(0)], "the schedule ends without b1"),
     ],
 )
-def test_the_verifier_says_which_step_and_why(steps: Any, match: str) -> None:
+def test_replay_error_names_step_and_reason(steps: Any, match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.replay(tc.Schedule(CHAIN, tuple(steps), "by hand"))
 
 
-def test_execution_refuses_what_the_verifier_refuses() -> None:
+def test_execute_refuses_schedules_that_replay_refuses() -> None:
     source = {0: np.ones((8, 8))}
     for steps in (
         [tc.Compute(1)],
@@ -130,7 +130,7 @@ def test_offloading_moves_bytes_to_the_host_and_back() -> None:
 
 @settings(max_examples=examples(60))
 @given(training_graphs(largest=8), st.sampled_from(POLICIES), st.data())
-def test_every_mutation_is_illegal_or_shows_in_the_trace(case: Any, policy: str, data: Any) -> None:
+def test_random_mutation_is_illegal_or_changes_trace(case: Any, policy: str, data: Any) -> None:
     graph, _ = case
     schedule = planned(graph, policy)
     original = tc.replay(schedule)
@@ -151,7 +151,7 @@ def test_every_mutation_is_illegal_or_shows_in_the_trace(case: Any, policy: str,
 
 
 @pytest.mark.parametrize("policy", ["store_all", "recompute_all", "sqrt_n", "retain"])
-def test_every_single_mutation_of_a_chain(policy: str) -> None:
+def test_every_single_mutation_of_chain_is_illegal_or_changes_trace(policy: str) -> None:
     schedule = planned(CHAIN, policy)
     original = tc.replay(schedule)
     steps = schedule.steps
@@ -186,7 +186,7 @@ def dense(x: Any) -> Any:
     return tc.half_squared_norm(values[-1])
 
 
-def test_sqrt_n_cuts_a_residual_net_between_blocks() -> None:
+def test_sqrt_n_cuts_residual_net_between_blocks() -> None:
     graph = tc.differentiate(tc.build(residual, tc.Spec(4)))
     schedule = tc.plan(graph, "sqrt_n")
     # Two stages a block: its tanh, and the sum that the next block's sin reads.
@@ -194,14 +194,14 @@ def test_sqrt_n_cuts_a_residual_net_between_blocks() -> None:
     assert tc.replay(schedule).peak_nodes < tc.replay(tc.plan(graph)).peak_nodes
 
 
-def test_sqrt_n_says_so_where_there_is_nothing_to_cut_at() -> None:
+def test_sqrt_n_note_says_if_there_are_no_separators() -> None:
     graph = tc.differentiate(tc.build(dense, tc.Spec(4)))
     schedule = tc.plan(graph, "sqrt_n")
     assert schedule.note.startswith("9 stages in 3 segments; no separator near 2 of 2 cuts; kept")
     assert tc.run(schedule, np.ones(4)).trace == tc.replay(schedule)
 
 
-def test_sqrt_n_with_a_given_number_of_segments() -> None:
+def test_sqrt_n_honours_number_of_segments() -> None:
     graph = tc.networks.chain(12)
     assert tc.plan(graph, "sqrt_n", segments=1).steps == tc.plan(graph, "store_all").steps
     assert "kept f3, f6, f9" in tc.plan(graph, "sqrt_n", segments=4).note
@@ -244,7 +244,7 @@ def shared_everywhere(x: Any) -> Any:
 
 @pytest.mark.parametrize("function", [aux_at_four, late_skip, deep_supervision, shared_everywhere])
 @pytest.mark.parametrize("segments", [None, 8])
-def test_sqrt_n_saves_where_separators_cover_a_part_only(function: Any, segments: Any) -> None:
+def test_sqrt_n_saves_memory_with_separators_in_part_of_graph(function: Any, segments: Any) -> None:
     graph = tc.differentiate(tc.build(function, tc.Spec(4)))
     stored = tc.replay(tc.plan(graph, "store_all"))
     trace = tc.replay(tc.plan(graph, "sqrt_n", segments=segments))
@@ -252,7 +252,7 @@ def test_sqrt_n_saves_where_separators_cover_a_part_only(function: Any, segments
     assert trace.evaluations < 1.55 * stored.evaluations
 
 
-def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
+def test_retain_accepts_names_labels_nodes_ids_and_predicates() -> None:
     def function(x: Any) -> Any:
         h = tc.name(tc.tanh(x), "first")
         return tc.half_squared_norm(tc.tanh(tc.tanh(h)))
@@ -265,23 +265,23 @@ def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
         assert tc.plan(graph, "retain", keep=keep).steps == expected.steps
     assert tc.plan(graph, "retain", keep=["first", 1]).checkpoints == (1,)
     for wrong in (None, True, np.ones(2)):
-        with pytest.raises(tc.ScheduleError, match="is no forward value"):
+        with pytest.raises(tc.ScheduleError, match="is not a forward value"):
             tc.plan(graph, "retain", keep=[wrong])
     for wrong in (None, b"first"):
         with pytest.raises(tc.ScheduleError, match="give names, labels, ids or a predicate"):
             tc.plan(graph, "retain", keep=wrong)
-    with pytest.raises(tc.ScheduleError, match=r"'nothing' is no forward value.*such as first"):
+    with pytest.raises(tc.ScheduleError, match=r"'nothing' is not a forward value.*such as first"):
         tc.plan(graph, "retain", keep="nothing")
 
 
-def test_keeping_nothing_recomputes_each_value_once() -> None:
+def test_empty_keep_set_recomputes_each_value_once() -> None:
     graph = tc.networks.chain(6)
     trace = tc.replay(tc.plan(graph, "retain", keep=[]))
     assert trace.recomputations == 5  # f6 is at hand when the backward sweep begins
     assert trace.peak_nodes == 7
 
 
-def test_a_policy_of_ones_own() -> None:
+def test_user_defined_policy_is_accepted() -> None:
     def stingy(graph: tc.Graph, costs: tc.Costs, every: int) -> tc.Schedule:
         order = []
         for operator in graph.operators:
@@ -310,25 +310,25 @@ def test_a_policy_of_ones_own() -> None:
         ([0, 1], "the order never computes b1"),
     ],
 )
-def test_orders_that_cannot_be(order: list[int], match: str) -> None:
+def test_illegal_orders_are_refused(order: list[int], match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.from_order(CHAIN, order)
 
 
-def test_unknown_policies_and_options_name_the_known_ones() -> None:
+def test_unknown_policy_or_option_error_lists_known_ones() -> None:
     with pytest.raises(tc.ScheduleError, match="unknown policy 'best'; known are store_all, recom"):
         tc.plan(CHAIN, "best")
     with pytest.raises(tc.ScheduleError, match="store_all has no option 'segments'; it has none"):
         tc.plan(CHAIN, "store_all", segments=2)
 
 
-def test_a_graph_without_a_backward_half_is_evaluated_once_by_every_policy() -> None:
+def test_forward_only_graph_is_evaluated_once_by_every_policy() -> None:
     graph = tc.build(lambda x: tc.tanh(tc.sin(x)), tc.Spec(3))
     for policy in POLICIES:
         assert names(tc.plan(graph, policy)) == "sin_1 tanh_1"
 
 
-def test_costs() -> None:
+def test_cost_models_on_chain() -> None:
     graph = tc.differentiate(tc.build(lambda w, x: tc.sum(x @ w), tc.Spec((3, 2)), tc.Spec((4, 3))))
     assert evaluations(graph).operators == (1, 1, 1, 1)
     # 2*4*3*2 for the product, 8 for the sum, nothing for a view, the product again.
@@ -343,7 +343,7 @@ def test_costs() -> None:
             custom(graph, [1.0, 1.0, 1.0, wrong])  # type: ignore[list-item]
 
 
-def test_abstract_operators_plan_and_replay_and_refuse_to_execute() -> None:
+def test_abstract_operators_replay_but_do_not_execute() -> None:
     bare = [dataclasses.replace(operator, primitive=None) for operator in CHAIN.operators]
     graph = dataclasses.replace(CHAIN, operators=tuple(bare))
     schedule = tc.plan(graph, "sqrt_n")
@@ -353,6 +353,8 @@ def test_abstract_operators_plan_and_replay_and_refuse_to_execute() -> None:
             job()
 
 
-def test_unknown_and_missing_backends() -> None:
-    with pytest.raises(tc.BackendError, match="unknown backend 'torch'; legal are numpy, cupy"):
+def test_unknown_or_missing_backend_is_refused() -> None:
+    with pytest.raises(
+        tc.BackendError, match="unknown backend 'torch'; expected one of numpy, cupy"
+    ):
         tc.run(tc.plan(CHAIN), np.ones((8, 8)), backend="torch")

@@ -1,4 +1,4 @@
-"""Operators that may not be evaluated twice: marked, refused by the machines, kept by documents."""
+"""Non-recomputable operators: marked, evaluated once by every policy, kept in documents."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ def schedule_of(text: str) -> tc.Schedule:
     return tc.Schedule(GRAPH, tuple(steps), "by hand")
 
 
-def test_a_value_marks_the_operator_that_makes_it() -> None:
+def test_once_marks_the_producer_of_a_value() -> None:
     assert [operator.name for operator in GRAPH.operators if operator.once] == ["tanh_1"]
     assert GRAPH.once == (NAMES["tanh_1"],)
     # Outside of a build a mark does nothing; a source is there anyway.
@@ -50,11 +50,9 @@ def test_a_value_marks_the_operator_that_makes_it() -> None:
     assert tc.build(lambda x: tc.sin(tc.once(x)), tc.Spec(4)).once == ()
 
 
-def test_a_second_evaluation_is_refused_by_every_machine() -> None:
+def test_second_evaluation_is_refused_by_replay_and_execute() -> None:
     again = schedule_of("tanh_1 -tanh_1 tanh_1")
-    message = (
-        "step 2: compute tanh_1, which may not be evaluated twice and was at step 0; keep what it"
-    )
+    message = "step 2: compute tanh_1, which may not be evaluated twice and was at step 0; keep its"
     with pytest.raises(tc.ScheduleError, match=message):
         tc.replay(again)
     with pytest.raises(tc.ScheduleError, match="tanh_1 may not be evaluated twice"):
@@ -68,7 +66,7 @@ def test_a_second_evaluation_is_refused_by_every_machine() -> None:
     assert tc.run(stored, X).trace == tc.run(stored, X).trace == tc.replay(stored)
 
 
-def test_documents_say_what_may_not_be_evaluated_twice(tmp_path: Path) -> None:
+def test_documents_preserve_non_recomputable_marks(tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     tc.save_graph(GRAPH, path)
     text = path.read_text(encoding="utf-8")
@@ -98,7 +96,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
 @pytest.mark.long
 @settings(max_examples=examples(6))
 @given(training_graphs(), st.data())
-def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
+def test_every_policy_evaluates_marked_operators_once(case: Any, data: Any) -> None:
     plain, args = case
     graph = data.draw(with_once(plain))
     expected = tc.run(tc.plan(plain), *args)
@@ -119,7 +117,7 @@ def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
 @pytest.mark.long
 @settings(max_examples=examples(20))
 @given(st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()), st.data())
-def test_budgets_hold_and_bounds_do(plain: Any, data: Any) -> None:
+def test_budgets_and_lower_bounds_hold_with_marked_operators(plain: Any, data: Any) -> None:
     graph = data.draw(with_once(plain))
     costs = tc.cost.flops(graph) if data.draw(st.booleans()) else tc.cost.evaluations(graph)
     share = data.draw(st.floats(0.3, 1.0))
@@ -137,7 +135,7 @@ def test_budgets_hold_and_bounds_do(plain: Any, data: Any) -> None:
 
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.data())
-def test_any_order_is_carried_out_with_them_once(case: Any, data: Any) -> None:
+def test_any_order_is_lowered_with_marked_operators_once(case: Any, data: Any) -> None:
     graph = data.draw(with_once(case[0]))
     order = list(range(len(graph.operators)))
     for _ in range(data.draw(st.integers(0, 12))):
@@ -149,7 +147,7 @@ def test_any_order_is_carried_out_with_them_once(case: Any, data: Any) -> None:
     assert problem.cost_of(order) == tc.replay(schedule).evaluations
 
 
-def test_a_plan_says_what_it_had_to_keep() -> None:
+def test_certificate_and_explanation_count_pinned_values() -> None:
     plain = tc.networks.chain(6)
     marked = [replace(o, once=o.name in ("f1", "f4")) for o in plain.operators]
     graph = replace(plain, operators=tuple(marked))
@@ -169,7 +167,7 @@ def test_a_plan_says_what_it_had_to_keep() -> None:
 
 @settings(max_examples=examples(20))
 @given(training_graphs(), st.data())
-def test_a_mutant_is_refused_by_both_machines_or_by_none(case: Any, data: Any) -> None:
+def test_mutant_is_refused_by_both_replay_and_execute_or_neither(case: Any, data: Any) -> None:
     plain, args = case
     graph = data.draw(with_once(plain))
     sources = dict(zip(leaves(graph.arguments), leaves(args), strict=True))

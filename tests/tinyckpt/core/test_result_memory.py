@@ -1,4 +1,4 @@
-"""What is handed out is the caller's own, and was counted: measured with tracemalloc."""
+"""Ownership of results: the caller's own memory, and all of it counted (tracemalloc)."""
 
 import gc
 import tracemalloc
@@ -104,7 +104,7 @@ def check_own(results: Any, *foreign: Any) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_is_handed_out_was_counted(name: str) -> None:
+def test_result_memory_is_counted_in_trace(name: str) -> None:
     function, params = LOSSES[name]
     graph = tc.differentiate(tc.build(function, params))
     for policy in POLICIES if name in ("reshaped", "joined", "layers") else POLICIES[:2]:
@@ -123,7 +123,7 @@ def test_what_is_handed_out_was_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_is_handed_out_is_nobody_elses(name: str) -> None:
+def test_results_do_not_alias_other_arrays(name: str) -> None:
     function, params = LOSSES[name]
     graph = tc.differentiate(tc.build(function, params))
     expected = tc.run(tc.plan(graph, "store_all"), params)
@@ -141,20 +141,20 @@ def test_what_is_handed_out_is_nobody_elses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_a_function_without_gradients_returns_was_counted(name: str) -> None:
+def test_jit_result_memory_is_counted(name: str) -> None:
     function, params = LOSSES[name]
     schedule, predict = tc.plan(tc.build(function, params)), tc.jit(function)
     assert measured(lambda: predict(params)) <= tc.replay(schedule).peak_bytes + SMALL
     check_own(predict(params), *leaves(params), MATRIX, ROWS)
 
 
-def test_a_view_of_all_its_memory_is_handed_out_without_a_copy() -> None:
+def test_view_of_whole_memory_is_returned_without_copy() -> None:
     for view in (lambda p: p.reshape(-1), lambda p: p.T, lambda p: tc.flip(p)):
         graph = tc.differentiate(tc.build(lambda p, view=view: squares(view(p)), MATRIX))
         assert not any(operator.name.endswith("_copy") for operator in graph.operators)
 
 
-def test_a_training_step_copies_no_gradient_that_its_optimiser_reads() -> None:
+def test_training_step_does_not_copy_gradients() -> None:
     step = tc.train_step(LOSSES["joined"][0], tc.sgd(0.1))
     names = [operator.name for operator in step.graph(step.init(PAIR)).operators]
     assert not any(name.endswith("_copy") for name in names)
@@ -162,7 +162,7 @@ def test_a_training_step_copies_no_gradient_that_its_optimiser_reads() -> None:
 
 @settings(max_examples=examples(40))
 @given(training_graphs())
-def test_results_of_drawn_graphs_are_nobody_elses(case: Any) -> None:
+def test_results_of_random_graphs_do_not_alias(case: Any) -> None:
     graph, args = case
     for policy in ("store_all", "sqrt_n"):
         result = tc.run(tc.plan(graph, policy), *args, check_nan=False)

@@ -1,4 +1,4 @@
-"""A schedule with a step deleted, duplicated, swapped or changed is refused, or computes the same.
+"""Mutation testing of schedules: a mutant is refused, or computes bitwise equal results.
 
 No machine may return a number that the legal schedule does not: where ``replay`` finds a mutant
 illegal, ``execute`` and ``compile`` raise a ScheduleError too; where it finds it legal, they agree
@@ -76,7 +76,7 @@ def mutant(graph: tc.Graph, steps: Steps, draw: Any) -> Steps:
 
 @settings(max_examples=examples(50))
 @given(training_graphs(), st.sampled_from(POLICIES), st.data())
-def test_a_mutant_is_refused_or_computes_the_same(case: Any, policy: str, data: Any) -> None:
+def test_mutant_is_refused_or_computes_equal_results(case: Any, policy: str, data: Any) -> None:
     graph, args = case
     sources = dict(zip(leaves(graph.arguments), leaves(args), strict=True))
     steps = with_moves(tc.plan(graph, policy), data.draw)
@@ -102,7 +102,7 @@ def test_a_mutant_is_refused_or_computes_the_same(case: Any, policy: str, data: 
 
 
 @pytest.mark.parametrize("function", [tc.where, lambda c, x, y: tc.where(x > y, x, y)])
-def test_a_value_that_was_freed_is_not_computed_with(function: Any) -> None:
+def test_execute_refuses_freed_inputs(function: Any) -> None:
     # NumPy takes None for a number, a condition, or an object to compare with.
     def loss(c: Any, x: Any, y: Any) -> Any:
         return tc.sum(function(c > 0, x * 2.0, y * 3.0))
@@ -117,6 +117,7 @@ def test_a_value_that_was_freed_is_not_computed_with(function: Any) -> None:
             place = steps.index(tc.Compute(operator.id))
             schedule = tc.Schedule(graph, (*steps[:place], tc.Free(freed), *steps[place:]), "early")
             with pytest.raises(
-                tc.ScheduleError, match=f"compute {operator.name} needs {name}, which is not there"
+                tc.ScheduleError,
+                match=f"compute {operator.name} needs {name}, which is not resident",
             ):
                 tc.run(schedule, *args)

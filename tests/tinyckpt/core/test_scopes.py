@@ -1,4 +1,4 @@
-"""Names and scopes that people gave are seen in schedules, programs and explanations."""
+"""Names and scopes in schedules, compiled programs and explanations."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def graph_of(label: str = "hidden", scope: str = "layer") -> tc.TrainingGraph:
     return tc.differentiate(tc.build(loss, [tc.Spec((2, 2))] * 2, tc.Spec((2, 2))))
 
 
-def test_a_schedule_says_names_and_scopes() -> None:
+def test_schedule_text_has_names_and_scopes() -> None:
     lines = str(tc.plan(graph_of(), "recompute_all")).splitlines()
     assert [line.partition("   live")[0].split(maxsplit=1)[1].rstrip() for line in lines[:6]] == [
         "compute  layer1/matmul_1",
@@ -31,14 +31,14 @@ def test_a_schedule_says_names_and_scopes() -> None:
     ]
 
 
-def test_an_illegal_schedule_says_them_too_and_its_error_the_unique_names() -> None:
+def test_illegal_schedule_text_has_scopes_and_error_unique_names() -> None:
     schedule = tc.plan(graph_of())
     text = str(tc.Schedule(schedule.graph, schedule.steps[1:], "by hand"))
     assert text.splitlines()[0] == "0  compute layer1/hidden (tanh_1)"
     assert text.splitlines()[-1].startswith("illegal: step 0: compute tanh_1 needs matmul_1")
 
 
-def test_a_program_has_names_as_variables_and_scopes_as_comments() -> None:
+def test_program_uses_names_as_variables_and_scopes_as_comments() -> None:
     source = tc.compile(tc.plan(graph_of(), "store_all")).source
     assert source.splitlines()[8:13] == [
         "    matmul_1 = x @ params_0  # layer1",
@@ -49,14 +49,14 @@ def test_a_program_has_names_as_variables_and_scopes_as_comments() -> None:
     ]
 
 
-def test_an_explanation_says_names_and_scopes() -> None:
+def test_explanation_has_names_and_scopes() -> None:
     text = str(tc.explain(tc.plan(graph_of(), "recompute_all")))
-    peak = text.split("At the peak")[1].split("What the backward half reads")[0]
+    peak = text.split("At the peak")[1].split("Values that the backward pass reads")[0]
     assert "/hidden (tanh_" in peak
-    assert "\nlayer1/hidden (tanh_1)  " in text.split("computed again  ")[1]
+    assert "\nlayer1/hidden (tanh_1)  " in text.split("recomputed  ")[1]
 
 
-def test_a_value_that_is_called_as_its_operator_is_said_once() -> None:
+def test_label_equal_to_operator_name_is_not_repeated() -> None:
     graph = tc.build(lambda x: tc.name(tc.tanh(x), "tanh_1"), tc.Spec(3))
     assert str(tc.plan(graph)).splitlines()[0].split() == [
         "0", "compute", "tanh_1", "live", "1", "node,", "24", "B",
@@ -67,7 +67,7 @@ def test_a_value_that_is_called_as_its_operator_is_said_once() -> None:
     "bad",
     ["\nraise SystemExit", "a\r\u2028\x85b\x0c", "#'\"\\", "x" * 10_000, "漢字\ud800", "", "del"],
 )
-def test_no_name_leads_out_of_its_comment(bad: str) -> None:
+def test_names_cannot_break_out_of_comments(bad: str) -> None:
     graph = graph_of(bad, bad)
     schedule = tc.plan(graph, "recompute_all")
     compiled = tc.compile(schedule)

@@ -43,7 +43,7 @@ def planned(graph: tc.TrainingGraph, policy: str) -> tc.Schedule:
 
 @pytest.mark.parametrize("policy", CLOSED_FORMS)
 @pytest.mark.parametrize("n", SQUARES)
-def test_chain_equals_its_closed_form(n: int, policy: str) -> None:
+def test_replay_of_chain_equals_closed_form(n: int, policy: str) -> None:
     expected = CLOSED_FORMS[policy](n, math.isqrt(n))
     assert expected == PUBLISHED[n][policy]
     schedule = tc.plan(tc.networks.chain(n, shape=2), policy)
@@ -56,7 +56,7 @@ def test_chain_equals_its_closed_form(n: int, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", CLOSED_FORMS)
 @pytest.mark.parametrize("n", SQUARES)
-def test_compiled_chain_evaluates_as_often_as_its_closed_form(n: int, policy: str) -> None:
+def test_compiled_chain_evaluations_equal_closed_form(n: int, policy: str) -> None:
     schedule = tc.plan(tc.networks.chain(n, shape=2), policy)
     compiled = tc.compile(schedule)
     lines = compiled.source.splitlines()
@@ -79,7 +79,7 @@ def test_compiled_chain_evaluates_as_often_as_its_closed_form(n: int, policy: st
     ("policy", "evaluations", "peak"),
     [("store_all", 1, 1), ("recompute_all", 2, 0), ("sqrt_n", 1, 0.5)],
 )
-def test_growth_has_the_known_exponents(policy: str, evaluations: float, peak: float) -> None:
+def test_growth_exponents_equal_published(policy: str, evaluations: float, peak: float) -> None:
     sizes = [8, 16, 32, 64, 128, 256, 512]
     traces = [tc.replay(tc.plan(tc.networks.chain(n), policy)) for n in sizes]
     for expected, counts in (
@@ -92,7 +92,7 @@ def test_growth_has_the_known_exponents(policy: str, evaluations: float, peak: f
 
 @settings(max_examples=examples(200))
 @given(training_graphs())
-def test_accounts_agree_on_random_graphs(case: Any) -> None:
+def test_replay_execute_and_compile_agree_on_random_graphs(case: Any) -> None:
     graph, args = case
     reference = None
     for policy in POLICIES:
@@ -114,7 +114,7 @@ def test_accounts_agree_on_random_graphs(case: Any) -> None:
 
 @settings(max_examples=examples(300))
 @given(training_graphs(largest=6))
-def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
+def test_array_shapes_and_layouts_equal_graph_specs(case: Any) -> None:
     graph, args = case
     schedule = tc.plan(graph, "store_all")
     seen = []
@@ -140,7 +140,7 @@ def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
     assert sorted(seen) == [node.id for node in graph.data if node.producer is not None]
 
 
-def test_numpy_holds_what_the_trace_says() -> None:
+def test_numpy_memory_equals_trace() -> None:
     network = tc.networks.mlp(6, 512, batch=512, inputs=512, classes=512)
     graph, args = network.graph(), network.arrays()
     for policy in ("store_all", "sqrt_n", "recompute_all"):
@@ -157,7 +157,7 @@ def test_numpy_holds_what_the_trace_says() -> None:
 
 
 @pytest.mark.long
-def test_a_long_chain_needs_no_recursion() -> None:
+def test_long_chain_needs_no_recursion() -> None:
     graph = tc.networks.chain(50_000, shape=1)
     assert len(graph.operators) == 100_001
     trace = tc.replay(tc.plan(graph, "sqrt_n"))
@@ -166,7 +166,7 @@ def test_a_long_chain_needs_no_recursion() -> None:
     assert trace.recomputations == 49_554
 
 
-def test_a_kernel_that_returns_its_input_shows_in_the_measured_trace() -> None:
+def test_kernel_that_returns_its_input_changes_measured_trace() -> None:
     x = np.ones((3, 4))
     for alias in (None, 0):
         identity = tc.Primitive("identity", lambda xp, x: x, lambda x: (x,), alias=alias)
@@ -178,14 +178,14 @@ def test_a_kernel_that_returns_its_input_shows_in_the_measured_trace() -> None:
         assert (tc.run(schedule, x).trace == tc.replay(schedule)) == (alias == 0)
 
 
-def test_a_kernel_with_the_wrong_number_of_results_is_named() -> None:
+def test_kernel_with_wrong_number_of_results_is_named() -> None:
     broken = tc.Primitive("broken", lambda xp, x: (x, x, x), lambda x: (x, x))
     schedule = tc.plan(tc.build(lambda x: tc.apply_all(broken, x), tc.Spec(2)))
     with pytest.raises(tc.BackendError, match="broken_1 has 2 outputs, but its kernel returned 3"):
         tc.run(schedule, np.ones(2))
 
 
-def test_a_kernel_of_ones_own_has_one_name_however_often_it_is_called() -> None:
+def test_user_kernel_has_one_name_for_all_calls() -> None:
     own = tc.Primitive("doubled", lambda xp, x: 2 * x, lambda x: (x,))
     graph = tc.build(lambda x: tc.apply(own, x), tc.Spec(2))
     steps = (tc.Compute(0), tc.Free(graph.operators[0].outputs[0]), tc.Compute(0))
@@ -194,7 +194,7 @@ def test_a_kernel_of_ones_own_has_one_name_however_often_it_is_called() -> None:
     assert np.array_equal(compiled(np.ones(2))[0], [2.0, 2.0])
 
 
-def test_run_holds_the_plan_and_a_record_of_its_steps() -> None:
+def test_run_memory_is_peak_plus_trace() -> None:
     network = tc.networks.transformer(1, 128, heads=2, length=64, batch=4, vocabulary=500)
     args = network.arrays()
     schedule = tc.plan(network.graph(), "recompute_all")

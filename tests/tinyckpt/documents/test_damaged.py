@@ -1,4 +1,4 @@
-"""Files of parameters that are damaged or made up: the tree that was saved, or one FormatError."""
+"""Damaged or forged parameter files: the saved tree, or one FormatError."""
 
 import io
 import json
@@ -99,7 +99,7 @@ KINDS = ["npz", "of an earlier version", "another's", "safetensors"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_gives_the_same_tree_or_one_error(tmp_path: Path, kind: str) -> None:
+def test_flipped_bit_gives_same_tree_or_format_error(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path, kind, SMALL)
     whole = loaded(path)
     assert whole is not None
@@ -110,7 +110,9 @@ def test_a_flipped_bit_gives_the_same_tree_or_one_error(tmp_path: Path, kind: st
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tree", [TREE, np.arange(3), [None], (np.ones((0, 2)), {"a": [()]})])
-def test_any_flipped_bit_of_any_tree(tmp_path: Path, kind: str, tree: Any) -> None:
+def test_any_flipped_bit_of_random_tree_is_detected_or_harmless(
+    tmp_path: Path, kind: str, tree: Any
+) -> None:
     path = saved(tmp_path, kind, tree)
     whole = loaded(path)
     assert whole is not None
@@ -119,7 +121,7 @@ def test_any_flipped_bit_of_any_tree(tmp_path: Path, kind: str, tree: Any) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_cut_short_or_goes_on(tmp_path: Path, kind: str) -> None:
+def test_truncated_or_extended_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path, kind, SMALL)
     content = path.read_bytes()
     for size in [*range(0, len(content) - 64, 23), *range(len(content) - 64, len(content))]:
@@ -141,27 +143,25 @@ def renamed(content: Members) -> Members:
 @pytest.mark.parametrize(
     ("change", "checked"),
     [
-        (renamed, "its checksum is not that of its arrays"),
-        (lambda c: [*c, c[0]], "its name is there twice"),
-        (lambda c: [*c, ("a/0", c[0][1])], "its name is there twice, or no array's"),
-        (lambda c: c[1:], "its checksum is not that of its arrays"),
-        (lambda c: [*c, ("b.npy", c[0][1])], "its checksum is not that of its arrays"),
+        (renamed, "its checksum does not match its arrays"),
+        (lambda c: [*c, c[0]], "a duplicate name"),
+        (lambda c: [*c, ("a/0", c[0][1])], "a duplicate name, or one without .npy"),
+        (lambda c: c[1:], "its checksum does not match its arrays"),
+        (lambda c: [*c, ("b.npy", c[0][1])], "its checksum does not match its arrays"),
         (
             lambda c: [(n, d) for n, d in c if n != "__tree__.npy"],
-            "it does not say how its arrays nest",
+            "its tree structure is missing",
         ),
-        (lambda c: [("a/0.npy", entry(np.ones(2, np.int64))), *c[1:]], "its checksum is not"),
+        (lambda c: [("a/0.npy", entry(np.ones(2, np.int64))), *c[1:]], "its checksum does not"),
     ],
 )
-def test_arrays_that_are_not_those_that_were_saved(
+def test_exchanged_arrays_are_refused(
     tmp_path: Path, change: Callable[[Members], Members], checked: str
 ) -> None:
     path = tmp_path / "a.npz"
     tc.save_params({"a": [np.ones(2), np.zeros(2)]}, path)
     with (
-        pytest.warns(UserWarning, match="Dupl")
-        if checked == "its name is there twice"
-        else nullcontext()
+        pytest.warns(UserWarning, match="Dupl") if checked == "a duplicate name" else nullcontext()
     ):
         write(path, change(members(path)))
     with pytest.raises(tc.FormatError, match=checked):
@@ -210,19 +210,19 @@ def test_archives_of_other_writers_load(tmp_path: Path, monkeypatch: pytest.Monk
         ('{"dict": {"w": ["w", "float64"]}, "list": []}', "the tree is neither"),
         ('{"dict": {"w": ["w"]}}', "w is neither"),
         ('{"dict": {"w": [["w"], "float64"]}}', "w is neither"),
-        ('{"dict": {"w": ["v", "float64"]}}', "w is to be the array 'v', which is elsewhere"),
-        ('{"dict": {"v": ["w", "float64"]}}', "v is to be the array 'w', which is elsewhere"),
-        ('{"dict": {"v": ["v", "float64"]}}', "v is to be the array 'v', which is elsewhere"),
-        ('{"dict": {"w": ["w", "bfloat16"]}}', "w is to be of bfloat16, and is of float64"),
-        ('{"dict": {"w": ["w", "float32"]}}', "w is to be of float32, and is of float64"),
-        ('{"dict": {}}', "its nesting leaves out w"),
-        ("null", "its nesting leaves out w"),
+        ('{"dict": {"w": ["v", "float64"]}}', "w names the array 'v', which is elsewhere"),
+        ('{"dict": {"v": ["w", "float64"]}}', "v names the array 'w', which is elsewhere"),
+        ('{"dict": {"v": ["v", "float64"]}}', "v names the array 'v', which is elsewhere"),
+        ('{"dict": {"w": ["w", "bfloat16"]}}', "w: expected bfloat16, got float64"),
+        ('{"dict": {"w": ["w", "float32"]}}', "w: expected float32, got float64"),
+        ('{"dict": {}}', "its tree structure omits w"),
+        ("null", "its tree structure omits w"),
         ("[" * 100000, "damaged"),
         ('{"list": [' * 5000 + "null" + "]}" * 5000, "damaged"),
         ("{", "damaged"),
     ],
 )
-def test_a_nesting_that_is_made_up(tmp_path: Path, nesting: str, message: str) -> None:
+def test_forged_tree_structure_is_refused(tmp_path: Path, nesting: str, message: str) -> None:
     path = tmp_path / "a.npz"
     tree = entry(np.frombuffer(nesting.encode(), np.uint8))
     write(path, [("w.npy", entry(np.ones(2))), ("__tree__.npy", tree)])
@@ -238,7 +238,7 @@ def test_a_nesting_that_is_made_up(tmp_path: Path, nesting: str, message: str) -
         (header((-1, -2)) + b"\0" * 16, "no array has the shape"),
         (header((True,)), "wrong size"),
         (header("(2.0,)") + b"\0" * 16, "describes no array"),
-        (header((2,), "|O") + b"\0" * 16, "objects; legal are numbers"),
+        (header((2,), "|O") + b"\0" * 16, "objects; expected numbers"),
         (header("(" * 90), "describes no array"),
         (header((2,), "<f8") + b"\0" * 15, "wrong size"),
         (np.lib.format.magic(9, 9) + b"\0" * 64, "describes no array"),
@@ -246,21 +246,21 @@ def test_a_nesting_that_is_made_up(tmp_path: Path, nesting: str, message: str) -
         (b"hello", "describes no array"),
     ],
 )
-def test_an_array_that_is_made_up(tmp_path: Path, content: bytes, message: str) -> None:
+def test_forged_array_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.npz"
     write(path, [("w.npy", content)])
     with pytest.raises(tc.FormatError, match=rf"w\.npy.*{message}"):
         tc.load_params(path)
 
 
-def test_a_nesting_that_is_no_text(tmp_path: Path) -> None:
+def test_tree_structure_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, w=np.ones(2), __tree__=np.ones(2))
-    with pytest.raises(tc.FormatError, match="__tree__ is no text, but an array of float64"):
+    with pytest.raises(tc.FormatError, match="__tree__ is not text, but an array of float64"):
         tc.load_params(path)
 
 
-def test_types_that_no_file_can_say_are_not_saved(tmp_path: Path) -> None:
+def test_unsupported_dtypes_are_not_saved(tmp_path: Path) -> None:
     kinds = [np.zeros(1, [("a", "O")]), np.array(["a"], np.dtypes.StringDType())]
     require("ml_dtypes")
     kinds.append(np.ones(2, tc.Spec((), "bfloat16").dtype).astype("float8_e4m3fn"))
@@ -272,8 +272,8 @@ def test_types_that_no_file_can_say_are_not_saved(tmp_path: Path) -> None:
         tc.save_params({"w": np.array(["a"])}, tmp_path / "a.safetensors")
 
 
-def test_texts_of_a_safetensors(tmp_path: Path) -> None:
-    """Which say how its arrays nest, and hold the checksum."""
+def test_safetensors_metadata_is_validated(tmp_path: Path) -> None:
+    """The metadata: the tree structure and the checksum."""
     require("safetensors")
     from safetensors.numpy import save_file
 
@@ -285,9 +285,9 @@ def test_texts_of_a_safetensors(tmp_path: Path) -> None:
     assert bits(tc.load_params(path)) == bits(arrays)
     for texts, message in [
         ({"__trae__": nesting}, "under another name"),
-        ({"__tree__": nesting, "__tree__/checksul": "0"}, "damaged: it says"),
-        ({"__tree__": nesting, "__tree__/checksum": "0"}, "its checksum is not that"),
-        ({"__tree__/checksum": "0"}, "it does not say how its arrays nest"),
+        ({"__tree__": nesting, "__tree__/checksul": "0"}, "damaged: unknown metadata"),
+        ({"__tree__": nesting, "__tree__/checksum": "0"}, "its checksum does not match"),
+        ({"__tree__/checksum": "0"}, "its tree structure is missing"),
     ]:
         save_file(arrays, path, metadata=texts)
         with pytest.raises(tc.FormatError, match=message):

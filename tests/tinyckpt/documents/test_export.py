@@ -1,4 +1,4 @@
-"""Exports: other programs' formats, checked by their own rules; the numbers are the trace's."""
+"""Export as Chrome trace events and CSV: valid by their formats' rules, equal to the trace."""
 
 import csv
 import json
@@ -115,7 +115,7 @@ def test_chrome_traces_are_valid_and_equal_to_the_trace(
         assert events[-1]["ts"] == UNMEASURED * trace.evaluations
 
 
-def test_tracks_have_names(tmp_path: Path) -> None:
+def test_chrome_tracks_have_names(tmp_path: Path) -> None:
     events = events_of(trace_of("chain:4"), tmp_path / "t.json")
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names == dict(enumerate(TRACKS, start=1))
@@ -124,7 +124,7 @@ def test_tracks_have_names(tmp_path: Path) -> None:
     assert (again["name"], again["tid"], again["args"]["step"]) == ("f1", 3, 15)
 
 
-def test_values_on_the_host_are_counted_and_moved(tmp_path: Path) -> None:
+def test_chrome_trace_has_transfers_and_host_bytes(tmp_path: Path) -> None:
     trace = offloaded()
     events = events_of(trace, tmp_path / "t.json")
     check_events(trace, events)
@@ -170,7 +170,7 @@ def check_rows(trace: tc.Trace, rows: list[dict[str, str]]) -> None:
 
 @settings(max_examples=examples(30))
 @given(training_graphs(largest=6), st.sampled_from(["sqrt_n", "recompute_all"]), st.booleans())
-def test_csv_read_back_is_the_trace(
+def test_csv_read_back_equals_trace(
     tmp_path_factory: pytest.TempPathFactory, case: Any, policy: str, timed: bool
 ) -> None:
     graph, arrays = case
@@ -181,7 +181,7 @@ def test_csv_read_back_is_the_trace(
     check_rows(trace, rows_of(path))
 
 
-def test_csv_as_people_see_it(tmp_path: Path) -> None:
+def test_csv_text_is_as_documented(tmp_path: Path) -> None:
     tc.save_csv(trace_of("chain:1"), tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_bytes().decode() == (
         "step,verb,id,name,recomputation,live_nodes,activation_bytes,cotangent_bytes,"
@@ -201,7 +201,7 @@ NASTY = [
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_hostile_names_stay_data(tmp_path: Path, name: str) -> None:
+def test_formula_names_are_escaped(tmp_path: Path, name: str) -> None:
     graph = hostile_graph()
     renamed = tc.Graph(
         name,
@@ -228,14 +228,14 @@ def test_hostile_names_stay_data(tmp_path: Path, name: str) -> None:
         check_rows(trace, rows)
 
 
-def test_unwritable_places(tmp_path: Path) -> None:
+def test_unwritable_path_is_format_error(tmp_path: Path) -> None:
     for save in (tc.save_csv, tc.save_chrome_trace):
         with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
             save(trace_of("chain:2"), tmp_path / "missing" / "x")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_trace_is_written(tmp_path: Path) -> None:
+def test_empty_trace_is_written(tmp_path: Path) -> None:
     empty = tc.Trace(tc.Schedule(tc.networks.chain(1), (), "none"), *[()] * 7)
     assert all(event["ph"] == "M" for event in events_of(empty, tmp_path / "t.json"))
     tc.save_csv(empty, tmp_path / "t.csv")

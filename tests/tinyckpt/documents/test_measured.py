@@ -1,4 +1,4 @@
-"""What was measured: snapshots and lists are read, and damaged ones give one clear error each."""
+"""Measured memory: PyTorch snapshots and lists load; damaged ones give one clear error."""
 
 import io
 import os
@@ -24,7 +24,7 @@ A, B, C = 2**46, 2**46 + 512, 2**46 + 4096
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_snapshot_is_what_was_held_over_time(tmp_path: Path, protocol: int) -> None:
+def test_snapshot_gives_allocated_bytes_over_time(tmp_path: Path, protocol: int) -> None:
     path = pickled(tmp_path, training(4096, base=10_000), protocol=protocol)
     measured = tc.load_measured(path)
     assert measured.source == "run.pickle"
@@ -45,8 +45,8 @@ def test_a_snapshot_is_what_was_held_over_time(tmp_path: Path, protocol: int) ->
     )
 
 
-def test_what_was_there_before_the_first_event_counts(tmp_path: Path) -> None:
-    """A is freed and was never allocated; C's block is in use, and no event is about it."""
+def test_allocations_before_first_event_count(tmp_path: Path) -> None:
+    """A is freed without an allocation event; C's block is in use, without any event."""
     trace = [
         event("free_requested", A, 100, 0),
         event("alloc", B, 30, 1),
@@ -59,7 +59,7 @@ def test_what_was_there_before_the_first_event_counts(tmp_path: Path) -> None:
     assert measured.bytes == (107, 7, 37)
 
 
-def test_a_pause_in_the_recording_leads_nowhere(tmp_path: Path) -> None:
+def test_pause_in_recording_leaves_totals_right(tmp_path: Path) -> None:
     trace = [
         event("alloc", A, 100, 0),
         event("alloc", A, 30, 1),  # the first was freed unseen
@@ -72,13 +72,13 @@ def test_a_pause_in_the_recording_leads_nowhere(tmp_path: Path) -> None:
     assert measured.times == pytest.approx((0, 0, 1, 2, 3, 3))
 
 
-def test_a_snapshot_without_times_counts_events(tmp_path: Path) -> None:
+def test_snapshot_without_times_counts_events(tmp_path: Path) -> None:
     trace = [event("alloc", A, 10), event("segment_alloc", A, 99), event("free_requested", A, 10)]
     measured = tc.load_measured(pickled(tmp_path, snapshot(trace)))
     assert (measured.unit, measured.times, measured.bytes) == ("events", (0, 1, 2), (0, 10, 0))
 
 
-def test_a_device_is_chosen(tmp_path: Path) -> None:
+def test_snapshot_device_is_selected(tmp_path: Path) -> None:
     one, other = [event("alloc", A, 1, 0)], [event("alloc", A, 2, 0)]
     path = pickled(tmp_path, snapshot([], one, other))
     assert tc.load_measured(path, device=2).bytes[-1] == 2
@@ -91,7 +91,7 @@ def test_a_device_is_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.csv", "run.txt"])
-def test_a_list_is_read(tmp_path: Path, name: str) -> None:
+def test_json_and_csv_lists_load(tmp_path: Path, name: str) -> None:
     path = listed(tmp_path, [(3.5, 100), (4.0, 700), (4.0, 50), (7.5, 0)], name)
     measured = tc.load_measured(path)
     assert (measured.times, measured.bytes) == ((0, 0.5, 0.5, 4.0), (100, 700, 50, 0))
@@ -100,7 +100,7 @@ def test_a_list_is_read(tmp_path: Path, name: str) -> None:
         tc.load_measured(path, device=0)
 
 
-def test_a_part_is_taken(tmp_path: Path) -> None:
+def test_between_returns_interval_from_zero(tmp_path: Path) -> None:
     measured = tc.load_measured(listed(tmp_path, [(0, 5), (1, 10), (2, 20), (3, 5), (9, 0)]))
     part = measured.between(1.5, 4)
     assert (part.times, part.bytes, part.base) == ((0, 0.5, 1.5, 2.5), (10, 20, 5, 5), 10)
@@ -159,12 +159,12 @@ SNAPSHOTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("content", "said"), SNAPSHOTS)
-def test_a_damaged_snapshot_says_where(tmp_path: Path, content: Any, said: str) -> None:
+def test_damaged_snapshot_error_names_entry(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(tc.FormatError, match=said):
         tc.load_measured(pickled(tmp_path, content))
 
 
-def test_blocks_and_events_are_counted_before_they_are_looked_at(
+def test_blocks_and_events_are_bounded_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "MOST_BLOCKS", 20)
@@ -182,7 +182,7 @@ def test_blocks_and_events_are_counted_before_they_are_looked_at(
 
 
 class Hostile:
-    """Would run a command when an ordinary reader reads it."""
+    """Runs a command when the standard unpickler loads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -192,7 +192,7 @@ class Hostile:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_nothing_of_a_file_is_executed(tmp_path: Path, protocol: int) -> None:
+def test_pickle_with_code_is_refused_unexecuted(tmp_path: Path, protocol: int) -> None:
     trap = tmp_path / "sprung"
     path = pickled(tmp_path, training() | {"x": Hostile(trap)}, protocol=protocol)
     said = r"run\.pickle: byte \d+: (STACK_)?GLOBAL would load or call code; legal is plain data"
@@ -201,7 +201,7 @@ def test_nothing_of_a_file_is_executed(tmp_path: Path, protocol: int) -> None:
     assert not trap.exists()
 
 
-def test_every_instruction_is_known_or_refused() -> None:
+def test_every_pickle_opcode_is_supported_or_refused() -> None:
     known = {ord(code.code): code.name for code in pickletools.opcodes}
     legal = {known[code] for code in pickles.ACTIONS} | {"STOP"}
     assert {known[code] for code in pickles.CODE} == set(pickles.CODE.values())
@@ -237,7 +237,7 @@ PICKLES: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("content", "said"), PICKLES)
-def test_a_damaged_pickle_says_at_which_byte(tmp_path: Path, content: bytes, said: str) -> None:
+def test_damaged_pickle_error_names_byte(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "run.pickle"
     path.write_bytes(content)
     with pytest.raises(tc.FormatError) as error:
@@ -246,7 +246,7 @@ def test_a_damaged_pickle_says_at_which_byte(tmp_path: Path, content: bytes, sai
     assert str(error.value).startswith(str(path))
 
 
-def test_what_a_pickle_makes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_pickle_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickles, "MOST_VALUES", 12)  # of which the list's place in the memo is two
     assert read_pickle(pickle.dumps(list(range(9))), "x") == list(range(9))
     with pytest.raises(tc.FormatError, match="x: byte 26: more than 12 values are made and kept"):
@@ -259,15 +259,15 @@ def test_what_a_pickle_makes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert read_pickle(b"\x80\x04Nr\xff\xff\xff\xff0j\xff\xff\xff\xff.", "x") is None
 
 
-def test_tuples_nest_as_deep_as_they_like(tmp_path: Path) -> None:
-    """Nothing goes down into them by recursion, nor when they are given back."""
+def test_deeply_nested_tuples_do_not_recurse(tmp_path: Path) -> None:
+    """Neither reading nor deallocating them recurses."""
     path = tmp_path / "run.pickle"
     path.write_bytes(b"\x80\x04)" + b"\x85" * 300_000 + b".")
     with pytest.raises(tc.FormatError, match="it holds tuple, which is no memory snapshot"):
         tc.load_measured(path)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+def test_too_large_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.pickle"
     with path.open("wb") as file:
         file.truncate(2**30 + 1)
@@ -299,7 +299,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("name", "text", "said"), LISTS)
-def test_a_damaged_list_says_where(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_damaged_list_error_names_entry(tmp_path: Path, name: str, text: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(tc.FormatError) as error:
@@ -312,7 +312,7 @@ def test_a_damaged_list_says_where(tmp_path: Path, name: str, text: str, said: s
 
 @settings(max_examples=examples(100))
 @given(data=st.data())
-def test_a_pickle_that_is_cut_or_changed_is_read_or_refused(data: st.DataObject) -> None:
+def test_mutated_pickle_loads_or_is_format_error(data: st.DataObject) -> None:
     """No damage leads to anything but data or a FormatError: no other error, and no hanging."""
     content = bytearray(pickle.dumps(training(), data.draw(st.sampled_from([2, 4]))))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -330,7 +330,7 @@ plain = st.recursive(
 
 @settings(max_examples=examples(100))
 @given(content=plain, protocol=st.integers(2, 5))
-def test_plain_data_is_what_the_standard_library_reads(content: Any, protocol: int) -> None:
+def test_plain_data_equals_standard_unpickler(content: Any, protocol: int) -> None:
     written = pickle.dumps(content, protocol)
     assert repr(read_pickle(written, "x")) == repr(pickle.loads(written))
     without_memo = io.BytesIO()
@@ -340,7 +340,7 @@ def test_plain_data_is_what_the_standard_library_reads(content: Any, protocol: i
     assert repr(read_pickle(without_memo.getvalue(), "x")) == repr(content)
 
 
-def test_numbers_are_read_to_the_last_bit() -> None:
+def test_pickled_floats_are_read_exactly() -> None:
     for number in (0.1, -0.0, 1e308, 5e-324):
         assert read_pickle(pickle.dumps(number), "x").hex() == number.hex()
     assert read_pickle(b"\x80\x02G" + struct.pack(">d", 0.25) + b".", "x") == 0.25

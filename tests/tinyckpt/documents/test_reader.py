@@ -1,4 +1,4 @@
-"""What is read: regular files alone, and no more of them than the limit."""
+"""Bounded reads: regular files only, at most the limit of bytes."""
 
 import os
 import subprocess
@@ -48,22 +48,20 @@ def make_sparse(path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "load"), LOADERS)
 @pytest.mark.parametrize("make", [Path.mkdir, make_link, make_pipe])
-def test_what_is_no_regular_file_is_refused_at_once(
+def test_irregular_file_is_refused_without_blocking(
     tmp_path: Path, name: str, load: Callable[[str], Any], make: Callable[[Path], object]
 ) -> None:
     if name == "a.safetensors":
         require("safetensors")
     path = tmp_path / name
     make(path)
-    with pytest.raises(tc.TinyckptError, match=rf"cannot read .*{name}.*: it is no regular file"):
+    with pytest.raises(tc.TinyckptError, match=rf"cannot read .*{name}.*: it is not a regular"):
         load(str(path))
     assert not is_graph(path)
 
 
 @pytest.mark.parametrize(("name", "load"), LOADERS)
-def test_no_more_is_read_than_the_limit(
-    tmp_path: Path, name: str, load: Callable[[str], Any]
-) -> None:
+def test_file_above_limit_is_refused(tmp_path: Path, name: str, load: Callable[[str], Any]) -> None:
     if name == "a.safetensors":
         require("safetensors")
     path = tmp_path / name
@@ -74,14 +72,14 @@ def test_no_more_is_read_than_the_limit(
 
 @pytest.mark.parametrize(("name", "load"), LOADERS)
 @pytest.mark.parametrize(("path", "reason"), [("no/such", "No such file"), ("a\0b", "null byte")])
-def test_what_is_not_there(name: str, load: Callable[[str], Any], path: str, reason: str) -> None:
+def test_missing_file_is_clear_error(
+    name: str, load: Callable[[str], Any], path: str, reason: str
+) -> None:
     with pytest.raises(tc.TinyckptError, match=rf"cannot read .*{reason}"):
         load(f"{path}/{name}")
 
 
-def test_a_file_that_grows_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growing_file_is_read_up_to_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(100))
     monkeypatch.setattr(reader, "LARGEST_FILE", 100)
@@ -95,15 +93,15 @@ def test_a_file_that_grows_while_it_is_read(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_writer_of_a_pipe_is_not_disturbed(tmp_path: Path) -> None:
-    """Opening a pipe and leaving it would end whoever writes into it for another's eyes."""
+def test_pipe_is_not_opened(tmp_path: Path) -> None:
+    """Opening and closing a pipe would break it for its writer and its intended reader."""
     path = tmp_path / "a.json"
     os.mkfifo(path)
     with subprocess.Popen(
         [sys.executable, "-c", f"open({str(path)!r}, 'w').write('hello')"]
     ) as writer:
         for _ in range(20):
-            with pytest.raises(tc.FormatError, match="it is no regular file"):
+            with pytest.raises(tc.FormatError, match="it is not a regular file"):
                 tc.load_graph(path)
         assert path.read_text() == "hello"
         assert writer.wait() == 0

@@ -1,4 +1,4 @@
-"""Documents: what is written is read back; what is damaged gives one clear error."""
+"""JSON documents of graphs, schedules and traces: round trips, and one error per damage."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def hostile_graph() -> tc.TrainingGraph:
 
 @settings(max_examples=examples(30))
 @given(case=training_graphs(largest=6))
-def test_what_is_saved_is_loaded(case: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_trace_and_schedule_round_trip(case: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     graph, args = case
     folder = tmp_path_factory.mktemp("documents")
     schedule = tc.plan(graph, "sqrt_n")
@@ -57,7 +57,7 @@ def test_what_is_saved_is_loaded(case: Any, tmp_path_factory: pytest.TempPathFac
     assert tc.run(bound, *args).trace == trace
 
 
-def test_hostile_names_survive(tmp_path: Path) -> None:
+def test_hostile_names_round_trip(tmp_path: Path) -> None:
     graph = hostile_graph()
     trace = tc.replay(tc.plan(graph, "sqrt_n"))
     tc.save_trace(trace, tmp_path / "trace.json")
@@ -70,7 +70,7 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
 TERMINAL = "\x1b[2J\x07\u202etxt"  # clears a screen, rings a bell, turns a line around
 
 
-def test_no_name_moves_a_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     def function(x: Any) -> Any:
         with tc.scope(f"scope{TERMINAL}"):
             return tc.sum(tc.name(tc.tanh(x), f"label{TERMINAL}"))
@@ -95,7 +95,7 @@ def test_no_name_moves_a_terminal(tmp_path: Path) -> None:
     assert tc.load_schedule(path) == loaded
 
 
-def test_names_that_print_alike_are_one_name_too_many(tmp_path: Path) -> None:
+def test_names_equal_after_escaping_are_refused(tmp_path: Path) -> None:
     path, document = saved(tmp_path)
     document["schedule"]["graph"]["data"][0]["name"] = "a\n"
     document["schedule"]["graph"]["data"][1]["name"] = "a\\n"
@@ -111,7 +111,7 @@ def saved(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
-def test_a_file_cut_short(tmp_path: Path, share: float) -> None:
+def test_truncated_document_is_format_error(tmp_path: Path, share: float) -> None:
     path, _ = saved(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
@@ -181,7 +181,7 @@ DAMAGED: list[tuple[tuple[Any, ...], Any, str]] = [
     ((*GRAPH, "operators", 0, "inputs"), ["me"], "'me' is not the name of anything"),
     ((*GRAPH, "operators", 0, "outputs"), [], "an operator needs at least one output"),
     ((*GRAPH, "operators", 0, "phase"), "sideways", "'sideways' must be one of forward"),
-    ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator behind a backward one"),
+    ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator after a backward one"),
     ((*GRAPH, "operators", 0, "cost"), -1, "must be a finite number of 0 or more"),
     ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
     ((*GRAPH, "operators", 0, "cost"), 10**400, "must be a finite number of 0 or more"),
@@ -205,7 +205,9 @@ DAMAGED: list[tuple[tuple[Any, ...], Any, str]] = [
 
 
 @pytest.mark.parametrize(("keys", "value", "match"), DAMAGED)
-def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) -> None:
+def test_damaged_document_error_names_entry(
+    tmp_path: Path, keys: Any, value: Any, match: str
+) -> None:
     path, document = saved(tmp_path)
     mutate(document, keys, value)
     path.write_text(json.dumps(document))
@@ -228,7 +230,7 @@ def damage(data: Any, document: Any) -> None:
 
 @settings(max_examples=examples(200))
 @given(data=st.data())
-def test_no_damage_gives_anything_but_a_format_error(
+def test_random_damage_gives_only_format_errors(
     data: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path, document = saved(tmp_path_factory.mktemp("damaged"))
@@ -244,27 +246,27 @@ def test_no_damage_gives_anything_but_a_format_error(
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe", b"[1, 2]", b"null", b"[" * 100_000, b'{"schema": 1}']
 )
-def test_files_that_are_something_else(tmp_path: Path, content: bytes) -> None:
+def test_foreign_file_is_format_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     with pytest.raises(tc.FormatError, match=r"trace\.json"):
         tc.load_trace(path)
 
 
-def test_missing_files_and_folders(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_format_error(tmp_path: Path) -> None:
     with pytest.raises(tc.FormatError, match=r"cannot read .*No such file"):
         tc.load_trace(tmp_path / "nothing.json")
     with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
         tc.save_graph(tc.networks.chain(2), tmp_path / "no" / "folder.json")
 
 
-def test_a_schedule_is_for_one_graph(tmp_path: Path) -> None:
+def test_schedule_for_another_graph_is_refused(tmp_path: Path) -> None:
     tc.save_schedule(tc.plan(tc.networks.chain(3)), tmp_path / "s.json")
     with pytest.raises(tc.FormatError, match="the schedule is for another graph than chain:4"):
         tc.load_schedule(tmp_path / "s.json", tc.networks.chain(4))
 
 
-def test_a_loaded_graph_is_abstract(tmp_path: Path) -> None:
+def test_loaded_graph_is_abstract(tmp_path: Path) -> None:
     tc.save_graph(tc.networks.chain(3), tmp_path / "g.json")
     graph = tc.load_graph(tmp_path / "g.json")
     assert tc.replay(tc.plan(graph, "recompute_all")).peak_nodes == 3
@@ -298,7 +300,7 @@ PROFILE = {
 }  # fmt: skip
 
 
-def test_a_profile_from_elsewhere_is_planned_by_its_own_costs(tmp_path: Path) -> None:
+def test_imported_profile_is_planned_by_its_costs(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(PROFILE))
     graph = tc.load_graph(path)
@@ -315,7 +317,7 @@ def test_a_profile_from_elsewhere_is_planned_by_its_own_costs(tmp_path: Path) ->
     assert tc.load_graph(tmp_path / "again.json") == graph
 
 
-def test_the_example_in_the_docs_is_planned() -> None:
+def test_profile_of_docs_is_planned() -> None:
     graph = tc.load_graph(Path(__file__).parents[3] / "docs" / "profile.json")
     assert [operator.phase for operator in graph.operators].count("backward") == 3
     schedule = tc.plan(graph, budget=1.0)
@@ -323,7 +325,7 @@ def test_the_example_in_the_docs_is_planned() -> None:
     assert (schedule.certificate.status, schedule.certificate.cost) == ("optimal", 13.6)
 
 
-def test_values_may_be_listed_in_any_order(tmp_path: Path) -> None:
+def test_values_load_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     shuffled = {**PROFILE, "data": PROFILE["data"][::-1]}  # type: ignore[index]
     path.write_text(json.dumps(shuffled))
@@ -333,7 +335,7 @@ def test_values_may_be_listed_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bandwidth", [Fraction(512, 3), Fraction(1, 10**29), 256, 0.1, inf])
-def test_options_come_back_as_they_were(bandwidth: Any, tmp_path: Path) -> None:
+def test_options_round_trip(bandwidth: Any, tmp_path: Path) -> None:
     graph = tc.networks.chain(4)
     plans = [
         tc.plan(graph, "offload", bandwidth=bandwidth, latency=Fraction(1, 3)),
@@ -350,7 +352,7 @@ def test_options_come_back_as_they_were(bandwidth: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fraction", [[1, 0], [1], [1, -2], [0.5, 1], ["1", 2], [True, 2], "1/2"])
-def test_fractions_that_are_damaged(fraction: Any, tmp_path: Path) -> None:
+def test_damaged_fraction_is_format_error(fraction: Any, tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     tc.save_schedule(tc.plan(tc.networks.chain(2), "offload", bandwidth=Fraction(1, 3)), path)
     document = json.loads(path.read_text())

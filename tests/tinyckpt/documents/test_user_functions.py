@@ -1,4 +1,4 @@
-"""Files of the user's: what they can import, and what is left behind."""
+"""User Python files: importable modules, isolation, and errors with file and line."""
 
 import pickle
 import sys
@@ -66,17 +66,17 @@ def policy(tmp_path: Path) -> str:
     return f"{folder / 'policies.py'}:policy"
 
 
-def test_a_policy_imports_its_neighbours_when_it_is_read_and_when_it_is_called(policy: str) -> None:
+def test_policy_file_imports_neighbours_at_load_and_at_call(policy: str) -> None:
     assert main(["plan", "chain:4", "--policy", policy]) == 0
 
 
-def test_a_network_imports_its_neighbours(tmp_path: Path) -> None:
+def test_network_file_imports_neighbours(tmp_path: Path) -> None:
     written(tmp_path, net=NETWORK, neighbour="WIDTH = 4")
     written(tmp_path, later="def squares(x): return (x * x).sum()")
     assert main(["plan", f"{tmp_path / 'net.py'}:make"]) == 0
 
 
-def test_what_is_in_the_current_folder_is_imported(
+def test_modules_of_current_folder_are_importable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "scripts", one="import package_here.part\ndef make(): return 7")
@@ -85,7 +85,7 @@ def test_what_is_in_the_current_folder_is_imported(
     assert function_of_file("scripts/one.py", "make")() == 7
 
 
-def test_neighbours_of_the_same_name_in_two_folders_are_two(tmp_path: Path) -> None:
+def test_same_named_neighbours_of_two_folders_are_distinct(tmp_path: Path) -> None:
     text = "from common import X\ndef make():\n    import common\n    return X, common.X"
     paths = [
         str(written(tmp_path / name, file=text, common=f"X = {name!r}") / "file.py")
@@ -97,7 +97,7 @@ def test_neighbours_of_the_same_name_in_two_folders_are_two(tmp_path: Path) -> N
             assert function() == (name, name)
 
 
-def test_packages_import_relatively(tmp_path: Path) -> None:
+def test_package_file_imports_relatively(tmp_path: Path) -> None:
     folder = written(
         tmp_path / "outer" / "inner",
         __init__="",
@@ -109,26 +109,26 @@ def test_packages_import_relatively(tmp_path: Path) -> None:
     assert main(["plan", "chain:4", "--policy", f"{folder / 'policies.py'}:policy"]) == 0
 
 
-def test_a_relative_import_outside_of_a_package_is_one_error(tmp_path: Path) -> None:
+def test_relative_import_outside_package_is_graph_error(tmp_path: Path) -> None:
     path = written(tmp_path, alone="from .neighbour import order") / "alone.py"
     with pytest.raises(tc.GraphError, match=r"alone.py:f: ImportError: .*relative import.*line 1"):
         function_of_file(str(path), "f")
 
 
-def test_a_file_named_as_a_module_that_is_there_leaves_that_alone(tmp_path: Path) -> None:
+def test_file_named_as_loaded_module_does_not_replace_it(tmp_path: Path) -> None:
     before = sys.modules["pickle"]
     path = written(tmp_path, pickle="class Own: pass\ndef make(): return Own()") / "pickle.py"
     assert type(function_of_file(str(path), "make")()).__name__ == "Own"
     assert sys.modules["pickle"] is before
 
 
-def test_what_a_file_makes_can_be_pickled(tmp_path: Path) -> None:
+def test_objects_of_file_can_be_pickled(tmp_path: Path) -> None:
     path = written(tmp_path, things="class Own: pass\ndef make(): return Own()") / "things.py"
     own = function_of_file(str(path), "make")()
     assert type(pickle.loads(pickle.dumps(own))) is type(own)
 
 
-def test_a_file_that_the_code_does_not_find_is_named(tmp_path: Path) -> None:
+def test_file_missing_in_user_code_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, reads="open('weights.bin')") / "reads.py"
     with pytest.raises(tc.GraphError, match=r"reads.py:f: FileNotFoundError: .*weights.bin"):
         function_of_file(str(path), "f")

@@ -1,4 +1,4 @@
-"""Parameters under several names: one gradient each, and training as plain PyTorch trains."""
+"""Tied parameters: one gradient each, and training bitwise equal to plain PyTorch's."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ TIED = ["Named", "NamedTwice", "Tied", "TiedParametrized", "TiedHooked", "Copied
 
 @pytest.mark.parametrize("policy", ["store_all", "recompute_all"])
 @pytest.mark.parametrize("name", TIED)
-def test_a_parameter_has_one_gradient_under_its_first_name(name: str, policy: str) -> None:
+def test_tied_parameter_has_one_gradient_under_its_first_name(name: str, policy: str) -> None:
     plain, x = trap(name)
     expected = eager_step(plain, (x,))()
     gradients = {n: p.grad for n, p in plain.named_parameters() if p.grad is not None}
@@ -46,7 +46,7 @@ def tied_gpt(first: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 @pytest.mark.parametrize("first", ["tokens", "head"])
-def test_a_tied_gpt_trains_with_steps_as_with_plain_pytorch_to_the_last_bit(first: str) -> None:
+def test_tied_gpt_trains_bitwise_as_plain_pytorch(first: str) -> None:
     plain, args = tied_gpt(first)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
     losses = []
@@ -69,7 +69,7 @@ def test_a_tied_gpt_trains_with_steps_as_with_plain_pytorch_to_the_last_bit(firs
     assert all(map(torch.equal, model.state_dict().values(), plain.state_dict().values()))
 
 
-def test_the_sum_of_a_tied_parameters_gradients_is_in_the_predicted_peak() -> None:
+def test_predicted_peak_includes_gradient_sum_of_tied_parameter() -> None:
     model, args = tied_gpt("tokens")
     traced = tct.trace(model, *args)
     for policy in ("store_all", "sqrt_n"):
@@ -102,7 +102,7 @@ def remove(model: Trap) -> None:
         (remove, r"layers\.0\.bias is not there; when the model was traced it was a tensor of its"),
     ],
 )
-def test_a_model_that_is_tied_otherwise_than_traced_is_refused(
+def test_step_refuses_model_tied_differently_than_traced(
     change: Callable[[Trap], None], says: str
 ) -> None:
     model, x = trap("Tied")
@@ -114,7 +114,7 @@ def test_a_model_that_is_tied_otherwise_than_traced_is_refused(
 
 
 class Assigning(Trap):
-    """Assigns something to a buffer, or to a parameter."""
+    """Assigns a value to a buffer or a parameter."""
 
     def __init__(self, name: str, value: Callable[[Tensor], Tensor | None]) -> None:
         super().__init__()
@@ -135,15 +135,15 @@ class Assigning(Trap):
         ("layers", lambda x: nn.ModuleList([nn.Identity(), nn.Linear(WIDTH, WIDTH)])),
     ],
 )
-def test_what_a_step_cannot_assign_is_refused(
+def test_trace_refuses_illegal_assignment_in_forward(
     name: str, value: Callable[[Tensor], Tensor | None]
 ) -> None:
     model, x = Assigning(name, value), torch.randn(6, WIDTH)
-    with pytest.raises(tc.GraphError, match=r"Assigning: forward assigns .*; legal is"):
+    with pytest.raises(tc.GraphError, match=r"Assigning: forward assigns .*; expected"):
         tct.trace(model, x, workspace=False)
 
 
-def test_buffers_that_are_assigned_anew_are_written_to() -> None:
+def test_step_updates_buffers_that_forward_assigns() -> None:
     plain, x = trap("BuffersAnew")
     for _ in range(3):
         plain(x)
@@ -156,16 +156,16 @@ def test_buffers_that_are_assigned_anew_are_written_to() -> None:
     assert model.twin is model.running
 
 
-def test_a_parameter_that_is_an_argument_or_is_written_to_is_refused() -> None:
+def test_trace_refuses_parameter_that_is_argument_or_written() -> None:
     model, x = trap("Frozen")
     with pytest.raises(tc.GraphError, match=r"args\[1\] is its own parameter layers\.1\.weight"):
         tct.trace(model, x, model.layers[1].weight, workspace=False)
     embedding = nn.Sequential(nn.Embedding(WIDTH, WIDTH, max_norm=0.1), trap("Frozen")[0])
-    with pytest.raises(tc.GraphError, match=r"forward writes to its parameter 0\.weight; legal"):
+    with pytest.raises(tc.GraphError, match=r"forward writes to its parameter 0\.weight; write"):
         tct.trace(embedding, torch.arange(WIDTH), workspace=False)
 
 
-def test_hooks_on_a_parameters_gradient_are_called() -> None:
+def test_step_calls_gradient_hooks_of_parameters() -> None:
     gradients = []
     for hooked in (False, True):
         model, x = trap("Tied")

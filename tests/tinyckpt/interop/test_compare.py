@@ -1,4 +1,4 @@
-"""PyTorch's own budgets beside plans, at the peaks that are measured."""
+"""Plans against PyTorch's activation_memory_budget, at measured peaks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ def compared() -> tct.Comparison:
     return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=4)
 
 
-def test_a_budget_of_one_recomputes_nothing_that_counts(compared: tct.Comparison) -> None:
+def test_memory_budget_one_recomputes_no_flops(compared: tct.Comparison) -> None:
     first = compared.rows[0]
     assert (first.budget, first.cost, first.planned) == (1.0, 1.0, 1.0)
 
 
-def test_plans_are_never_dearer_at_the_same_true_peak(compared: tct.Comparison) -> None:
+def test_plan_never_costs_more_at_same_measured_peak(compared: tct.Comparison) -> None:
     for row in compared.rows:
         assert not row.failed
         assert row.planned is not None
@@ -41,7 +41,7 @@ def test_plans_are_never_dearer_at_the_same_true_peak(compared: tct.Comparison) 
 
 @given(modules(most=12))
 @settings(max_examples=6, deadline=None)
-def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: Example) -> None:
+def test_plan_of_random_model_never_costs_more_than_pytorch_step(drawn: Example) -> None:
     model, args = drawn
     calls = [node for node in tct.trace(model, *args, workspace=False).imported.calls if node]
     if len({(str(node.target), str(node.args), str(node.kwargs)) for node in calls}) < len(calls):
@@ -50,7 +50,7 @@ def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: E
         assert row.failed or (row.planned is not None and row.planned <= row.cost)
 
 
-def test_dead_code_and_settings_that_pytorch_raises_at_change_nothing_else(
+def test_compare_tolerates_dead_code_and_failing_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Dynamo leaves out what nobody reads, so that its nodes have other names than those of trace.
@@ -73,7 +73,7 @@ def test_dead_code_and_settings_that_pytorch_raises_at_change_nothing_else(
 
 
 class Dense(nn.Module):
-    """Convolutions after norms, each of all that was made before."""
+    """A DenseNet-like block: each convolution reads all earlier results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Dense(nn.Module):
 
 
 class Sequence(nn.Module):
-    """Layers in a row."""
+    """Layers in sequence."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ NORMED: dict[str, Callable[[], Example]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] if n != "dropout" else []) for n in NORMED]
 )
-def test_settings_of_models_with_batch_norm_have_peaks_and_costs(name: str) -> None:
+def test_compare_measures_models_with_batch_norm(name: str) -> None:
     torch.manual_seed(0)
     model, args = NORMED[name]()
     for row in tct.compare(model, *args, budgets=(0.5, 0.0), time_limit=0).rows:
@@ -141,21 +141,21 @@ def test_settings_of_models_with_batch_norm_have_peaks_and_costs(name: str) -> N
         assert 1.0 <= row.planned <= row.cost
 
 
-def test_its_points_are_in_the_units_of_the_frontier(compared: tct.Comparison) -> None:
+def test_comparison_points_have_units_of_frontier(compared: tct.Comparison) -> None:
     first, _, last = compared.points
     assert [name for name, _, _ in compared.points] == ["PyTorch 1", "PyTorch 0.3", "PyTorch 0"]
     assert first[1:] == (compared.rows[0].peak, compared.frontier.points[-1].cost)
     assert last[2] > first[2]
 
 
-def test_it_prints_as_a_table(compared: tct.Comparison) -> None:
+def test_comparison_prints_as_table(compared: tct.Comparison) -> None:
     lines = str(compared).splitlines()
     assert lines[0].split("  ")[0] == "activation_memory_budget"
     assert [line.split()[0] for line in lines[1:]] == ["1", "0.3", "0"]
     assert compared._repr_html_().startswith("<table>")
 
 
-def test_the_model_is_left_alone() -> None:
+def test_compare_leaves_model_unchanged() -> None:
     torch.manual_seed(0)
     model, args = tokens_for(GPT(1, 16, 2, 16), 2, 16)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""A forward that computes something else when it is called again is refused, and no other one."""
+"""Purity check of forward: models that differ at the next call are refused, all others traced."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ CALLS = 0
 
 
 class Inner(nn.Module):
-    """A linear layer, and what a function makes of its result."""
+    """A linear layer and a function of its result."""
 
     of_all = 0
 
@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[Callable[[], Outer], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_forward_that_computes_something_else_later_is_refused(name: str) -> None:
+def test_trace_refuses_forward_that_differs_at_next_call(name: str) -> None:
     make, what = REFUSED[name]
     model = make()
     before = fingerprint(model, X)
@@ -234,7 +234,7 @@ KEPT: dict[str, Callable[[], Outer]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_forward_that_computes_the_same_is_traced_and_steps_as_plain_pytorch(name: str) -> None:
+def test_stateful_forward_that_computes_the_same_steps_as_plain_pytorch(name: str) -> None:
     model, plain = KEPT[name](), KEPT[name]()
     traced = tct.trace(model, X, workspace=False)
     step = tct.step(tc.plan(traced.graph), traced)
@@ -264,7 +264,7 @@ def test_a_forward_that_computes_the_same_is_traced_and_steps_as_plain_pytorch(n
             )
 
 
-def test_after_a_call_a_forward_that_prepared_itself_is_traced() -> None:
+def test_lazily_initialised_forward_is_traced_after_one_call() -> None:
     model = Outer(warming)
     model(X)
     assert tct.trace(model, X, workspace=False).graph.gradients
@@ -279,14 +279,14 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     return seen
 
 
-def test_a_forward_that_changes_nothing_is_captured_once(captures: list[Any]) -> None:
+def test_pure_forward_is_captured_once(captures: list[Any]) -> None:
     tct.trace(Outer(lambda own, x, h: own.running.add_(h.detach().mean(0)) + h), X, workspace=False)
     assert len(captures) == 1
     tct.trace(Outer(only_counted), X, workspace=False)
     assert len(captures) == 3
 
 
-def test_generators_that_draw_are_refused_wherever_they_are() -> None:
+def test_trace_refuses_random_generators_in_any_container() -> None:
     generator, rows = Random(3), [np.random.default_rng(3)]
     for draw in (lambda: generator.random() * 0, lambda: rows[0].random() * 0):
         with pytest.raises(tc.GraphError, match=r"draws random numbers from .*(generator|rows)"):

@@ -1,4 +1,4 @@
-"""What a compiler evaluates within the kernels of readers, and what it cannot."""
+"""Fusion model: pointwise operators inlined into consumers, and those that cannot be."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def imported(function: Any, fuses: bool = True) -> Imported:
 
 
 def forward_kinds(function: Any) -> list[str]:
-    """Return the kinds of the operators of the forward half."""
+    """Return the operator kinds of the forward pass."""
     return [op.kind for op in imported(function).graph.operators if op.phase == "forward"]
 
 
@@ -53,11 +53,11 @@ def forward_kinds(function: Any) -> list[str]:
         (lambda x, w: ((x @ w).neg().sum(1, keepdim=True) + 1).sum(), ["mm", "sum", "sum"]),
     ],
 )
-def test_what_is_between_kernels_is_not_in_memory(function: Any, kinds: list[str]) -> None:
+def test_fused_intermediate_values_have_no_data_nodes(function: Any, kinds: list[str]) -> None:
     assert forward_kinds(function) == kinds
 
 
-def test_what_several_kernels_read_is_in_each_of_them_if_it_is_small() -> None:
+def test_small_value_with_several_consumers_is_fused_into_each() -> None:
     def function(x: Any, w: Any) -> Any:
         h = (x @ w).neg()
         return (h + 1).sum() + (h * 2).sum(0).sum()
@@ -72,7 +72,7 @@ def test_what_several_kernels_read_is_in_each_of_them_if_it_is_small() -> None:
     assert forward_kinds(large) == ["mm", "neg", "sum", "sum", "sum", "add"]
 
 
-def test_every_operator_of_a_kernel_stands_before_what_reads_it() -> None:
+def test_fused_operators_precede_their_consumers() -> None:
     found = imported(lambda x, w: ((x @ w).neg().T.exp() * 2).sum() + (x * 2 + 1).sin().sum())
     for node, within in found.fused.items():
         seen = set(found.fused) | set(found.joint.sources) | set(found.joint.tangents)
@@ -81,7 +81,7 @@ def test_every_operator_of_a_kernel_stands_before_what_reads_it() -> None:
             seen.add(each)
 
 
-def test_costs_are_those_of_all_operators() -> None:
+def test_fused_operator_costs_sum_of_its_parts() -> None:
     def function(x: Any, w: Any) -> Any:
         return ((x @ w).sin() * 2).sum()
 

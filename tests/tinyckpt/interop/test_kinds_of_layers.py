@@ -1,4 +1,4 @@
-"""Layers of every kind, traced, advised and stepped: peaks and gradients are those of eager."""
+"""Layers of every kind, traced, advised and stepped: peaks and gradients equal eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def marked(names: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", marked(LAYERS))
-def test_layer_is_as_in_plain_training(name: str) -> None:
+def test_layer_peaks_and_gradients_equal_plain_training(name: str) -> None:
     make, shape = LAYERS[name]
     torch.manual_seed(0)
     check(Loss(make()), (torch.randn(shape),), "bi" in name)
@@ -163,7 +163,7 @@ def test_layer_is_as_in_plain_training(name: str) -> None:
 
 @pytest.mark.parametrize("name", marked(NORMS))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_norm_under_autocast_is_as_in_plain_training(name: str, dtype: torch.dtype) -> None:
+def test_norm_under_autocast_equals_plain_training(name: str, dtype: torch.dtype) -> None:
     make, shape = NORMS[name]
     torch.manual_seed(0)
     check(Loss(make(), dtype), (torch.randn(shape),))
@@ -171,17 +171,17 @@ def test_norm_under_autocast_is_as_in_plain_training(name: str, dtype: torch.dty
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["mean", "sum"])
-def test_bag_of_embeddings_is_as_in_plain_training(mode: str) -> None:
+def test_embedding_bag_equals_plain_training(mode: str) -> None:
     args = torch.randint(10, (7,)), torch.tensor([0, 3])
     check(Loss(nn.EmbeddingBag(10, 4, mode=mode)), args)
 
 
 @pytest.mark.parametrize("layer", [Packed, Aligned])
-def test_shapes_that_depend_on_numbers_are_refused(layer: type[nn.Module]) -> None:
+def test_trace_refuses_data_dependent_shapes(layer: type[nn.Module]) -> None:
     model = Loss(layer())
-    with pytest.raises(tc.GraphError, match="does not depend on the numbers in its tensors"):
+    with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
         tct.trace(model, torch.randn(SEQUENCE))
-    with pytest.raises(tc.GraphError, match="does not depend on the numbers in its tensors"):
+    with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
         tct.advise(model, torch.randn(SEQUENCE), budget=1.0)
 
 

@@ -1,4 +1,4 @@
-"""Which forward operator a backward one belongs to: PyTorch numbers them, not always well."""
+"""Vjp matching by autograd's sequence numbers: each backward operator's forward operator."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,7 +73,7 @@ PIECES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class Drawn(nn.Module):
-    """A linear layer, and pieces after it, one after another."""
+    """A linear layer followed by randomly chosen pieces."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Drawn(nn.Module):
 
 
 def check_adjoints(graph: tc.TrainingGraph) -> None:
-    """Assert that gradients flow from an operator's adjoint to those of what it was made from."""
+    """Assert that each vjp reads cotangents that the vjps of its consumers make."""
     flows = {data.id for data in graph.data if data.role == "parameter"}
     before: dict[int, set[int]] = {}
     adjoint: dict[int, int | None] = {}
@@ -108,7 +108,7 @@ def check_adjoints(graph: tc.TrainingGraph) -> None:
 
 
 @pytest.mark.parametrize("name", PIECES)
-def test_gradients_flow_from_adjoint_to_adjoint(name: str) -> None:
+def test_vjps_read_cotangents_of_their_forward_consumers(name: str) -> None:
     graph = tct.trace(Drawn([name]), torch.ones(2, 4), workspace=False).graph
     check_adjoints(graph)
     kinds = {graph.operators[o.adjoint_of].kind for o in graph.operators if o.adjoint_of}
@@ -117,11 +117,11 @@ def test_gradients_flow_from_adjoint_to_adjoint(name: str) -> None:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.sampled_from(list(PIECES)), min_size=2, max_size=6))
-def test_gradients_flow_from_adjoint_to_adjoint_in_drawn_models(names: list[str]) -> None:
+def test_vjps_read_cotangents_of_consumers_in_random_models(names: list[str]) -> None:
     check_adjoints(tct.trace(Drawn(names), torch.ones(2, 4), workspace=False).graph)
 
 
-def test_a_sum_of_gradients_is_the_adjoint_of_no_operator() -> None:
+def test_gradient_accumulation_is_vjp_of_no_operator() -> None:
     graph = tct.trace(Drawn(["fan-out"]), torch.ones(2, 4), workspace=False).graph
     sums = [o for o in graph.operators if o.phase == "backward" and o.kind == "add"]
     assert [o.adjoint_of for o in sums] == [None] * 3

@@ -1,4 +1,4 @@
-"""What PyTorch's partitioner would do, as schedules: legal, as dear as it is, seeds of plans."""
+"""PyTorch's min-cut partitioner as schedules: legal, of the same cost, seeds of plans."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def cost(schedule: tc.Schedule) -> float:
 
 @given(modules())
 @settings(max_examples=12, deadline=None)
-def test_plans_are_never_dearer_than_what_pytorch_would_do(drawn: Example) -> None:
+def test_plan_never_costs_more_than_pytorch_min_cut(drawn: Example) -> None:
     step = traced(*drawn)
     for theirs in tct.min_cut_schedules(step, SETTINGS):
         plan = tc.plan(
@@ -52,7 +52,7 @@ def test_plans_are_never_dearer_than_what_pytorch_would_do(drawn: Example) -> No
 
 @given(modules())
 @settings(max_examples=8, deadline=None)
-def test_schedules_cost_what_pytorchs_graphs_do(drawn: Example) -> None:
+def test_min_cut_schedule_costs_what_pytorch_graphs_do(drawn: Example) -> None:
     imported = traced(*drawn).imported
     calls = [(str(n.target), str(n.args), str(n.kwargs)) for n in imported.calls if n is not None]
     if len(set(calls)) < len(calls):
@@ -71,7 +71,7 @@ RUNNING: dict[str, Callable[[], Example]] = {
 
 
 @pytest.mark.parametrize("name", RUNNING)
-def test_they_run_with_the_gradients_of_store_all(name: str) -> None:
+def test_min_cut_schedules_run_with_gradients_of_store_all(name: str) -> None:
     model, args = RUNNING[name]()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     step = tct.trace(model, *args)
@@ -87,7 +87,7 @@ def test_they_run_with_the_gradients_of_store_all(name: str) -> None:
         assert all(torch.equal(gradients[key], others[key]) for key in gradients)
 
 
-def test_the_model_its_graph_and_the_generator_are_left_as_they_were() -> None:
+def test_min_cut_leaves_model_graph_and_generator_unchanged() -> None:
     model, args = example("GPT with dropout")
     step = traced(model, args)
     module = step.imported.joint.module
@@ -102,7 +102,7 @@ def test_the_model_its_graph_and_the_generator_are_left_as_they_were() -> None:
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_a_schedule_says_what_it_is_and_what_pytorch_saves() -> None:
+def test_min_cut_schedule_records_origin_and_checkpoints() -> None:
     model, args = example("GPT")
     step = traced(model, args)
     most, least = tct.min_cut_schedules(step, (1, 0))
@@ -114,7 +114,7 @@ def test_a_schedule_says_what_it_is_and_what_pytorch_saves() -> None:
 
 
 class Product(nn.Module):
-    """Saves its input and its parameter alone, at every setting."""
+    """A model of which every partition saves the input and the parameter only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,14 +124,14 @@ class Product(nn.Module):
         return (self.weight * x).sum()
 
 
-def test_where_pytorch_saves_nothing_there_is_one_schedule_without_checkpoints() -> None:
+def test_min_cut_that_saves_nothing_gives_one_schedule_without_checkpoints() -> None:
     step = traced(Product(), (torch.ones(8),))
     (theirs,) = tct.min_cut_schedules(step)
     assert theirs.checkpoints == ()
     assert tc.replay(theirs).recomputations == 0
 
 
-def test_a_setting_at_which_pytorch_raises_is_left_out_and_said(
+def test_failing_setting_is_skipped_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     step = traced(*example("GPT"))
@@ -146,12 +146,12 @@ def test_a_setting_at_which_pytorch_raises_is_left_out_and_said(
     assert "valid ranges for memory budget" in said
 
 
-def test_settings_that_pytorch_does_not_have_are_refused() -> None:
+def test_min_cut_refuses_settings_out_of_range() -> None:
     step = traced(Product(), (torch.ones(8),))
     for setting in (1.5, -0.1, float("nan"), "0.5"):
-        with pytest.raises(tc.OptionError, match="legal are numbers from 0 to 1"):
+        with pytest.raises(tc.OptionError, match="expected a number from 0 to 1"):
             tct.min_cut_schedules(step, [setting])  # type: ignore[list-item]
-    with pytest.raises(tc.ScheduleError, match="expected what trace returned, got a Product"):
+    with pytest.raises(tc.ScheduleError, match="expected the result of trace, got a Product"):
         tct.min_cut_schedules(Product())  # type: ignore[arg-type]
 
 
@@ -162,7 +162,7 @@ def refuses(*_: Any) -> Any:
     raise RuntimeError("no partition")
 
 
-def test_no_setting_is_begun_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_that_exceeds_time_limit_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = traced(*example("GPT")).imported
     begun: list[float] = []
     monkeypatch.setattr(min_cut, "halves_at", lambda _, setting, __: begun.append(setting))
@@ -174,7 +174,7 @@ def test_no_setting_is_begun_without_the_time_for_it(monkeypatch: pytest.MonkeyP
     assert begun == list(SETTINGS)
 
 
-def test_settings_near_the_budget_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = traced(*example("GPT")).imported
     begun: list[float] = []
     monkeypatch.setattr(min_cut, "SECONDS", 0.0)
@@ -194,7 +194,7 @@ def test_settings_near_the_budget_come_first(monkeypatch: pytest.MonkeyPatch) ->
         assert begun == order
 
 
-def test_what_a_user_gives_stays_among_the_seeds() -> None:
+def test_user_seeds_are_kept() -> None:
     imported = traced(*example("GPT")).imported
     own = [node.id for node in imported.graph.data if node.producer == 5]
     options = {"seeds": iter([own]), "time_limit": 30}
@@ -209,7 +209,7 @@ def test_what_a_user_gives_stays_among_the_seeds() -> None:
 
 
 @pytest.mark.parametrize("seconds", [6.0, 0.5])
-def test_neither_imports_nor_a_slow_setting_take_the_time_of_the_search(
+def test_imports_and_slow_setting_leave_search_its_time(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported = traced(*example("GPT")).imported
@@ -250,7 +250,7 @@ assert len(set(sys.modules) - before) < 10, sorted(set(sys.modules) - before)
 
 
 @pytest.mark.nightly
-def test_the_first_partition_imports_no_more() -> None:
+def test_first_partition_imports_nothing_after_load() -> None:
     command = [sys.executable, "-c", FIRST_CALL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -264,7 +264,7 @@ HARD = [
 
 
 @pytest.mark.parametrize("raising", [False, True])
-def test_compiled_steps_are_planned_with_them(
+def test_compiled_steps_are_seeded_by_min_cut(
     raising: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if raising:
@@ -287,7 +287,7 @@ def test_compiled_steps_are_planned_with_them(
 
 
 class Annotated(nn.Module):
-    """Has a setting of PyTorch's for a part of it, which PyTorch's partitioner refuses."""
+    """A model with an annotation that PyTorch's partitioner refuses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ class Annotated(nn.Module):
         return self.last(h).sum()
 
 
-def test_a_model_that_pytorchs_partitioner_refuses_is_planned() -> None:
+def test_model_that_min_cut_refuses_is_planned() -> None:
     plans: list[tc.Schedule] = []
     model, x = Annotated(), torch.ones(64, 16)
     torch.compiler.reset()
@@ -315,13 +315,13 @@ def test_a_model_that_pytorchs_partitioner_refuses_is_planned() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_options_are_refused_before_pytorch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_validated_before_min_cut_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, args = made(HARD)
     monkeypatch.setattr(min_cut, "halves_at", refuses)
     for options, says in (
         ({"time_limit": -1}, "time_limit = -1"),
-        ({"seeds": "h1"}, "give several sets"),
-        ({"seeds": [["nope"]]}, "'nope' is no forward value"),
+        ({"seeds": "h1"}, "expected sets"),
+        ({"seeds": [["nope"]]}, "'nope' is not a forward value"),
     ):
         torch.compiler.reset()
         with pytest.raises(Exception, match=says):

@@ -1,4 +1,4 @@
-"""Plans under PyTorch's compilers: AOTAutograd, Inductor; and programs of torch.export."""
+"""Plans under AOTAutograd and Inductor, and programs of torch.export: peaks and gradients."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def same(found: list[Any], expected: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["dropout", "batch norm"])
-def test_aot_autograd_holds_what_was_planned(name: str) -> None:
+def test_aot_autograd_peak_equals_plan(name: str) -> None:
     results = []
     for budget in (None, 0.9):
         plans: list[tc.Schedule] = []
@@ -99,7 +99,7 @@ def test_aot_autograd_holds_what_was_planned(name: str) -> None:
         assert same(buffers, planned[3])
 
 
-def test_a_backend_holds_what_was_planned() -> None:
+def test_backend_peak_equals_plan() -> None:
     plans: list[tc.Schedule] = []
     backend = tct.backend(0.9, on_plan=plans.append, time_limit=3)
     found = stepped("batch norm", lambda m: torch.compile(m, backend=backend, fullgraph=True))
@@ -114,7 +114,7 @@ def test_a_backend_holds_what_was_planned() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, about itself
-def test_inductor_takes_plans() -> None:
+def test_inductor_runs_planned_partition() -> None:
     if shutil.which("g++") is None:
         lacking("a C++ compiler")
     results, recomputations = [], []
@@ -131,7 +131,7 @@ def test_inductor_takes_plans() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_operators_without_kernels_of_their_own_change_no_bit(name: str) -> None:
+def test_fused_partition_is_bitwise_equal(name: str) -> None:
     results, counts = [], []
     for fuses, budget in ((False, None), (True, None), (True, 0.8)):
         plans: list[tc.Schedule] = []
@@ -149,13 +149,13 @@ def test_operators_without_kernels_of_their_own_change_no_bit(name: str) -> None
         assert same(buffers, own_buffers)
 
 
-def test_budgets_that_nothing_fits_are_said_before_anything_runs() -> None:
+def test_infeasible_budget_raises_before_anything_runs() -> None:
     model, args = MODELS["dropout"]()
     with pytest.raises(Exception, match=r"no schedule of compiled was found within 1.0 KiB"):
         torch.compile(model, backend=tct.backend("1 KiB"))(*args)
 
 
-def test_an_exported_program_is_traced_from_its_file(tmp_path: Path) -> None:
+def test_exported_program_is_traced_from_file(tmp_path: Path) -> None:
     model, args = images_for(ResNet((1, 1), bottleneck=False, classes=10), 8, 32)
     program = torch.export.export(model, args)
     torch.export.save(program, tmp_path / "model.pt2")

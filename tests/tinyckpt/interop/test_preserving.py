@@ -1,4 +1,4 @@
-"""A model is left as it is, whatever its forward writes, and however a call ends."""
+"""State rollback: every call leaves the model unchanged, also on errors and interrupts."""
 
 import contextlib
 import gc
@@ -45,7 +45,7 @@ OURS = str(Path(preserving.__file__).parent), torch_traps.__file__
 
 @pytest.fixture(autouse=True)
 def default_dtype() -> Iterator[None]:
-    """What a model's own forward sets it to, that of Modes, is not for other tests."""
+    """Restore the default dtype, which the model ``Modes`` sets."""
     before = torch.get_default_dtype()
     yield
     torch.set_default_dtype(before)
@@ -57,7 +57,7 @@ def left(model: Trap, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_public_calls_leave_a_model_as_it_is(name: str) -> None:
+def test_public_calls_leave_model_unchanged(name: str) -> None:
     model, x = trap(name)
     before = left(model, x)
     for which, call in PUBLIC.items():
@@ -69,7 +69,7 @@ def test_public_calls_leave_a_model_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in NAMES if each.values[0] not in OTHERWISE])
-def test_so_do_plans_and_steps_buffers_aside(name: str) -> None:
+def test_plans_and_steps_leave_model_unchanged_except_buffers(name: str) -> None:
     model, x = trap(name)
     traced = tct.trace(model, x, workspace=False)
     before = left(model, x)
@@ -86,7 +86,7 @@ def test_so_do_plans_and_steps_buffers_aside(name: str) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_error_in_forward_leaves_it_as_it_is(
+def test_error_in_forward_leaves_model_unchanged(
     name: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = trap(name)
@@ -109,7 +109,7 @@ class Freezing(Trap):
         self.layers[1].requires_grad_(False)
 
 
-def test_a_forward_that_freezes_parameters_leaves_it_as_it_is() -> None:
+def test_forward_that_freezes_parameters_leaves_model_unchanged() -> None:
     model, x = Freezing(), torch.ones(2, 4)
     before = left(model, x)
     for call in PUBLIC.values():
@@ -119,7 +119,7 @@ def test_a_forward_that_freezes_parameters_leaves_it_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["Named", "Drawing"])
-def test_a_budget_that_nothing_fits_leaves_it_as_it_is(name: str) -> None:
+def test_infeasible_budget_leaves_model_unchanged(name: str) -> None:
     model, x = trap(name)
     before = left(model, x)
     for call in (tct.advise, tct.selective):
@@ -130,7 +130,7 @@ def test_a_budget_that_nothing_fits_leaves_it_as_it_is(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["Attribute", "OfTheClass", "Buffers", "NamedTwice", "Tied"])
-def test_measured_steps_leave_it_as_it_is(name: str) -> None:
+def test_measured_steps_leave_model_unchanged(name: str) -> None:
     model, x = trap(name)
     x.requires_grad_().grad = torch.ones_like(x)
     before = left(model, x)
@@ -142,7 +142,7 @@ def test_measured_steps_leave_it_as_it_is(name: str) -> None:
 
 
 class Unfriendly:
-    """Raises whatever one asks of it."""
+    """Raises on every attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)
@@ -152,33 +152,33 @@ class Unfriendly:
 
 
 class UnfriendlyDict(Unfriendly, dict[str, Any]):
-    """Has a dict's items, and not its methods."""
+    """A dict whose methods raise."""
 
     items = keys = values = __setitem__ = clear = Unfriendly.__getattr__  # type: ignore[assignment]
 
 
 class UnfriendlyList(Unfriendly, list[Any]):
-    """Has a list's members, and not its methods."""
+    """A list whose methods raise."""
 
     __setitem__ = clear = extend = Unfriendly.__getattr__  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
 class Record:
-    """Is all in slots."""
+    """An object with slots only."""
 
     rows: list[Any]
     more: Any = None
 
 
 class Locked:
-    """Is written to by several threads."""
+    """An object shared by several threads."""
 
     def __init__(self) -> None:
         self.lock, self.rows = Lock(), [0]
 
 
-def test_objects_of_all_kinds_are_put_back_and_what_threads_share_is_left() -> None:
+def test_rollback_restores_all_object_kinds_except_thread_shared() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"deeper": deep}
@@ -191,7 +191,7 @@ def test_objects_of_all_kinds_are_put_back_and_what_threads_share_is_left() -> N
         WeakKeyDictionary(), ChainMap({}), iter([1]), torch.ones(2, requires_grad=True) * 2,
         torch.nn.LazyLinear(3), torch.eye(2).to_sparse(), np.zeros(0), np.array([None]), print, ABC,
     ]  # fmt: skip
-    state = preserving.State(objects)
+    state = preserving.ObjectState(objects)
     dict.update(mapping, b=2)
     list.append(members, 2)
     record.rows.append(2)
@@ -229,13 +229,13 @@ class Large(Trap):
 
 
 @pytest.mark.parametrize("writes", ["", "a view", "all"])
-def test_large_arrays_are_not_copied_but_read_only(
+def test_large_arrays_are_made_read_only_instead_of_copied(
     writes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preserving, "COPIED", 1024)
     model, x = Large(), torch.ones(2, 4)
     model.writes = writes
-    state = preserving.State(model)
+    state = preserving.ObjectState(model)
     assert state.copied < 1024 < model.rows.nbytes
     before = left(model, x)
     says = r"writes to a NumPy array that is read-only \(.*test_preserving.py, line \d+\), as large"
@@ -247,10 +247,10 @@ def test_large_arrays_are_not_copied_but_read_only(
 
 
 def interrupted(call: Callable[[], Any], at: int) -> int:
-    """Raise a KeyboardInterrupt at one of the calls that a call makes; return how many there were.
+    """Raise a KeyboardInterrupt at the given nested call; return the number of calls.
 
-    At the beginning of a function Python looks whether there is a signal. Counted are functions of
-    the interop and of models, and the context managers in them; PyTorch's own are not made for it.
+    Python checks for signals at the start of a function. Calls are counted of functions of the
+    interop and of models, and of their context managers; PyTorch's own are not interrupt-safe.
     """
     calls = 0
 
@@ -285,7 +285,7 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
         for when in ["long" if (name, kind) == ("NamedTwice", "advise") else "nightly"]
     ],
 )
-def test_an_interrupt_at_any_moment_leaves_it_as_it_is(name: str, kind: str) -> None:
+def test_interrupt_at_any_call_leaves_model_unchanged(name: str, kind: str) -> None:
     model, x = trap(name)
     before = left(model, x)
     moments = interrupted(lambda: PUBLIC[kind](model, x), 0)

@@ -1,4 +1,4 @@
-"""Plans that run in PyTorch: the peak that was predicted, and plain PyTorch's own gradients."""
+"""Schedules run in PyTorch: the predicted peak, and gradients equal to plain PyTorch's."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -39,7 +39,7 @@ def schedules(graph: tc.TrainingGraph) -> Iterator[tc.Schedule]:
 
 
 class Step:
-    """A training step of a model, always from the same buffers and random numbers."""
+    """A training step of a model, always from the same buffers and random state."""
 
     def __init__(self, name: str) -> None:
         self.model, self.args = example(name)
@@ -60,7 +60,7 @@ class Step:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_peaks_are_those_predicted_and_results_those_of_plain_pytorch(name: str) -> None:
+def test_step_has_predicted_peak_and_results_of_plain_pytorch(name: str) -> None:
     own = Step(name)
     traced = tct.trace(own.model, *own.args)
     eager_peak, loss, buffers, gradients = own.eager()
@@ -83,7 +83,7 @@ def test_peaks_are_those_predicted_and_results_those_of_plain_pytorch(name: str)
         assert equal(buffers, own_buffers)
 
 
-def test_recomputations_draw_the_same_dropout_and_updates_buffers_once() -> None:
+def test_recomputation_redraws_dropout_and_updates_buffers_once() -> None:
     for name in ("GPT with dropout", "ResNet"):
         own = Step(name)
         traced = tct.trace(own.model, *own.args, workspace=False)
@@ -100,7 +100,7 @@ def test_recomputations_draw_the_same_dropout_and_updates_buffers_once() -> None
         assert equal(buffers, other_buffers)
 
 
-def test_what_random_operators_draw_from_again_is_counted() -> None:
+def test_generator_states_of_recomputed_operators_are_charged() -> None:
     # Of so small a network the generator's states are a quarter of all that is held.
     torch.manual_seed(0)
     layers = [
@@ -126,7 +126,7 @@ def test_what_random_operators_draw_from_again_is_counted() -> None:
     assert len({loss for _, loss in peaks}) == 1
 
 
-def test_parameters_are_those_of_the_model_when_it_is_called() -> None:
+def test_step_reads_parameters_at_call_time() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0), Mean())
     traced = tct.trace(model, torch.ones(2, 3))
     step = tct.step(tc.plan(traced.graph), traced)
@@ -142,7 +142,7 @@ class Mean(torch.nn.Module):
         return x.mean()
 
 
-def test_an_argument_that_requires_a_gradient_gets_one() -> None:
+def test_argument_that_requires_gradient_gets_one() -> None:
     x = torch.ones(2, 3, requires_grad=True)
     traced = tct.trace(Mean(), x)
     _, gradients = tct.step(tc.plan(traced.graph), traced)(x)
@@ -160,13 +160,13 @@ def test_an_argument_that_requires_a_gradient_gets_one() -> None:
         ((1.0,), r"args\[0\] is a float"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...], says: str) -> None:
+def test_mismatched_arguments_are_refused(args: tuple[Any, ...], says: str) -> None:
     traced = tct.trace(torch.nn.Sequential(torch.nn.Linear(3, 1), Mean()), torch.ones(2, 3))
     with pytest.raises(tc.GraphError, match=says):
         tct.step(tc.plan(traced.graph), traced)(*args)
 
 
-def test_schedules_that_cannot_run_are_refused() -> None:
+def test_step_refuses_schedules_that_cannot_run() -> None:
     traced = tct.trace(torch.nn.Sequential(torch.nn.Linear(3, 1), Mean()), torch.ones(2, 3))
     graph = traced.graph
     with pytest.raises(tc.ScheduleError, match="of another graph than the traced one, Sequential"):
@@ -176,17 +176,17 @@ def test_schedules_that_cannot_run_are_refused() -> None:
     for given in (3, "abc", traced):
         with pytest.raises(tc.ScheduleError, match="expected a schedule of Sequential, such as"):
             tct.step(given, traced)  # type: ignore[arg-type]
-        with pytest.raises(tc.ScheduleError, match="expected what trace returned, got a"):
+        with pytest.raises(tc.ScheduleError, match="expected the result of trace, got a"):
             tct.step(tc.plan(graph), graph)  # type: ignore[arg-type]
     steps = list(tc.plan(graph).steps)
     value = graph.operators[1].outputs[0]
     at = steps.index(tc.Compute(1)) + 1
     moved = tc.Schedule(graph, (*steps[:at], tc.Offload(value), tc.Fetch(value), *steps[at:]), "m")
-    with pytest.raises(tc.ScheduleError, match=r"offload .*; programs of PyTorch compute and free"):
+    with pytest.raises(tc.ScheduleError, match=r"offload .*; programs of PyTorch only compute"):
         tct.step(moved, traced)
 
 
-def test_random_operators_draw_in_the_order_of_the_trace() -> None:
+def test_random_operators_first_draw_in_traced_order() -> None:
     class Two(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             dropout = torch.nn.functional.dropout

@@ -1,4 +1,4 @@
-"""Calls that PyTorch does not promise to keep stand in two files alone."""
+"""Private PyTorch names appear only in the two seam files."""
 
 import ast
 from pathlib import Path
@@ -34,16 +34,16 @@ def underscored(source: str) -> list[str]:
 @pytest.mark.parametrize(
     "path", [path for path in FOLDER.glob("*.py") if path.name not in SEAMS], ids=lambda p: p.name
 )
-def test_only_two_files_use_what_pytorch_keeps_to_itself(path: Path) -> None:
+def test_private_pytorch_names_appear_only_in_seam_files(path: Path) -> None:
     assert underscored(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("name", SEAMS)
-def test_they_do_use_it(name: str) -> None:
+def test_seam_files_use_private_pytorch_names(name: str) -> None:
     assert underscored((FOLDER / name).read_text(encoding="utf-8"))
 
 
-def test_every_way_to_write_it_is_seen() -> None:
+def test_underscored_finds_every_spelling() -> None:
     assert underscored("import torch._dynamo") == ["torch._dynamo"]
     assert underscored("from torch.utils import _pytree as pytree") == ["torch.utils._pytree"]
     assert underscored("x.untyped_storage()._cdata") == ["_cdata"]

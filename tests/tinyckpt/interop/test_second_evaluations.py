@@ -1,6 +1,7 @@
-"""Wrapped modules are evaluated twice: gradients and buffers are those of plain steps all the same.
+"""Recomputation safety: checkpointed modules train bitwise as plain ones, or are refused.
 
-Or the module is refused, with a reason.
+Gradients and buffers equal those of plain steps although modules are evaluated twice; a module for
+which that fails is refused, with a reason.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ def equal(one: Sequence[Sequence[Tensor | None]], other: Sequence[Sequence[Tenso
 
 
 def known(make: Callable[[], Made]) -> Made:
-    """Return a model whose memory the profiler has seen, so that it counts what is freed of it."""
+    """Return a model whose memory the profiler has seen, so that its frees are counted."""
     return allocator_peak(make)[1]
 
 
 def advice_of(seen: Watched, chosen: Sequence[str]) -> tct.Advice:
-    """Return advice to wrap some modules, with the peak that is predicted."""
+    """Return advice to wrap some modules, with the predicted peak."""
     restored = seen.wrapping.recording.restored
     return tct.Advice(
         "Model", tuple(chosen), seen.wrapping.evaluate(chosen)[0], 1.0, 0, 0, (),
@@ -92,7 +93,7 @@ def advice_of(seen: Watched, chosen: Sequence[str]) -> tct.Advice:
 
 
 def check_promise(make: Callable[[], Made]) -> dict[str, str]:
-    """Check that what advice would wrap is as in plain steps; return why others are refused."""
+    """Check that advised modules train as in plain steps; return the reasons of refusals."""
     seen = watched(*make(), None, True)
     blocks = [name for name in seen.choosing.names if name.startswith("blocks")]
     plain, peak = trained(known(make))
@@ -110,7 +111,7 @@ def check_promise(make: Callable[[], Made]) -> dict[str, str]:
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS],
 )
-def test_blocks_are_refused_or_as_in_plain_steps(name: str) -> None:
+def test_block_is_refused_or_trains_as_plain(name: str) -> None:
     expected, _ = TRAPS[name]
     refused = check_promise(lambda: trap(name))
     assert all(expected in reason for reason in refused.values())
@@ -118,7 +119,7 @@ def test_blocks_are_refused_or_as_in_plain_steps(name: str) -> None:
 
 
 def drawn(blocks: list[list[str]]) -> Made:
-    """Return a model whose blocks do some deeds; always the same."""
+    """Return a model whose blocks perform given actions, deterministically."""
     seeded(0)
     return rows(Drawn(blocks))
 
@@ -129,7 +130,7 @@ def drawn(blocks: list[list[str]]) -> Made:
 @example([["dropout", "in place"]])  # a Python number is the most that is there beside dropout
 @example([["dropout", "written"]])  # scaled in place, which autograd does not see
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
-def test_drawn_blocks_are_refused_or_as_in_plain_steps(blocks: list[list[str]]) -> None:
+def test_random_blocks_are_refused_or_train_as_plain(blocks: list[list[str]]) -> None:
     seeded(0)
     try:
         eager_step(*drawn(blocks))()
@@ -138,27 +139,27 @@ def test_drawn_blocks_are_refused_or_as_in_plain_steps(blocks: list[list[str]]) 
     check_promise(lambda: drawn(blocks))
 
 
-def test_a_module_that_was_named_is_refused_with_its_reason() -> None:
+def test_requested_module_is_refused_with_reason() -> None:
     model, args = trap("appending")
-    reason = r"blocks.1 appends to a list that it is handed \(seen\); it cannot be wrapped"
+    reason = r"blocks.1 appends to a list passed to it \(seen\); it cannot be wrapped"
     with pytest.raises(tc.GraphError, match=reason):
         tct.advise(model, *args, budget=1.0, modules=["blocks.0", "first", "blocks.1"][1:])
     with pytest.raises(tc.GraphError, match=r"blocks\.0 appends to a list"):
         tct.selective(model, *args, budget=1.0, modules=["blocks.0"])
 
 
-def test_refused_modules_are_listed() -> None:
+def test_advice_lists_refused_modules() -> None:
     model, args = trap("appending")
     advice = tct.advise(model, *args, budget=1.0, workspace=False)
     assert [name for name, _ in advice.refused] == ["blocks.0", "blocks.1", "blocks.2"]
-    line = "  blocks.0, blocks.1, blocks.2: appends to a list that it is handed (seen)"
+    line = "  blocks.0, blocks.1, blocks.2: appends to a list passed to it (seen)"
     assert line in str(advice).splitlines()
     found = tct.selective(model, *args, budget=1.0, workspace=False)
     assert found.refused == advice.refused
     assert line in str(found).splitlines()
 
 
-def test_lines_to_paste_say_what_they_do_not_do() -> None:
+def test_source_comments_on_unhandled_side_effects() -> None:
     model, args = trap("batch norm and mean")
     names = [f"blocks.{index}" for index in range(3)]
     advice = advice_of(seen := watched(model, args, names, False), names)
@@ -183,18 +184,18 @@ RESTORED: dict[str, Callable[[], Model]] = {
 
 
 def several_passes(model: nn.Module, batches: list[Tensor]) -> None:
-    """Several forward passes, then one backward pass."""
+    """Several forward passes, then a single backward pass."""
     torch.stack([model(x) for x in batches]).sum().backward()
 
 
 def backward_in_other_order(model: nn.Module, batches: list[Tensor]) -> None:
-    """Several forward passes, and the backward pass of the first comes first."""
+    """Several forward passes; the backward pass of the first one runs first."""
     for loss in [model(x) for x in batches]:
         loss.backward()
 
 
 def accumulating(model: nn.Module, batches: list[Tensor]) -> None:
-    """Gradients are summed; in between there is a pass without gradients, and one in evaluation."""
+    """Gradient accumulation, with a no-grad pass and an evaluation pass in between."""
     for x in batches:
         model(x).backward()
         with torch.no_grad():
@@ -224,7 +225,7 @@ def gradients_of_inputs(model: nn.Module, batches: list[Tensor]) -> None:
 @pytest.mark.parametrize(
     "way", [several_passes, backward_in_other_order, accumulating, retained, gradients_of_inputs]
 )
-def test_buffers_are_restored_however_passes_follow(
+def test_buffers_are_restored_for_any_order_of_passes(
     name: str, way: Callable[[nn.Module, list[Tensor]], None]
 ) -> None:
     def made() -> Model:
@@ -245,7 +246,7 @@ def test_buffers_are_restored_however_passes_follow(
 
 
 class Failing(InPlace):
-    """Fails when it is evaluated again."""
+    """A block whose recomputation raises."""
 
     fails = False
 
@@ -256,7 +257,7 @@ class Failing(InPlace):
         return torch.tanh(y)
 
 
-def test_buffers_are_put_back_if_the_second_evaluation_fails() -> None:
+def test_buffers_are_restored_when_recomputation_fails() -> None:
     model = Model(Failing).train()
     x = torch.randn(ROWS, WIDTH)
     names = [f"blocks.{index}" for index in range(3)]
@@ -274,15 +275,15 @@ def test_buffers_are_put_back_if_the_second_evaluation_fails() -> None:
         assert torch.equal(buffer, value)
 
 
-def test_another_model_without_the_buffer_is_refused() -> None:
+def test_apply_refuses_model_without_restored_buffer() -> None:
     advice = tct.Advice("M", ("blocks.0",), 0, 1.0, 0, 0, (), restored=(("blocks.0", ("mean",)),))
     model, _ = trap("plain")
-    with pytest.raises(tc.GraphError, match=r"blocks.0 has no buffer mean, which is to be put"):
+    with pytest.raises(tc.GraphError, match=r"blocks.0 has no buffer mean, which is to be res"):
         advice.apply(model)
     assert "forward" not in vars(model.get_submodule("blocks.0"))
 
 
-def test_another_batch_size_is_right_too() -> None:
+def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     model, args = trap("codebook")
     names = ["blocks.0", "blocks.2"]
     advice = advice_of(watched(model, args, names, False), names)
@@ -300,7 +301,7 @@ def test_another_batch_size_is_right_too() -> None:
         "batch norm and mean",
     ))],
 )  # fmt: skip
-def test_selective_is_as_in_plain_steps(name: str) -> None:
+def test_selective_trains_as_plain(name: str) -> None:
     plain, _ = trained(known(lambda: trap(name)))
     names = tuple(f"blocks.{index}" for index in range(3))
     found = tct.selective(*flat(trap(name)), budget=1.0, modules=names)

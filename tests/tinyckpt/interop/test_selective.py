@@ -1,4 +1,4 @@
-"""Selective checkpointing: the allocator holds what was predicted, gradients are the plain ones."""
+"""Selective checkpointing: the predicted peak is the allocator's, gradients are plain."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ def made() -> tuple[GPT, tuple[torch.Tensor, ...]]:
     return tokens_for(GPT(3, 32, 2, 64, rate=0.1), 8, 64)
 
 
-def test_the_allocator_confirms_every_choice_and_gradients_are_the_plain_ones() -> None:
+def test_allocator_confirms_every_candidate_and_gradients_are_plain() -> None:
     model, args = made()
     names = tuple(f"blocks.{index}" for index in range(3))
     torch.manual_seed(1)
@@ -45,7 +45,7 @@ def test_the_allocator_confirms_every_choice_and_gradients_are_the_plain_ones() 
             assert torch.equal(parameter.grad, gradient), saved
 
 
-def test_the_cheapest_choice_within_the_budget_is_taken() -> None:
+def test_selective_takes_cheapest_candidate_within_budget() -> None:
     model, args = made()
     every = tct.selective(model, *args, budget=1.0).tried
     peaks = {saved: peak for saved, peak, _ in every}
@@ -60,7 +60,7 @@ def test_the_cheapest_choice_within_the_budget_is_taken() -> None:
     assert e.value.smallest == min(peaks.values())
 
 
-def test_the_policy_is_one_that_pytorch_takes() -> None:
+def test_selective_policy_is_accepted_by_pytorch() -> None:
     model, args = made()
     advice = Selective("GPT", ("blocks.0",), "attention", 0, 1.0, 0, ())
     contexts = partial(create_selective_checkpoint_contexts, advice.policy)
@@ -72,7 +72,7 @@ def test_the_policy_is_one_that_pytorch_takes() -> None:
     assert by_hand == applied
 
 
-def test_running_averages_are_updated_once() -> None:
+def test_running_averages_are_updated_once_per_step() -> None:
     model, args = example("ResNet")
     names = ("body.0", "body.1")
     Selective("ResNet", names, "matrix products", 0, 1.0, 0, ()).apply(model)
@@ -83,7 +83,7 @@ def test_running_averages_are_updated_once() -> None:
         assert torch.equal(value, model.state_dict()[name]), name
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_selective_leaves_model_unchanged() -> None:
     model, args = made()
     before = [dict(vars(module)) for module in model.modules()]
     tct.selective(model, *args, budget=1.0)
@@ -91,7 +91,7 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 class InPlace(torch.nn.Module):
-    """A layer whose results are written to: they cannot be saved."""
+    """A layer whose results are written in place, so that they cannot be saved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Loss(torch.nn.Module):
         return self.layers(x).square().mean()
 
 
-def test_results_that_are_written_to_are_not_among_those_to_save() -> None:
+def test_results_written_in_place_are_not_saved() -> None:
     model, x = Loss(), torch.randn(32, 64)
     names = ("layers.0", "layers.1")
     advice = tct.selective(model, x, budget=1.0, modules=names)

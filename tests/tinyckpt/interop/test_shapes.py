@@ -1,4 +1,4 @@
-"""Compiled steps of several shapes: a plan for each, gradients those of plain PyTorch."""
+"""Compiled steps of several shapes: a plan per shape, gradients equal to plain PyTorch's."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -107,7 +107,7 @@ def check_steps(
     return plans
 
 
-def test_an_incomplete_batch_is_planned_anew() -> None:
+def test_incomplete_batch_is_replanned() -> None:
     shapes = [(16, True), (7, True), (16, True)]
     plans = check_steps(Classifier(), shapes, rows, fullgraph=True)
     assert len(plans) == 2
@@ -117,9 +117,7 @@ def test_an_incomplete_batch_is_planned_anew() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "dynamic"), [("rows", None), ("images", None), ("numbers", True)])
-def test_gradients_of_each_shape_are_those_of_plain_pytorch(
-    name: str, dynamic: bool | None
-) -> None:
+def test_gradients_of_each_shape_equal_plain_pytorch(name: str, dynamic: bool | None) -> None:
     make, arguments = CASES[name]
     shapes = [(16, True), (7, False), (7, True), (16, True), (24, True), (7, False)]
     plans = check_steps(make(), shapes, arguments, fullgraph=True, dynamic=dynamic)
@@ -128,13 +126,13 @@ def test_gradients_of_each_shape_are_those_of_plain_pytorch(
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # of Dynamo, about itself
-def test_a_model_of_several_graphs_has_a_plan_for_each_and_each_shape() -> None:
+def test_model_with_graph_break_has_plan_per_graph_and_shape() -> None:
     shapes = [(16, True), (7, True), (16, True)]
     assert len(check_steps(Classifier(breaks=True), shapes, rows)) == 4
 
 
 @pytest.mark.long
-def test_budgets_in_bytes_are_the_same_for_all_shapes_and_shares_are_of_each() -> None:
+def test_byte_budget_is_same_for_all_shapes_and_share_is_per_shape() -> None:
     model, peaks = Classifier().train(), []
     backend = tct.backend(
         "100 %", workspace=False, on_plan=lambda p: peaks.append(tc.replay(p).peak_bytes)
@@ -152,7 +150,7 @@ def test_budgets_in_bytes_are_the_same_for_all_shapes_and_shares_are_of_each() -
     fixed(*rows(64)).backward()
 
 
-def test_dynamos_limit_is_said_when_it_is_reached() -> None:
+def test_recompile_limit_raises_warning() -> None:
     model, plans = Scaled(), []
     backend = tct.backend(None, workspace=False, on_plan=plans.append)
     compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
@@ -167,7 +165,7 @@ def test_dynamos_limit_is_said_when_it_is_reached() -> None:
     assert len(plans) == 3
 
 
-def test_beyond_dynamos_limit_without_fullgraph_gradients_are_those_of_plain_pytorch() -> None:
+def test_gradients_beyond_recompile_limit_equal_plain_pytorch() -> None:
     with torch._dynamo.config.patch(recompile_limit=1), pytest.warns(RuntimeWarning, match="plan"):
         plans = check_steps(Classifier(), [(9, True), (7, True), (5, True)], rows, dynamic=False)
     assert len(plans) == 1

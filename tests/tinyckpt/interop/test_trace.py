@@ -1,4 +1,4 @@
-"""PyTorch modules as graphs: what is in them, and that nothing is left behind."""
+"""Tracing of PyTorch modules: contents of the graph, and no side effects on the model."""
 
 from collections import Counter
 from pathlib import Path
@@ -54,12 +54,12 @@ backward:
   t_3 = t(t_2)   float32[1,4]"""
 
 
-def test_a_step_is_told_operator_by_operator() -> None:
+def test_traced_graph_prints_every_operator() -> None:
     model = nn.Sequential(nn.Linear(4, 1, bias=False), Mean())
     assert str(tct.trace(model, torch.ones(2, 4)).graph) == STEP
 
 
-def test_scopes_adjoints_and_names_come_from_the_model() -> None:
+def test_traced_graph_has_scopes_vjps_and_names_of_model() -> None:
     traced = tct.trace(*flat(tokens_for(GPT(2, 8, 2, 4), 2, 4)))
     graph = traced.graph
     (forward,) = (o for o in graph.operators if o.kind == "gelu" and o.scope == "blocks/1")
@@ -83,7 +83,7 @@ def flat(example: tuple[nn.Module, tuple[torch.Tensor, ...]]) -> tuple[object, .
     return model, *args
 
 
-def test_buffers_are_results_and_unread_parameters_have_no_gradient() -> None:
+def test_buffers_are_results_and_unused_parameters_have_no_gradient() -> None:
     model = Normed()
     graph = tct.trace(model, torch.ones(3, 4)).graph
     loss, buffers = graph.results
@@ -96,7 +96,7 @@ def test_buffers_are_results_and_unread_parameters_have_no_gradient() -> None:
     assert (roles["shift"], roles["args[0]"], roles["spare"]) == ("constant", "input", "parameter")
 
 
-def test_tracing_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
+def test_trace_leaves_model_and_random_state_unchanged() -> None:
     model, (tokens, labels) = tokens_for(GPT(1, 8, 2, 4, rate=0.5), 2, 4)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     attributes = {name: list(vars(module)) for name, module in model.named_modules()}
@@ -109,7 +109,7 @@ def test_tracing_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_model_without_memory_has_the_graph_of_one_with_it(name: str) -> None:
+def test_meta_model_has_graph_of_real_model(name: str) -> None:
     real, args = example(name)
     args = tuple(argument.clone() for argument in args)  # each in memory of its own
     model = example(name)[0].to("meta")
@@ -124,7 +124,7 @@ def test_a_model_without_memory_has_the_graph_of_one_with_it(name: str) -> None:
     assert tct.advise(model, *without, **asked) == tct.advise(real, *args, **asked)
 
 
-def test_a_plan_of_a_model_without_memory_runs_once_it_has_some() -> None:
+def test_plan_of_meta_model_runs_once_materialised() -> None:
     real, args = example("GPT")
     model = example("GPT")[0].to("meta")
     traced = tct.trace(model, *(argument.to("meta") for argument in args), workspace=False)
@@ -139,14 +139,14 @@ def test_a_plan_of_a_model_without_memory_runs_once_it_has_some() -> None:
     assert all(torch.equal(gradients[name], p.grad) for name, p in real.named_parameters())
 
 
-def test_views_take_no_memory_and_hold_what_they_show() -> None:
+def test_views_take_no_memory_and_keep_base_alive() -> None:
     graph = tct.trace(*flat(tokens_for(GPT(1, 8, 2, 4), 2, 4))).graph
     split = next(o for o in graph.operators if o.kind == "split")
     parts = [graph.data[data] for data in split.outputs]
     assert [(part.nbytes, part.view_of) for part in parts] == [(0, split.inputs[0])] * 3
 
 
-def test_a_plan_of_a_traced_model_is_a_plan_like_any_other(tmp_path: Path) -> None:
+def test_plan_of_traced_model_is_ordinary_schedule(tmp_path: Path) -> None:
     graph = tct.trace(*flat(tokens_for(GPT(4, 16, 2, 16), 16, 16))).graph
     stored = tc.replay(tc.plan(graph))
     schedule = tc.plan(graph, budget=0.8, time_limit=5)

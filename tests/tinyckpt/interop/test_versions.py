@@ -1,4 +1,4 @@
-"""Versions of PyTorch that are not known: a warning, and refusals by what needs what is missing."""
+"""Compatibility with untested PyTorch versions: a warning, and errors that name what is missing."""
 
 import re
 import subprocess
@@ -54,7 +54,7 @@ except tc.BackendError as error:
 
 
 @pytest.mark.long
-def test_a_version_that_is_not_known_is_warned_of_and_advises() -> None:
+def test_untested_version_warns_and_advise_works() -> None:
     printed = ran(UNKNOWN)
     missing = "torch._functorch.aot_autograd.aot_export_joint_with_descriptors, torch._functorch."
     assert printed.startswith(f"trace needs {missing}")
@@ -64,7 +64,7 @@ def test_a_version_that_is_not_known_is_warned_of_and_advises() -> None:
     )
 
 
-def test_versions_that_are_known_bring_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tested_versions_raise_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     for minor in TESTED:
         monkeypatch.setattr(torch, "__version__", f"{minor}.1+cpu")
         check_torch()
@@ -81,7 +81,7 @@ def ran(code: str) -> str:
 
 
 def refusing() -> dict[str, str]:
-    """Return the entry points that refuse, and what they say."""
+    """Return the entry points that raise, with their messages."""
     said = {}
     for entry in EACH:
         try:
@@ -92,7 +92,7 @@ def refusing() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", NEEDED)
-def test_what_needs_a_call_that_is_missing_names_it(
+def test_entry_point_names_missing_private_attribute(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = versions.at(path)
@@ -108,7 +108,9 @@ def test_what_needs_a_call_that_is_missing_names_it(
 
 
 @pytest.mark.parametrize("entry", EACH)
-def test_each_entry_point_asks_first(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_point_checks_compatibility_first(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(versions, "at", lambda path: None)
     args = (None, None) if entry == "step" else (None,)
     options = {"budget": 1.0} if entry in ("advise", "selective") else {}
@@ -117,7 +119,7 @@ def test_each_entry_point_asks_first(entry: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("path", KEYWORDS)
-def test_a_parameter_that_is_missing_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_keyword_parameter_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "at", lambda _: lambda joint, *, num_fwd_outputs=0: None)
     said = refusing()
     name = path.replace(":", ".")
@@ -183,7 +185,7 @@ for group in sorted(set(versions.NEEDED.values())):
 
 
 @pytest.mark.nightly
-def test_what_needs_no_call_that_is_missing_works() -> None:
+def test_entry_points_without_missing_attributes_work() -> None:
     lines = ran(WITHOUT).splitlines()
     assert len(lines) == len(set(NEEDED.values()))
     assert "compare trace | advise backend inductor_partitioner partitioner selective" in lines

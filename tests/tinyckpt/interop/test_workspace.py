@@ -1,4 +1,4 @@
-"""What kernels use for themselves is measured in a process that may die of it."""
+"""Operator profiling in an isolated worker process, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ABORTED = f"{ENDED} " + ("exit status" if os.name == "nt" else f"signal {int(sig
 
 
 class Model(nn.Module):
-    """A convolution, whose kernel has workspace, and then operators."""
+    """A convolution, whose kernel has workspace, followed by operators."""
 
     def __init__(self, *operators: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def other_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[isolation.Worker]:
+def other_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[isolation.WorkerProcess]:
     """A worker that is not started yet, in place of that of the other tests."""
-    monkeypatch.setattr(isolation, "WORKER", isolation.Worker())
+    monkeypatch.setattr(isolation, "WORKER", isolation.WorkerProcess())
     yield isolation.WORKER
     isolation.WORKER.stop()
 
@@ -73,11 +73,9 @@ def workspaces(graph: tc.TrainingGraph) -> dict[str, int]:
         ("runs_out", "MemoryError: no memory"),
     ],
 )
-def test_operator_that_ends_the_process_counts_none_and_the_others_go_on(
-    name: str, why: str
-) -> None:
+def test_crashing_operator_counts_no_workspace_and_others_continue(name: str, why: str) -> None:
     model = Model(OPERATORS[name])
-    with pytest.warns(UserWarning, match=rf"these operators .* count.* as 0.*: {name} \({why}"):
+    with pytest.warns(UserWarning, match=rf"these operators counts as 0.*: {name} \({why}"):
         graph = tct.trace(model, IMAGES).graph
     plain = workspaces(tct.trace(Model(torch.clone), IMAGES).graph)
     assert plain["convolution"] > 0
@@ -93,17 +91,17 @@ def test_operator_that_ends_the_process_counts_none_and_the_others_go_on(
 
 
 @pytest.mark.long
-def test_operator_that_hangs_counts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_operator_counts_no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     tct.trace(Model(), IMAGES)  # the worker is up
     monkeypatch.setattr(isolation, "DEADLINE", 1.5)
-    with pytest.warns(UserWarning, match=r"hangs \(the process .* was still at it after 1.5 sec"):
+    with pytest.warns(UserWarning, match=r"hangs \(the process .* was still running after 1.5 s"):
         graph = tct.trace(Model(OPERATORS["hangs"]), IMAGES).graph
     monkeypatch.undo()
     assert len(graph.operators) > 5
 
 
 @pytest.mark.nightly
-def test_many_operators_that_end_the_process_end_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_stops_after_crash_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "DEATHS", 1)
     names = [OPERATORS["exits"], lambda x: OPERATORS["exits"](x[1:])]
     with pytest.warns(UserWarning, match=r"counts as 0"):
@@ -111,11 +109,11 @@ def test_many_operators_that_end_the_process_end_few(monkeypatch: pytest.MonkeyP
     assert "not tried, after others" not in str([*workspace.KNOWN.values()])
 
 
-def test_what_kernels_print_does_not_disturb() -> None:
+def test_kernel_output_does_not_corrupt_replies() -> None:
     tct.trace(Model(OPERATORS["prints"]), IMAGES)
 
 
-def test_operator_that_only_this_process_knows_counts_none() -> None:
+def test_operator_unknown_to_worker_counts_no_workspace() -> None:
     with torch.library._scoped_library("tinyckpt_own", "DEF") as own:
         own.define("once(Tensor x) -> Tensor")
         own.impl("once", lambda x: x.clone(), "CompositeExplicitAutograd")
@@ -123,13 +121,13 @@ def test_operator_that_only_this_process_knows_counts_none() -> None:
             tct.trace(Model(lambda x: x + torch.ops.tinyckpt_own.once(x.detach())), IMAGES)
 
 
-def test_what_was_seen_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tct.trace(Model(), IMAGES).graph
     monkeypatch.setattr(isolation, "answers", lambda requests: pytest.fail(f"{requests}"))
     assert tct.trace(Model(), IMAGES).graph == first
 
 
-def test_what_was_seen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurement_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "KEPT", 3)
     first = tct.trace(Model(), IMAGES).graph
     assert len(workspace.KNOWN) == 3
@@ -144,7 +142,7 @@ def requests_of(graph: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_worker_sees_what_this_process_would(
+def test_worker_measures_what_this_process_would(
     enabled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = torch.get_num_threads()
@@ -158,8 +156,8 @@ def test_worker_sees_what_this_process_would(
         torch.set_num_threads(threads)
 
 
-def test_without_a_process_there_is_a_warning_and_no_workspace(
-    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+def test_missing_worker_warns_and_counts_no_workspace(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.WorkerProcess
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(ROOT / "no-such-python"))
     with pytest.warns(UserWarning, match=r"none can be started: .*no-such-python"):
@@ -168,8 +166,8 @@ def test_without_a_process_there_is_a_warning_and_no_workspace(
         tct.trace(Model(), IMAGES, cost="measured")
 
 
-def test_interpreter_that_is_none_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+def test_broken_interpreter_fails_fast(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.WorkerProcess
 ) -> None:
     program = "cmd.exe" if sys.platform == "win32" else "false"
     found = subprocess.run(
@@ -181,8 +179,8 @@ def test_interpreter_that_is_none_is_not_waited_for(
         tct.advise(Model(), IMAGES, budget=1.0)
 
 
-def test_program_that_is_no_interpreter_starts_none(
-    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+def test_frozen_program_starts_no_worker(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.WorkerProcess
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with pytest.warns(UserWarning, match=r"none can be started: this program is no Python"):
@@ -241,7 +239,7 @@ print(os.waitpid(child, 0)[1] == 0, second == first, measured() == first)
 @pytest.mark.parametrize(
     "way", ["file", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("-c", "-", "fork"))]
 )
-def test_program_is_not_run_again_however_it_began(way: str, tmp_path: Path) -> None:
+def test_worker_does_not_rerun_main_program(way: str, tmp_path: Path) -> None:
     if way == "fork" and not hasattr(os, "fork"):
         pytest.skip("no fork here")
     script = SCRIPT + FORKED * (way == "fork")

@@ -1,7 +1,7 @@
-"""Models that nobody here wrote, and ours with every trap: plain PyTorch's numbers, or a refusal.
+"""Model zoo, external and own: training equals plain PyTorch's, or the model is refused.
 
-What is expected of a model stands beside it in ``benchmarks/zoo``: one that begins to work, or that
-is refused with other words, fails as one that ceases to.
+The expected outcome of each model is recorded in ``benchmarks/zoo``: a model that begins to work,
+or whose refusal message changes, fails like one that ceases to.
 """
 
 import re
@@ -21,13 +21,13 @@ NAMES = [name for name, entry in MODELS.items() if not entry.large or PROFILE ==
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*its forward changes")]
 
 
-def test_twenty_models_are_ours_and_twenty_of_others() -> None:
+def test_zoo_has_twenty_own_and_twenty_external_models() -> None:
     ours = set(NAMES) & set(GROUPS["Ours"])
     assert min(len(ours), len(NAMES) - len(ours)) >= 20
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_trains_as_advised(name: str) -> None:
+def test_zoo_model_trains_as_advised(name: str) -> None:
     entry = MODELS[name]
     outcome = advised(entry, halved=PROFILE == "deep")
     check_refusal(entry.advised, outcome)
@@ -37,7 +37,7 @@ def test_a_model_trains_as_advised(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_trains_as_planned(name: str) -> None:
+def test_zoo_model_trains_as_planned(name: str) -> None:
     entry = MODELS[name]
     outcome = planned(entry)
     check_refusal(entry.traced, outcome)
@@ -49,7 +49,7 @@ COMPILED = ["tied", "module under two names", "batch and instance norm", "RegNet
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_a_model_trains_compiled(name: str) -> None:
+def test_zoo_model_trains_compiled(name: str) -> None:
     check_steps(compiled(MODELS[name]), 0, 0)
 
 

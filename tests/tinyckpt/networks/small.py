@@ -1,4 +1,4 @@
-"""Every network at a size for tests, in float64 unless asked otherwise, and arguments for it."""
+"""Every network at test size, in float64 by default, with arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ BELOW = {"unet": (2,), "bert": (7, 2, 7), "bert_classes": (7, 2, 3), "roberta": 
 
 
 def small(name: str, **options: Any) -> networks.Network:
-    """Return a network at its size for tests; options are its own."""
+    """Return a network at test size; options are its own."""
     return SMALL[name](**{"dtype": "float64", **options})
 
 
@@ -65,7 +65,7 @@ def arguments(name: str, network: networks.Network, seed: int = 0) -> tuple[Any,
 
 
 def shaken(params: Any, generator: np.random.Generator) -> Any:
-    """Return parameters of which none is 0 or 1, so that nothing hides behind a neutral value."""
+    """Return parameters none of which is 0 or 1, so that neutral values cannot mask errors."""
     return map_leaves(lambda x: (x + 0.1 * generator.normal(size=x.shape)).astype(x.dtype), params)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of well-known networks, against the figures that their papers and libraries give."""
+"""Parameter counts and saved bytes of published networks equal the published figures."""
 
 import pytest
 
@@ -29,23 +29,23 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_are_as_many_as_published(name: str) -> None:
+def test_parameter_count_equals_published(name: str) -> None:
     network, count = PUBLISHED[name]
     assert network.parameter_count == count
 
 
-def test_running_statistics_are_no_parameters() -> None:
+def test_running_statistics_are_not_parameters() -> None:
     network = networks.resnet(50, statistics=True)
     assert network.parameter_count == 25_557_032
     # 26,560 channels are normalised: 53,120 scales and shifts, and as many statistics.
     assert sum(2 * layer["mean"].size for layer in network.specs[1]) == 53_120
 
 
-def test_a_classifier_comes_on_top_of_bert() -> None:
+def test_bert_classifier_adds_its_parameters() -> None:
     assert networks.bert(classes=3).parameter_count == 109_482_240 + 768 * 3 + 3
 
 
-def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
+def test_cnn100_saved_bytes_per_image_equal_published() -> None:
     graph = networks.cnn100(batch=1).graph()
     forward = graph.operators[: graph.forward_count]
     images = graph.data[graph.arguments[1]]
@@ -66,7 +66,7 @@ def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
     assert found | indices <= read
 
 
-def test_llama_7b_is_differentiated_planned_and_replayed_without_arrays() -> None:
+def test_llama_7b_plans_and_replays_without_arrays() -> None:
     graph = networks.llama(length=2048, batch=4).graph()
     assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 6_738_415_616
     peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("sqrt_n", "store_all")]
@@ -74,7 +74,7 @@ def test_llama_7b_is_differentiated_planned_and_replayed_without_arrays() -> Non
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_parameters_are_those_of_the_graph(name: str) -> None:
+def test_parameter_count_equals_graph(name: str) -> None:
     network = small(name)
     assert isinstance(network, networks.Network)
     graph = network.graph()
@@ -101,6 +101,6 @@ def test_parameters_are_those_of_the_graph(name: str) -> None:
         (lambda: networks.llama(kv_heads=5), "heads=32 must be a multiple of kv_heads=5"),
     ],
 )  # fmt: skip
-def test_sizes_that_do_not_fit_are_refused(make: object, message: str) -> None:
+def test_illegal_sizes_are_refused(make: object, message: str) -> None:
     with pytest.raises(tc.GraphError, match=message):
         make()  # type: ignore[operator]

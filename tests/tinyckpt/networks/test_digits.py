@@ -1,4 +1,4 @@
-"""The digits as images, and the CNN that learns them."""
+"""Digits as images, and the CNN trained on them."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tinyckpt.networks import random_arrays
 from tinyckpt.networks.digits import cnn_accuracy, digits_cnn, load_digit_images, load_digits
 
 
-def test_images_are_the_digits_row_by_row() -> None:
+def test_digit_images_are_reshaped_rows() -> None:
     rows, images = load_digits(), load_digit_images()
     assert (images.images.shape, images.test_images.shape) == ((1400, 1, 8, 8), (397, 1, 8, 8))
     assert images.images.dtype == "float32"
@@ -18,7 +18,7 @@ def test_images_are_the_digits_row_by_row() -> None:
 
 
 @pytest.mark.long
-def test_the_cnn_reaches_98_percent_on_the_test_part() -> None:
+def test_digits_cnn_reaches_98_percent_test_accuracy() -> None:
     digits, network = load_digit_images(), digits_cnn()
     assert network.parameter_count == 16_794
     params, statistics = random_arrays(network.specs[:2])

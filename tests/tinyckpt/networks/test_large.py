@@ -1,4 +1,4 @@
-"""LLaMA-7B with Adam, which fits into no test: built, differentiated, planned and replayed."""
+"""LLaMA-7B with Adam, larger than any test machine: built, planned and replayed."""
 
 import tracemalloc
 from typing import Any
@@ -14,7 +14,7 @@ BUDGET = 16 * 2**30
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Any, int]:
-    """Return the graph of a step of training, and the most bytes that it took to make it."""
+    """Return the graph of a training step, and the peak memory of building it, in bytes."""
     tracemalloc.start()
     network = llama()
     step = tc.train_step(network.loss, tc.adam(1e-4))
@@ -27,13 +27,13 @@ def made() -> tuple[Any, int]:
 
 
 @pytest.mark.long
-def test_a_graph_of_specs_takes_megabytes(made: tuple[Any, int]) -> None:
+def test_llama_7b_graph_takes_megabytes(made: tuple[Any, int]) -> None:
     graph, taken = made
     assert taken < 2**26  # of the 1 GiB that it may take, most is Python and NumPy themselves
     assert graph.source_bytes > 3 * 4 * PARAMETERS
 
 
-def test_its_ledger_is_that_of_adam(made: tuple[Any, int]) -> None:
+def test_llama_7b_ledger_has_adam_state(made: tuple[Any, int]) -> None:
     graph, _ = made
     schedule = tc.plan(graph, "sqrt_n")
     trace, ledger = tc.replay(schedule), tc.ledger(schedule)
@@ -48,7 +48,7 @@ def test_its_ledger_is_that_of_adam(made: tuple[Any, int]) -> None:
 
 
 @pytest.mark.long
-def test_a_budget_is_kept(made: tuple[Any, int]) -> None:
+def test_llama_7b_plan_stays_within_budget(made: tuple[Any, int]) -> None:
     graph, _ = made
     schedule = tc.plan(graph, budget=BUDGET, time_limit=1.0)
     assert tc.replay(schedule).peak_bytes <= BUDGET

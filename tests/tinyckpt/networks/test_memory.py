@@ -1,4 +1,4 @@
-"""What NumPy holds while a network trains is what was predicted, workspace included.
+"""Memory of training networks: tracemalloc's peak equals the predicted one, workspace included.
 
 tracemalloc sees every byte that NumPy and Python take. Besides what a schedule holds there are, and
 no trace counts them:
@@ -72,7 +72,7 @@ SHARES = {
 
 
 def peak_of(function: Callable[[], Any], predicted: int) -> int:
-    """Return the most bytes that were held while a function ran.
+    """Return the peak of allocated bytes while a function ran.
 
     Now and then a table of the interpreter's own grows: that of interned names takes a megabyte.
     So what is more than was predicted is looked at once more.
@@ -82,7 +82,7 @@ def peak_of(function: Callable[[], Any], predicted: int) -> int:
 
 
 def peak_once(function: Callable[[], Any]) -> int:
-    """Return the most bytes that were held while a function ran."""
+    """Return the peak of allocated bytes while a function ran."""
     gc.collect()
     # Python keeps up to 2,000 freed tuples of a length for the next ones. A collection drops them;
     # there are as many again before bytes are counted.
@@ -108,7 +108,7 @@ def schedules_of(name: str, graph: tc.TrainingGraph) -> dict[str, Schedule]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("larger", "name"), NETWORKS)
-def test_numpy_holds_what_was_predicted(larger: bool, name: str) -> None:
+def test_tracemalloc_peak_equals_prediction(larger: bool, name: str) -> None:
     network = (LARGER if larger else LARGE)[name]()
     graph, args = network.graph(), arguments(name, network)
     assert max(node.nbytes for node in graph.data if not node.is_source) >= MIB
@@ -130,7 +130,7 @@ def test_numpy_holds_what_was_predicted(larger: bool, name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["resnet18", "gpt2", "llama"])
-def test_a_step_of_training_holds_what_was_predicted(name: str) -> None:
+def test_training_step_peak_equals_prediction(name: str) -> None:
     network = LARGE[name]()
     params, *batch = arguments(name, network)
     step = tc.train_step(network.loss, tc.adamw(1e-3), "store_all")

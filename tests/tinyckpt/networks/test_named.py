@@ -1,4 +1,4 @@
-"""The names of networks on the command line."""
+"""Model registry: names of networks on the command line."""
 
 import pytest
 
@@ -27,7 +27,7 @@ PARAMETERS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_example_of_every_name_is_a_training_graph(name: str) -> None:
+def test_example_of_every_name_builds_training_graph(name: str) -> None:
     _, example, _ = NETWORKS[name]
     graph, specs = network_from_text(example)
     assert graph.gradients is not None
@@ -41,7 +41,7 @@ def test_the_example_of_every_name_is_a_training_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_name_but_the_chain_is_of_a_function(name: str) -> None:
+def test_every_name_but_chain_is_a_network(name: str) -> None:
     found = network_or_graph(NETWORKS[name][1])
     if name == "chain":
         assert isinstance(found, tc.Graph)
@@ -50,7 +50,7 @@ def test_every_name_but_the_chain_is_of_a_function(name: str) -> None:
         assert callable(found.loss)
 
 
-def test_sizes_are_those_of_the_name() -> None:
+def test_sizes_follow_name() -> None:
     _, (_, tokens, labels) = network_from_text("gpt2:3x17")
     assert (tokens.shape, labels.shape) == ((3, 17), (3, 17))
     _, (_, images, _) = network_from_text("resnet18:2")
@@ -67,11 +67,11 @@ def test_sizes_are_those_of_the_name() -> None:
         ("mlp", "does not have the form mlp:LAYERSxWIDTH"),
     ],
 )
-def test_what_no_name_means_is_said(text: str, message: str) -> None:
+def test_unknown_name_gives_clear_error(text: str, message: str) -> None:
     with pytest.raises(tc.GraphError, match=message):
         network_from_text(text)
 
 
-def test_llama_7b_is_planned_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_llama_7b_plans_on_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "llama7b:1x512", "--policy", "sqrt_n"]) == 0
     assert "sqrt_n on llama:32x4096: " in capsys.readouterr().out

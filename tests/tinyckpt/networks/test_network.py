@@ -1,4 +1,4 @@
-"""What a network begins training with, and how its parameters are counted."""
+"""Initial values of parameters, their count, and the check against memory."""
 
 import subprocess
 import sys
@@ -11,13 +11,13 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, memory, mlp, random_arrays
 
 
-def test_parameters_are_counted_from_specs() -> None:
+def test_parameter_count_needs_no_arrays() -> None:
     assert mlp(2, 3, classes=2).parameter_count == 2 * (3 * 3 + 3) + 3 * 2 + 2
     huge = {"w": tc.Spec((10**9, 10**9), "float16"), "none": None}
     assert Network("huge", len, (huge, tc.Spec(7))).parameter_count == 10**18
 
 
-def test_training_begins_with_neutral_norms_no_biases_and_weights_that_keep_the_scale() -> None:
+def test_initial_norms_are_neutral_biases_zero_and_weights_scaled() -> None:
     norm = {"scale": tc.Spec(4, "float32"), "shift": tc.Spec(4), "variance": tc.Spec(4)}
     specs = (
         {
@@ -49,13 +49,13 @@ def test_training_begins_with_neutral_norms_no_biases_and_weights_that_keep_the_
     assert not np.array_equal(random_arrays(specs, 1)[0]["conv"]["w"], params["conv"]["w"])
 
 
-def test_arrays_without_elements_are_drawn_like_others() -> None:
+def test_empty_arrays_are_initialised() -> None:
     shapes = ((0, 4), (0,), (3, 0, 2, 2), (4, 0))
     arrays = random_arrays([{"w": tc.Spec(shape, "float32")} for shape in shapes])
     assert [array["w"].shape for array in arrays] == list(shapes)
 
 
-def test_arrays_that_do_not_fit_are_refused_before_one_is_made(
+def test_arrays_above_memory_are_refused_before_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = tc.networks.mlp(1, 10**7)  # a petabyte
@@ -73,7 +73,7 @@ def test_arrays_that_do_not_fit_are_refused_before_one_is_made(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of processes")
-def test_the_limits_of_a_process_count() -> None:
+def test_memory_of_machine_respects_rlimits() -> None:
     script = (
         "import resource; from tinyckpt.networks.memory import memory_of_machine as memory; "
         "whole = memory(); resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33)); "

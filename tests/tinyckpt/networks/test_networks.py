@@ -1,4 +1,4 @@
-"""Well-known networks at a small size: gradients under every schedule, and what a loss is."""
+"""Published networks at test size: gradients under every policy, and the loss."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_gradients_are_bitwise_equal_under_policies_and_match_differences(name: 
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_parameter_learns(name: str) -> None:
+def test_every_parameter_has_nonzero_gradient(name: str) -> None:
     network = small(name)
     result = tc.run(tc.plan(network.graph()), *arguments(name, network))
     assert [g.any() for g in leaves(result.gradients)].count(False) == 0

@@ -1,4 +1,4 @@
-"""The graphs of well-known networks, against the figures that their papers and libraries give."""
+"""Training graphs of published CNNs and the transformer, against published figures."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,7 @@ from tinyckpt.networks.transformer import transformer
         ("mobilenet", 4_231_976, 568_740_352),
     ],
 )
-def test_parameters_and_multiply_adds_are_the_published_ones(
+def test_parameters_and_multiply_adds_equal_published(
     name: str, parameters: int, macs: int
 ) -> None:
     graph = SHAPES[name](batch=1)
@@ -34,13 +34,13 @@ def test_parameters_and_multiply_adds_are_the_published_ones(
     assert sum(o.flops for o in products) == 2 * macs + biases
 
 
-def test_unet_has_its_papers_parameters() -> None:
+def test_unet_parameters_equal_paper() -> None:
     graph = unet()
     assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 31_030_658
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_backward_costs_twice_the_forward_but_for_the_first_layer(name: str) -> None:
+def test_backward_flops_are_twice_forward_except_first_layer(name: str) -> None:
     graph = SHAPES[name]()
     check_graph(graph)
     products = [o for o in graph.operators if o.kind.startswith("conv") or o.kind == "matmul"]
@@ -57,14 +57,14 @@ def test_backward_costs_twice_the_forward_but_for_the_first_layer(name: str) -> 
 
 
 @pytest.mark.parametrize("policy", ["recompute_all", "sqrt_n", "chen_budget", "revolve"])
-def test_every_policy_plans_them(policy: str) -> None:
+def test_every_policy_plans_cnn_graphs(policy: str) -> None:
     # Of smaller images, what a convolution works in is a large part.
     for graph in (vgg16(4, 32), resnet50(4, 32), mobilenet(4, 32), unet(4, 16, 2, 4)):
         store_all = tc.replay(tc.plan(graph, "store_all"))
         assert tc.replay(tc.plan(graph, policy)).peak_bytes <= store_all.peak_bytes
 
 
-def test_they_run() -> None:
+def test_cnn_graphs_run() -> None:
     graph = unet(1, 4, 1, 2)
     schedule = tc.plan(graph, "sqrt_n")
     arrays = tc.networks.random_arrays(specs_of(graph))
@@ -73,7 +73,7 @@ def test_they_run() -> None:
     assert 0 < float(result.value) < 10
 
 
-def test_sizes_that_do_not_halve_are_refused() -> None:
+def test_indivisible_image_sizes_are_refused() -> None:
     with pytest.raises(tc.GraphError, match="vgg16: size=100; it must be a multiple of 32"):
         vgg16(size=100)
     with pytest.raises(tc.GraphError, match="unet: depth=0"):
@@ -81,7 +81,7 @@ def test_sizes_that_do_not_halve_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_documents_that_ship_are_what_the_command_writes(name: str, tmp_path: Path) -> None:
+def test_shipped_graph_documents_equal_command_output(name: str, tmp_path: Path) -> None:
     shipped = Path(str(files("tinyckpt").joinpath(f"data/graphs/{name}.json")))
     assert main(["graph", name, "-o", str(tmp_path / "graph.json")]) == 0
     assert (tmp_path / "graph.json").read_bytes() == shipped.read_bytes()
@@ -115,7 +115,7 @@ def test_transformer_gradients_are_bitwise_equal_under_policies_and_match_differ
     assert difference == pytest.approx(sum(float((a * b).sum()) for a, b in pairs), rel=1e-7)
 
 
-def test_transformer_takes_any_number_of_sequences() -> None:
+def test_transformer_accepts_any_batch_size() -> None:
     network = transformer(2, 8, 2, 5, 4, 11, dtype="float64")
     params, x, labels = network.arrays()
     whole = tc.jit(network.loss)(params, x, labels)
@@ -123,7 +123,7 @@ def test_transformer_takes_any_number_of_sequences() -> None:
     np.testing.assert_allclose(np.mean(parts), whole, rtol=1e-14)
 
 
-def test_transformer_sees_no_later_token() -> None:
+def test_transformer_is_causal() -> None:
     network = transformer(2, 8, 2, 5, 1, 11, dtype="float64")
     params, x, _ = network.arrays(seed=1)
     labels = np.zeros((1, 5), "int64")
@@ -139,7 +139,7 @@ def test_transformer_sees_no_later_token() -> None:
     assert np.array_equal(difference[0, 2:], np.zeros((3, 8)))
 
 
-def test_transformer_of_gpt2s_size_has_its_parameters() -> None:
+def test_transformer_of_gpt2_size_has_its_parameters() -> None:
     graph = transformer().graph()
     # 124,439,808 with the 1,024 positions of 768, which are not here.
     count = sum(n.spec.size for n in graph.data if n.role == "parameter")

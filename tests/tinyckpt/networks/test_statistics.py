@@ -1,4 +1,4 @@
-"""Batch norm's running statistics, which are results, and inference by them."""
+"""Running statistics of batch norm as results, and inference by them."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_recomputed_statistics_are_not_updated_twice(name: str) -> None:
     assert equal(found[0], found[2])
 
 
-def test_new_statistics_are_nine_tenths_old_and_a_tenth_of_the_batch() -> None:
+def test_updated_statistics_are_nine_tenths_old_one_tenth_batch() -> None:
     network = small("resnet18", statistics=True)
     params, statistics, images, labels = arguments("resnet18", network)
     assert statistics[0]["mean"].tolist() == [0, 0]
@@ -43,7 +43,7 @@ def test_new_statistics_are_nine_tenths_old_and_a_tenth_of_the_batch() -> None:
     assert np.allclose(updated[0]["variance"], 0.9 + 0.1 * h.var(axes, ddof=1), rtol=1e-12)
 
 
-def test_inference_takes_statistics_and_does_not_look_at_the_batch() -> None:
+def test_inference_uses_given_statistics_not_batch() -> None:
     network = small("resnet18", statistics=True)
     params, statistics, images, labels = arguments("resnet18", network)
     _, statistics = tc.run(tc.plan(network.graph()), params, statistics, images, labels).value
@@ -57,7 +57,7 @@ def test_inference_takes_statistics_and_does_not_look_at_the_batch() -> None:
     assert np.allclose(both[:1], alone, rtol=1e-12)
 
 
-def test_running_statistics_of_float16_are_carried_in_32_bits() -> None:
+def test_running_statistics_of_float16_are_float32() -> None:
     network = digits_cnn(20, 4, dtype="float16")
     step = tc.train_step(network.loss, tc.sgd(0.01), carry=True)
     params, statistics, *batch = network.arrays()

@@ -1,4 +1,4 @@
-"""The text that ships, and the small GPT that learns it."""
+"""The shipped text, its tokens and batches, and the tiny GPT trained on it."""
 
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from tinyckpt.networks.text import (
 LESSONS = Path(__file__).parents[3] / "lessons"
 
 
-def test_the_text_that_ships_is_the_lessons() -> None:
+def test_shipped_text_equals_lessons() -> None:
     """If a lesson was changed on purpose, run ``make text``."""
     lessons = "".join(path.read_text("utf-8") for path in sorted(LESSONS.glob("*.py")))
     text = load_text()
@@ -31,7 +31,7 @@ def test_the_text_that_ships_is_the_lessons() -> None:
     assert str(text) == f"{len(lessons):,} tokens of {len(set(lessons))} characters"
 
 
-def test_a_text_is_told_in_its_own_characters() -> None:
+def test_tokens_index_characters_of_text() -> None:
     text = text_of("banana")
     assert (text.characters, text.tokens.tolist()) == ("abn", [1, 0, 2, 0, 2, 0])
     assert decoded(text.characters, encoded(text.characters, "nab")) == "nab"
@@ -42,7 +42,7 @@ def test_a_text_is_told_in_its_own_characters() -> None:
     assert unigram_entropy(text) == pytest.approx(expected, rel=1e-12)
 
 
-def test_batches_are_pieces_of_the_text_and_what_comes_after_each_token() -> None:
+def test_batches_are_excerpts_with_next_tokens() -> None:
     text = text_of("".join(map(chr, range(97, 117))))
     drawn = list(islice(batches(text, 5, 7, seed=1), 40))
     for tokens, labels in drawn:
@@ -58,7 +58,7 @@ def test_batches_are_pieces_of_the_text_and_what_comes_after_each_token() -> Non
         next(batches(text, 5, 20))
 
 
-def test_a_small_gpt_learns_what_the_text_says() -> None:
+def test_tiny_gpt_learns_text() -> None:
     text = text_of("to be, or not to be: that is the question. " * 20)
     network = tiny_gpt(1, 16, 8, vocabulary=len(text.characters))
     params = random_arrays(network.specs[0])

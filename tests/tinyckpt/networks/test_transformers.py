@@ -1,4 +1,4 @@
-"""What transformers have besides: dropout by a seed, fused attention, labels."""
+"""Transformers: seeded dropout, fused attention, labels of values."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tinyckpt.base.tree import leaves
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "roberta", "gpt2"])
-def test_masks_of_dropout_are_drawn_by_a_seed_which_is_data(name: str) -> None:
+def test_dropout_masks_follow_seed_argument(name: str) -> None:
     network = small(name, dropout=0.2)
     *data, seed = arguments(name, network)
     assert (seed.shape, seed.dtype) == ((), "int64")
@@ -26,7 +26,7 @@ def test_masks_of_dropout_are_drawn_by_a_seed_which_is_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "llama", "llama_grouped"])
-def test_fused_attention_changes_what_is_kept_and_not_the_numbers(name: str) -> None:
+def test_fused_attention_changes_saved_values_not_numbers(name: str) -> None:
     plain, fused = small(name), small(name, fused=True)
     data = arguments(name, plain)
     ours, theirs = (tc.run(tc.plan(network.graph()), *data) for network in (fused, plain))
@@ -38,7 +38,7 @@ def test_fused_attention_changes_what_is_kept_and_not_the_numbers(name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "roberta", "gpt2"])
-def test_values_are_labelled_layer_by_layer(name: str) -> None:
+def test_values_are_labelled_per_layer(name: str) -> None:
     graph = small(name).graph()
     labels = [node.label for node in graph.data if node.label]
     kinds = ("attention_scores", "attention_out", "mlp_hidden", "mlp_out", "residual")

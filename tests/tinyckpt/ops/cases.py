@@ -1,4 +1,4 @@
-"""Functions that reach every primitive, by themselves or by their vjps, and their arguments."""
+"""Test cases that cover every primitive, directly or through its vjps: functions with arguments."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def positive(*shape: int) -> Any:
 
 
 def apart(*shape: int) -> Any:
-    """Return values at least 0.1 apart and 0.05 from 0, so that no kink is stepped over."""
+    """Return values at least 0.1 apart and 0.05 from 0, so that differences cross no kink."""
     values = (np.arange(math.prod(shape)) - math.prod(shape) // 2) * 0.1 + 0.05
     return R.permutation(values).reshape(shape)
 
@@ -176,7 +176,7 @@ CASES.update(
     for name, example in EXAMPLES.items()
     if example.smooth and (name in np.__all__ or "." in name)
 )
-# Families with a file of tests of their own.
+# Families with a test file of their own.
 for family in (
     test_approximate,
     test_convolution,

@@ -1,4 +1,4 @@
-"""ReGELU2 and ReSiLU2: exact forward, a step function backward, two bits an element kept."""
+"""ReGELU2 and ReSiLU2: exact forward pass, step-function gradient, two saved bits per element."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ from tinyckpt.planner.model.saved_values import saved_values
 FLOATS = ("float16", "float32", "float64")
 # Where the step function is the derivative itself: this far out gelu is 0 or x, and so is silu.
 FAR = np.array([[-50.0, 48.0, 60.0], [-70.0, 45.0, -44.0]])
-# Gathered in cases.py, where each is asked what all are.
+# Collected in cases.py, for the checks that every primitive goes through.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "regelu2": (tc.regelu2, (FAR,)),
     "regelu2 squared": (lambda x: tc.regelu2(x, fit="symmetric") ** 2, (FAR,)),
@@ -70,7 +70,7 @@ def around(fit: fits.Fit, dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("kind", "fit"), WITH_FITS)
-def test_the_derivative_is_the_step_function_at_and_beside_every_breakpoint(
+def test_gradient_equals_step_function_at_and_next_to_every_breakpoint(
     kind: str, fit: str, dtype: str
 ) -> None:
     function, _, known = KINDS[kind]
@@ -86,7 +86,7 @@ def test_the_derivative_is_the_step_function_at_and_beside_every_breakpoint(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_forward_is_the_exact_function_to_the_last_bit(kind: str, dtype: str) -> None:
+def test_forward_equals_exact_activation_bitwise(kind: str, dtype: str) -> None:
     function, exact, known = KINDS[kind]
     x = np.concatenate([np.linspace(-9, 9, 1001).astype(dtype), around(known["published"], dtype)])
     x = x[x > -np.inf]
@@ -110,7 +110,7 @@ def test_the_forward_is_the_exact_function_to_the_last_bit(kind: str, dtype: str
     fit=st.sampled_from(["published", "symmetric"]),
     transposed=st.booleans(),
 )
-def test_drawn_arrays_of_any_shape_and_layout(
+def test_random_arrays_of_any_shape_and_layout_match_step_function(
     x: Any, kind: str, fit: str, transposed: bool
 ) -> None:
     function, exact, known = KINDS[kind]
@@ -128,7 +128,7 @@ def test_drawn_arrays_of_any_shape_and_layout(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_codes_and_the_cotangent_are_read(kind: str) -> None:
+def test_backward_reads_only_codes_and_cotangent(kind: str) -> None:
     function, _, _ = KINDS[kind]
     graph = tc.differentiate(
         tc.build(lambda x: tc.sum(function(x * 2.0)), tc.Spec((7, 3), "float16"))
@@ -140,18 +140,18 @@ def test_only_the_codes_and_the_cotangent_are_read(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_a_number_lies_below_all_breakpoints(kind: str) -> None:
+def test_nan_counts_as_below_all_breakpoints(kind: str) -> None:
     function, _, _ = KINDS[kind]
     x = np.array([np.nan, 1.0, -np.nan])
     value = tc.jit(function)(x)
     assert np.isnan(value).tolist() == [True, False, True]
     assert gradient(function, x, 1.0)[[0, 2]].tolist() == [0.0, 0.0]
-    # As everywhere, a loss that is not a number sends back a cotangent that is not.
+    # As everywhere, a NaN loss gives a NaN cotangent.
     assert np.isnan(tc.grad(lambda x: tc.sum(function(x) ** 2))(x)).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("size", [9, 2**12, 2**12 + 3, 2**20 + 9, 5 * 2**18 - 1])
-def test_spans_do_not_show(size: int) -> None:
+def test_results_do_not_depend_on_span_length(size: int) -> None:
     x = np.random.default_rng(0).uniform(-5, 5, size).astype("float32")
     found = gradient(tc.regelu2, x, np.float32(3))
     slopes = slope_by_definition(fits.GELU["published"], x).astype("float32")
@@ -160,7 +160,7 @@ def test_spans_do_not_show(size: int) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(509, 513), (3, 5)])
-def test_workspace_is_declared(shape: tuple[int, ...], dtype: str) -> None:
+def test_declared_workspace_equals_measured_workspace(shape: tuple[int, ...], dtype: str) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype(dtype) * 0.01
     kinds = set()
     for function, _, _ in KINDS.values():
@@ -170,7 +170,7 @@ def test_workspace_is_declared(shape: tuple[int, ...], dtype: str) -> None:
     assert kinds >= {"regelu2", "resilu2", "regelu2_vjp", "resilu2_vjp"}
 
 
-def test_the_second_derivative_is_that_of_the_step_function() -> None:
+def test_second_derivative_equals_that_of_step_function() -> None:
     x = np.array([-4.0, -1.0, 0.5, 4.0])
 
     def slope(x: Any) -> Any:
@@ -181,10 +181,8 @@ def test_the_second_derivative_is_that_of_the_step_function() -> None:
 
 
 @pytest.mark.parametrize(("known", "name"), [(fits.GELU, "gelu"), (fits.SILU, "silu")])
-def test_the_symmetric_fit_is_where_both_derivatives_of_the_squared_error_are_zero(
-    known: dict[str, fits.Fit], name: str
-) -> None:
-    # By Gauss and Legendre, piece by piece: each fit is smooth between its breakpoints.
+def test_symmetric_fit_minimises_squared_error(known: dict[str, fits.Fit], name: str) -> None:
+    # Gauss-Legendre quadrature, piece by piece: each fit is smooth between its breakpoints.
     def error(fit: fits.Fit) -> float:
         nodes, weights = np.polynomial.legendre.leggauss(60)
         ends = [-60.0, -20.0, *fit.breakpoints, 20.0, 60.0]
@@ -216,20 +214,20 @@ def test_the_symmetric_fit_is_where_both_derivatives_of_the_squared_error_are_ze
 
 
 @pytest.mark.parametrize("known", [fits.GELU, fits.SILU])
-def test_every_fit_ends_as_x_does(known: dict[str, fits.Fit]) -> None:
+def test_every_fit_equals_x_at_plus_infinity(known: dict[str, fits.Fit]) -> None:
     for fit in known.values():
         assert sum(fit.weights) == pytest.approx(1, abs=1e-15)
         moments = [a * c for a, c in zip(fit.weights, fit.breakpoints, strict=True)]
         assert sum(moments) == pytest.approx(0, abs=1e-8)
 
 
-def test_the_slopes_are_those_that_the_paper_prints() -> None:
+def test_slopes_equal_published_values() -> None:
     found = [np.round(fits.slopes_of(name, "published"), 7).tolist() for name in fits.FITS]
     assert found == [[0, -0.0492226, 1.0487406, 1], [0, -0.0406036, 1.0403219, 1]]
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_packing(bits: int) -> None:
+def test_packing_places_each_code_at_its_bits_and_round_trips(bits: int) -> None:
     flags = np.random.default_rng(0).integers(0, 2**bits, 24).astype("uint8")
     codes = packed(np, flags, bits)
     assert (codes.dtype, codes.size) == (np.uint8, 24 * bits // 8)
@@ -239,10 +237,11 @@ def test_packing(bits: int) -> None:
         assert (codes[i * bits // 8] >> place) & (2**bits - 1) == flag
 
 
-def test_what_is_refused() -> None:
+def test_invalid_fit_or_dtype_raises() -> None:
     with pytest.raises(tc.GraphError, match=r"regelu2: fit='publised' \(did you mean published"):
         tc.build(lambda x: tc.regelu2(x, fit="publised"), np.ones(3))
-    with pytest.raises(tc.GraphError, match="resilu2: fit=None; legal are published, symmetric"):
+    match = "resilu2: fit=None; expected one of published, symmetric"
+    with pytest.raises(tc.GraphError, match=match):
         tc.build(lambda x: tc.resilu2(x, fit=None), np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(tc.GraphError, match="regelu2: needs floating-point arrays, got int64"):
         tc.build(tc.regelu2, np.arange(3))

@@ -1,4 +1,4 @@
-"""Attention: both forms agree, and each keeps what it says."""
+"""Attention: the fused and the unfused form agree, and their saved values are as documented."""
 
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ def assert_agree(found: list[Any], expected: list[Any], tolerance: float) -> Non
 
 
 def kept(graph: tc.Graph, scope: str = "attention") -> list[str]:
-    """Return what the adjoint of the operators of a scope reads of the forward half."""
+    """Return what the adjoint of the operators of a scope reads of the forward pass."""
     inside = {o.id for o in graph.operators if scope in o.scope or scope in o.kind}
     read = {
         data
@@ -45,24 +45,24 @@ def kept(graph: tc.Graph, scope: str = "attention") -> list[str]:
         for data in operator.inputs
         if graph.data[data].role != "cotangent"
     }
-    # A view is kept in the memory of what it is a view of, and numbers are no memory to speak of.
+    # A view is saved in its base's memory; scalars are not counted.
     owners = {owner(graph, data) for data in read}
     return [graph.data[data].name for data in sorted(owners) if graph.data[data].spec.shape]
 
 
 def owner(graph: tc.Graph, data: int) -> int:
-    """Return the value in whose memory another one is."""
+    """Return the base of a view."""
     while (base := graph.data[data].view_of) is not None:
         data = base
     return data
 
 
-# Values and gradients ----------------------------------------------------------------------------
+# Values and gradients -----------------------------------------------------------------------------
 
 
 @settings(max_examples=examples(40))
 @given(data=st.data())
-def test_blocks_of_any_size_give_what_the_definition_gives(data: st.DataObject) -> None:
+def test_fused_attention_equals_definition_for_any_block_size(data: st.DataObject) -> None:
     draw = data.draw
     size, shared = st.integers(1, 9), draw(st.integers(1, 3))
     causal, length = draw(st.booleans()), draw(size)
@@ -81,9 +81,9 @@ def test_blocks_of_any_size_give_what_the_definition_gives(data: st.DataObject) 
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_large_scores_and_equal_scores_agree(causal: bool) -> None:
+def test_both_forms_agree_for_large_and_tied_scores(causal: bool) -> None:
     query, key, value = operands(2, 1, 6, 8, 4)
-    # Whole numbers: the products are exact, up to 1e4 and more, and some of them tie.
+    # Integers: the products are exact, up to 1e4 and more, with ties.
     query, key = np.round(query * 40), np.round(key * 80)
     assert (query @ key.mT).max() > 1e4
     for arrays in (
@@ -104,7 +104,7 @@ def scaled_by_1(causal: bool, block: tuple[int, ...]) -> Any:
     return lambda *a: tc.apply_all(tc.PRIMITIVES["fused_attention"], *a, **attrs)[0]
 
 
-def test_logsumexp_is_that_of_the_rows() -> None:
+def test_fused_logsumexp_equals_logsumexp_of_score_rows() -> None:
     query, key, value = operands(4, 2, 5, 7, 3, 2)
     found = tc.jit(lambda *a: in_blocks(*a, True, (1, 2, 2, 3))[1])(query, key, value)
     scores = query @ np.repeat(key, 2, axis=1).mT * 3**-0.5
@@ -112,7 +112,7 @@ def test_logsumexp_is_that_of_the_rows() -> None:
     np.testing.assert_allclose(found, np.log(np.exp(scores).sum(-1)), rtol=1e-14)
 
 
-def test_the_last_query_sees_every_key_and_the_first_one_as_many_less_as_there_are_before() -> None:
+def test_causal_mask_is_aligned_to_last_key() -> None:
     scores = np.log(np.arange(1.0, 5.0)) + np.zeros((2, 4))
     expected = np.array([[1, 2, 3, 0], [1, 2, 3, 4]]) / np.array([[6], [10]])
     np.testing.assert_allclose(tc.jit(tc.causal_softmax)(scores), expected, rtol=1e-15)
@@ -123,8 +123,8 @@ def test_the_last_query_sees_every_key_and_the_first_one_as_many_less_as_there_a
         np.testing.assert_allclose(function(query, key, value)[0], expected, rtol=1e-14)
 
 
-def test_half_precision_is_summed_in_single() -> None:
-    # 4,096 equal weights: a float16 counts no further than 2,048 by ones.
+def test_float16_attention_accumulates_in_float32() -> None:
+    # 4,096 equal weights: a float16 sum of ones stops at 2,048.
     query, key = np.zeros((1, 2, 4), "float16"), np.zeros((1, 4096, 4), "float16")
     value = np.ones((1, 4096, 4), "float16")
     for form in (partial(fused, causal=True), partial(tc.attention, causal=True), fused):
@@ -142,16 +142,16 @@ def test_half_precision_is_summed_in_single() -> None:
         assert_agree([a.astype("float64") for a in found], expected, 4e-3)
 
 
-def test_a_cotangent_of_logsumexp_is_refused() -> None:
+def test_cotangent_of_logsumexp_raises() -> None:
     arrays = operands(1, 1, 2, 2, 2)
     with pytest.raises(tc.GraphError, match="logsumexp, has no derivative of its own; take"):
         tc.grad(lambda *a: tc.sum(in_blocks(*a, False, (1, 1, 1))[1]))(*arrays)
 
 
-# What is kept, and what is shared ----------------------------------------------------------------
+# Saved values, and shared adjoints ----------------------------------------------------------------
 
 
-def test_fused_keeps_its_operands_its_output_and_one_number_a_row() -> None:
+def test_fused_attention_saves_operands_output_and_one_number_per_row() -> None:
     for causal in (False, True):
         graph = training_graph(partial(fused, causal=causal), operands(4, 2, 5, 7, 3, 2))
         (adjoint,) = (o for o in graph.operators if o.kind == "fused_attention_vjp")
@@ -165,7 +165,7 @@ def test_fused_keeps_its_operands_its_output_and_one_number_a_row() -> None:
         assert len(adjoint.outputs) == 3
 
 
-def test_the_scope_keeps_the_scaled_query_key_value_and_the_weights_and_no_mask() -> None:
+def test_unfused_attention_saves_scaled_query_key_value_and_weights_but_no_mask() -> None:
     for causal, softmax in ((False, "softmax_1"), (True, "causal_softmax_1")):
         arrays = operands(2, 1, 5, 5, 3, 2)
         graph = training_graph(partial(tc.attention, causal=causal), arrays)
@@ -185,7 +185,7 @@ def adjoints(graph: tc.Graph) -> list[Operator]:
 
 
 @pytest.mark.parametrize("wrt", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_any_of_the_gradients_is_one_operator(wrt: tuple[int, ...]) -> None:
+def test_any_subset_of_gradients_takes_one_backward_operator(wrt: tuple[int, ...]) -> None:
     arrays = operands(2, 1, 4, 4, 3)
     loss = lambda *a: tc.sum(fused(*a, causal=True) ** 2)  # noqa: E731
     assert len(adjoints(tc.differentiate(tc.build(loss, *arrays), wrt))) == 1
@@ -195,7 +195,7 @@ def test_any_of_the_gradients_is_one_operator(wrt: tuple[int, ...]) -> None:
         assert np.array_equal(gradient, every[position])
 
 
-def test_two_applications_and_two_derivatives_share_nothing() -> None:
+def test_backward_operators_of_two_applications_are_not_shared() -> None:
     arrays = operands(2, 1, 4, 4, 3)
 
     def twice(q: Any, k: Any, v: Any) -> Any:
@@ -213,7 +213,7 @@ def test_two_applications_and_two_derivatives_share_nothing() -> None:
     assert len({operator.inputs for operator in adjoints(graph)}) == 2
 
 
-def test_every_policy_gives_the_same_bits() -> None:
+def test_gradients_are_bitwise_equal_under_every_policy() -> None:
     arrays = operands(2, 1, 6, 6, 4)
 
     def loss(q: Any, k: Any, v: Any) -> Any:
@@ -232,7 +232,7 @@ def test_every_policy_gives_the_same_bits() -> None:
     assert all(map(np.array_equal, compiled(*arrays)[1], found[0]))
 
 
-# What does not fit -------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -240,14 +240,14 @@ def test_every_policy_gives_the_same_bits() -> None:
     ("shapes", "options", "message"),
     [
         (((4, 3, 2), (3, 3, 2), (3, 3, 2)), {}, "4 heads of the query must be a multiple of 3"),
-        (((2, 3, 2), (2, 3, 4), (2, 3, 4)), {}, "d: it is 2 of the query and 4 of the key"),
-        (((2, 3, 2), (2, 3, 2), (2, 4, 2)), {}, r"must be \(..., heads, length, d\), and twice"),
-        (((3, 2), (3, 2), (3, 2)), {}, r"must be \(..., heads, length, d\), and twice"),
-        (((1, 2, 3, 2), (2, 3, 2), (2, 3, 2)), {}, r"must be \(..., heads, length, d\)"),
+        (((2, 3, 2), (2, 3, 4), (2, 3, 4)), {}, "d: it is 2 for the query and 4 for the key"),
+        (((2, 3, 2), (2, 3, 2), (2, 4, 2)), {}, r"expected \(..., heads, length, d\) for "),
+        (((3, 2), (3, 2), (3, 2)), {}, r"expected \(..., heads, length, d\) for "),
+        (((1, 2, 3, 2), (2, 3, 2), (2, 3, 2)), {}, r"expected \(..., heads, length, d\)"),
         (((2, 0, 2), (2, 3, 2), (2, 3, 2)), {}, "no extent may be 0"),
         (((2, 3, 2), (2, 0, 2), (2, 0, 2)), {}, "no extent may be 0"),
         (((0, 2, 3, 2),) * 3, {}, "no extent may be 0"),
-        (((5, 2, 3, 2), (4, 2, 3, 2), (4, 2, 3, 2)), {}, "the axes before the heads must agree"),
+        (((5, 2, 3, 2), (4, 2, 3, 2), (4, 2, 3, 2)), {}, "the batch axes must agree"),
         (
             ((2, 4, 2), (2, 3, 2), (2, 3, 2)), {"causal": True},
             "causal, with 4 queries and 3 keys, would let the first queries see no key; give",
@@ -258,20 +258,22 @@ def test_every_policy_gives_the_same_bits() -> None:
         (((2, 3, 2),) * 3, {"scale": 10**400}, "scale 1000+ must be a finite number"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(form: str, shapes: Any, options: Any, message: str) -> None:
+def test_invalid_attention_arguments_raise(
+    form: str, shapes: Any, options: Any, message: str
+) -> None:
     specs = [tc.Spec(shape) for shape in shapes]
     with pytest.raises(tc.GraphError, match=f"attention: .*{message}"):
         tc.build(partial(tc.attention, fused=form == "fused", **options), *specs)
 
 
-def test_a_scale_may_be_a_number_of_numpys() -> None:
+def test_scale_accepts_numpy_scalars() -> None:
     arrays = operands(1, 1, 2, 2, 2)
     for form in (tc.attention, fused):
         found = [tc.jit(partial(form, scale=s))(*arrays) for s in (0.5, np.float32(0.5))]
         assert np.array_equal(*found)
 
 
-def test_dtypes_that_do_not_fit_are_refused() -> None:
+def test_mismatched_dtypes_raise() -> None:
     shape = (2, 3, 2)
     with pytest.raises(tc.GraphError, match="attention: needs floating-point arrays, got int64"):
         tc.build(tc.attention, *[tc.Spec(shape, "int64")] * 3)
@@ -280,12 +282,12 @@ def test_dtypes_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 0, 3), (4,), (2, 0, 0)])
-def test_scores_with_rows_that_see_nothing_are_refused(shape: tuple[int, ...]) -> None:
+def test_causal_softmax_with_fully_masked_rows_raises(shape: tuple[int, ...]) -> None:
     with pytest.raises(tc.GraphError, match=r"causal_softmax: .* no fewer keys than queries"):
         tc.build(tc.causal_softmax, tc.Spec(shape))
 
 
-def test_a_block_of_nothing_is_refused() -> None:
+def test_empty_block_raises() -> None:
     arrays = operands(1, 1, 2, 2, 2)
     with pytest.raises(
         tc.GraphError, match=r"block \(1, 0, 2\): give \(..., kv_heads, queries, keys\)"

@@ -1,4 +1,4 @@
-"""Where a transformer's activations go: Korthikanti et al.'s account, term by term, of a graph.
+"""Activation memory of a transformer layer, term by term against Korthikanti et al.
 
 Per layer sbh(34 + 5as/h) bytes at 16 bits: 11sbh + 5as²b of attention, 19sbh of the perceptron,
 4sbh of two norms (arXiv 2205.05198, section 4.1). Norms are not here.
@@ -16,7 +16,7 @@ ROWS, HEAD = (B * S, H), (B, S, A, H // A)
 
 
 def kept(graph: tc.Graph) -> dict[str, int]:
-    """Return the bytes that the backward half reads of the forward half's memory, by label."""
+    """Return the forward values' bytes that the backward pass reads, by label."""
     read = {data for o in graph.operators if o.phase == "backward" for data in o.inputs}
     owners = set()
     for data in read:
@@ -44,7 +44,7 @@ def core(q: Any, k: Any, v: Any) -> Any:
 
 
 def attention_kept(form: Any) -> dict[str, int]:
-    """Return what an attention layer keeps: projections, the form, a projection, dropout."""
+    """Return an attention layer's saved values: projections, the form, a projection, dropout."""
     w = tc.Spec((H, H), "float16")
 
     def layer(wq: Any, wk: Any, wv: Any, wo: Any, x: Any) -> Any:
@@ -56,7 +56,7 @@ def attention_kept(form: Any) -> dict[str, int]:
     return kept(tc.differentiate(built, (0, 1, 2, 3, 4)))
 
 
-def test_the_attention_layer_keeps_the_published_bytes_but_for_the_masks() -> None:
+def test_attention_layer_saves_published_bytes_except_masks() -> None:
     assert attention_kept(core) == {
         "input": 2 * SBH,
         "multiply_2": 2 * SBH,  # the query, scaled
@@ -66,11 +66,11 @@ def test_the_attention_layer_keeps_the_published_bytes_but_for_the_masks() -> No
         "dropout's output": 2 * AS2B,
         "contiguous_1": 2 * SBH,  # the projection's input
     }
-    # Of 11sbh + 5as²b there are 10sbh + 4as²b: a mask, a byte an element, is drawn again.
+    # Of 11sbh + 5as²b there are 10sbh + 4as²b: a mask, a byte per element, is regenerated.
     assert sum(attention_kept(core).values()) == 10 * SBH + 4 * AS2B
 
 
-def test_the_unfused_form_keeps_the_weights_and_the_fused_one_a_number_a_row() -> None:
+def test_unfused_saves_weights_and_fused_saves_one_number_per_row() -> None:
     unfused = attention_kept(lambda q, k, v: tc.attention(q, k, v, causal=True))
     assert sum(unfused.values()) == 10 * SBH + 2 * AS2B
     assert unfused["attention_scores"] == 2 * AS2B
@@ -87,7 +87,7 @@ def test_the_unfused_form_keeps_the_weights_and_the_fused_one_a_number_a_row() -
     }
 
 
-def test_the_perceptron_keeps_the_published_bytes_but_for_the_mask() -> None:
+def test_mlp_saves_published_bytes_except_mask() -> None:
     def layer(w1: Any, w2: Any, x: Any) -> Any:
         x = tc.name(x * 1.0, "input")
         hidden = tc.name(x @ w1, "gelu's input")
@@ -102,7 +102,7 @@ def test_the_perceptron_keeps_the_published_bytes_but_for_the_mask() -> None:
     }  # of 19sbh, 18: again the mask
 
 
-def test_the_page_says_what_is_counted() -> None:
+def test_attention_page_documents_the_counted_values() -> None:
     page = Path(__file__).parents[3] / "docs" / "attention.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert (failed, tried > 5) == (0, True)

@@ -1,4 +1,4 @@
-"""Fused attention's workspace is bounded, declared and true; its FLOPs are those that it makes."""
+"""Fused attention's workspace is bounded, and its declared workspace and FLOPs are exact."""
 
 import math
 import tracemalloc
@@ -20,7 +20,7 @@ BUFFERS = 3 * 2**16  # NumPy's own, of 8,192 elements for an operand that is cas
 
 
 def held(operator: Operator, arrays: list[Any]) -> tuple[int, int]:
-    """Return the bytes that an operator holds at its end, and at most while it runs."""
+    """Return the bytes allocated after an operator, and its peak while it runs."""
     assert operator.primitive is not None
     outputs: Any = None
     tracemalloc.start()
@@ -34,7 +34,7 @@ def held(operator: Operator, arrays: list[Any]) -> tuple[int, int]:
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_workspace_is_exact_and_does_not_grow_with_the_length(dtype: str, causal: bool) -> None:
+def test_workspace_is_exact_and_independent_of_length(dtype: str, causal: bool) -> None:
     workspaces: dict[str, list[int]] = {"fused_attention": [], "fused_attention_vjp": []}
     for length in (1024, 1536, 2304):
         arrays = [array.astype(dtype) for array in operands(8, 2, length, length + 7, 64, 1)]
@@ -68,7 +68,7 @@ def test_the_workspace_is_exact_and_does_not_grow_with_the_length(dtype: str, ca
     d=st.integers(1, 256),
     dtype=st.sampled_from(["float16", "float32", "float64"]),
 )
-def test_the_workspace_is_bounded_whatever_the_extents(
+def test_workspace_is_bounded_for_any_extents(
     before: list[int], kv_heads: int, group: int, length: int, more: int, d: int, dtype: str
 ) -> None:
     query = tc.Spec((*before, kv_heads * group, length, d), dtype)
@@ -80,13 +80,13 @@ def test_the_workspace_is_bounded_whatever_the_extents(
     assert queries <= 128
     assert keys <= 512
     assert math.prod(counts) == 1 or heads * queries * keys * itemsize <= 2**20
-    # Of a head: the scores, three blocks of queries, two of keys, four numbers a row.
+    # Per head: the scores, three blocks of queries, two of keys, four numbers per row.
     of_head = queries * keys + 3 * queries * d + 2 * keys * d + 4 * queries
     mask = queries * keys + 8 * (queries + keys)
     assert operator.workspace <= heads * of_head * itemsize + mask
 
 
-def test_flops_count_the_products_that_the_kernels_make() -> None:
+def test_flops_equal_products_computed_by_kernels() -> None:
     arrays = [tc.Spec(np.shape(array)) for array in operands(2, 1, 300, 300, 16, 2)]
     scores = 2 * 2 * 300 * 300
     flops = {operator.kind: operator.flops for operator in training_graph(fused, arrays).operators}
@@ -105,7 +105,7 @@ def test_flops_count_the_products_that_the_kernels_make() -> None:
     assert products == [scores * 2 * 16] * 6
 
 
-def test_blocks_without_a_visible_key_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fully_masked_blocks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[tuple[int, ...]] = []
     original = kernels_attention.block_scores
 

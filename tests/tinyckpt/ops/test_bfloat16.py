@@ -1,4 +1,4 @@
-"""Values stored as bfloat16: cast, moved, normalised in 32 bits; and refused elsewhere."""
+"""bfloat16 storage: casts, data movement, norms computed in 32 bits; an error elsewhere."""
 
 import sys
 from collections.abc import Callable
@@ -22,12 +22,12 @@ def bfloat16() -> Any:
 
 
 def integers(*shape: int) -> Any:
-    """Return small integers, which bfloat16 holds exactly."""
+    """Return small integers, which bfloat16 represents exactly."""
     return R.integers(-9, 10, shape).astype("float32")
 
 
 def accounts(graph: Any, *args: Any) -> Any:
-    """Return value and gradients; run, replay and compile agree."""
+    """Return value and gradients; assert that run, replay and compile agree."""
     schedule = tc.plan(graph, "sqrt_n")
     result = tc.run(schedule, *args)
     assert result.trace == tc.replay(schedule)
@@ -39,13 +39,15 @@ def accounts(graph: Any, *args: Any) -> Any:
     return found
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_without_ml_dtypes_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(tc.GraphError, match=r"bfloat16 needs ml_dtypes: pip install 'tinyckpt\[b"):
         tc.Spec(3, "bfloat16")
 
 
-def test_casts_round_values_and_cotangents(bfloat16: Any) -> None:
+def test_bfloat16_casts_round_values_and_cotangents(bfloat16: Any) -> None:
     x, weights = R.normal(size=(2, 100)).astype("float32")
     for dtype in ("float16", "float32", "float64", "int32"):
         found = tc.jit(lambda x, dtype=dtype: x.astype("bfloat16").astype(dtype))(x * 10)
@@ -76,7 +78,7 @@ MOVES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_values_and_cotangents_are_moved(name: str, bfloat16: Any) -> None:
+def test_data_movement_operators_accept_bfloat16(name: str, bfloat16: Any) -> None:
     x = integers(4, 6)
     move = MOVES[name]
 
@@ -91,7 +93,7 @@ def test_values_and_cotangents_are_moved(name: str, bfloat16: Any) -> None:
         np.testing.assert_array_equal(found.astype("float32"), expected)
 
 
-def test_what_is_read_often_is_added_up_in_32_bits(bfloat16: Any) -> None:
+def test_bfloat16_cotangents_accumulate_in_float32(bfloat16: Any) -> None:
     # In 8 bits of mantissa, 256 + 1 is 256.
     table = np.ones((2, 1), bfloat16)
     ids, weights = np.zeros(257, int), np.ones((257, 1), "float32")
@@ -119,7 +121,9 @@ NORMS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("parameters", ["bfloat16", "float32"])
-def test_norms_and_rotations_compute_in_32_bits(name: str, parameters: str, bfloat16: Any) -> None:
+def test_bfloat16_norms_and_rotary_compute_in_float32(
+    name: str, parameters: str, bfloat16: Any
+) -> None:
     args = [R.normal(size=shape).astype(bfloat16) for shape in ((6, 8), 8, 8)]
     args[1:] = [array.astype(parameters) for array in args[1:]]
     weights = R.normal(size=(6, 8)).astype("float32")
@@ -159,18 +163,18 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_arithmetic_refuses_it_and_says_to_cast(name: str, bfloat16: Any) -> None:
+def test_bfloat16_arithmetic_raises_and_suggests_cast(name: str, bfloat16: Any) -> None:
     with pytest.raises(tc.GraphError, match=r"bfloat16 is for storage; convert .*'float32'"):
         tc.build(REFUSED[name], tc.Spec((2, 4), "bfloat16"))
 
 
-def test_a_loss_of_bfloat16_has_no_gradient(bfloat16: Any) -> None:
+def test_bfloat16_loss_raises(bfloat16: Any) -> None:
     graph = tc.build(lambda x: x[0, 0], tc.Spec((2, 4), "bfloat16"))
     with pytest.raises(tc.GraphError, match=r"loss index_1 is bfloat16\[\]; only a floating-point"):
         tc.differentiate(graph)
 
 
-def test_documents_and_programs_have_it(bfloat16: Any, tmp_path: Path) -> None:
+def test_documents_and_compiled_programs_support_bfloat16(bfloat16: Any, tmp_path: Path) -> None:
     x = integers(3).astype(bfloat16)
     graph = tc.build(lambda x: x.astype("float32") * 2.0, x)
     tc.save_graph(graph, tmp_path / "graph.json")

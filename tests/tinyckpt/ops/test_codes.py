@@ -1,4 +1,4 @@
-"""Codes of few bits: what is read back is right on average, within a step, exact at the ends."""
+"""Quantisation of saved activations: unbiased stochastic rounding, error bounds, random streams."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def normal(*shape: int) -> Any:
 
 
 def round_trip(x: Any, bits: int = 8, group: int = 256, seed: int = 0) -> Any:
-    """Return what stands for an array, by the kernels alone."""
+    """Encode and decode an array, by the kernels alone."""
     code = encode(np, x.reshape(-1), bits=bits, group=group, key=drawing_key(seed), number=0)
     return decode(np, *code, bits=bits, group=group, shape=x.shape, dtype=x.dtype.name)
 
@@ -40,9 +40,7 @@ def steps_of(x: Any, bits: int, group: int) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_a_million_draws_are_right_on_average_and_vary_by_a_quarter_step(
-    bits: int, dtype: str
-) -> None:
+def test_stochastic_rounding_is_unbiased_with_bounded_variance(bits: int, dtype: str) -> None:
     count, group = 10**6, 1000
     for where in (0.0, 0.1, 0.5, 0.999, 1.0):  # between the first two steps
         step = 2.0**-3
@@ -58,7 +56,7 @@ def test_a_million_draws_are_right_on_average_and_vary_by_a_quarter_step(
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_a_million_numbers_at_once(bits: int) -> None:
+def test_quantisation_error_of_a_million_numbers_has_expected_moments(bits: int) -> None:
     x = normal(2**20)
     error = round_trip(x, bits) - x
     steps = steps_of(x, bits, 256)
@@ -66,7 +64,7 @@ def test_a_million_numbers_at_once(bits: int) -> None:
     ratio = error[steps > 0] / steps[steps > 0]
     assert abs(ratio.mean()) <= 4 * ratio.std() / np.sqrt(ratio.size)
     assert (ratio**2).mean() <= 0.25
-    # Of numbers that lie anywhere, on average f (1 - f) is a sixth; at the ends of a group it is 0.
+    # For a uniform fraction f, the mean of f (1 - f) is a sixth; at the ends of a group it is 0.
     assert (ratio**2).mean() == pytest.approx(1 / 6, rel=0.05)
 
 
@@ -81,7 +79,7 @@ def test_a_million_numbers_at_once(bits: int) -> None:
     group=st.sampled_from([4, 8, 12, 256]),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_drawn_codes_stay_within_a_step_and_keep_the_ends(
+def test_decoded_random_arrays_are_within_one_step_and_exact_at_group_ends(
     x: Any, bits: int, group: int, seed: int
 ) -> None:
     codes, low, high = encode(np, x, bits=bits, group=group, key=drawing_key(seed), number=0)
@@ -100,7 +98,7 @@ def test_drawn_codes_stay_within_a_step_and_keep_the_ends(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_constants_extremes_and_what_is_not_finite(bits: int, dtype: str) -> None:
+def test_constant_extreme_and_nonfinite_groups_decode_as_documented(bits: int, dtype: str) -> None:
     most, least = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
     groups = np.array(
         [
@@ -118,20 +116,20 @@ def test_constants_extremes_and_what_is_not_finite(bits: int, dtype: str) -> Non
     assert (np.abs(found[4]) <= 2 * least).all()
 
 
-def test_the_largest_place_is_clamped_where_it_rounds_to_one_more() -> None:
-    # 255 and nearly 1 more make 256 in float32, which a byte would hold as 0.
+def test_code_is_clamped_to_last_step() -> None:
+    # 255 and nearly 1 more make 256 in float32, which overflows a byte to 0.
     x = np.tile(np.array([0, 1, 1, 1], "float32"), 2**20)
     assert np.array_equal(round_trip(x, 8, 4, seed=3), x)
 
 
-def test_a_seed_decides_and_spans_do_not_show() -> None:
+def test_codes_depend_on_seed_and_not_on_spans() -> None:
     size, group = 2**18 + 300, 12
     assert longest(size, group) < size
     x = normal(size).astype("float32")
     one, again, other = (round_trip(x, 4, group, seed) for seed in (1, 1, 2))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
-    # The same bits of chance, whether there is much before them or not.
+    # The same random bits, wherever the span begins.
     first = round_trip(x[:1200], 4, group, 1)
     assert np.array_equal(one[:1200], first)
     assert (np.abs(one - x) <= steps_of(x, 4, group) * (1 + 1e-5)).all()
@@ -152,7 +150,7 @@ def shifted_back(mixed: int, shift: int) -> int:
 @given(seed=WORDS, number=st.integers(0, 2**62))
 @example(seed=2**61, number=7)
 @example(seed=2**64 - 1, number=2**62)
-def test_a_seed_and_a_number_follow_from_their_words(seed: int, number: int) -> None:
+def test_seed_and_number_are_recoverable_from_generator_words(seed: int, number: int) -> None:
     # So no two pairs of them have the same.
     words = key_words(np, drawing_key(seed, number), number)
     as_data = key_words(np, random_key(np, np.array(seed, "uint64"), number), number)
@@ -168,10 +166,10 @@ def test_a_seed_and_a_number_follow_from_their_words(seed: int, number: int) -> 
     assert (z - (number + 1) * GOLDEN) % 2**64 == seed
 
 
-def test_what_shares_a_seed_or_a_multiplier_draws_by_itself() -> None:
+def test_streams_sharing_seed_or_multiplier_are_independent() -> None:
     count = 2**17
     pairs = [(5, number) for number in range(6)]
-    # What splitmix64 draws next from a seed is what it draws from the seed a step on.
+    # splitmix64's next output for a seed is its output for the seed plus GOLDEN.
     pairs += [((5 + steps * GOLDEN) % 2**64, 0) for steps in range(1, 6)]
     rows = [random_bits(np, count, key_words(np, drawing_key(*p), p[1])) for p in pairs]
     halves = np.array(rows).astype(np.float64) / 2**32 - 0.5
@@ -184,7 +182,7 @@ def test_what_shares_a_seed_or_a_multiplier_draws_by_itself() -> None:
             assert abs(flipped.mean() - 0.5) < 5 * 0.5 / np.sqrt(32 * count)
 
 
-def test_nothing_that_is_read_is_written_to() -> None:
+def test_encode_and_decode_do_not_modify_inputs() -> None:
     x = normal(33)
     x.flags.writeable = False
     code = encode(np, x, bits=2, group=8, key=3, number=0)

@@ -1,4 +1,4 @@
-"""tc.compressed: derivatives read a code of few bits, right on average, and made again alike."""
+"""Activation compression (tc.compressed): saved codes, unbiased gradients, exact recomputation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,11 +26,11 @@ def normal(*shape: int) -> Any:
     return R.normal(size=shape)
 
 
-# What derivatives read ---------------------------------------------------------------------------
+# Values that vjp rules read -----------------------------------------------------------------------
 
 
 def layered(bits: int, group: int = 8, layers: int = 4) -> Callable[..., Any]:
-    """Return a loss that keeps codes of what its layers return."""
+    """Return a loss that saves codes of its layers' outputs."""
 
     def loss(w: Any, x: Any) -> Any:
         h = x
@@ -41,7 +41,7 @@ def layered(bits: int, group: int = 8, layers: int = 4) -> Callable[..., Any]:
     return loss
 
 
-def test_a_derivative_reads_the_code_as_input_and_as_output() -> None:
+def test_vjp_rules_read_code_for_compressed_inputs_and_outputs() -> None:
     x, w = normal(6, 4), normal(4, 3)
     key = {"bits": 2, "group": 8}
 
@@ -57,7 +57,7 @@ def test_a_derivative_reads_the_code_as_input_and_as_output() -> None:
     assert tc.jit(loss)(w, x) == pytest.approx((y @ w).sum())  # the forward half reads y itself
 
 
-def test_only_codes_are_kept() -> None:
+def test_only_codes_are_saved() -> None:
     w, x = tc.Spec((16, 16), "float32"), tc.Spec((10, 16), "float32")
     graph = tc.differentiate(tc.build(layered(4, 48), w, x))
     kept = [node for node in saved_values(graph) if node.role == "activation"]
@@ -66,7 +66,7 @@ def test_only_codes_are_kept() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_every_policy_gives_the_same_bits_everywhere(bits: int) -> None:
+def test_compressed_gradients_are_bitwise_equal_under_every_policy_and_backend(bits: int) -> None:
     w, x = normal(4, 4), normal(6, 4)
     graph = tc.differentiate(tc.build(layered(bits), w, x))
     seen = set()
@@ -82,7 +82,7 @@ def test_every_policy_gives_the_same_bits_everywhere(bits: int) -> None:
     assert len(seen) == 1
 
 
-def test_a_budget_is_met_with_codes_and_recomputation_together() -> None:
+def test_plan_combines_compression_and_recomputation_within_budget() -> None:
     w, x = tc.Spec((64, 64), "float32"), tc.Spec((512, 64), "float32")
     exact = tc.differentiate(tc.build(plain(12), w, x))
     coded = tc.differentiate(tc.build(layered(4, 64, 12), w, x))
@@ -106,7 +106,7 @@ def plain(layers: int) -> Callable[..., Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_what_a_process_holds_is_what_is_counted(bits: int) -> None:
+def test_measured_peak_of_compressed_run_equals_replay(bits: int) -> None:
     w, x = normal(64, 64).astype("float32"), normal(16384, 64).astype("float32")
     graph = tc.differentiate(tc.build(layered(bits, 256, 6), w, x))
     assert measured(tc.plan(graph, "store_all"), w, x) == "within 1 %"
@@ -115,8 +115,8 @@ def test_what_a_process_holds_is_what_is_counted(bits: int) -> None:
     assert sum(node.nbytes for node in kept) == 6 * code
 
 
-def test_the_gradient_is_right_on_average() -> None:
-    # Linear in what is compressed: the loss is a sum over rows of a product.
+def test_compressed_gradient_is_unbiased() -> None:
+    # Linear in the compressed value: the loss is a sum over rows of a product.
     x, w, g = normal(40, 8), normal(8, 3), normal(40, 3)
 
     def loss(w: Any, x: Any, seed: Any) -> Any:
@@ -129,17 +129,17 @@ def test_the_gradient_is_right_on_average() -> None:
     assert (np.abs(draws.mean(0) - x.T @ g) < 5 * deviation).all()
 
 
-# Views, readers, layouts -------------------------------------------------------------------------
+# Views, readers, layouts --------------------------------------------------------------------------
 
 
 def kinds_kept(function: Callable[..., Any], *specs: Any) -> list[str]:
-    """Return which operators make what store-all keeps of a function."""
+    """Return the operators that make the saved values of store-all."""
     graph = tc.differentiate(tc.build(function, *specs), tuple(range(len(specs))))
     kept = [node for node in saved_values(graph) if node.role == "activation"]
     return sorted({graph.operators[node.producer or 0].kind for node in kept})
 
 
-def test_views_of_a_compressed_value_are_views_of_its_code() -> None:
+def test_views_of_compressed_value_become_views_of_decoded_value() -> None:
     x, w = normal(2, 3, 4), normal(4, 5)
 
     def loss(w: Any, x: Any) -> Any:
@@ -149,7 +149,7 @@ def test_views_of_a_compressed_value_are_views_of_its_code() -> None:
 
     y = np.sin(x)
     coded = round_trip(y, 2, 8, seed=1)
-    # What the second product multiplies was computed in the forward half, of y itself.
+    # The second product's other operand was computed in the forward pass, from y itself.
     expected = coded.reshape(6, 4).T @ np.ones((6, 5))
     expected += (y[:, 1].T @ y[:, 0]).T @ np.ones((4, 5))
     np.testing.assert_allclose(tc.grad(loss)(w, x), expected, rtol=1e-12)
@@ -165,7 +165,7 @@ def test_views_of_a_compressed_value_are_views_of_its_code() -> None:
                       tc.Spec((2, 3, 4))) == ["encode"]  # fmt: skip
 
 
-def test_operators_that_read_the_value_itself_read_its_code_in_their_derivatives() -> None:
+def test_readers_of_original_value_read_decoded_value_in_their_vjps() -> None:
     def loss(x: Any) -> Any:
         y = tc.exp(x)
         before = y.reshape(-1) ** 2
@@ -175,7 +175,7 @@ def test_operators_that_read_the_value_itself_read_its_code_in_their_derivatives
     assert kinds_kept(loss, tc.Spec((8, 8))) == ["encode"]
 
 
-def test_one_fused_adjoint_reads_three_codes_and_that_of_its_output() -> None:
+def test_fused_attention_vjp_reads_codes_of_operands_and_output() -> None:
     def loss(q: Any, k: Any, v: Any) -> Any:
         q, k, v = (tc.compressed(2 * x, 8, 8, seed=i) for i, x in enumerate((q, k, v)))
         out = tc.attention(q, k, v, causal=True, fused=True)
@@ -200,7 +200,7 @@ def test_one_fused_adjoint_reads_three_codes_and_that_of_its_output() -> None:
     transposed=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_drawn_shapes_and_layouts(
+def test_compression_of_random_shapes_and_layouts(
     shape: tuple[int, ...], dtype: str, bits: int, transposed: bool, seed: int
 ) -> None:
     x = np.random.default_rng(seed).normal(size=shape).astype(dtype)
@@ -219,7 +219,7 @@ def test_drawn_shapes_and_layouts(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("group", [4, 256, 2**18])
-def test_workspace_is_declared(group: int, dtype: str) -> None:
+def test_declared_workspace_equals_measured_workspace(group: int, dtype: str) -> None:
     x = (normal(509, 513) * 0.01).astype(dtype)
     kinds = set()
     for bits in (8, 2):
@@ -231,10 +231,10 @@ def test_workspace_is_declared(group: int, dtype: str) -> None:
     assert kinds >= {"encode", "compressed", "decode"}
 
 
-# Seeds and refusals ------------------------------------------------------------------------------
+# Seeds and errors ---------------------------------------------------------------------------------
 
 
-def test_a_seed_that_is_data_gives_the_code_of_that_seed() -> None:
+def test_seed_as_data_gives_same_code_as_seed_as_number() -> None:
     x = normal(4, 6)
     step = tc.value_and_grad(
         lambda x, seed: tc.sum(tc.compressed(tc.sin(x), 2, 4, seed=3 * seed) ** 2)
@@ -249,7 +249,7 @@ def test_a_seed_that_is_data_gives_the_code_of_that_seed() -> None:
         step(x, -1)
 
 
-def test_second_derivatives_are_refused() -> None:
+def test_second_derivatives_of_compressed_values_raise() -> None:
     def slope(x: Any) -> Any:
         y = tc.compressed(tc.sin(x), seed=1)
         return tc.sum(tc.gradients(tc.sum(y**3), x) ** 2)
@@ -261,9 +261,9 @@ def test_second_derivatives_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"bits": 3}, "compressed: bits=3; legal are 8, 4, 2"),
-        ({"bits": True}, "compressed: bits=True; legal are 8, 4, 2"),
-        ({"bits": 8.0}, "compressed: bits=8.0; legal are 8, 4, 2"),
+        ({"bits": 3}, "compressed: bits=3; expected one of 8, 4, 2"),
+        ({"bits": True}, "compressed: bits=True; expected one of 8, 4, 2"),
+        ({"bits": 8.0}, "compressed: bits=8.0; expected one of 8, 4, 2"),
         ({"group": 0}, "compressed: group=0; it must be a multiple of 4"),
         ({"group": 6}, "compressed: group=6; it must be a multiple of 4"),
         ({"group": 8.0}, "compressed: group=8.0; it must be a multiple of 4"),
@@ -273,11 +273,11 @@ def test_second_derivatives_are_refused() -> None:
         ({"seed": np.array([1, 2])}, r"encode: the seed must be one integer, got int64\[2\]"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], match: str) -> None:
+def test_invalid_options_raise(options: dict[str, Any], match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(lambda x: tc.compressed(x, **{"seed": 1, **options}), np.ones(3))
 
 
-def test_integers_are_refused() -> None:
+def test_compressing_integers_raises() -> None:
     with pytest.raises(tc.GraphError, match="encode: needs floating-point"):
         tc.build(lambda x: tc.compressed(x, seed=1), np.arange(3))

@@ -1,4 +1,4 @@
-"""Convolutions against a definition written out, whatever the sizes; and what they refuse."""
+"""Convolutions against a naive definition, at any size; workspace, FLOPs, and errors."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def normal(*shape: int) -> Any:
     return R.normal(size=shape)
 
 
-# name -> (function, arguments): cases.py has them go through what every primitive goes through.
+# name -> (function, arguments): collected in cases.py, for the checks of every primitive.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "conv2d": (tc.conv2d, (normal(2, 2, 4, 3), normal(3, 2, 2, 2), normal(3))),
     "conv2d with all options": (
@@ -77,7 +77,7 @@ def convolutions(draw: Any, dtypes: tuple[str, ...] = ("float64",)) -> tuple[Any
 
 
 def defined(x: Any, weight: Any, bias: Any, options: dict[str, Any]) -> Any:
-    """Return a convolution by its definition, one number after another, in float64."""
+    """Return a convolution by its definition, in nested loops, in float64."""
     (sh, sw), (ph, pw), (dh, dw) = (
         both(options[name]) for name in ("stride", "padding", "dilation")
     )
@@ -99,9 +99,7 @@ def defined(x: Any, weight: Any, bias: Any, options: dict[str, Any]) -> Any:
     limit=st.integers(1, 4000),
     wide=st.sampled_from([1, 12, 128]),
 )
-def test_values_are_those_of_the_definition_in_blocks_of_any_size(
-    case: Any, limit: int, wide: int
-) -> None:
+def test_conv2d_equals_definition_for_any_block_size(case: Any, limit: int, wide: int) -> None:
     x, weight, bias, options = case
     with mock.patch.multiple(windows, BLOCK_BYTES=limit, WIDE=wide):
         found = tc.jit(lambda *args: tc.conv2d(*args, **options))(
@@ -119,7 +117,7 @@ def test_values_are_those_of_the_definition_in_blocks_of_any_size(
     limit=st.integers(1, 4000),
     wide=st.sampled_from([1, 12, 128]),
 )
-def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int, wide: int) -> None:
+def test_conv2d_gradients_equal_adjoints_of_definition(case: Any, limit: int, wide: int) -> None:
     x, weight, bias, options = case
     bias = np.zeros(len(weight)) if bias is None else bias
     g = R.normal(size=defined(*case).shape)
@@ -136,7 +134,7 @@ def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int, wid
     np.testing.assert_allclose(gradients[2], g.sum((0, 2, 3)), atol=1e-12)
 
 
-def test_a_convolution_is_the_same_to_the_last_bit_whenever_it_is_computed() -> None:
+def test_recomputed_convolution_is_bitwise_equal() -> None:
     x, weight = normal(3, 12, 40, 40), normal(15, 12, 3, 3)
 
     def loss(x: Any, weight: Any) -> Any:
@@ -151,7 +149,7 @@ def test_a_convolution_is_the_same_to_the_last_bit_whenever_it_is_computed() -> 
         assert all(map(np.array_equal, gradients, results[0][1]))
 
 
-# Bytes and FLOPs ---------------------------------------------------------------------------------
+# Bytes and FLOPs ----------------------------------------------------------------------------------
 
 # Arrays of more than 1 MB, and columns of more than a block: (images, channels, height, width),
 # (filters, kernel height, kernel width), options.
@@ -179,7 +177,7 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any]]] =
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SIZES)
-def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:
+def test_declared_workspace_equals_traced_allocations(name: str, dtype: str) -> None:
     shape, (filters, *kernel), options = SIZES[name]
     depth = shape[1] // options.get("groups", 1)
     x, weight = R.normal(size=shape).astype(dtype), normal(filters, depth, *kernel).astype(dtype)
@@ -191,7 +189,7 @@ def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:
         assert forward.workspace <= windows.BLOCK_BYTES + weight.nbytes
 
 
-def test_places_that_see_padding_alone_are_left_out() -> None:
+def test_taps_that_see_only_padding_are_skipped() -> None:
     assert windows.met((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)) == (
         (slice(1, 2), slice(1, 2)), (1, 1), (0, 0),
     )  # fmt: skip
@@ -208,7 +206,7 @@ def test_places_that_see_padding_alone_are_left_out() -> None:
     assert np.array_equal(again.gradients, run.gradients)
 
 
-def test_workspace_in_float16_is_that_of_sums_in_float32() -> None:
+def test_float16_workspace_counts_float32_sums() -> None:
     x, weight = 0.01 * normal(40, 16, 28, 28), normal(256, 64, 3, 3)
     x, weight = np.tile(x, (1, 4, 1, 1)).astype("float16"), weight.astype("float16")
     graph = tc.differentiate(
@@ -228,7 +226,7 @@ def test_workspace_in_float16_is_that_of_sums_in_float32() -> None:
     limit=st.integers(1, 3000),
     besides=st.integers(0, 200),
 )
-def test_blocks_cover_everything_once_within_the_limit(
+def test_blocks_partition_images_and_rows_within_byte_limit(
     images: int, rows: int, row_bytes: int, most: int, limit: int, besides: int
 ) -> None:
     seen = np.zeros((images, rows), int)
@@ -243,7 +241,7 @@ def test_blocks_cover_everything_once_within_the_limit(
     assert parts[0][2][0] <= most
 
 
-def test_flops_are_two_for_every_multiply_add() -> None:
+def test_conv2d_flops_are_two_per_multiply_add() -> None:
     def loss(x: Any, weight: Any, bias: Any) -> Any:
         return tc.sum(tc.conv2d(x, weight, bias, stride=2, padding=1, groups=2))
 
@@ -255,20 +253,20 @@ def test_flops_are_two_for_every_multiply_add() -> None:
     assert found["conv2d_input_vjp"] == found["conv2d_weight_vjp"] == 2 * multiply_adds
 
 
-# What is refused ---------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("shapes", "options", "match"),
     [
         ([(3, 8, 8), (4, 3, 3, 3)], {}, r"x must have 4 axes .* got float64\[3,8,8\]"),
-        ([(0, 3, 8, 8), (4, 3, 3, 3)], {}, r"x has no images: it is float64\[0,3,8,8\]; at least"),
+        ([(0, 3, 8, 8), (4, 3, 3, 3)], {}, r"x has no images: it is float64\[0,3,8,8\]; expected"),
         ([(2, 3, 8, 0), (4, 3, 3, 3)], {"padding": 4}, "x has no columns"),
         ([(2, 3, 8, 8), (4, 3, 3)], {}, "weight must have 4 axes"),
         ([(2, 3, 8, 8), (4, 3, 0, 3)], {}, "weight must have 4 axes .* none of them empty"),
         ([(2, 3, 8, 8), (4, 2, 3, 3)], {}, "has 3 channels, but weight .* in 1 groups takes 2"),
-        ([(2, 4, 8, 8), (4, 1, 3, 3)], {"groups": 3}, "not divide 4 channels; legal are 1, 2, 4"),
-        ([(2, 4, 8, 8), (3, 1, 3, 3)], {"groups": 4}, "not divide 3 filters; legal are 1, 3"),
+        ([(2, 4, 8, 8), (4, 1, 3, 3)], {"groups": 3}, "divide 4 channels; expected one of 1, 2, 4"),
+        ([(2, 4, 8, 8), (3, 1, 3, 3)], {"groups": 4}, "divide 3 filters; expected one of 1, 3"),
         ([(2, 4, 8, 8), (3, 1, 3, 3)], {"groups": 0}, "groups=0 must be an integer of at least 1"),
         ([(2, 4, 8, 8), (3, 1, 3, 3)], {"groups": 1.0}, "groups=1.0 must be an integer"),
         ([(2, 3, 2, 8), (4, 3, 3, 3)], {}, "a kernel of 3 by 3 .* at most 2 by 8"),
@@ -279,15 +277,15 @@ def test_flops_are_two_for_every_multiply_add() -> None:
         ([(2, 3, 8, 8), (4, 3, 3, 3)], {"padding": "same"}, "padding='same': give an integer, or"),
         ([(2, 3, 8, 8), (4, 3, 3, 3)], {"stride": (1, 2, 3)}, "give an integer, or a pair"),
         ([(2, 3, 8, 8), (4, 3, 3, 3)], {"stride": True}, "stride=True: give an integer"),
-        ([(2, 3, 8, 8), (4, 3, 3, 3), (3,)], {}, r"bias must be float64\[4\], one number for"),
+        ([(2, 3, 8, 8), (4, 3, 3, 3), (3,)], {}, r"bias must be float64\[4\], one number per"),
     ],
 )
-def test_what_does_not_fit_says_why(shapes: Any, options: Any, match: str) -> None:
+def test_invalid_shapes_and_options_raise(shapes: Any, options: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=f"conv2d: .*{match}"):
         tc.build(lambda *args: tc.conv2d(*args, **options), *map(tc.Spec, shapes))
 
 
-def test_dtypes_must_be_one() -> None:
+def test_mixed_dtypes_raise() -> None:
     x, weight = tc.Spec((1, 1, 3, 3), "float32"), tc.Spec((1, 1, 2, 2))
     with pytest.raises(tc.GraphError, match=r"conv2d: needs one dtype, got float32.*float64"):
         tc.build(tc.conv2d, x, weight)

@@ -1,4 +1,4 @@
-"""What the kernels call is in CuPy, with the arguments that they give."""
+"""CuPy compatibility: the kernels call only functions and arguments that CuPy has."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Every primitive's first and second derivatives, and that all of them are reached."""
+"""First and second derivatives of every primitive, by finite differences."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,13 +33,13 @@ def check_gradient(function: Callable[..., Any], args: tuple[Any, ...], rtol: fl
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_first_derivative(name: str) -> None:
+def test_first_derivative_matches_finite_differences(name: str) -> None:
     function, args = CASES[name]
     check_gradient(scalar_of(function), args, 1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_second_derivative(name: str) -> None:
+def test_second_derivative_matches_finite_differences(name: str) -> None:
     function, args = CASES[name]
     projected = scalar_of(function)
 
@@ -51,19 +51,19 @@ def test_second_derivative(name: str) -> None:
     check_gradient(gradient_norm, args, 1e-5)
 
 
-def test_graphs_of_derivatives_of_derivatives_are_well_formed() -> None:
+def test_second_derivative_graphs_are_well_formed() -> None:
     for graph in graphs_of_all_cases():
         check_graph(graph)
 
 
-def test_the_cases_reach_every_primitive() -> None:
+def test_cases_cover_every_primitive() -> None:
     reached = {operator.kind for graph in graphs_of_all_cases() for operator in graph.operators}
     for name, example in EXAMPLES.items():
         if name in np.__all__:
             graph = tc.build(partial(example.call, np), *example.args)
             reached |= {operator.kind for operator in graph.operators}
-    # What optimisers are made of has no derivatives: test_updating.py.
+    # Optimiser arithmetic has no derivatives: test_updating.py.
     optimizers = {primitive.name for primitive in vars(updating).values()
                   if type(primitive) is tc.Primitive}  # fmt: skip
-    # Of what derivatives read of a compressed value there are no second ones: test_compression.py.
+    # Compressed values have no second derivatives: test_compression.py.
     assert set(PRIMITIVES) - reached == optimizers | {"encode", "decode", "compressed"}

@@ -1,4 +1,4 @@
-"""Dropout: the share it drops, and seeds that are known or data."""
+"""Dropout: the dropped share, and seeds as numbers or as data."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tinyckpt.ops import kernels
 from tinyckpt.ops.random import drawing_key
 
 
-def test_dropout_drops_the_share_it_was_asked_to_and_repeats_itself() -> None:
+def test_dropout_drops_requested_rate_and_is_deterministic() -> None:
     x = np.ones(100_000)
     one, again, other = (
         kernels.dropout(np, x, rate=0.3, key=drawing_key(seed)) for seed in (1, 1, 2)
@@ -23,7 +23,7 @@ def test_dropout_drops_the_share_it_was_asked_to_and_repeats_itself() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "int32"])
-def test_a_seed_that_is_data_draws_the_mask_of_that_seed(dtype: str) -> None:
+def test_seed_as_data_gives_same_mask_as_seed_as_number(dtype: str) -> None:
     x = normal(4, 5)
     for seed in (0, 1, 77, 127):
         step = tc.value_and_grad(lambda x, seed: tc.sum(tc.dropout(x, 0.3, seed) ** 2))
@@ -32,7 +32,7 @@ def test_a_seed_that_is_data_draws_the_mask_of_that_seed(dtype: str) -> None:
             assert np.array_equal(found, expected)
 
 
-def test_every_step_draws_another_mask_from_one_build_under_every_policy() -> None:
+def test_each_step_gets_new_mask_from_one_graph_under_every_policy() -> None:
     builds = []
 
     def loss(w: Any, x: Any, step: Any) -> Any:
@@ -69,12 +69,12 @@ def test_every_step_draws_another_mask_from_one_build_under_every_policy() -> No
         (np.array(True), r"the seed must be one integer, got bool\[\]"),
     ],
 )
-def test_what_is_no_seed_says_so(seed: Any, match: str) -> None:
+def test_invalid_seed_raises(seed: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(lambda x: tc.dropout(x, 0.5, seed), np.ones(3))
 
 
-def test_a_negative_seed_that_is_data_names_the_operator() -> None:
+def test_negative_seed_as_data_raises_naming_operator() -> None:
     graph = tc.build(lambda x, seed: tc.dropout(x, 0.5, seed), np.ones(3), 1)
     with pytest.raises(tc.BackendError, match=r"seeded_dropout_1 of .* must be 0 or more, got -1"):
         tc.run(tc.plan(graph), np.ones(3), -1)

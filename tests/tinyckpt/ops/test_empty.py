@@ -1,4 +1,4 @@
-"""Axes without elements: what moves, picks and repeats does what NumPy does, or says why not."""
+"""Empty axes: moving, indexing and repeating match NumPy, or raise."""
 
 import warnings
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PLACES: list[Any] = [
 
 
 def uses() -> dict[str, Callable[[Any], Any]]:
-    """Return calls of NumPy's functions, by what they are."""
+    """Return calls of NumPy's functions, by name."""
     found: dict[str, Callable[[Any], Any]] = {}
 
     def add(name: str, **options: Any) -> None:
@@ -77,7 +77,7 @@ def several(result: Any) -> tuple[Any, ...]:
 
 
 def check(use: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
-    """Compare values with NumPy's, and the adjoint of a linear one with the numbers it gives."""
+    """Compare values with NumPy's, and check the gradient of a weighted sum of them."""
     x = np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(shape) + 0.5
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -106,7 +106,7 @@ def check(use: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
     assert (slope.shape, slope.dtype) == (x.shape, x.dtype)
 
 
-def test_no_counts_for_no_elements_are_no_elements() -> None:
+def test_repeat_of_empty_axis_with_no_counts_is_empty() -> None:
     for shape, axis in (((0,), 0), ((0,), None), ((2, 0), 1), ((0, 3), -2)):
         x = np.ones(shape)
         repeated = tc.jit(lambda x, axis=axis: tc.repeat(x, [], axis))(x)
@@ -117,13 +117,13 @@ def test_no_counts_for_no_elements_are_no_elements() -> None:
         tc.build(lambda x: tc.repeat(x, [], 0), tc.Spec(3))
 
 
-def test_edges_of_an_axis_without_elements_cannot_be_repeated() -> None:
+def test_padding_empty_axis_with_own_elements_raises() -> None:
     for mode in ("edge", "reflect", "symmetric", "wrap"):
         with pytest.raises(tc.GraphError, match=r"axis 1 of float64\[2,0\] has no elements"):
             tc.build(lambda x, mode=mode: tc.pad(x, 1, mode), tc.Spec((2, 0)))
 
 
-def test_products_of_vectors_refuse_what_numpy_refuses() -> None:
+def test_vector_products_raise_where_numpy_raises() -> None:
     for function, shapes in (
         (tc.vecdot, ((1,), (3,))), (tc.matvec, ((3,), (3,))), (tc.vecmat, ((3,), (3,))),
     ):  # fmt: skip
@@ -135,14 +135,14 @@ USES = uses()
 
 
 @pytest.mark.parametrize("name", list(USES)[::40])
-def test_some_uses_of_axes_without_elements_are_numpys(name: str) -> None:
+def test_selected_functions_on_empty_axes_match_numpy(name: str) -> None:
     for shape in SHAPES:
         check(USES[name], shape)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
-def test_uses_of_axes_without_elements_are_numpys(part: int) -> None:
+def test_functions_on_empty_axes_match_numpy(part: int) -> None:
     for name in list(USES)[part::20]:
         for shape in SHAPES:
             try:

@@ -1,4 +1,4 @@
-"""Indices of arrays, einsum and their adjoints, of drawn shapes, compared with NumPy."""
+"""Advanced indexing, einsum and their adjoints on random shapes, against NumPy."""
 
 import tracemalloc
 from typing import Any
@@ -16,7 +16,7 @@ from tinyckpt.base.tree import leaves
 
 
 def computed(function: Any, *args: Any) -> list[Any]:
-    """Return what a function being traced computes; the two accounts of memory agree."""
+    """Run a traced function; assert that replay and execution agree on memory."""
     schedule = tc.plan(tc.build(function, *args))
     result = tc.run(schedule, *args)
     assert result.trace == tc.replay(schedule)
@@ -32,7 +32,7 @@ KEYS: list[Any] = [
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_indices_are_numpys_and_their_adjoint_adds_up(key: Any) -> None:
+def test_indexing_matches_numpy_and_adjoint_accumulates(key: Any) -> None:
     x = np.random.default_rng(0).normal(size=(3, 4, 2))
     (found,) = computed(lambda x: x[key], x)
     np.testing.assert_array_equal(found, x[key])
@@ -63,7 +63,7 @@ def test_indices_are_numpys_and_their_adjoint_adds_up(key: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 100])
-def test_many_of_one_place_add_up_whatever_their_number(count: int) -> None:
+def test_scatter_add_of_repeated_indices_matches_numpy_for_any_count(count: int) -> None:
     generator = np.random.default_rng(count)
     table, places = generator.normal(size=(5, 2)), generator.integers(-5, 5, count)
     weights = generator.normal(size=(count, 2))
@@ -75,7 +75,7 @@ def test_many_of_one_place_add_up_whatever_their_number(count: int) -> None:
     np.testing.assert_allclose(data, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_place_that_is_data_is_checked_when_it_is_used() -> None:
+def test_index_as_data_is_checked_at_run_time() -> None:
     x, rows, columns = np.ones((2, 3)), np.array([0, 1]), np.array([2, 3])
     for function, args in (
         (lambda x, c: x[:, c], (x, columns)),
@@ -86,7 +86,7 @@ def test_a_place_that_is_data_is_checked_when_it_is_used() -> None:
             tc.run(schedule, *args)
 
 
-# Drawn --------------------------------------------------------------------------------------------
+# Random cases -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -117,7 +117,7 @@ def indexed(draw: st.DrawFn) -> tuple[Any, tuple[int, ...], tuple[Any, ...]]:
 
 @settings(max_examples=examples(200))
 @given(indexed())
-def test_drawn_indices_are_numpys_and_so_are_their_adjoints(case: Any) -> None:
+def test_random_indices_and_their_adjoints_match_numpy(case: Any) -> None:
     x, order, key = case
     try:
         expected = x.transpose(order)[key]
@@ -168,7 +168,7 @@ def contraction(draw: st.DrawFn) -> tuple[str, list[Any]]:
 
 @settings(max_examples=examples(200))
 @given(contraction())
-def test_drawn_contractions_are_numpys(case: Any) -> None:
+def test_random_einsum_contractions_match_numpy(case: Any) -> None:
     subscripts, operands = case
     expected = np.einsum(subscripts, *operands)
     (found,) = computed(lambda *variables: tc.einsum(subscripts, *variables), *operands)
@@ -178,9 +178,7 @@ def test_drawn_contractions_are_numpys(case: Any) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shares", [1, 2, 7, 600])
-def test_the_adjoint_of_what_is_taken_often_holds_no_more_than_it_declares(
-    axis: int, shares: int
-) -> None:
+def test_take_vjp_stays_within_declared_workspace(axis: int, shares: int) -> None:
     places = np.random.default_rng(0).integers(0, 600 // shares, 600)
     g = np.moveaxis(np.ones((600, 2000)), 0, axis).copy()
     graph = tc.differentiate(

@@ -1,4 +1,4 @@
-"""Declared workspace is what NumPy holds of large arrays, measured operator by operator."""
+"""Declared workspace against tracemalloc on large arrays, operator by operator."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -107,7 +107,7 @@ LARGE_CASES.update(attention_examples.LARGE_CASES)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LARGE_CASES)
-def test_workspace_is_what_numpy_really_holds_during_an_operator(name: str) -> None:
+def test_declared_workspace_equals_traced_allocations_of_operator(name: str) -> None:
     function, args = LARGE_CASES[name]
 
     def loss(*variables: Any) -> Any:

@@ -1,4 +1,4 @@
-"""MS-LayerNorm and MS-RMSNorm: plain norms, differentiated from what they return."""
+"""Memory-sharing norms (MS-LayerNorm, MS-RMSNorm): equal to plain norms, saving the output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def statistic(kind: str, x: Any) -> Any:
     )[1]
 
 
-# Gathered in cases.py, where each is asked what all are.
+# Collected in cases.py, for the checks that every primitive goes through.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "ms_layer_norm": (lambda x, w: tc.ms_layer_norm(x) @ w, (normal(3, 4), normal(4, 2))),
     "ms_layer_norm large epsilon": (
@@ -59,7 +59,7 @@ PAIRS = {"layer": (tc.ms_layer_norm, tc.layer_norm), "rms": (tc.ms_rms_norm, tc.
     size=st.sampled_from([1.0, 100.0]),
     seed=st.integers(0, 9),
 )
-def test_values_are_the_plain_norms_and_so_are_gradients(
+def test_values_and_gradients_equal_plain_norms(
     kind: str, shape: list[int], axis: int, epsilon: float, size: float, seed: int
 ) -> None:
     sharing, plain = PAIRS[kind]
@@ -79,7 +79,7 @@ def test_values_are_the_plain_norms_and_so_are_gradients(
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.5])
 @pytest.mark.parametrize("kind", PAIRS)
-def test_gradients_are_exact_for_any_epsilon(kind: str, epsilon: float) -> None:
+def test_ms_norm_gradients_are_exact_for_any_epsilon(kind: str, epsilon: float) -> None:
     sharing, plain = PAIRS[kind]
     x, weights = R.normal(3.0, 2.0, size=(64, 48)), normal(64, 48)
     found, expected = (
@@ -91,7 +91,7 @@ def test_gradients_are_exact_for_any_epsilon(kind: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_what_is_kept_is_the_output_and_one_number_a_row(kind: str, dtype: str) -> None:
+def test_ms_norm_saves_output_and_one_number_per_row(kind: str, dtype: str) -> None:
     sharing, _ = PAIRS[kind]
     x, w = tc.Spec((6, 4), dtype), tc.Spec((4, 4), dtype)
     graph = tc.differentiate(tc.build(lambda x, w: tc.sum(sharing(x * 2) @ w), x, w), (0, 1))
@@ -102,7 +102,7 @@ def test_what_is_kept_is_the_output_and_one_number_a_row(kind: str, dtype: str) 
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_workspace_is_declared(dtype: str) -> None:
+def test_declared_workspace_equals_measured_workspace(dtype: str) -> None:
     x = (normal(512, 1024) * 0.01).astype(dtype)
     for norm in (tc.ms_layer_norm, tc.ms_rms_norm):
         operators = []
@@ -112,7 +112,7 @@ def test_workspace_is_declared(dtype: str) -> None:
         assert "ms_norm_vjp" in {operator.kind for operator in operators}
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(tc.GraphError, match="ms_rms_norm: epsilon=-1; it must be a number of 0 or"):
         tc.build(lambda x: tc.ms_rms_norm(x, epsilon=-1), np.ones(3))
     with pytest.raises(tc.GraphError, match="has no elements to normalise"):

@@ -1,4 +1,4 @@
-"""Two operands of different dtypes: forward as NumPy has it, derivatives by finite differences."""
+"""Operands of two dtypes: values as in NumPy, derivatives by finite differences."""
 
 import warnings
 from collections.abc import Callable
@@ -32,7 +32,7 @@ PYTHON = [2, 2.5, True]
 
 
 def drawn(random: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return numbers that are not whole where they have a derivative: some operators jump there."""
+    """Return non-integers for float dtypes: some operators jump at integers."""
     if dtype == "bool":
         return np.ones(shape, bool)
     if dtype not in FLOATS:
@@ -91,9 +91,7 @@ def differences(function: Callable[..., Any], operands: list[Any], place: int) -
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin", "clip from above"])
 @pytest.mark.parametrize("dtypes", [("float32", "int64"), ("int8", "float16"), ("float64", "bool")])
-def test_the_larger_of_floats_and_integers_has_derivatives(
-    name: str, dtypes: tuple[str, str]
-) -> None:
+def test_maximum_of_floats_and_integers_has_derivatives(name: str, dtypes: tuple[str, str]) -> None:
     random = np.random.default_rng(0)
     for shapes in SHAPES[:5]:
         check(BINARY[name], *(drawn(random, *pair) for pair in zip(dtypes, shapes, strict=True)))
@@ -101,14 +99,14 @@ def test_the_larger_of_floats_and_integers_has_derivatives(
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 @pytest.mark.parametrize("number", [np.int64(2), np.float32(2.5), np.bool_(True), *PYTHON])
-def test_the_larger_of_an_array_and_a_number_has_derivatives(name: str, number: Any) -> None:
+def test_maximum_of_array_and_number_has_derivatives(name: str, number: Any) -> None:
     random = np.random.default_rng(0)
     for dtype in FLOATS:
         check(lambda x: BINARY[name](x, number), drawn(random, dtype, (2, 3)))
         check(lambda x: BINARY[name](number, x), drawn(random, dtype, (2, 3)))
 
 
-def test_where_floats_and_integers_tie_each_side_gets_half() -> None:
+def test_maximum_tie_of_float_and_integer_halves_cotangent() -> None:
     x, y = np.array([1.0, 2.0, 3.0], "f4"), np.array([2, 2, 2])
     for function, expected in ((np.maximum, [0, 0.5, 1]), (np.minimum, [1, 0.5, 0])):
         slope = tc.grad(lambda x, y, function=function: tc.sum(function(x, y)))(x, y)
@@ -117,7 +115,7 @@ def test_where_floats_and_integers_tie_each_side_gets_half() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", BINARY)
-def test_floats_and_integers_are_mixed_as_numpy_mixes_them(name: str) -> None:
+def test_mixed_dtype_operands_promote_as_in_numpy(name: str) -> None:
     random, shapes = np.random.default_rng(0), cycle(SHAPES)
     for one, other in product(FLOATS, [*FLOATS, *OTHERS]):
         for dtypes in ((one, other), (other, one)):

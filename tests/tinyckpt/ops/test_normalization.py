@@ -1,4 +1,4 @@
-"""Normalisations: values against their formulae, statistics, dtypes, and what is refused."""
+"""Normalisation: values against the formulae, statistics, dtypes, and errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def squares(values: Any) -> Any:
     return sum(tc.sum(value * value) for value in values)
 
 
-# Gathered in cases.py, where each is asked what all are: derivatives, workspace, strict arrays.
+# Collected in cases.py, for derivatives, workspace and strict arrays.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "layer_norm": (tc.layer_norm, (normal(3, 4), normal(4), normal(4))),
     "layer_norm plain": (lambda x: tc.layer_norm(x) ** 2, (normal(3, 4),)),
@@ -123,7 +123,7 @@ LARGE_CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 def computed(function: Any, *args: Any) -> Any:
-    """Return what a function being traced computes; the two accounts of memory agree."""
+    """Run a traced function; assert that replay and execution agree on memory."""
     schedule = tc.plan(tc.build(function, *args))
     result = tc.run(schedule, *args)
     assert result.trace == tc.replay(schedule)
@@ -135,7 +135,7 @@ def by_formula(x: Any, axes: Any, epsilon: float = 1e-5) -> Any:
 
 
 @pytest.mark.parametrize("axes", [-1, 0, (1,), (0, 2), (-1, -2), (0, 1, 2)])
-def test_layer_norm_is_its_formula_over_any_axes(axes: Any) -> None:
+def test_layer_norm_equals_formula_over_any_axes(axes: Any) -> None:
     x = R.normal(3.0, 2.0, size=(3, 4, 5))
     positions = sorted(np.atleast_1d(axes) % 3)
     scale, shift = (normal(*(x.shape[axis] for axis in positions)) for _ in "ab")
@@ -149,7 +149,7 @@ def test_layer_norm_is_its_formula_over_any_axes(axes: Any) -> None:
 
 
 @pytest.mark.parametrize("axes", [-1, (0, 2)])
-def test_rms_norm_is_its_formula(axes: Any) -> None:
+def test_rms_norm_equals_formula(axes: Any) -> None:
     x = R.normal(3.0, 2.0, size=(3, 4, 5))
     expected = x / np.sqrt((x * x).mean(axes, keepdims=True) + 1e-6)
     found = computed(lambda x: tc.rms_norm(x, axes=axes), x)
@@ -158,7 +158,7 @@ def test_rms_norm_is_its_formula(axes: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 6), (3, 6, 4), (1, 6, 2, 3)])
 @pytest.mark.parametrize("groups", [1, 2, 6])
-def test_group_norm_is_its_formula(shape: tuple[int, ...], groups: int) -> None:
+def test_group_norm_equals_formula(shape: tuple[int, ...], groups: int) -> None:
     x, scale, shift = R.normal(3.0, 2.0, size=shape), normal(6), normal(6)
     parts = x.reshape(shape[0], groups, -1)
     ends = (-1, *[1] * (x.ndim - 2))
@@ -168,7 +168,7 @@ def test_group_norm_is_its_formula(shape: tuple[int, ...], groups: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (4, 3, 5), (2, 3, 4, 5), (1, 2, 2), (2, 1)])
-def test_batch_norm_returns_the_statistics_of_the_batch(shape: tuple[int, ...]) -> None:
+def test_batch_norm_returns_batch_statistics(shape: tuple[int, ...]) -> None:
     x, scale, shift = R.normal(5.0, 2.0, size=shape), normal(shape[1]), normal(shape[1])
     y, mean, variance = computed(tc.batch_norm, x, scale, shift)
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
@@ -181,7 +181,7 @@ def test_batch_norm_returns_the_statistics_of_the_batch(shape: tuple[int, ...]) 
     np.testing.assert_allclose(again, y, rtol=1e-12, atol=1e-12)
 
 
-def test_running_statistics_are_moved_once_however_often_the_batch_is_recomputed() -> None:
+def test_running_statistics_are_updated_once_under_recomputation() -> None:
     def loss(params: Any, running: Any, x: Any) -> Any:
         new = []
         for (weight, scale, shift), (mean, var) in zip(params, running, strict=True):
@@ -209,7 +209,7 @@ def test_running_statistics_are_moved_once_however_often_the_batch_is_recomputed
 @pytest.mark.parametrize(
     ("dtype", "wide"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
 )
-def test_statistics_are_saved_in_32_bits_at_least(dtype: str, wide: str) -> None:
+def test_saved_statistics_have_at_least_32_bits(dtype: str, wide: str) -> None:
     x = tc.Spec((4, 6), dtype)
 
     def loss(x: Any, scale: Any, shift: Any) -> Any:
@@ -222,14 +222,14 @@ def test_statistics_are_saved_in_32_bits_at_least(dtype: str, wide: str) -> None
         (operator,) = (op for op in graph.operators if op.kind == kind)
         specs = [graph.data[output].spec for output in operator.outputs]
         assert [str(spec.dtype) for spec in specs] == [dtype, wide, wide]
-        # Besides x and scale, the adjoints read mean and rstd; y is not kept.
+        # The adjoints read x, scale, mean and rstd; y is not saved.
         for adjoint in (op for op in graph.operators if op.kind.startswith(f"{kind}_")):
             assert set(operator.outputs[1:]) <= set(adjoint.inputs)
             assert operator.outputs[0] not in adjoint.inputs
 
 
 @pytest.mark.parametrize("parameters", ["float16", "float32"])
-def test_float16_is_normalised_in_float32(parameters: str) -> None:
+def test_float16_normalisation_computes_in_float32(parameters: str) -> None:
     # Squares of 300 would overflow 65,504, and so would sums.
     x = (300 * normal(4, 4096)).astype("float16")
     scale = np.ones(4096, parameters)
@@ -245,7 +245,7 @@ def test_float16_is_normalised_in_float32(parameters: str) -> None:
         np.testing.assert_allclose(gradient, expected, rtol=2e-3, atol=2e-3 * abs(expected).max())
 
 
-def test_a_constant_row_becomes_0_and_its_gradient_is_finite() -> None:
+def test_constant_row_normalises_to_zero_with_finite_gradient() -> None:
     x = np.full((2, 4), 7.0)
     assert computed(tc.layer_norm, x).tolist() == np.zeros((2, 4)).tolist()
     weights = normal(2, 4)
@@ -254,7 +254,7 @@ def test_a_constant_row_becomes_0_and_its_gradient_is_finite() -> None:
     np.testing.assert_allclose(gradient, centred / np.sqrt(1e-5), rtol=1e-9)
 
 
-def test_flops_are_those_of_the_formula() -> None:
+def test_normalisation_flops_equal_formula() -> None:
     def loss(x: Any, scale: Any, shift: Any) -> Any:
         results = [
             tc.batch_norm(x, scale, shift)[0], tc.layer_norm(x, scale, shift),
@@ -275,13 +275,13 @@ ONES = np.ones((2, 4))
 WRONG: list[tuple[Callable[..., Any], str]] = [
     (lambda x: tc.layer_norm(x, np.ones(3)), r"scale is float64\[3\]; for .* float64\[4\]$"),
     (lambda x: tc.layer_norm(x, np.ones(4), np.ones((1, 4))), r"shift is float64\[1,4\]; for"),
-    (lambda x: tc.layer_norm(x, np.ones(4, "float32")), "it must be float64, as that is"),
+    (lambda x: tc.layer_norm(x, np.ones(4, "float32")), "its dtype must be float64"),
     (lambda x: tc.layer_norm(x, np.ones(4, int)), "needs floating-point arrays"),
     (lambda x: tc.layer_norm(x > 0), "needs floating-point arrays"),
     (lambda x: tc.layer_norm(x[:0]), r"float64\[0,4\] has no elements to normalise; give a batch"),
     (lambda x: tc.layer_norm(x[:, :0]), r"float64\[2,0\] has no elements to normalise"),
     (lambda x: tc.layer_norm(x, axes=2), "axis 2 is out of range for 2 axes"),
-    (lambda x: tc.layer_norm(x, axes=()), r"over the axes \(\); give one axis at least"),
+    (lambda x: tc.layer_norm(x, axes=()), r"over the axes \(\); expected at least one axis"),
     (lambda x: tc.layer_norm(x, axes=(0, -2)), "name an axis twice"),
     (lambda x: tc.layer_norm(x, epsilon=-1e-5), "epsilon=-1e-05; it must be a number of 0 or more"),
     (lambda x: tc.layer_norm(x, epsilon="no"), "epsilon='no'; it must be a number of 0 or more"),
@@ -311,6 +311,6 @@ WRONG: list[tuple[Callable[..., Any], str]] = [
 
 
 @pytest.mark.parametrize(("function", "match"), WRONG)
-def test_what_cannot_be_normalised_says_so(function: Any, match: str) -> None:
+def test_invalid_normalisation_arguments_raise(function: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(function, ONES)

@@ -1,6 +1,6 @@
-"""How exact the kernels are over the whole range of each dtype, counted in units in the last place.
+"""Numerical accuracy of the kernels over the whole range of each dtype, in ulp.
 
-The reference is evaluated with longer numbers (``np.longdouble``), from the same arguments.
+The reference is evaluated in extended precision (``np.longdouble``), from the same arguments.
 """
 
 import math
@@ -44,7 +44,7 @@ def halves(x: Any) -> tuple[Any, Any]:
 
 @wide
 @pytest.mark.parametrize("dtype", RANGES)
-def test_sigmoid_and_silu_are_exact_to_4_units_in_the_last_place(dtype: str) -> None:
+def test_sigmoid_and_silu_are_accurate_to_4_ulp(dtype: str) -> None:
     x = everywhere(dtype)
     long, (s, rest) = x.astype(Long), halves(x)
     log = np.minimum(long, 0) - np.log1p(np.exp(-np.abs(long)))
@@ -65,7 +65,7 @@ def test_sigmoid_and_silu_are_exact_to_4_units_in_the_last_place(dtype: str) -> 
 @pytest.mark.parametrize(
     ("dtype", "least"), [("float16", -3.5), ("float32", -12), ("float64", -36)]
 )
-def test_gelu_keeps_its_digits_in_the_negative_tail(dtype: str, least: float) -> None:
+def test_gelu_keeps_relative_accuracy_in_negative_tail(dtype: str, least: float) -> None:
     # Where results are normal numbers. The recurrence of 28 terms costs a few units anywhere.
     x = np.concatenate([np.linspace(least, 6, 20_001), np.linspace(-3, 3, 10_001)]).astype(dtype)
     long = x.astype(Long)
@@ -81,7 +81,7 @@ def test_gelu_keeps_its_digits_in_the_negative_tail(dtype: str, least: float) ->
 
 
 @pytest.mark.parametrize("dtype", RANGES)
-def test_nothing_overflows_at_the_ends(dtype: str) -> None:
+def test_activations_do_not_overflow_at_extremes(dtype: str) -> None:
     x = np.array([np.finfo(dtype).min, np.finfo(dtype).max], dtype)
     ones = np.ones_like(x)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
@@ -95,7 +95,7 @@ def test_nothing_overflows_at_the_ends(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", RANGES)
-def test_gelu_is_flat_wherever_x_is_large(dtype: str) -> None:
+def test_gelu_is_saturated_for_large_inputs(dtype: str) -> None:
     large = np.array([41, 100, 250, 300, 4095, 5000, 65504, np.finfo(dtype).max], dtype)
     ones = np.ones_like(large)
     with np.errstate(over="ignore"):  # of the cube, within tanh
@@ -108,7 +108,7 @@ def test_gelu_is_flat_wherever_x_is_large(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_logarithm_of_a_sigmoid_has_the_right_gradient_far_out(dtype: str) -> None:
+def test_log_sigmoid_gradient_is_accurate_in_tails(dtype: str) -> None:
     x = np.array([-20.0, -36.0, -80.0], dtype)
     value, gradient = tc.value_and_grad(lambda x: tc.sum(tc.log(tc.sigmoid(x))))(x)
     np.testing.assert_allclose(gradient, 1 / (1 + np.exp(x)), rtol=4 * np.finfo(dtype).eps)
@@ -120,7 +120,7 @@ def test_the_logarithm_of_a_sigmoid_has_the_right_gradient_far_out(dtype: str) -
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shift", [1e4, -1e4])
 @pytest.mark.parametrize("name", ["cross_entropy", "softmax", "log_softmax"])
-def test_a_shift_of_all_logits_changes_nothing(name: str, shift: float, dtype: str) -> None:
+def test_cross_entropy_is_invariant_to_logit_shift(name: str, shift: float, dtype: str) -> None:
     generator = np.random.default_rng(0)
     # Multiples of 1/256: with the shift they are still numbers of float32.
     logits = (generator.integers(-2000, 2000, (16, 10)) / 256).astype(dtype)
@@ -142,7 +142,7 @@ def test_a_shift_of_all_logits_changes_nothing(name: str, shift: float, dtype: s
         assert np.array_equal(moved_gradient, gradient)
 
 
-def test_cross_entropy_is_the_same_of_any_layout_and_labels() -> None:
+def test_cross_entropy_is_independent_of_layout_and_label_dtype() -> None:
     generator = np.random.default_rng(0)
     x, labels = generator.normal(size=(4, 3, 5)), generator.integers(0, 4, (5, 3))
     logits = x.T.reshape(5, 3, 4)

@@ -1,4 +1,4 @@
-"""NumPy's habits: every name of the table gives NumPy's values, dtypes and shapes, on Vars too."""
+"""NumPy compatibility: values, dtypes and shapes of every name in the dispatch tables, on Vars."""
 
 import warnings
 from functools import partial
@@ -23,7 +23,7 @@ def values(result: Any) -> list[Any]:
 
 
 def computed(function: Any, *args: Any, backend: Any = "numpy") -> list[Any]:
-    """Return what a function being traced computes; the two accounts of memory agree."""
+    """Run a traced function; assert that replay and execution agree on memory."""
     schedule = tc.plan(tc.build(function, *args))
     with np.errstate(all="ignore"):
         result = tc.run(schedule, *args, backend=backend, check_nan=False)
@@ -40,7 +40,7 @@ def same(result: list[Any], expected: list[Any], rtol: float = 1e-13) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_values_dtypes_and_shapes_are_numpys(name: str) -> None:
+def test_values_dtypes_and_shapes_match_numpy(name: str) -> None:
     example = EXAMPLES[name]
     if found(np, name) is None:
         lacking(f"a NumPy that has {name}")
@@ -51,7 +51,7 @@ def test_values_dtypes_and_shapes_are_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_name_runs_where_numpy_arrays_are_refused(name: str) -> None:
+def test_every_name_runs_on_strict_non_numpy_arrays(name: str) -> None:
     example = EXAMPLES[name]
     if found(np, name) is None:
         lacking(f"a NumPy that has {name}")
@@ -77,7 +77,7 @@ AS_METHODS = [n for n in EXAMPLES if hasattr(np.ndarray, n) and n not in PROPERT
 
 
 @pytest.mark.parametrize("name", AS_METHODS)
-def test_methods_are_those_that_arrays_have(name: str) -> None:
+def test_var_methods_match_ndarray_methods(name: str) -> None:
     example = EXAMPLES[name]
     if name in ("astype", "transpose", "reshape", "sort"):
         assert callable(getattr(tc.Var, name))
@@ -97,14 +97,14 @@ def test_methods_are_those_that_arrays_have(name: str) -> None:
         (lambda x: tc.sum(x, 0, "yes"), "keepdims is 'yes'; it must be True or False"),
     ],
 )
-def test_arguments_of_methods_that_are_not_supported_are_named(use: Any, message: str) -> None:
+def test_unsupported_method_arguments_are_named(use: Any, message: str) -> None:
     with pytest.raises(tc.GraphError, match=message):
         tc.build(use, tc.Spec((2, 3)))
     for legal in (lambda x: x.mean(0, None, None, True), lambda x: x.argsort(kind="stable")):
         assert tc.build(legal, tc.Spec((2, 3))).outputs
 
 
-def test_indices_of_small_integers_and_nan_among_medians() -> None:
+def test_uint8_indices_and_nan_medians_match_numpy() -> None:
     x = np.arange(300.0)
     assert computed(lambda x: x[np.array([1, 200], np.uint8)], x)[0].tolist() == [1.0, 200.0]
     assert np.isnan(computed(np.median, np.array([1.0, np.nan, 3.0]))[0])
@@ -125,7 +125,7 @@ ARITHMETIC = [
     "maximum", "minimum", "arctan2", "hypot", "logaddexp", "copysign", "heaviside", "greater",
     "less_equal", "equal", "logical_and", "logical_xor", "where",
 ]  # fmt: skip
-# NumPy takes booleans as numbers, each function in its own way; here, arithmetic refuses them.
+# NumPy treats booleans as numbers, each function in its own way; here, arithmetic rejects them.
 NOT_FOR_BOOLEANS = {
     "add", "floor_divide", "fmod", "maximum", "minimum", "multiply", "power", "remainder",
 }  # fmt: skip
@@ -133,7 +133,7 @@ NOT_FOR_BOOLEANS = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FLOATING)
-def test_integers_are_computed_in_the_floats_that_numpy_takes(name: str, dtype: str) -> None:
+def test_integer_inputs_promote_to_numpys_float_dtype(name: str, dtype: str) -> None:
     x = np.array([0, 1], dtype)
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(x)
@@ -143,7 +143,7 @@ def test_integers_are_computed_in_the_floats_that_numpy_takes(name: str, dtype: 
 
 
 def numpys(name: str, *args: Any) -> Any:
-    """Return what NumPy's function makes of arrays and numbers, or None if it refuses."""
+    """Return the result of NumPy's function on arrays and numbers, or None if it raises."""
     function = partial(np.where, np.array([True, False])) if name == "where" else getattr(np, name)
     try:
         with np.errstate(all="ignore"):
@@ -153,7 +153,7 @@ def numpys(name: str, *args: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)
-def test_dtypes_of_two_operands_are_numpys(name: str) -> None:
+def test_binary_dtype_promotion_matches_numpy(name: str) -> None:
     compared = 0
     arrays = [np.array([1, 2], dtype) for dtype in DTYPES]
     others: list[Any] = [*arrays, 2, 1.5, np.float32(2), np.float64(2), np.int8(2)]
@@ -178,17 +178,17 @@ def test_dtypes_of_two_operands_are_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "bool"])
-def test_reductions_of_integers_are_numpys(dtype: str) -> None:
+def test_integer_reductions_match_numpy(dtype: str) -> None:
     x = np.array([[1, 0, 2], [3, 1, 1]], dtype)
     for name in ("sum", "prod", "cumsum", "cumprod", "mean", "std", "min", "max", "argmax", "any"):
         (found,) = computed(getattr(np, name), x)
         expected = np.asarray(getattr(np, name)(x))
-        # NumPy adds up uint8 as uint64, which graphs do not have.
+        # NumPy accumulates uint8 as uint64, which graphs do not have.
         assert found.dtype == (np.int64 if expected.dtype == np.uint64 else expected.dtype), name
         np.testing.assert_allclose(found, expected, rtol=1e-15)
 
 
-def test_numpys_own_numbers_keep_their_dtype_and_pythons_take_that_of_the_array() -> None:
+def test_numpy_scalars_keep_dtype_and_python_scalars_are_weak() -> None:
     x = np.ones(2, "float32")
     strong, weak, power, chosen = computed(
         lambda x: [
@@ -203,7 +203,7 @@ def test_numpys_own_numbers_keep_their_dtype_and_pythons_take_that_of_the_array(
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "reciprocal"])
-def test_other_dtypes_are_numpys_through_every_name(name: str, dtype: str) -> None:
+def test_other_dtypes_match_numpy_for_every_name(name: str, dtype: str) -> None:
     example = EXAMPLES[name]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # casts of NaN
@@ -221,7 +221,7 @@ def test_other_dtypes_are_numpys_through_every_name(name: str, dtype: str) -> No
 # NumPy's protocols --------------------------------------------------------------------------------
 
 
-def test_methods_of_ufuncs_are_answered() -> None:
+def test_ufunc_methods_are_dispatched() -> None:
     x, y = np.random.default_rng(0).normal(size=(3, 2)), np.arange(4.0)
     for function in (
         lambda x, y: np.add.reduce(x),
@@ -248,7 +248,7 @@ def test_methods_of_ufuncs_are_answered() -> None:
         same(computed(function, x, y), values(function(x, y)))
 
 
-def test_an_ordinary_numpy_function_is_built_as_it_is() -> None:
+def test_plain_numpy_function_builds_unchanged() -> None:
     def layer_norm_and_attention(x: Any, w: Any) -> Any:
         x = (x - np.mean(x, axis=-1, keepdims=True)) / np.std(x, axis=-1, keepdims=True)
         scores = np.einsum("bid,bjd->bij", x @ w, x) / np.sqrt(x.shape[-1])
@@ -267,7 +267,7 @@ def test_an_ordinary_numpy_function_is_built_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_logarithms_of_sums_are_right_at_both_ends(dtype: str) -> None:
+def test_softplus_and_logsumexp_are_accurate_at_both_ends(dtype: str) -> None:
     eps, tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).tiny)
     largest = -np.log(tiny)
     x = np.concatenate([np.linspace(-largest, largest, 401), [0.0]]).astype(dtype)
@@ -291,13 +291,13 @@ def test_logarithms_of_sums_are_right_at_both_ends(dtype: str) -> None:
     np.testing.assert_array_equal(computed(tc.expm1, small)[0], small)
 
 
-def test_logsumexp_of_infinities_is_numpys() -> None:
+def test_logsumexp_of_infinities_has_limit_values() -> None:
     x = np.array([[-np.inf, -np.inf], [np.inf, 0.0], [-np.inf, 1.0]])
     (found,) = computed(lambda x: tc.logsumexp(x, 1), x)
     np.testing.assert_array_equal(found, [-np.inf, np.inf, 1.0])
 
 
-def test_conventions_where_there_is_no_derivative() -> None:
+def test_derivative_conventions_at_nondifferentiable_points() -> None:
     at_0 = np.zeros(2)
 
     def slope(function: Any, x: Any = at_0) -> list[float]:
@@ -316,6 +316,6 @@ def test_conventions_where_there_is_no_derivative() -> None:
     assert slope(lambda x: x % 1.0, np.array([1.0, 1.5])) == [1.0, 1.0]
 
 
-def test_where_elu_is_not_its_exponential_nothing_overflows() -> None:
+def test_elu_positive_branch_does_not_overflow() -> None:
     gradient = tc.grad(lambda x: tc.sum(tc.elu(x)))(np.array([1e4, -1e4]))
     assert gradient.tolist() == [1.0, 0.0]

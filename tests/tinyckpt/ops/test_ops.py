@@ -1,4 +1,4 @@
-"""Values of operators, and what every kernel has in common."""
+"""Values of operators, and the rules that hold for every kernel."""
 
 import inspect
 import math
@@ -31,7 +31,7 @@ from tinyckpt.ops.expressions import KERNELS
         (lambda x, y: x != y, [True, False, True]),
     ],
 )
-def test_comparisons(infix: Any, expected: list[bool]) -> None:
+def test_comparisons_match_numpy(infix: Any, expected: list[bool]) -> None:
     x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 2.0])
     value = tc.run(tc.plan(tc.build(infix, x, y)), x, y).value
     assert value.dtype == np.bool_
@@ -49,13 +49,15 @@ def test_comparisons(infix: Any, expected: list[bool]) -> None:
         (tc.relu, [-1.0, 0.0, 2.0], [0.0, 0.0, 2.0]),
     ],
 )
-def test_values(function: Any, x: list[float], expected: list[float]) -> None:
+def test_operator_values_equal_expected(
+    function: Any, x: list[float], expected: list[float]
+) -> None:
     array = np.array(x)
     value = tc.run(tc.plan(tc.build(function, array)), array).value
     np.testing.assert_allclose(value, expected, rtol=1e-14, atol=1e-16)
 
 
-def test_normal_cdf_is_erfc_to_the_last_digits() -> None:
+def test_normal_cdf_is_accurate_to_last_digits() -> None:
     x = np.linspace(-9, 9, 1001)
     expected = [0.5 * math.erfc(-value / math.sqrt(2)) for value in x]
     # At 9 standard deviations exp(-40.5) turns the rounding of its argument into 40 times as much.
@@ -63,21 +65,21 @@ def test_normal_cdf_is_erfc_to_the_last_digits() -> None:
     np.testing.assert_allclose(special.normal_cdf(np, x[400:]), expected[400:], rtol=1e-15)
 
 
-def test_a_cast_takes_the_cotangent_back_to_the_dtype_it_came_from() -> None:
+def test_cast_vjp_restores_input_dtype() -> None:
     x = np.array([1.0, 2.0])
     gradient = tc.grad(lambda x: tc.sum(x.astype("float32") ** 2))(x)
     assert gradient.dtype == np.float64
     assert gradient.tolist() == [2.0, 4.0]
 
 
-def test_equal_maxima_share_the_cotangent() -> None:
+def test_tied_maxima_share_cotangent() -> None:
     x = np.array([1.0, 3.0, 3.0])
     assert tc.grad(lambda x: x.max())(x).tolist() == [0.0, 0.5, 0.5]
     y = np.array([1.0, 4.0, 2.0])
     assert tc.grad(lambda x: tc.sum(tc.maximum(x, y)))(x).tolist() == [0.5, 0.0, 1.0]
 
 
-def test_kernels_leave_their_arguments_alone() -> None:
+def test_kernels_do_not_modify_arguments() -> None:
     for graph, (_, args) in zip(graphs_of_all_cases(), CASES.values(), strict=True):
         sources = dict(zip(leaves(graph.arguments), args, strict=True))
         before = {data: np.array(array) for data, array in sources.items()}
@@ -89,7 +91,7 @@ def test_kernels_leave_their_arguments_alone() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_kernel_runs_where_numpy_arrays_are_refused(name: str) -> None:
+def test_every_kernel_runs_on_strict_non_numpy_arrays(name: str) -> None:
     function, args = CASES[name]
     graph = training_graph(function, args)
     schedule = tc.plan(graph)
@@ -105,7 +107,7 @@ def test_every_kernel_runs_where_numpy_arrays_are_refused(name: str) -> None:
         assert np.array_equal(strict.asnumpy(array), other)
 
 
-def test_no_two_files_have_a_kernel_of_one_name() -> None:
+def test_kernel_names_are_unique_across_modules() -> None:
     names = [name for module in KERNELS for name, kernel in vars(module).items()
              if inspect.isfunction(kernel) and kernel.__module__ == module.__name__]  # fmt: skip
     assert len(set(names)) == len(names) > 100

@@ -1,4 +1,4 @@
-"""Elementwise chains over parts of arrays: the same numbers as over whole ones."""
+"""Cache blocking: kernels over parts of arrays give the same bits as over whole arrays."""
 
 from unittest import mock
 
@@ -14,7 +14,7 @@ from tinyckpt.ops import parts
 
 @settings(max_examples=examples(20))
 @given(part=st.integers(1, 47), dtype=st.sampled_from(["float16", "float32", "float64"]))
-def test_parts_of_any_size_give_the_same_bits(part: int, dtype: str) -> None:
+def test_results_are_bitwise_equal_for_any_part_size(part: int, dtype: str) -> None:
     x = np.random.default_rng(0).normal(size=(6, 8)).astype(dtype)
     step = tc.value_and_grad(lambda x: tc.half_squared_norm(tc.gelu(x.T, approximate=True)))
     value, gradient = step(x)
@@ -30,9 +30,7 @@ def test_parts_of_any_size_give_the_same_bits(part: int, dtype: str) -> None:
     shape=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     most=st.integers(1, 50),
 )
-def test_parts_cover_an_array_once_and_are_no_larger_than_they_may_be(
-    shape: tuple[int, ...], most: int
-) -> None:
+def test_parts_partition_array_within_size_limit(shape: tuple[int, ...], most: int) -> None:
     seen = np.zeros(shape, int)
     with mock.patch.object(parts, "PART", most):
         for part in parts.parts(np, shape):
@@ -41,5 +39,5 @@ def test_parts_cover_an_array_once_and_are_no_larger_than_they_may_be(
     assert (seen == 1).all()
 
 
-def test_another_library_than_numpy_takes_all_at_once() -> None:
+def test_non_numpy_backend_gets_one_part() -> None:
     assert parts.parts(strict, (2**12, 2**12)) == [...]

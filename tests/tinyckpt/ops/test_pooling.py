@@ -1,4 +1,4 @@
-"""Pooling against a definition written out, whatever the sizes; NaN and ties; what it refuses."""
+"""Pooling against a naive definition, at any size; NaN, ties, workspace, and errors."""
 
 import math
 from collections.abc import Callable
@@ -24,11 +24,11 @@ def normal(*shape: int) -> Any:
 
 
 def apart(*shape: int) -> Any:
-    """Return values 0.1 apart, so that no step of a difference meets a tie."""
+    """Return values 0.1 apart, so that no finite difference crosses a tie."""
     return R.permutation(np.arange(math.prod(shape)) * 0.1).reshape(shape)
 
 
-# name -> (function, arguments): cases.py has them go through what every primitive goes through.
+# name -> (function, arguments): collected in cases.py, for the checks of every primitive.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "max_pool2d": (lambda x: tc.max_pool2d(x, 2) ** 2, (apart(2, 2, 4, 5),)),
     "max_pool2d of overlapping windows": (
@@ -70,7 +70,7 @@ def poolings(
 
 
 def seen_windows(x: Any, kernel: Any, options: dict[str, Any], fill: float) -> Any:
-    """Return what every window sees, as an array (images, channels, rows, columns, pixels)."""
+    """Return the pixels of every window, as an array (images, channels, rows, columns, pixels)."""
     (kh, kw), (ph, pw) = both(kernel), both(options["padding"])
     sh, sw = both(kernel if options["stride"] is None else options["stride"])
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=fill)
@@ -89,7 +89,7 @@ PIXELS = [-np.inf, -1.0, 0.0, 1.0, np.inf, np.nan]
 
 @settings(max_examples=examples(60))
 @given(case=poolings(("float16", "float32", "float64"), PIXELS), limit=LIMITS)
-def test_max_pooling_with_ties_nans_and_infinities(case: Any, limit: int) -> None:
+def test_max_pool_matches_definition_with_ties_nans_and_infinities(case: Any, limit: int) -> None:
     x, kernel, options = case
     with mock.patch.object(windows, "BLOCK_BYTES", limit):
         found = tc.jit(lambda x: tc.max_pool2d(x, kernel, **options))(x)
@@ -105,7 +105,7 @@ def test_max_pooling_with_ties_nans_and_infinities(case: Any, limit: int) -> Non
 
 @settings(max_examples=examples(40))
 @given(case=poolings(pixels=PIXELS), limit=LIMITS)
-def test_the_index_is_the_first_maximum_or_the_first_nan(case: Any, limit: int) -> None:
+def test_max_pool_index_is_first_maximum_or_first_nan(case: Any, limit: int) -> None:
     x, kernel, options = case
     stride = both(kernel if options["stride"] is None else options["stride"])
     attrs = {"kernel": both(kernel), "stride": stride, "padding": options["padding"]}
@@ -123,7 +123,7 @@ def test_the_index_is_the_first_maximum_or_the_first_nan(case: Any, limit: int) 
 
 @settings(max_examples=examples(60))
 @given(case=poolings(("float16", "float32", "float64")), padded=st.booleans(), limit=LIMITS)
-def test_mean_pooling_is_what_it_is_defined_as(case: Any, padded: bool, limit: int) -> None:
+def test_avg_pool_equals_definition(case: Any, padded: bool, limit: int) -> None:
     x, kernel, options = case
     with mock.patch.object(windows, "BLOCK_BYTES", limit):
         found = tc.jit(lambda x: tc.avg_pool2d(x, kernel, **options, count_include_pad=padded))(x)
@@ -135,7 +135,7 @@ def test_mean_pooling_is_what_it_is_defined_as(case: Any, padded: bool, limit: i
 
 @settings(max_examples=examples(40))
 @given(case=poolings(), padded=st.booleans(), limit=LIMITS)
-def test_gradients_of_a_mean_are_the_adjoint_of_its_definition(
+def test_avg_pool_gradient_equals_adjoint_of_definition(
     case: Any, padded: bool, limit: int
 ) -> None:
     x, kernel, options = case
@@ -150,7 +150,7 @@ def test_gradients_of_a_mean_are_the_adjoint_of_its_definition(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_a_cotangent_that_is_not_finite_spoils_no_other_pixel(dtype: str) -> None:
+def test_nonfinite_cotangent_affects_only_its_pixel(dtype: str) -> None:
     x = np.arange(9).reshape(1, 1, 3, 3).astype(dtype)
     g = np.array([np.inf, -np.inf, -2.0, np.nan]).reshape(1, 1, 2, 2).astype(dtype)
     with np.errstate(invalid="ignore"):  # the loss
@@ -160,7 +160,7 @@ def test_a_cotangent_that_is_not_finite_spoils_no_other_pixel(dtype: str) -> Non
     np.testing.assert_array_equal(gradient[0, 0], expected)
 
 
-def test_the_largest_kernel_of_which_an_index_fits_a_byte() -> None:
+def test_max_pool_accepts_kernel_of_256_positions() -> None:
     x = np.zeros((1, 1, 16, 16))
     x[0, 0, 15, 15] = 1
     assert (tc.grad(lambda x: tc.sum(tc.max_pool2d(x, 16)))(x) == x).all()
@@ -175,7 +175,7 @@ SIZES: dict[str, tuple[tuple[int, ...], Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SIZES)
-def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:
+def test_declared_workspace_equals_traced_allocations(name: str, dtype: str) -> None:
     shape, kernel, options = SIZES[name]
     x = R.normal(size=shape).astype(dtype)
     for function in (
@@ -189,7 +189,7 @@ def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:
                 assert 2**16 < operator.workspace < windows.BLOCK_BYTES
 
 
-def test_flops_and_bytes_of_the_outputs() -> None:
+def test_pooling_flops_and_output_bytes() -> None:
     args = (tc.Spec((2, 3, 8, 8), "float32"),)
     graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.max_pool2d(x, 3, stride=2)), *args))
     found = {operator.kind: operator for operator in graph.operators}
@@ -213,19 +213,19 @@ def test_flops_and_bytes_of_the_outputs() -> None:
         ((2, 3, 8, 8), 0, {}, r"kernel=\(0, 0\) must be at least 1"),
         ((2, 3, 8, 8), 2, {"stride": 0}, r"stride=\(0, 0\) must be at least 1"),
         ((2, 3, 8, 8), 2, {"padding": -1}, r"padding=\(-1, -1\) must be at least 0"),
-        ((2, 3, 8, 8), (2, 3), {"padding": (1, 2)}, r"more than half .* legal .* \(1, 1\)"),
+        ((2, 3, 8, 8), (2, 3), {"padding": (1, 2)}, r"more than half .* expected .* \(1, 1\)"),
         ((2, 3, 8, 8), 2.0, {}, "kernel=2.0: give an integer, or a pair"),
     ],
 )
-def test_what_does_not_fit_says_why(
+def test_invalid_shapes_and_options_raise(
     function: Any, shape: Any, kernel: Any, options: Any, match: str
 ) -> None:
     with pytest.raises(tc.GraphError, match=f"pool.*: .*{match}"):
         tc.build(lambda x: function(x, kernel, **options), tc.Spec(shape))
 
 
-def test_other_refusals() -> None:
-    with pytest.raises(tc.GraphError, match="has 272 places; at most 256"):
+def test_other_invalid_arguments_raise() -> None:
+    with pytest.raises(tc.GraphError, match="has 272 positions; at most 256"):
         tc.build(lambda x: tc.max_pool2d(x, (17, 16)), tc.Spec((1, 1, 20, 20)))
     for function in (lambda x: tc.max_pool2d(x, 2), lambda x: tc.avg_pool2d(x, 2)):
         with pytest.raises(tc.GraphError, match="needs floating-point arrays"):

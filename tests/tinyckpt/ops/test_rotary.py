@@ -1,4 +1,4 @@
-"""Rotary position embedding: both conventions, what it is for, its adjoint, and what is refused."""
+"""Rotary position embedding: both conventions, relative positions, adjoint, and errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ LARGE_CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 def by_matrices(x: Any, positions: Any, base: float, interleaved: bool) -> Any:
-    """Turn every pair by a 2 by 2 matrix."""
+    """Rotate every pair by a 2 by 2 matrix."""
     features = x.shape[-1]
     out = np.empty_like(x)
     for row in np.ndindex(x.shape[:-1]):
@@ -62,7 +62,7 @@ def computed(x: Any, *args: Any, **options: Any) -> Any:
     given_positions=st.sampled_from(["none", "line", "rows", "all"]),
     seed=st.integers(0, 99),
 )
-def test_every_pair_is_turned_by_its_angle(
+def test_rotary_rotates_every_pair_by_its_angle(
     outer: list[int],
     length: int,
     half: int,
@@ -80,14 +80,14 @@ def test_every_pair_is_turned_by_its_angle(
     found = computed(x, *args, base=base, interleaved=interleaved)
     expected = by_matrices(x, positions, base, interleaved)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
-    # The adjoint turns back: what is turned there and back is what it was.
+    # The adjoint is the inverse rotation: it restores the input.
     back = tc.grad(
         lambda x, g, *p: tc.sum(tc.rotary(x, *p, base=base, interleaved=interleaved) * g)
     )(x, found, *args)
     np.testing.assert_allclose(back, x, rtol=1e-12, atol=1e-12)
 
 
-def test_products_depend_on_the_distance_alone() -> None:
+def test_rotary_products_depend_only_on_relative_position() -> None:
     query, key = R.normal(size=(1, 8)), R.normal(size=(1, 8))
     products = [
         computed(query, np.array([m])) @ computed(key, np.array([m + 3])).T for m in (0, 7, 1000)
@@ -95,7 +95,7 @@ def test_products_depend_on_the_distance_alone() -> None:
     np.testing.assert_allclose(products, np.full((3, 1, 1), products[0]), rtol=1e-11)
 
 
-def test_16_bits_are_turned_in_32_at_any_position() -> None:
+def test_float16_rotary_computes_in_float32_at_any_position() -> None:
     x, positions = R.normal(size=(3, 64)).astype("float16"), np.array([0, 4095, 131071])
     found = computed(x, positions)
     assert found.dtype == np.float16
@@ -103,7 +103,7 @@ def test_16_bits_are_turned_in_32_at_any_position() -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-3)
 
 
-def test_nothing_but_positions_is_saved() -> None:
+def test_rotary_saves_only_positions() -> None:
     graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.rotary(x) * x), tc.Spec((4, 6))))
     backward = [op for op in graph.operators if op.kind == "rotary" and op.phase == "backward"]
     assert [op.attrs["sign"] for op in backward] == [-1.0]
@@ -126,6 +126,6 @@ def test_nothing_but_positions_is_saved() -> None:
         (lambda x: tc.rotary(x > 0), "needs floating-point arrays"),
     ],
 )
-def test_what_cannot_be_turned_says_so(function: Any, match: str) -> None:
+def test_invalid_rotary_arguments_raise(function: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(function, np.ones((2, 4)))

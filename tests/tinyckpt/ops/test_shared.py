@@ -1,4 +1,4 @@
-"""One operator that gives several cotangents: rules called one by one find it again."""
+"""Shared adjoints: one backward operator gives several cotangents, and each rule finds it again."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def scaled(x: Any, y: Any, factor: float = 2.0) -> Any:
 
 
 def shared(loss: Any, *wrt: int) -> int:
-    """Return how many operators give the gradients, after a look at their values."""
+    """Check the gradients' values, and count the operators that compute them."""
     x, y = np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 4.0])
     graph = tc.differentiate(tc.build(loss, x, y), wrt)
     separate = [tc.grad(plain(loss), wrt=position)(x, y) for position in wrt]
@@ -44,22 +44,22 @@ def plain(loss: Any) -> Any:
 
 
 @pytest.mark.parametrize("wrt", [(0,), (1,), (0, 1)])
-def test_one_operator_gives_one_gradient_or_both(wrt: tuple[int, ...]) -> None:
+def test_shared_adjoint_computes_one_or_both_gradients(wrt: tuple[int, ...]) -> None:
     assert shared(lambda x, y, f=scaled: tc.sum(f(x, y)), *wrt) == 1
 
 
-def test_a_value_read_twice_by_one_operator_shares_too() -> None:
+def test_repeated_operand_shares_adjoint() -> None:
     assert shared(lambda x, y, f=scaled: tc.sum(f(x, x) * y), 0, 1) == 1
 
 
-def test_operators_that_differ_in_operands_or_attributes_do_not_share() -> None:
+def test_operators_with_different_operands_or_attributes_do_not_share_adjoint() -> None:
     assert shared(lambda x, y, f=scaled: tc.sum(f(x, y) * f(y, x)), 0, 1) == 2
     assert shared(lambda x, y, f=scaled: tc.sum(f(x, y) + f(x, y, 3.0)), 0, 1) == 2
     # The same operands and cotangent, of two operators: each has an adjoint of its own.
     assert shared(lambda x, y, f=scaled: tc.sum(f(x, y) + f(x, y)), 0, 1) == 2
 
 
-def test_what_is_shared_is_part_of_the_adjoint_of_its_own_operator() -> None:
+def test_shared_adjoint_belongs_to_its_forward_operator() -> None:
     graph = tc.build(lambda x, y: tc.sum(scaled(x, y) + scaled(x, y)), np.ones(2), np.ones(2))
     operators = tc.differentiate(graph, (0, 1)).operators
     adjoints = [o.adjoint_of for o in operators if o.kind == "both"]
@@ -67,7 +67,7 @@ def test_what_is_shared_is_part_of_the_adjoint_of_its_own_operator() -> None:
 
 
 @pytest.mark.parametrize("convolution", [tc.conv2d, tc.conv_transpose2d])
-def test_a_cotangent_is_copied_once_for_both_adjoints_of_a_convolution(convolution: Any) -> None:
+def test_convolution_adjoints_share_one_contiguous_copy(convolution: Any) -> None:
     generator = np.random.default_rng(0)
     x, across = generator.normal(size=(2, 2, 3, 4, 4))
     w = generator.normal(size=(3, 3, 1, 1))

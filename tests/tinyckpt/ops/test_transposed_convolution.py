@@ -1,4 +1,4 @@
-"""Transposed convolutions against a definition written out; and what they refuse."""
+"""Transposed convolutions against a naive definition; workspace, and errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from tests.measured import check_workspace
 from tests.tinyckpt.ops.test_convolution import attributes, both, normal
 from tinyckpt.ops import windows
 
-# name -> (function, arguments): cases.py has them go through what every primitive goes through.
+# name -> (function, arguments): collected in cases.py, for the checks of every primitive.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "conv_transpose2d": (tc.conv_transpose2d, (normal(2, 2, 2, 3), normal(2, 3, 2, 2), normal(3))),
     "conv_transpose2d with all options": (
@@ -60,7 +60,7 @@ def transposed_convolutions(draw: Any, dtypes: tuple[str, ...] = ("float64",)) -
 
 @settings(max_examples=examples(40))
 @given(case=transposed_convolutions(("float32", "float64")), limit=st.integers(1, 4000))
-def test_a_transposed_convolution_adds_the_weight_at_every_window(case: Any, limit: int) -> None:
+def test_conv_transpose2d_equals_definition(case: Any, limit: int) -> None:
     x, weight, bias, options = case
     (sh, sw), (ph, pw), (eh, ew), (dh, dw) = (
         both(options[name]) for name in ("stride", "padding", "output_padding", "dilation")
@@ -86,7 +86,7 @@ def test_a_transposed_convolution_adds_the_weight_at_every_window(case: Any, lim
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3])
-def test_workspace_of_a_transposed_convolution(kernel: int) -> None:
+def test_conv_transpose2d_workspace_equals_traced_allocations(kernel: int) -> None:
     x, weight = normal(16, 32, 40, 40), normal(32, 16, kernel, kernel)
     stride = 1 if kernel == 1 else 2
     check_workspace(
@@ -100,19 +100,17 @@ def test_workspace_of_a_transposed_convolution(kernel: int) -> None:
         ([(3, 8, 8), (3, 4, 3, 3)], {}, "x must have 4 axes"),
         ([(0, 3, 8, 8), (3, 4, 3, 3)], {}, "x has no images"),
         ([(2, 3, 8, 8), (4, 3, 3, 3)], {}, "has 3 channels, but weight .* takes 4"),
-        ([(2, 3, 8, 8), (3, 4, 3, 3)], {"groups": 2}, "do not divide 3 channels; legal are 1, 3"),
+        ([(2, 3, 8, 8), (3, 4, 3, 3)], {"groups": 2}, "divide 3 channels; expected one of 1, 3"),
         ([(2, 3, 8, 8), (3, 4, 3, 3), (3,)], {}, r"bias must be float64\[4\]"),
         ([(2, 3, 8, 8), (3, 4, 3, 3)], {"stride": 0}, "must be at least 1"),
         ([(2, 3, 1, 8), (3, 4, 3, 3)], {"padding": 2}, "leaves nothing of the 3 pixels .* 0 to 1"),
         (
             [(2, 3, 8, 8), (3, 4, 3, 3)], {"stride": 2, "output_padding": (1, 2)},
-            "must be less than the stride .*: legal on axis 3 are 0 to 1",
+            "must be less than the stride .*: expected 0 to 1 on axis 3",
         ),
-        ([(2, 3, 8, 8), (3, 4, 3, 3)], {"output_padding": -1}, "legal on axis 2 are 0 to 0"),
+        ([(2, 3, 8, 8), (3, 4, 3, 3)], {"output_padding": -1}, "expected 0 to 0 on axis 2"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_a_transposed_convolution_says_why(
-    shapes: Any, options: Any, match: str
-) -> None:
+def test_invalid_conv_transpose2d_arguments_raise(shapes: Any, options: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=f"conv_transpose2d: .*{match}"):
         tc.build(lambda *args: tc.conv_transpose2d(*args, **options), *map(tc.Spec, shapes))

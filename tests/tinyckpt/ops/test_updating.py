@@ -1,4 +1,4 @@
-"""The arithmetic of optimisers: what it computes, and that it takes no memory but its result."""
+"""Optimiser arithmetic: values against the formulae, and no workspace beyond the declared one."""
 
 import tracemalloc
 from typing import Any
@@ -50,13 +50,13 @@ CASES = {
 }  # fmt: skip
 
 
-def test_every_primitive_has_its_case() -> None:
+def test_every_optimiser_primitive_has_a_case() -> None:
     own = {name for name, value in vars(updating).items() if type(value) is tc.Primitive}
     assert {name.lower() for name in own} - {"write_over"} <= set(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_computes_what_it_says(name: str) -> None:
+def test_optimiser_primitive_equals_formula(name: str) -> None:
     function, expected, args = CASES[name]
     schedule = tc.plan(tc.build(function, *args))
     result = tc.run(schedule, *args)
@@ -66,7 +66,7 @@ def test_it_computes_what_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_takes_the_memory_that_it_declares(name: str) -> None:
+def test_optimiser_primitive_stays_within_declared_workspace(name: str) -> None:
     function, _, args = CASES[name]
     graph = tc.build(function, *args)
     program = tc.compile(tc.plan(graph))
@@ -79,7 +79,7 @@ def test_it_takes_the_memory_that_it_declares(name: str) -> None:
     assert predicted - 200 <= peak <= predicted + 4000
 
 
-def test_shapes_and_dtypes_are_checked() -> None:
+def test_mismatched_shapes_and_dtypes_raise() -> None:
     with pytest.raises(tc.GraphError, match="has neither the shape of"):
         build_descend(tc.Spec(3), tc.Spec(2))
     with pytest.raises(tc.GraphError, match="needs one dtype"):

@@ -1,4 +1,4 @@
-"""Declared workspace is what NumPy holds, whatever the dtypes, mixed or not, and the shape."""
+"""Declared workspace against tracemalloc, for random dtypes and shapes (Hypothesis)."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -71,7 +71,7 @@ FAMILIES: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
 
 
 def products(x: Any, y: Any) -> list[tuple[Any, Any]]:
-    """Return pairs of which the product is small."""
+    """Return pairs with a small product."""
     return [(x, y.T)] if x.shape[0] <= x.shape[1] else [(x.T, y)]
 
 
@@ -83,7 +83,7 @@ def products(x: Any, y: Any) -> list[tuple[Any, Any]]:
     dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(FLOATS)),
     labels=st.sampled_from(["int8", "int32", "int64"]),
 )
-def test_no_operator_holds_more_or_less_than_it_declares(
+def test_declared_workspace_equals_traced_allocations_for_random_operands(
     family: str, rows: int, dtypes: tuple[str, str], labels: str
 ) -> None:
     generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What each rank of the tests under MPI does: ``mpi_program.py PIPELINE REPLICAS [FAULT|ZERO]``."""
+"""The program of each rank in the MPI tests: ``mpi_program.py PIPELINE REPLICAS [FAULT|ZERO]``."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A slow machine of many devices, which shares no code with replay, and pipelines to try on it."""
+"""Reference simulator of a pipeline, independent of replay; Hypothesis draws of pipelines."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What actions take, of time and memory: exact where it can be, and refused where it cannot."""
+"""Cost model of pipelines: exact integer durations, footprints, and refused values."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tinyckpt.pipeline import (
 )
 
 
-def test_costs_and_footprints_by_stage() -> None:
+def test_costs_and_footprints_may_differ_by_stage() -> None:
     pipeline = gpipe(2, 3)
     trace = replay_pipeline(pipeline, PipelineCosts(forward=[1, 4], communication=0.5))
     assert trace.busy == (9.0, 18.0)
@@ -38,7 +38,7 @@ def test_costs_and_footprints_by_stage() -> None:
 
 
 @given(pipelines(), costs)
-def test_huge_costs_of_one_measure_are_exact(pipeline: Pipeline, costs: PipelineCosts) -> None:
+def test_huge_costs_with_common_measure_are_exact(pipeline: Pipeline, costs: PipelineCosts) -> None:
     measure = 12 * 10**40 + 12
     large = PipelineCosts(
         costs.forward * measure, costs.backward_input * measure, costs.backward_weight * measure,
@@ -52,7 +52,7 @@ def test_huge_costs_of_one_measure_are_exact(pipeline: Pipeline, costs: Pipeline
     assert trace.start(0, step) == small.start(0, step) * measure
 
 
-def test_huge_costs_of_none_are_floats() -> None:
+def test_huge_costs_without_common_measure_become_floats() -> None:
     # The FLOPs of 96 layers, and of 4,096 micro-batches; nothing but 1 divides them all.
     costs = PipelineCosts(10**18 + 7, [10**18 + k * k for k in range(4)], 10**18 + 1)
     trace = replay_pipeline(one_f_one_b(4, 4096), costs)
@@ -62,7 +62,7 @@ def test_huge_costs_of_none_are_floats() -> None:
     assert replay_pipeline(gpipe(2, 1), PipelineCosts(2**59 + 1)).makespan == 2 * 2**59 + 6
 
 
-def test_no_share_of_no_time_is_less_than_nothing() -> None:
+def test_bubble_is_never_negative() -> None:
     for cost in (0.1, 1 / 3, 1e-300, 5e-324, 1e300):
         for count in range(1, 40):
             bubble = replay_pipeline(gpipe(1, count), PipelineCosts(cost, cost, cost)).bubble
@@ -85,7 +85,7 @@ def test_no_share_of_no_time_is_less_than_nothing() -> None:
         ({"forward": [1, 2, 3]}, "forward has 3 costs; the pipeline has 2 stages"),
     ],
 )
-def test_costs_that_nothing_can_take(wrong: dict[str, Any], what: str) -> None:
+def test_illegal_costs_are_refused(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(OptionError, match=what):
         replay_pipeline(gpipe(2, 3), PipelineCosts(**wrong))
 
@@ -93,17 +93,17 @@ def test_costs_that_nothing_can_take(wrong: dict[str, Any], what: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
-        (Footprint(held=-1), "stage 0, footprint: held=-1; it is a whole number of 0 or more"),
-        (Footprint(1, 2.5), "stage 0, footprint: held=2.5; it is"),  # type: ignore[arg-type]
+        (Footprint(held=-1), "stage 0, footprint: held=-1; it must be an integer of 0 or more"),
+        (Footprint(1, 2.5), "stage 0, footprint: held=2.5; it must be"),  # type: ignore[arg-type]
         ([Footprint(), Footprint(weight=2**61)], "3 micro-batches hold more than 4,611,686,018,42"),
         ([Footprint(2**300)] * 2, "3 micro-batches hold more than"),
     ],
 )
-def test_footprints_that_nothing_can_hold(wrong: Any, what: str) -> None:
+def test_illegal_footprints_are_refused(wrong: Any, what: str) -> None:
     with pytest.raises(OptionError, match=what):
         replay_pipeline(gpipe(2, 3), None, wrong)
 
 
-def test_costs_of_numpy_are_numbers() -> None:
+def test_numpy_costs_are_accepted() -> None:
     costs = PipelineCosts(np.array([1, 2]), np.int64(1), np.float32(1))  # type: ignore[arg-type]
     assert replay_pipeline(gpipe(2, 1), costs).makespan == 7.0

@@ -1,4 +1,4 @@
-"""A hundred networks, cut at drawn places, as drawn pipelines with replicas: replayed and run.
+"""A hundred random networks, random cuts and random pipelines with replicas: replayed and run.
 
 Each has two inputs, one of integers, residuals over any number of stages, weights that several of
 them read, and norms over the samples of a micro-batch.
@@ -76,7 +76,7 @@ def drawn_pipeline(seed: int, draw: np.random.Generator, most: int) -> Pipeline:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_drawn_networks_and_pipelines_equal_one_device(seed: int) -> None:
+def test_random_pipeline_equals_one_device(seed: int) -> None:
     draw = np.random.default_rng(seed)
     batch = drawn_batches(draw)
     graph = tc.differentiate(tc.build(drawn_loss(draw), *batch()))
@@ -98,7 +98,7 @@ def test_drawn_networks_and_pipelines_equal_one_device(seed: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_batch_norm_is_over_a_micro_batch() -> None:
+def test_batch_norm_normalises_over_one_micro_batch() -> None:
     def loss(params: Any, x: Any) -> Any:
         h, mean, variance = tc.batch_norm(x, params["scale"], params["shift"])
         return tc.mean(tc.tanh(h) ** 2), mean, variance

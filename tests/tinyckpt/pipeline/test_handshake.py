@@ -1,4 +1,4 @@
-"""What ranks tell each other before they begin; no MPI is needed."""
+"""Handshake of MPI ranks: digests of arguments, and the error for a mismatch; needs no MPI."""
 
 from typing import Any
 
@@ -35,12 +35,12 @@ def claims(rank: int, state: Any = STATE, stages: Any = STAGES, batches: Any = B
     return claims_of(PIPELINE, stages, worker, begin), None
 
 
-def test_who_was_given_the_same_may_begin() -> None:
+def test_ranks_with_equal_arguments_agree() -> None:
     assert disagreement([claims(rank) for rank in range(4)], 2) is None
 
 
 @given(st.integers(0, 3), st.data())
-def test_one_bit_of_one_rank_is_found(rank: int, data: st.DataObject) -> None:
+def test_one_differing_bit_in_one_rank_is_found(rank: int, data: st.DataObject) -> None:
     state = map_leaves(lambda leaf: leaf.copy(), STATE)
     arrays = [*leaves(state["parameters"]), *leaves(state["optimizer"])]
     array = data.draw(st.sampled_from(arrays))
@@ -62,7 +62,7 @@ def test_one_bit_of_one_rank_is_found(rank: int, data: st.DataObject) -> None:
         assert f" than rank {first}; all processes" in found
 
 
-def test_other_plans_steps_and_batches_are_found() -> None:
+def test_differing_plans_steps_and_batches_are_found() -> None:
     usual = [claims(rank) for rank in range(3)]
     other = plan_stages([each.stage for each in STAGES], "recompute_all")
     for last, what in (
@@ -71,7 +71,7 @@ def test_other_plans_steps_and_batches_are_found() -> None:
         (claims(3, batches=BATCHES * 2), "numbers of micro-batches"),
     ):
         assert disagreement([*usual, last], 2) == (
-            f"rank 3 (device 1) was given other {what} than rank 0; all processes have to be "
+            f"rank 3 (device 1) was given other {what} than rank 0; all processes must be "
             "called with the same arguments"
         )
     # The most are taken for right.
@@ -88,11 +88,11 @@ def test_other_plans_steps_and_batches_are_found() -> None:
         (["no", "no", "no", "neither"], "rank 0 (device 0) (and 3 more): no"),
     ],
 )
-def test_trouble_is_said_once(troubles: list[str | None], said: str) -> None:
+def test_failed_ranks_are_reported_once(troubles: list[str | None], said: str) -> None:
     assert disagreement([({}, trouble) for trouble in troubles], 2) == said
 
 
-def test_digests_tell_shapes_and_dtypes() -> None:
+def test_digests_depend_on_shapes_and_dtypes() -> None:
     arrays = [np.zeros(4), np.zeros((2, 2)), np.zeros(8, "float32"), np.zeros(0), np.zeros(())]
     assert len({digest([array]) for array in arrays}) == 5
     square = np.arange(9.0).reshape(3, 3)

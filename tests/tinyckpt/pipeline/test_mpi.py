@@ -1,4 +1,4 @@
-"""Pipelines under MPI: four processes of this machine."""
+"""Pipelines under MPI with four processes: equal results, faults, timeouts, aborts."""
 
 import json
 import os
@@ -45,14 +45,14 @@ def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1", "v-min", "v-half"])
-def test_four_processes_equal_one(name: str) -> None:
+def test_four_mpi_processes_equal_one_process(name: str) -> None:
     done = run(name, "1")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"values": True, "bitwise": True, "error": 0.0}
 
 
 @pytest.mark.parametrize("replicas", ["2", "4"])
-def test_replicas_equal_one(replicas: str) -> None:
+def test_mpi_replicas_equal_one_process(replicas: str) -> None:
     done = run("1f1b", replicas)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_replicas_equal_one(replicas: str) -> None:
 
 @pytest.mark.parametrize("zero", ["0", "1", "2", "3"])
 @pytest.mark.parametrize("replicas", ["2", "4"])
-def test_zero_trains_as_one_process(replicas: str, zero: str) -> None:
+def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
     done = run("interleaved", replicas, zero)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -75,7 +75,7 @@ def test_zero_trains_as_one_process(replicas: str, zero: str) -> None:
     ["killed", "killed before", "killed in a forward", "killed in an all-reduce",
      "killed at the end"],
 )  # fmt: skip
-def test_a_killed_rank_ends_the_others_and_is_named(fault: str) -> None:
+def test_killed_rank_is_named_and_aborts_others(fault: str) -> None:
     done = run("1f1b", "2", fault)
     assert done.returncode != 0
     assert "tinyckpt: rank 2 (process " in done.stderr
@@ -84,7 +84,7 @@ def test_a_killed_rank_ends_the_others_and_is_named(fault: str) -> None:
     assert not children_left()
 
 
-def test_a_rank_that_leaves_before_it_met_the_others_ends_them() -> None:
+def test_rank_exiting_before_mpi_init_aborts_others() -> None:
     done = run("1f1b", "1", "left before")
     assert done.returncode != 0
     assert ") ended with code 3; the launcher ends the other ranks" in done.stderr
@@ -92,7 +92,7 @@ def test_a_rank_that_leaves_before_it_met_the_others_ends_them() -> None:
     assert not children_left()
 
 
-def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
+def test_hanging_rank_is_named_and_aborts_all() -> None:
     done = run("1f1b", "2", "stopped")
     assert done.returncode != 0
     assert ") was stopped by SIGSTOP; the others wait for it" in done.stderr
@@ -101,22 +101,22 @@ def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
     assert not children_left()
 
 
-def test_a_rank_that_does_not_come_is_named_and_ends_all() -> None:
+def test_rank_missing_at_mpi_init_times_out_and_aborts_all() -> None:
     done = run("1f1b", "1", "late")
     assert done.returncode != 0
     # It is not there when MPI begins; of the others, the first to be impatient says so.
-    assert "has lost its patience: it waited for all ranks to begin, and one" in done.stderr
+    assert "timed out: it waited for all ranks to start, and one" in done.stderr
     assert "tinyckpt: rank 2" not in done.stderr
     assert not children_left()
 
 
-def test_replicas_with_other_parameters_do_not_begin() -> None:
+def test_replicas_with_differing_parameters_do_not_start() -> None:
     done = run("1f1b", "2", "other")
     assert done.returncode != 0
     # It is device 1 that has the last layer; device 0 of that replica has what it should.
     assert (
         "tinyckpt: rank 3 (device 1) was given other numbers in params[7]['b'] than rank 1; all "
-        "processes have to be called with the same arguments"
+        "processes must be called with the same arguments"
     ) in done.stderr
     assert done.stderr.count("tinyckpt: ") == 1 + done.stderr.count("ended with code")
 
@@ -138,14 +138,14 @@ def is_marked(process: Path) -> bool:
         return False
 
 
-def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:
+def test_error_in_one_rank_is_named_and_aborts_others() -> None:
     done = run("1f1b", "1", "wrong")
     assert done.returncode != 0
     assert "tinyckpt: rank 2 (device 2): y: expected float64[4,6]" in done.stderr
     assert done.stderr.count("y: expected") == 1
 
 
-def test_as_many_processes_as_devices() -> None:
+def test_wrong_number_of_processes_is_refused() -> None:
     done = run("gpipe", "3")
     assert done.returncode != 0
     assert "gpipe on 1 devices in 3 replicas takes 3 processes; there are 4" in done.stderr
@@ -162,7 +162,9 @@ def test_as_many_processes_as_devices() -> None:
         (("--stages", "2"), "error: the following arguments are required: --micro-batches"),
     ],
 )
-def test_what_is_wrong_in_all_ranks_is_said_once(arguments: tuple[str, ...], message: str) -> None:
+def test_error_common_to_all_ranks_is_reported_once(
+    arguments: tuple[str, ...], message: str
+) -> None:
     done = launched("-m", "tinyckpt", "pipe", "mlp:4x8", *arguments)
     assert done.returncode != 0
     assert done.stderr.count(message) == 1
@@ -170,7 +172,7 @@ def test_what_is_wrong_in_all_ranks_is_said_once(arguments: tuple[str, ...], mes
     assert "Traceback" not in done.stderr
 
 
-def test_the_command_runs_under_a_launcher() -> None:
+def test_command_runs_under_mpi_launcher() -> None:
     command = ("-m", "tinyckpt", "pipe", "mlp:4x16", "--micro-batches")
     one = launched(*command, "8", "--stages", "4", "--schedule", "zb-h1")
     two = launched(

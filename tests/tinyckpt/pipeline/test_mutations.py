@@ -1,4 +1,4 @@
-"""Legal pipelines with one action changed: each is refused, by device and step."""
+"""Mutation of legal pipelines: one changed action is refused, by device and step."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def early(draw: st.DrawFn, like: Pipeline, lanes: Lanes) -> bool:
 
 
 @pytest.mark.parametrize("mutation", [dropped, repeated, moved, renamed, early])
-def test_one_change_is_found(mutation: Any) -> None:
+def test_one_mutated_action_is_refused(mutation: Any) -> None:
     @given(replicated(), st.data())
     def found(pipeline: Pipeline, data: st.DataObject) -> None:
         lanes = lanes_of(pipeline)
@@ -100,7 +100,7 @@ def test_one_change_is_found(mutation: Any) -> None:
     found()
 
 
-def test_a_backward_that_is_missing_has_no_place() -> None:
+def test_recompute_after_its_backward_is_refused() -> None:
     pipeline = gpipe(2, 2)
     lanes = lanes_of(pipeline)
     lanes[1][lanes[1].index(Action("backward", 1, 1))] = Action("recompute", 1, 0)

@@ -1,4 +1,4 @@
-"""The published pipelines: orders as text, and every published number out of replay."""
+"""Published pipeline schedules: orders as text; bubble and in-flight counts by formula."""
 
 import gc
 import tracemalloc
@@ -27,7 +27,7 @@ from tinyckpt.pipeline import (
 )
 
 
-def test_orders_read_as_in_the_papers_figures() -> None:
+def test_schedules_equal_the_papers_figures() -> None:
     assert str(one_f_one_b(4, 5)).splitlines() == [
         "device 0: F0 F1 F2 F3 B0 F4 B1 B2 B3 B4",
         "device 1: F0 F1 F2 B0 F3 B1 F4 B2 B3 B4",
@@ -41,7 +41,7 @@ def test_orders_read_as_in_the_papers_figures() -> None:
     ]
 
 
-def test_messages_stand_beside_what_makes_and_reads_them() -> None:
+def test_messages_are_adjacent_to_producers_and_readers() -> None:
     first, second = gpipe(2, 1, recompute="early").actions(0), gpipe(2, 1, "late").actions(0)
     assert [action.kind for action in first] == [
         "forward", "send_activation", "recompute", "recv_cotangent", "backward", "update",
@@ -52,7 +52,7 @@ def test_messages_stand_beside_what_makes_and_reads_them() -> None:
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 1), (4, 16), (8, 32), (5, 3), (7, 1)])
-def test_gpipes_bubble(devices: int, micro_batches: int) -> None:
+def test_gpipe_bubble_equals_its_formula(devices: int, micro_batches: int) -> None:
     trace = replay_pipeline(gpipe(devices, micro_batches))
     assert trace.bubble == Fraction(devices - 1, micro_batches + devices - 1)
     assert trace.makespan == 3 * (micro_batches + devices - 1)
@@ -60,21 +60,21 @@ def test_gpipes_bubble(devices: int, micro_batches: int) -> None:
 
 
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
-def test_recomputing_early_hides_it_on_all_devices_but_one(make: type) -> None:
+def test_early_recomputation_is_hidden_on_all_devices_but_one(make: type) -> None:
     spans = [
         replay_pipeline(make(8, 32, recompute)).makespan for recompute in (None, "late", "early")
     ]
     assert spans == [117, 156, 149]
 
 
-def test_gpipes_memory_is_that_of_boundaries_and_one_recomputed_stage() -> None:
+def test_gpipe_memory_is_boundaries_plus_one_recomputed_stage() -> None:
     # 24 layers on 4 devices, a batch of 64 in 8 parts: N + (L/K) (N/M), in layers times samples.
     own = Footprint(forward=8 + 48, held=8, recompute=8 + 48, recomputed=8 + 48, backward=8 + 48)
     assert max(replay_pipeline(gpipe(4, 8, "late"), None, own).peaks) == 64 + 48
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 3), (4, 2), (4, 8), (8, 32), (9, 40)])
-def test_one_forward_one_backward(devices: int, micro_batches: int) -> None:
+def test_1f1b_bubble_and_in_flight_equal_their_formulas(devices: int, micro_batches: int) -> None:
     trace = replay_pipeline(one_f_one_b(devices, micro_batches))
     assert trace.peaks == tuple(min(devices - k, micro_batches) for k in range(devices))
     assert trace.bubble == Fraction(devices - 1, micro_batches + devices - 1)
@@ -85,14 +85,14 @@ UNEQUAL = [(1, 1, 1), (4, 5, 3), (1, 2, 3), (3, 1, 1), (1, 3, 0), (0, 1, 1), (1,
 
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
 @pytest.mark.parametrize("each", UNEQUAL)
-def test_flushing_stands_idle_for_a_device_less_than_all(make: Any, each: Any) -> None:
+def test_flushing_makespan_equals_its_formula(make: Any, each: Any) -> None:
     for devices, micro_batches in product(range(1, 6), range(1, 9)):
         trace = replay_pipeline(make(devices, micro_batches), PipelineCosts(*each))
         assert trace.makespan == (micro_batches + devices - 1) * sum(each)
 
 
 @pytest.mark.parametrize("each", UNEQUAL)
-def test_interleaved(each: tuple[int, int, int]) -> None:
+def test_interleaved_bubble_and_in_flight_equal_their_formulas(each: tuple[int, int, int]) -> None:
     for devices, groups, chunks in product(range(1, 5), range(1, 4), range(2, 4)):
         count = devices * groups
         trace = replay_pipeline(interleaved(devices, count, chunks), PipelineCosts(*each))
@@ -104,7 +104,7 @@ def test_interleaved(each: tuple[int, int, int]) -> None:
         interleaved(4, 6)
 
 
-def test_interleaved_with_a_stage_a_device_is_one_forward_one_backward() -> None:
+def test_interleaved_with_one_chunk_is_1f1b() -> None:
     for devices, micro_batches in product(range(1, 6), range(1, 9)):
         ours, theirs = interleaved(devices, micro_batches, 1), one_f_one_b(devices, micro_batches)
         for name in ("kind", "stage", "micro_batch", "first", "device_of"):
@@ -112,7 +112,9 @@ def test_interleaved_with_a_stage_a_device_is_one_forward_one_backward() -> None
 
 
 @pytest.mark.parametrize("each", UNEQUAL)
-def test_zb_h1_where_its_formula_holds_and_where_not(each: tuple[int, int, int]) -> None:
+def test_zb_h1_bubble_equals_its_formula_only_where_that_applies(
+    each: tuple[int, int, int],
+) -> None:
     forward, inputs, weights = each
     for devices, micro_batches in product(range(2, 6), range(1, 12)):
         trace = replay_pipeline(zb_h1(devices, micro_batches), PipelineCosts(*each))
@@ -127,7 +129,9 @@ def test_zb_h1_where_its_formula_holds_and_where_not(each: tuple[int, int, int])
     [(1, 1, 1), (2, 2, 2), (4, 5, 3), (Fraction(4, 3), 1, 1), (5, 3, 2)],
 )
 @pytest.mark.parametrize("devices", [1, 2, 4, 7])
-def test_zb_h1(devices: int, forward: int, inputs: int, weights: int) -> None:
+def test_zb_h1_bubble_and_in_flight_equal_their_formulas(
+    devices: int, forward: int, inputs: int, weights: int
+) -> None:
     costs = PipelineCosts(forward, inputs, weights)
     count = 3 * devices
     trace = replay_pipeline(zb_h1(devices, count), costs)
@@ -139,7 +143,7 @@ def test_zb_h1(devices: int, forward: int, inputs: int, weights: int) -> None:
 
 
 @pytest.mark.parametrize("devices", range(1, 41))
-def test_v_shapes_hold_what_is_published(devices: int) -> None:
+def test_v_schedules_reach_the_published_memory(devices: int) -> None:
     count = 4 * devices + 10
     # A device holds two stages, each half of its micro-batch.
     assert max(replay_pipeline(v_min(devices, count)).peaks) == 2 * ((devices + 4) // 3)
@@ -147,7 +151,7 @@ def test_v_shapes_hold_what_is_published(devices: int) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 6, 12, 16])
-def test_v_shapes_never_hold_more_than_that(devices: int) -> None:
+def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
     for make, most in ((v_min, (devices + 4) // 3), (v_half, (devices + 2) // 2)):
         peaks = [max(replay_pipeline(make(devices, count)).peaks) for count in range(1, 40)]
         assert peaks == sorted(peaks)
@@ -157,7 +161,7 @@ def test_v_shapes_never_hold_more_than_that(devices: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("devices", [*range(1, 14), 24, 33])
-def test_v_shapes_bubbles(devices: int) -> None:
+def test_v_schedule_bubbles_equal_their_formulas(devices: int) -> None:
     for count in sorted({*range(1, devices + 3), 4 * devices + 3, 5 * devices + 7}):
         least, half, flush = (
             replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan - 6 * count
@@ -175,7 +179,7 @@ def test_v_shapes_bubbles(devices: int) -> None:
 
 
 @pytest.mark.parametrize("make", [v_min, v_half])
-def test_what_repeats_itself_is_as_if_all_were_looked_for(
+def test_periodic_extension_equals_full_schedule(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for devices in (1, 2, 3, 4, 6, 9):
@@ -190,7 +194,9 @@ def test_what_repeats_itself_is_as_if_all_were_looked_for(
 @pytest.mark.parametrize("recompute", [None, "early", "late"])
 @pytest.mark.parametrize("devices", [1, 2, 3, 6])
 @pytest.mark.parametrize("groups", [1, 2, 5])
-def test_all_are_legal_at_any_cost(name: str, recompute: str, devices: int, groups: int) -> None:
+def test_published_schedules_are_legal_at_any_cost(
+    name: str, recompute: str, devices: int, groups: int
+) -> None:
     pipeline = PIPELINES[name](devices, devices * groups, recompute=recompute)
     costs = PipelineCosts(3, Fraction(5, 2), 2, 1, communication=Fraction(7, 3), update=1)
     trace = replay_pipeline(pipeline, costs)
@@ -200,7 +206,7 @@ def test_all_are_legal_at_any_cost(name: str, recompute: str, devices: int, grou
     assert trace.makespan >= max(trace.busy)
 
 
-def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
+def test_pipeline_beyond_memory_limit_is_refused_before_it_is_built() -> None:
     with pytest.raises(OptionError, match=r"1,000,000 devices x 4,096 micro batches takes about"):
         gpipe(1_000_000, 4096)
     with pytest.raises(OptionError, match=r"2 stages x 4 micro batches x 99,999,999 replicas"):
@@ -211,7 +217,7 @@ def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
         replay_pipeline(pipeline_of("mine", [0], 10**9, [[]]))
     with pytest.raises(OptionError, match="micro-batches=0; it must be an integer of 1 or more"):
         one_f_one_b(4, 0)
-    with pytest.raises(OptionError, match="recompute='never'; legal are"):
+    with pytest.raises(OptionError, match="recompute='never'; expected"):
         zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]
 
 
@@ -220,7 +226,7 @@ def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
 @pytest.mark.parametrize("recompute", [None, "late"])
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 4096), (16, 64), (32, 32)])
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_what_replaying_takes_is_known_before(
+def test_memory_of_replay_is_bounded_by_the_estimate(
     name: str, recompute: Any, devices: int, micro_batches: int, replicas: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cuts: against all that there are, and what a stage is."""
+"""Stage partitioning: optimality by brute force, and the graphs of stages."""
 
 import tracemalloc
 from itertools import accumulate, combinations, pairwise
@@ -25,7 +25,7 @@ from tinyckpt.pipeline.partition import (
 
 
 @given(training_graphs(largest=5), st.integers(1, 4), st.data())
-def test_no_other_cuts_are_more_balanced(
+def test_partition_is_bottleneck_optimal_by_brute_force(
     drawn: tuple[tc.TrainingGraph, Any], stages: int, data: st.DataObject
 ) -> None:
     graph, _ = drawn
@@ -56,13 +56,13 @@ def test_no_other_cuts_are_more_balanced(
     assert found in fitting
     assert dearest(found) == min(map(dearest, fitting))
     least = min(map(largest, every))
-    with pytest.raises(BudgetError, match="are possible, or have more of them, or") as caught:
+    with pytest.raises(BudgetError, match="are feasible, or use more stages, or") as caught:
         partition(graph, stages, costs=costs, cap=least - 1)
     assert (caught.value.smallest, caught.value.proven) == (least, True)
 
 
 @given(st.data())
-def test_no_other_cuts_fit_better_where_late_stages_hold_less(data: st.DataObject) -> None:
+def test_partition_is_optimal_with_decreasing_in_flight(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 8))
     stages = data.draw(st.integers(1, count))
     sizes = st.lists(st.integers(0, 5), min_size=count, max_size=count)
@@ -86,7 +86,7 @@ def test_no_other_cuts_fit_better_where_late_stages_hold_less(data: st.DataObjec
         assert dearest(tuple(found[1:-1])) == pytest.approx(min(map(dearest, fitting)), rel=1e-15)
 
 
-def test_as_many_stages_as_operators_take_no_more_memory_than_both() -> None:
+def test_partition_memory_is_linear_in_operators_and_stages() -> None:
     graph = tc.networks.chain(1500)
     tracemalloc.start()
     try:
@@ -98,7 +98,7 @@ def test_as_many_stages_as_operators_take_no_more_memory_than_both() -> None:
 
 
 @given(training_graphs(largest=8), st.data())
-def test_values_go_towards_the_first_stage_on_the_way_back(
+def test_backward_values_flow_towards_the_first_stage(
     drawn: tuple[tc.TrainingGraph, Any], data: st.DataObject
 ) -> None:
     graph, _ = drawn
@@ -123,7 +123,7 @@ def test_values_go_towards_the_first_stage_on_the_way_back(
             tc.replay(tc.plan(stage.graph, policy))
 
 
-def test_a_stage_reads_as_a_training_graph() -> None:
+def test_stage_is_a_training_graph() -> None:
     graph = tc.networks.chain(4)
     first, second = stages_of(graph, [2])
     assert str(first.graph).splitlines()[1:] == [
@@ -138,7 +138,7 @@ def test_a_stage_reads_as_a_training_graph() -> None:
     assert partition(tc.networks.chain(8), 3) == (3, 6)
 
 
-def test_a_gradient_of_a_later_stage_is_held_until_it_has_passed_through() -> None:
+def test_gradient_of_later_stage_passes_through_earlier_ones() -> None:
     def loss(params: Any) -> Any:
         h = tc.tanh(params[0])
         early = tc.sin(tc.cos(h))
@@ -157,7 +157,7 @@ def test_a_gradient_of_a_later_stage_is_held_until_it_has_passed_through() -> No
     assert all(map(np.array_equal, leaves(result.gradients), leaves(expected)))
 
 
-def test_a_balanced_cut_of_a_long_chain() -> None:
+def test_long_chain_is_cut_into_balanced_stages() -> None:
     graph = tc.networks.chain(20_000)
     cuts = partition(graph, 64)
     sizes = np.diff([0, *cuts, graph.forward_count])
@@ -166,30 +166,30 @@ def test_a_balanced_cut_of_a_long_chain() -> None:
     assert 2 * sizes.max() <= -(-40_001 // 64) + 2
 
 
-def test_what_cannot_be_cut() -> None:
+def test_partition_refuses_illegal_arguments() -> None:
     graph = tc.networks.chain(3)
     with pytest.raises(OptionError, match="it can be cut into 1 to 3 stages"):
         partition(graph, 5)
     with pytest.raises(OptionError, match="in_flight has 1 numbers; there are 2 stages"):
         partition(graph, 2, in_flight=[1])
     forward = tc.build(lambda x: tc.sum(x), tc.Spec(3))
-    with pytest.raises(GraphError, match="a graph with a backward half and no updates"):
+    with pytest.raises(GraphError, match="a graph with a backward pass and no updates"):
         partition(tc.TrainingGraph(forward), 1)
 
 
 @pytest.mark.parametrize("cuts", [(6, 3), (0, 3), (3, 3), (3, 99)])
-def test_cuts_ascend_and_leave_no_stage_empty(cuts: tuple[int, ...]) -> None:
+def test_unsorted_cuts_and_empty_stages_are_refused(cuts: tuple[int, ...]) -> None:
     with pytest.raises(OptionError, match=r"they ascend, from 1 to 7 in chain:8"):
         stages_of(tc.networks.chain(8), cuts)
 
 
 @pytest.mark.parametrize("in_flight", [(1, 2), (2, -1), (2, float("nan"))])
-def test_no_stage_has_more_in_flight_than_one_before(in_flight: Any) -> None:
-    with pytest.raises(OptionError, match="a later stage has no more than an earlier one"):
+def test_increasing_in_flight_is_refused(in_flight: Any) -> None:
+    with pytest.raises(OptionError, match="it must not increase from stage to stage"):
         partition(tc.networks.chain(8), 2, in_flight=in_flight)
 
 
-def test_a_graph_of_a_document_is_cut_without_its_constants(tmp_path: Any) -> None:
+def test_loaded_graph_without_constants_is_cut(tmp_path: Any) -> None:
     tc.save_graph(tc.networks.chain(8), tmp_path / "chain.json")
     loaded = tc.load_graph(tmp_path / "chain.json")
     assert len(stages_of(tc.TrainingGraph(loaded), (4,))) == 2

@@ -1,4 +1,4 @@
-"""The machine of many devices: against a slow one, and what it refuses."""
+"""Pipeline replay: start times against a reference simulator; illegal pipelines are refused."""
 
 from fractions import Fraction
 from typing import Any
@@ -49,21 +49,21 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
 
 
 @given(pipelines(), costs)
-def test_clocks_equal_those_of_a_slow_machine(pipeline: Pipeline, costs: PipelineCosts) -> None:
+def test_start_times_equal_reference_simulator(pipeline: Pipeline, costs: PipelineCosts) -> None:
     trace = replayed(pipeline, costs)
     whole = len(trace.busy) * trace.makespan
     assert trace.bubble == (1 - Fraction(sum(trace.busy)) / whole if whole else 0)
 
 
 @given(swapped(pipelines()), costs)
-def test_swapped_actions_run_as_on_the_slow_machine_or_are_refused(
+def test_swapped_actions_equal_reference_simulator_or_are_refused(
     pipeline: Pipeline, costs: PipelineCosts
 ) -> None:
     runs_or_is_refused(pipeline, costs)
 
 
 @given(pipelines(), st.data())
-def test_an_action_less_or_twice_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
+def test_missing_or_duplicate_action_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
     lanes = lanes_of(pipeline)
     lane = data.draw(st.sampled_from(lanes))
     step = data.draw(st.integers(0, len(lane) - 1))
@@ -80,12 +80,12 @@ def without(lanes: Lanes, action: Action) -> Lanes:
     return [[own for own in lane if own != action] for lane in lanes]
 
 
-def test_a_missing_send_and_a_missing_recv() -> None:
+def test_missing_send_and_missing_recv_are_refused() -> None:
     pipeline = gpipe(3, 2)
     lanes = lanes_of(pipeline)
     assert refused(pipeline, without(lanes, Action("send_activation", 0, 1))) == (
         "device 1, step 3: recv activation of stage 1, micro-batch 1: its send activation is "
-        "missing on the device of the stage beside"
+        "missing on the device of its neighbour"
     )
     assert refused(pipeline, without(lanes, Action("recv_cotangent", 0, 1))) == (
         "device 0, step 6: backward of stage 0, micro-batch 1: needs the recv cotangent, which is "
@@ -93,7 +93,7 @@ def test_a_missing_send_and_a_missing_recv() -> None:
     )
 
 
-def test_a_wrong_order() -> None:
+def test_action_before_its_input_is_refused() -> None:
     pipeline = one_f_one_b(2, 2)
     lanes = lanes_of(pipeline)
     own = [Action("backward", 1, 0), *[a for a in lanes[1] if a != Action("backward", 1, 0)]]
@@ -103,7 +103,7 @@ def test_a_wrong_order() -> None:
     )
 
 
-def test_a_stale_parameter() -> None:
+def test_read_of_stale_parameter_is_refused() -> None:
     pipeline = one_f_one_b(2, 2)
     lanes = lanes_of(pipeline)
     lanes[1].insert(3, lanes[1].pop())
@@ -120,7 +120,7 @@ def test_a_stale_parameter() -> None:
     )
 
 
-def test_a_deadlock_names_who_waits_for_whom() -> None:
+def test_deadlock_error_names_the_cycle() -> None:
     # Device 0 wants the first cotangent before it sends the second activation; device 1 wants that
     # before it begins to go back.
     pipeline = gpipe(2, 2)
@@ -135,14 +135,14 @@ def test_a_deadlock_names_who_waits_for_whom() -> None:
     )
 
 
-def test_actions_that_do_not_exist() -> None:
-    with pytest.raises(ScheduleError, match=r"device 0, step 0: \('fly', 0, 0\) is no action"):
+def test_unknown_actions_are_refused() -> None:
+    with pytest.raises(ScheduleError, match=r"device 0, step 0: \('fly', 0, 0\) is not an action"):
         pipeline_of("mine", [0], 1, [[Action("fly", 0)]])
     for wrong in (
         None, ("forward", 0, 0), Action("forward", 0.0), Action("forward", 0, -1),
         Action(["forward"], 0), Action("forward", 1), Action("update", 0, 1),
     ):  # fmt: skip
-        with pytest.raises(ScheduleError, match=r"device 0, step 0: .* is no action; mine has"):
+        with pytest.raises(ScheduleError, match=r"device 0, step 0: .* is not an action; mine has"):
             pipeline_of("mine", [0], 2, [[wrong]])  # type: ignore[list-item]
     pipeline = gpipe(2, 1)
     lanes = lanes_of(pipeline)
@@ -153,7 +153,7 @@ def test_actions_that_do_not_exist() -> None:
 
 
 @given(pipelines())
-def test_what_is_in_flight_is_counted_whatever_it_weighs(pipeline: Pipeline) -> None:
+def test_in_flight_count_is_independent_of_footprints(pipeline: Pipeline) -> None:
     sizes = [Footprint(9 + k, 5, 8, 7, 12, 11 + k, 3, 4) for k in range(pipeline.stages)]
     counted, weighed = replay_pipeline(pipeline), replay_pipeline(pipeline, None, sizes)
     assert weighed.in_flight == counted.in_flight == counted.peaks
@@ -174,20 +174,20 @@ def test_what_is_in_flight_is_counted_whatever_it_weighs(pipeline: Pipeline) -> 
         (([0], 1, [[]], 1, 4), "mine: zero must be 0, 1, 2 or 3"),
         (
             ([], 1, [[]]),
-            r"mine: device_of=\[\]; it says for one stage or more",
+            r"mine: device_of=\[\]; expected for each of one or more stages",
         ),
-        (([1], 1, [[]]), r"mine: device_of=\[1\]; it says"),
-        (([0.5], 1, [[]]), r"mine: device_of=\[0.5\]; it says"),
+        (([1], 1, [[]]), r"mine: device_of=\[1\]; expected"),
+        (([0.5], 1, [[]]), r"mine: device_of=\[0.5\]; expected"),
         (([0, 0], 1, [[], []], 2), "2 stages on 2 devices are not 2 replicas of a pipeline"),
         (([0, 1, 0], 1, [[], []], 2), "3 stages on 2 devices are not 2 replicas"),
     ],
 )
-def test_numbers_of_no_pipeline(given: Any, what: str) -> None:
+def test_illegal_counts_are_refused(given: Any, what: str) -> None:
     with pytest.raises(OptionError, match=what):
         pipeline_of("mine", *given)
 
 
-def test_one_device_far_slower_than_another_rounds_nothing_off_that() -> None:
+def test_slow_device_does_not_round_off_fast_device() -> None:
     trace = replay_pipeline(gpipe(2, 3), PipelineCosts([1e17, 1.0], [1e17, 1.0], [1e17, 1.0]))
     assert trace.lane(1).start.tolist()[-6:] == sorted(trace.lane(1).start.tolist()[-6:])
     assert trace.busy == (9e17, 9.0)
@@ -195,7 +195,7 @@ def test_one_device_far_slower_than_another_rounds_nothing_off_that() -> None:
     assert slow.start(0, 4) == 2.0
 
 
-def test_a_clock_leaves_what_it_is_given_as_it_is() -> None:
+def test_clock_does_not_modify_its_arguments() -> None:
     pipeline = data_parallel(gpipe(2, 3), 2)
     durations, way, _ = PipelineCosts(collective=5).scaled(4)
     known = durations.copy()
@@ -205,7 +205,7 @@ def test_a_clock_leaves_what_it_is_given_as_it_is() -> None:
     assert replay_pipeline(pipeline, PipelineCosts(collective=5)).makespan == 12 + 10
 
 
-def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
+def test_stage_without_recomputation_frees_its_footprint() -> None:
     pipeline = gpipe(2, 2, recompute="late")
     lanes = lanes_of(pipeline)
     kept = [[a for a in lanes[0] if a.kind != "recompute"], lanes[1]]
@@ -214,14 +214,14 @@ def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
     assert trace.peaks == (2 + 9, 2 + 9)
 
 
-def test_what_is_held_between_actions_counts() -> None:
+def test_memory_between_actions_counts_in_the_peak() -> None:
     assert replay_pipeline(gpipe(1, 2), None, Footprint(forward=1, held=4, backward=2)).peaks == (
         8,
     )
 
 
 @given(pipelines(), costs, st.booleans())
-def test_lanes_are_what_was_replayed(
+def test_lanes_equal_the_replayed_pipeline(
     pipeline: Pipeline, costs: PipelineCosts, counted: bool
 ) -> None:
     sizes = [Footprint(9 + k, 5, 8, 7, 12, 11 + k, 3, 4) for k in range(pipeline.stages)]

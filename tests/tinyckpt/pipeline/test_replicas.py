@@ -1,4 +1,4 @@
-"""Replicas of pipelines: what they do together, against a slow machine, and what is refused."""
+"""Data-parallel replicas: collectives against a reference simulator; mismatches are refused."""
 
 from fractions import Fraction
 
@@ -37,19 +37,21 @@ def replicated(draw: st.DrawFn) -> Pipeline:
 
 
 @given(replicated(), costs)
-def test_clocks_equal_those_of_a_slow_machine(pipeline: Pipeline, costs: PipelineCosts) -> None:
+def test_start_times_of_replicas_equal_reference_simulator(
+    pipeline: Pipeline, costs: PipelineCosts
+) -> None:
     replayed(pipeline, costs)
 
 
 @given(swapped(replicated()), costs)
-def test_swapped_actions_run_as_on_the_slow_machine_or_are_refused(
+def test_swapped_actions_equal_reference_simulator_or_are_refused(
     pipeline: Pipeline, costs: PipelineCosts
 ) -> None:
     runs_or_is_refused(pipeline, costs)
 
 
 @given(replicated(), st.data())
-def test_an_action_less_or_twice_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
+def test_missing_or_duplicate_action_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
     lanes = lanes_of(pipeline)
     lane = data.draw(st.sampled_from(lanes))
     step = data.draw(st.integers(0, len(lane) - 1))
@@ -61,7 +63,7 @@ def test_an_action_less_or_twice_is_refused(pipeline: Pipeline, data: st.DataObj
         assert refused(pipeline, lanes).startswith("device ")
 
 
-def test_steps_of_one_stage() -> None:
+def test_collectives_of_one_stage_by_zero_stage() -> None:
     kinds = [
         [action.kind for action in data_parallel(gpipe(1, 2), 2, zero=zero).actions(1)]
         for zero in range(4)
@@ -81,7 +83,7 @@ def test_steps_of_one_stage() -> None:
     assert kinds[3] == [*forward, *forward, *backward, *backward, "update"]
 
 
-def test_what_is_together_takes_its_time_on_all_devices() -> None:
+def test_collective_takes_its_duration_on_all_devices() -> None:
     plain = replay_pipeline(one_f_one_b(3, 4)).makespan
     for zero, times in ((0, 2), (1, 2), (2, 4 + 1), (3, 3 * 4)):
         pipeline = data_parallel(one_f_one_b(3, 4), 5, zero)
@@ -95,18 +97,18 @@ def test_what_is_together_takes_its_time_on_all_devices() -> None:
     assert replay_pipeline(data_parallel(slow, 2, 3), costs).makespan == 2 * 5 + 2 * 3 * 7
 
 
-def test_replicas_that_do_not_agree_are_named() -> None:
+def test_mismatched_collectives_are_refused_by_name() -> None:
     pipeline = data_parallel(interleaved(1, 1), 3, zero=1)
     lanes = lanes_of(pipeline)
     lanes[1][4:7], lanes[1][7:10] = lanes[1][7:10], lanes[1][4:7]
     assert refused(pipeline, lanes) == (
-        "device 1, step 4: replicas do not agree on what they do together: device 1 does its "
+        "device 1, step 4: replicas have different collectives: device 1 does its "
         "reduce scatter of stage 3, micro-batch 0 at step 4, and device 0 does its reduce scatter "
         "of stage 0, micro-batch 0 at step 4"
     )
 
 
-def test_what_is_not_gathered_or_reduced() -> None:
+def test_missing_gather_or_reduction_is_refused() -> None:
     pipeline = data_parallel(gpipe(1, 1), 2, zero=3)
     lanes = lanes_of(pipeline)
     late = [[lane[1], lane[0], *lane[2:]] for lane in lanes]
@@ -133,7 +135,7 @@ def test_what_is_not_gathered_or_reduced() -> None:
     )
 
 
-def test_a_stale_parameter_in_a_replica() -> None:
+def test_stale_parameter_in_a_replica_is_refused() -> None:
     pipeline = data_parallel(gpipe(1, 2), 2, zero=0)
     lanes = lanes_of(pipeline)
     early = [[*lane[:3], *lane[4:], lane[3]] for lane in lanes]
@@ -146,7 +148,7 @@ def test_a_stale_parameter_in_a_replica() -> None:
     )
 
 
-def test_a_deadlock_between_replicas() -> None:
+def test_deadlock_between_replicas_is_refused() -> None:
     pipeline = data_parallel(gpipe(2, 1), 2, zero=3)
     lanes = lanes_of(pipeline)
     # Device 0 gathers before it sends, and its replica only after it has got something back; both
@@ -161,13 +163,13 @@ def test_a_deadlock_between_replicas() -> None:
     assert "waits for device 2, step 4: recv cotangent of stage 2, micro-batch 0" in text
 
 
-def test_numbers_out_of_range() -> None:
+def test_replica_counts_out_of_range_are_refused() -> None:
     with pytest.raises(OptionError, match="zero=4; ZeRO has 1, 2 and 3"):
         data_parallel(gpipe(1, 1), 2, zero=4)
     with pytest.raises(OptionError, match="replicas=0; it must be an integer of 1 or more"):
         data_parallel(gpipe(1, 1), 0)
     with pytest.raises(OptionError, match="gpipe has 2 replicas already"):
         data_parallel(data_parallel(gpipe(1, 1), 2), 2)
-    with pytest.raises(OptionError, match="are allowed, so have fewer micro-batches"):
+    with pytest.raises(OptionError, match=r"more than the limit of .*; use fewer micro-batches"):
         data_parallel(gpipe(4, 1000), 10_000)
     assert lanes_of(data_parallel(gpipe(2, 3), 1, zero=3)) == lanes_of(gpipe(2, 3))

@@ -1,4 +1,4 @@
-"""Several steps, parted: the state goes out, comes in again, and nothing is another."""
+"""Saving and resuming the training state of a pipeline: bitwise equal to consecutive steps."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("zero", range(4))
-def test_steps_by_themselves_are_bitwise_those_in_a_row(name: str, zero: int) -> None:
+def test_resumed_steps_are_bitwise_equal_to_consecutive_steps(name: str, zero: int) -> None:
     graph, batches = perceptron(4 * 3, width=3)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     pipeline = data_parallel(interleaved(1, 2, 2), 2, zero)
@@ -54,7 +54,7 @@ def test_steps_by_themselves_are_bitwise_those_in_a_row(name: str, zero: int) ->
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_the_state_is_that_of_a_training_step(name: str) -> None:
+def test_state_equals_that_of_train_step(name: str) -> None:
     graph, batches = perceptron(2)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     step = tc.train_step(loss, CHOSEN[name]())
@@ -66,7 +66,7 @@ def test_the_state_is_that_of_a_training_step(name: str) -> None:
     assert same(ours.state, theirs)
 
 
-def test_a_state_that_does_not_fit() -> None:
+def test_state_that_does_not_fit_is_refused() -> None:
     graph, batches = perceptron(2)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     pipeline, own = one_f_one_b(2, 1), [batches[1][1:]]
@@ -103,9 +103,11 @@ def test_a_state_that_does_not_fit() -> None:
         run_pipeline(pipeline, stages, own, tc.adam(0.1), [1])
 
 
-def test_an_optimizer_that_keeps_something_else() -> None:
+def test_optimizer_state_of_other_shapes_is_refused() -> None:
     graph, batches = perceptron(1)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     odd = tc.Optimizer("odd", lambda params: np.zeros((3, 3)), lambda g, s, p, step: (p, s))
-    with pytest.raises(OptionError, match="odd: it keeps an array that is not as large as a param"):
+    with pytest.raises(
+        OptionError, match="odd: its state has an array that is not of a parameter's shape"
+    ):
         run_pipeline(one_f_one_b(2, 1), stages, batches, odd)

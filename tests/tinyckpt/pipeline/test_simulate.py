@@ -1,4 +1,4 @@
-"""Pipelines with arrays: the same as one device that accumulates gradients."""
+"""In-process pipelines with arrays: equal to gradient accumulation on one device."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -56,7 +56,7 @@ def drawn_pipeline(data: st.DataObject, most: int) -> Pipeline:
 
 
 @given(training_graphs(largest=8), st.data())
-def test_drawn_partitions_and_pipelines_equal_one_device(
+def test_random_partitions_and_pipelines_equal_one_device(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
 ) -> None:
     graph, (params, x, unused) = drawn
@@ -84,7 +84,7 @@ def test_drawn_partitions_and_pipelines_equal_one_device(
 
 
 @given(training_graphs(largest=8), st.data())
-def test_what_a_device_holds_is_what_was_counted(
+def test_device_memory_equals_replayed_memory(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
 ) -> None:
     graph, arguments = drawn
@@ -155,7 +155,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "v-half"])
-def test_networks_are_bitwise_equal(name: str, schedule: str) -> None:
+def test_network_gradients_are_bitwise_equal_to_one_device(name: str, schedule: str) -> None:
     network = NETWORKS[name]()
     graph = network.graph()
     arguments = network.arrays()
@@ -188,7 +188,7 @@ def perceptron(layers: int = 6) -> tuple[tc.TrainingGraph, list[Any]]:
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all"])
-def test_a_perceptron_is_bitwise_equal(name: str, policy: str) -> None:
+def test_perceptron_gradients_are_bitwise_equal_to_one_device(name: str, policy: str) -> None:
     graph, batches = perceptron()
     pipeline = PIPELINES[name](2, len(batches), recompute="early")
     cuts = partition(graph, pipeline.stages)
@@ -199,7 +199,7 @@ def test_a_perceptron_is_bitwise_equal(name: str, policy: str) -> None:
     assert all(map(np.array_equal, leaves(result.gradients), gradients))
 
 
-def test_the_mean_over_micro_batches_is_that_of_the_whole_batch() -> None:
+def test_mean_over_micro_batches_equals_whole_batch() -> None:
     graph, batches = perceptron()
     stages = plan_stages(stages_of(graph, partition(graph, 3)))
     result = run_pipeline(one_f_one_b(3, 8), stages, batches)
@@ -216,7 +216,7 @@ def test_the_mean_over_micro_batches_is_that_of_the_whole_batch() -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
-def test_a_shared_parameter_is_read_in_two_stages() -> None:
+def test_shared_parameter_in_two_stages_gets_both_gradients() -> None:
     def loss(w: Any, x: Any) -> Any:
         return tc.mean(tc.tanh(tc.tanh(x @ w) @ w) @ tc.transpose(w))
 
@@ -232,7 +232,7 @@ def test_a_shared_parameter_is_read_in_two_stages() -> None:
     np.testing.assert_allclose(result.gradients, gradients[0], rtol=1e-13)
 
 
-def test_bytes_of_a_chain_by_hand() -> None:
+def test_footprints_of_a_chain_equal_hand_computation() -> None:
     # Values of 512 bytes. Stage 0 keeps f1 and f2, which it also sent; stage 1 takes f2, and keeps
     # f3 and f4.
     graph = tc.networks.chain(4)
@@ -244,7 +244,7 @@ def test_bytes_of_a_chain_by_hand() -> None:
     assert trace.peaks[0] == 2 * 1024 + 2048
 
 
-def test_early_recomputation_saves_time_in_a_stage_that_waits() -> None:
+def test_early_recomputation_shortens_the_makespan() -> None:
     graph, batches = perceptron(8)
     spans = []
     for recompute in ("late", "early"):
@@ -254,7 +254,7 @@ def test_early_recomputation_saves_time_in_a_stage_that_waits() -> None:
     assert spans[1] < spans[0]
 
 
-def test_a_budget_is_kept_by_every_stage() -> None:
+def test_every_stage_stays_within_the_budget() -> None:
     graph = tc.networks.chain(16)
     batches = [(np.random.default_rng(seed).normal(size=(8, 8)),) for seed in range(8)]
     cut = stages_of(graph, partition(graph, 2))
@@ -271,17 +271,17 @@ def test_a_budget_is_kept_by_every_stage() -> None:
     assert np.array_equal(result.gradients, gradients[0])
 
 
-def test_what_does_not_fit_together() -> None:
+def test_mismatched_stages_and_batches_are_refused() -> None:
     graph, batches = perceptron()
     cut = stages_of(graph, partition(graph, 2))
     stages = plan_stages(cut)
-    with pytest.raises(OptionError, match="gpipe is about 3 stages and 8 micro-batches; there are"):
+    with pytest.raises(OptionError, match="gpipe has 3 stages and 8 micro-batches; got"):
         run_pipeline(gpipe(3, 8), stages, batches)
     with pytest.raises(ScheduleError, match="1 policies; there are 2 stages"):
         plan_stages(cut, ["store_all"])
 
 
-def test_what_fails_says_where() -> None:
+def test_failing_kernel_names_device_action_and_operator() -> None:
     graph = tc.networks.chain(4)
     operators = tuple(replace(operator, primitive=None) for operator in graph.operators)
     stages = plan_stages(stages_of(replace(graph, operators=operators), [2]))
@@ -302,7 +302,7 @@ def test_what_fails_says_where() -> None:
         run_pipeline(gpipe(2, 1), stages, [(np.zeros((8, 8)),)])
 
 
-def test_costs_of_a_profile_are_those_of_its_stages() -> None:
+def test_profiled_costs_add_up_over_stages() -> None:
     chain = tc.networks.chain(4)
     graph = replace(chain, operators=tuple(replace(o, cost=7.5) for o in chain.operators))
     pipeline = gpipe(2, 2)
@@ -314,7 +314,7 @@ def test_costs_of_a_profile_are_those_of_its_stages() -> None:
         assert getattr(found, part) == [7.5 * count for count in getattr(ones, part)]
 
 
-def test_costs_say_what_they_are() -> None:
+def test_pipeline_costs_carry_their_unit() -> None:
     graph = tc.networks.chain(4)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     for costs_of, unit in ((tc.cost.given, "evaluations"), (tc.cost.flops, "FLOPs")):

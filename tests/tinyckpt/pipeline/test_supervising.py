@@ -1,4 +1,4 @@
-"""Who is a rank, and what becomes of its parent; no MPI is needed."""
+"""Supervision of ranks: detection of the launcher, the lifeline to the parent; needs no MPI."""
 
 import os
 import re
@@ -39,7 +39,9 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
         ({"SLURM_STEP_ID": "x", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, None),
     ],
 )
-def test_a_rank_is_what_a_launcher_made(environment: dict[str, str], rank: str | None) -> None:
+def test_launched_rank_is_read_from_launcher_variables(
+    environment: dict[str, str], rank: str | None
+) -> None:
     assert launched_rank(environment) == rank
 
 
@@ -47,7 +49,7 @@ NAMES = (*RANK_NAMES, *JOB, *STEP)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["0", "1", "4", "4294967291", ""])))
-def test_drawn_environments(environment: dict[str, str]) -> None:
+def test_launched_rank_in_random_environments(environment: dict[str, str]) -> None:
     found = launched_rank(environment)
     of_mpi = [environment[name] for name in RANK_NAMES if environment.get(name)]
     if of_mpi:
@@ -58,7 +60,7 @@ def test_drawn_environments(environment: dict[str, str]) -> None:
         assert environment["SLURM_STEP_NUM_TASKS"] != "1"
 
 
-def test_the_command_counts_in_the_script_of_a_job(
+def test_command_in_batch_script_is_not_a_rank(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JOB.items():
@@ -79,7 +81,7 @@ class EndedError(Exception):
 @pytest.mark.parametrize(
     ("error", "waits"), [(LostError("lost"), [BEHIND]), (ValueError("no"), [])]
 )
-def test_who_lost_another_rank_lets_its_parent_speak_first(
+def test_mpi_error_waits_for_the_supervisor_of_the_dead_rank(
     error: Exception, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[Any] = []
@@ -99,7 +101,7 @@ def test_who_lost_another_rank_lets_its_parent_speak_first(
         raise error
 
 
-def test_a_lifeline_is_a_pipe_that_is_there() -> None:
+def test_lifeline_requires_the_inherited_pipe() -> None:
     ours, theirs = os.pipe()
     text = f"{ours} {os.fstat(ours).st_ino}"
     assert lifeline_of({LIFELINE: text}) == ours
@@ -122,7 +124,7 @@ sys.exit(subprocess.run([sys.executable, sys.argv[0], "inner"]).returncode + 40)
 """
 
 
-def test_what_a_rank_starts_is_watched_over_anew(tmp_path: Path) -> None:
+def test_child_launcher_of_a_rank_is_supervised_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PARENT, encoding="utf-8")
     root = str(Path(__file__).parents[3])
@@ -138,5 +140,5 @@ def test_what_a_rank_starts_is_watched_over_anew(tmp_path: Path) -> None:
     assert done.returncode == -9
 
 
-def test_signals_have_names_or_numbers() -> None:
+def test_signal_names_fall_back_to_numbers() -> None:
     assert (name_of(9), name_of(50)) == ("SIGKILL", "signal 50")

@@ -1,4 +1,4 @@
-"""ZeRO as schedules: bytes by its formulas, volumes, and the same training as on one device."""
+"""ZeRO pipelines: bytes and volumes equal the formulas; training equals that on one device."""
 
 from functools import partial
 from typing import Any
@@ -58,7 +58,7 @@ def trained(optimizer: tc.Optimizer, batches: list[Any], count: int) -> list[Any
 
 
 @given(st.integers(1, 9), st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.data())
-def test_bytes_are_those_of_the_formulas(
+def test_state_bytes_equal_the_zero_formulas(
     replicas: int, zero: int, chunks: int, count: int, data: st.DataObject
 ) -> None:
     width = data.draw(st.sampled_from([1, 5, replicas, 4 * replicas]))
@@ -106,7 +106,7 @@ def by_stage(stages: Any) -> list[list[int]]:
     ]
 
 
-def test_seven_and_a_half_billion_parameters_on_64_ranks() -> None:
+def test_zero_table_of_7_5_billion_parameters_equals_the_paper() -> None:
     def large(params: Any, x: Any) -> Any:
         for w in params:
             x = tc.tanh(x @ w)
@@ -129,7 +129,7 @@ def test_seven_and_a_half_billion_parameters_on_64_ranks() -> None:
 
 @pytest.mark.parametrize("zero", range(4))
 @pytest.mark.parametrize(("replicas", "count"), [(2, 1), (3, 2)])
-def test_what_devices_hold_is_what_was_counted(zero: int, replicas: int, count: int) -> None:
+def test_state_in_memory_equals_replayed_state(zero: int, replicas: int, count: int) -> None:
     graph, batches = perceptron(replicas * count)
     stages = plan_stages(stages_of(graph, partition(graph, 3)), "sqrt_n")
     pipeline = data_parallel(interleaved(1, count, 3), replicas, zero)
@@ -189,7 +189,7 @@ def owner_of(array: Any) -> Any:
     return array
 
 
-def test_peaks_by_hand() -> None:
+def test_peaks_equal_hand_computation() -> None:
     graph, _ = perceptron(1, width=4, layers=2)
     (stage,) = plan_stages(stages_of(graph, []))
     own, size = stage.footprint, 2 * (16 + 4)
@@ -219,7 +219,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("zero", range(4))
-def test_several_steps_are_bitwise_those_of_one_device(name: str, zero: int) -> None:
+def test_several_steps_are_bitwise_equal_to_one_device(name: str, zero: int) -> None:
     # One micro-batch a replica, and a power of 2 of them: then the sums are the same, in order.
     graph, batches = perceptron(4 * 3)
     stages = plan_stages(stages_of(graph, partition(graph, 3)), "recompute_all")
@@ -235,7 +235,7 @@ def test_several_steps_are_bitwise_those_of_one_device(name: str, zero: int) -> 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("zero", range(4))
 @pytest.mark.parametrize("recompute", [None, "early"])
-def test_every_pipeline_trains_as_one_device(name: str, zero: int, recompute: str) -> None:
+def test_every_schedule_trains_as_one_device(name: str, zero: int, recompute: str) -> None:
     graph, batches = perceptron(3 * 2 * 2)
     pipeline = data_parallel(PIPELINES[name](2, 2, recompute=recompute), 3, zero)
     cuts = partition(graph, pipeline.stages // 3)
@@ -248,7 +248,7 @@ def test_every_pipeline_trains_as_one_device(name: str, zero: int, recompute: st
 
 
 @given(training_graphs(largest=8), st.integers(2, 3), st.integers(0, 3), st.data())
-def test_drawn_graphs_have_the_gradients_of_one_device(
+def test_random_graphs_have_the_gradients_of_one_device(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]],
     replicas: int,
     zero: int,
@@ -278,7 +278,7 @@ def test_drawn_graphs_have_the_gradients_of_one_device(
 
 
 @pytest.mark.parametrize("zero", range(4))
-def test_a_shared_embedding_and_integers(zero: int) -> None:
+def test_shared_embedding_with_integer_inputs_trains_as_one_device(zero: int) -> None:
     network = tc.networks.gpt2(2, 64, vocabulary=50, length=8, batch=2)
     graph, arguments = network.graph(), network.arrays()
     batches = [(arguments[0], *random_arrays(network.specs, seed)[1:]) for seed in range(4)]
@@ -289,14 +289,14 @@ def test_a_shared_embedding_and_integers(zero: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)  # float32
 
 
-def test_what_cannot_be_updated_in_shares() -> None:
+def test_optimizer_across_elements_is_refused() -> None:
     graph, batches = perceptron(2)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     pipeline = data_parallel(interleaved(1, 1, 2), 2, zero=1)
     clipped = tc.clipped(tc.sgd(0.1), 1.0)
     with pytest.raises(OptionError, match=r"sgd, clipped to 1: .* looks across elements"):
         run_pipeline(pipeline, stages, batches, clipped)
-    with pytest.raises(OptionError, match=r"2 micro-batches \(1 in each replica\); there are 2 an"):
+    with pytest.raises(OptionError, match=r"2 micro-batches \(1 in each replica\); got 2 an"):
         run_pipeline(pipeline, stages, batches[:1], tc.sgd(0.1))
 
     def tied(w: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Each policy against its paper: closed forms and published figures, as exact integers."""
+"""Planners against their papers: closed forms and published figures, as exact integers."""
 
 from dataclasses import replace
 from math import ceil
@@ -21,7 +21,7 @@ from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.model.liveness import Problem
 
-# facts: t(n, s) by Griewank and Walther's formula, and n + t.
+# n, slots, t(n, slots) by Griewank and Walther's formula.
 PAIRS = [
     (5, 2, 6), (10, 2, 20), (10, 3, 15), (20, 3, 45), (50, 5, 122), (56, 5, 140), (100, 5, 316),
     (100, 10, 222), (250, 10, 672), (1000, 10, 3636), (1000, 32, 2405),
@@ -36,7 +36,9 @@ def optimum(n: int, budget: int) -> int:
 
 
 @pytest.mark.parametrize(("n", "slots", "expected"), PAIRS)
-def test_revolve_advances_as_often_as_its_formula_says(n: int, slots: int, expected: int) -> None:
+def test_revolve_advances_equal_griewank_walther_closed_form(
+    n: int, slots: int, expected: int
+) -> None:
     actions = revolve_actions(n, slots)
     assert advances(n, slots) == expected
     assert sum(a.last - a.first for a in actions if a.verb == "advance") == expected
@@ -64,12 +66,12 @@ def check_slots(n: int, slots: int) -> int:
 
 
 @pytest.mark.parametrize(("n", "slots", "_"), PAIRS)
-def test_revolve_never_holds_more_states_than_slots(n: int, slots: int, _: int) -> None:
+def test_revolve_never_stores_more_states_than_slots(n: int, slots: int, _: int) -> None:
     check_slots(n, slots)
 
 
 def fewest_writes(most: int, slots: int) -> list[list[int]]:
-    """Return by exhaustion the fewest writes of all optimal schedules, for all lengths."""
+    """Return the fewest writes of all optimal schedules by exhaustive search, for all lengths."""
     table = [[0] * (most + 1) for _ in range(slots + 1)]
     for s in range(2, slots + 1):
         for n in range(3, most + 1):
@@ -82,12 +84,12 @@ def fewest_writes(most: int, slots: int) -> list[list[int]]:
     return table
 
 
-def test_revolve_writes_the_fewest_states_among_optimal_schedules() -> None:
+def test_revolve_writes_fewest_states_among_optimal_schedules() -> None:
     assert check_slots(100, 10) == 55
     table = fewest_writes(60, 8)
     for slots in range(2, 9):
         for n in range(3, 61):
-            # The initial state is written too; exhaustion may also leave slots unused.
+            # The initial state is written too; exhaustive search may also leave slots unused.
             fewest = min(table[s][n] for s in range(2, slots + 1)
                          if advances(n, s) == advances(n, slots))  # fmt: skip
             assert check_slots(n, slots) == 1 + fewest, (n, slots)
@@ -95,7 +97,7 @@ def test_revolve_writes_the_fewest_states_among_optimal_schedules() -> None:
 
 @pytest.mark.parametrize("policy", ["revolve", "rotor"])
 @pytest.mark.parametrize("n", [4, 8, 9, 16])
-def test_planners_for_chains_reach_the_optimum_at_every_budget(policy: str, n: int) -> None:
+def test_chain_planners_are_optimal_on_uniform_chains_at_every_budget(policy: str, n: int) -> None:
     graph = tc.networks.chain(n)
     costs = in_nodes(evaluations(graph))
     for budget in range(3, n + 3):
@@ -107,7 +109,7 @@ def test_planners_for_chains_reach_the_optimum_at_every_budget(policy: str, n: i
     assert caught.value.smallest == 3
 
 
-def test_the_closed_form_is_what_exhaustion_found() -> None:
+def test_binomial_closed_form_equals_exhaustive_search_on_chain_8() -> None:
     assert {b: optimum(8, b) for b in CHAIN_8} == CHAIN_8
 
 
@@ -115,7 +117,7 @@ def test_the_closed_form_is_what_exhaustion_found() -> None:
     ("n", "budget", "expected"),
     [(100, 7, 421), (100, 12, 326), (1000, 64, 2939), (10000, 16, 56130)],
 )
-def test_revolve_on_long_chains(n: int, budget: int, expected: int) -> None:
+def test_revolve_is_optimal_on_long_chains(n: int, budget: int, expected: int) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(n), "revolve", slots=budget - 2))
     assert (trace.evaluations, trace.peak_nodes) == (expected, budget)
     assert optimum(n, budget) == expected
@@ -132,15 +134,17 @@ def test_sqrt_n_and_recompute_all_are_optimal_at_their_own_peaks(k: int) -> None
 @pytest.mark.parametrize(
     ("n", "p", "evaluated", "better"), [(7, 3, 20, 19), (15, 4, 48, 43), (1023, 10, 6144, 4779)]
 )
-def test_chens_recursion(n: int, p: int, evaluated: int, better: int) -> None:
+def test_chen_recursive_costs_equal_closed_form(
+    n: int, p: int, evaluated: int, better: int
+) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(n), "chen_recursive"))
     assert trace.evaluations == p * 2 ** (p - 1) + n + 1 == evaluated
     assert trace.peak_nodes == p + 2
-    # In the same memory Revolve does with fewer, but for the shortest chain.
+    # In the same memory Revolve's optimum needs fewer evaluations.
     assert optimum(n, p + 2) == better
 
 
-def test_chens_recursion_with_more_states_a_level() -> None:
+def test_chen_recursive_trades_memory_for_cost_with_larger_k() -> None:
     peaks, counts = [], []
     for k in (1, 2, 3, 9):
         trace = tc.replay(tc.plan(tc.networks.chain(99), "chen_recursive", k=k))
@@ -150,7 +154,7 @@ def test_chens_recursion_with_more_states_a_level() -> None:
     assert counts == sorted(counts, reverse=True)
 
 
-def test_chens_budget_search_is_within_the_budget_or_says_what_would_be() -> None:
+def test_chen_budget_stays_within_budget_or_raises_smallest_peak() -> None:
     graph = tc.networks.chain(100)
     costs = in_nodes(evaluations(graph))
     smallest = tc.replay(tc.plan(graph, "chen_budget", costs=costs))
@@ -198,17 +202,17 @@ def rematerialisations(n: int, heuristic: str) -> int:
 @pytest.mark.parametrize(
     ("n", "expected"), [(16, 8), (64, 49), (100, 80), (256, 230), (400, 360), (1000, 957)]
 )
-def test_dtr_rematerialises_as_often_as_its_authors_simulator(n: int, expected: int) -> None:
+def test_dtr_rematerialisations_equal_authors_simulator(n: int, expected: int) -> None:
     assert rematerialisations(n, "dtr") == expected
 
 
 @pytest.mark.parametrize(("n", "expected"), [(100, 355), (1000, 26196)])
-def test_lru_is_no_match_for_it(n: int, expected: int) -> None:
+def test_lru_rematerialises_far_more_than_dtr(n: int, expected: int) -> None:
     assert rematerialisations(n, "lru") == expected
 
 
 @pytest.mark.parametrize("heuristic", HEURISTICS)
-def test_dtr_stays_within_the_budget(heuristic: str) -> None:
+def test_dtr_stays_within_budget_with_every_heuristic(heuristic: str) -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     budget = tc.replay(tc.plan(graph)).peak_bytes * 2 // 3
     trace = tc.replay(tc.plan(graph, "dtr", budget=budget, heuristic=heuristic))
@@ -216,7 +220,7 @@ def test_dtr_stays_within_the_budget(heuristic: str) -> None:
     assert trace.recomputations > 0
 
 
-def test_dtr_says_what_it_cannot_do() -> None:
+def test_dtr_rejects_infeasible_budget_and_unknown_heuristic() -> None:
     with pytest.raises(tc.BudgetError, match=r"within 2 nodes; .* smallest peak .* 3 nodes"):
         tc.plan(
             tc.networks.chain(4), "dtr", budget=2, costs=in_nodes(evaluations(tc.networks.chain(4)))
@@ -225,7 +229,7 @@ def test_dtr_says_what_it_cannot_do() -> None:
         tc.plan(tc.networks.chain(4), "dtr", heuristic="best")
 
 
-def test_costs_of_all_kinds() -> None:
+def test_measured_and_traffic_costs_follow_their_definitions() -> None:
     network = tc.networks.mlp(2, 8, 4)
     graph = network.graph()
     run = tc.run(tc.plan(graph), *network.arrays(), timed=True)
@@ -235,12 +239,12 @@ def test_costs_of_all_kinds() -> None:
         s for step, s in zip(run.trace.steps, run.trace.seconds, strict=True)
         if isinstance(step, tc.Compute)
     ]  # fmt: skip
-    assert list(seconds.operators) == own  # each is evaluated once: its mean is what it took
+    assert list(seconds.operators) == own  # each is evaluated once: its mean is its time
     again = tc.replay(tc.from_order(tc.networks.chain(1), [0, 0, 1, 2]))
     verbs = [step_text(again.graph, step) for step in again.steps[:4]]
     assert verbs == [("compute", "f1"), ("free", "f1"), ("compute", "f1"), ("compute", "l")]
     timed = replace(again, seconds=tuple(2.0**place for place in range(len(again.steps))))
-    assert measured(timed).operators[:2] == ((1 + 4) / 2, 8)  # the mean; a free counts for nobody
+    assert measured(timed).operators[:2] == ((1 + 4) / 2, 8)  # the mean; frees are not counted
     with pytest.raises(tc.ScheduleError, match="run with timed=True"):
         measured(tc.replay(tc.plan(graph)))
     matmul = next(o for o in graph.operators if o.kind == "matmul")
@@ -257,7 +261,7 @@ NAMED = [
 @pytest.mark.long
 @settings(max_examples=examples(75))
 @given(training_graphs(), st.sampled_from(NAMED), st.sampled_from([evaluations, flops, traffic]))
-def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
+def test_every_policy_is_legal_and_bitwise_equal_on_random_graphs(
     case: Any, policy: str, unit: Any
 ) -> None:
     graph, arguments = case
@@ -271,7 +275,7 @@ def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
 
 @settings(max_examples=examples(75))
 @given(training_graphs(), st.data())
-def test_liveness_counts_what_replay_counts(case: Any, data: Any) -> None:
+def test_liveness_memory_equals_replay_on_random_orders(case: Any, data: Any) -> None:
     graph, _ = case
     order = list(range(len(graph.operators)))
     for _ in range(data.draw(st.integers(0, 8))):

@@ -1,4 +1,4 @@
-"""The disk as host memory: to the bit, and nothing left behind."""
+"""Disk offloading: bitwise equal results, space reused, no files left over."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tinyckpt.storage.disk import Disk
 
 @settings(max_examples=examples(40))
 @given(training_graphs(), st.data())
-def test_executed_to_the_bit(case: Any, data: Any) -> None:
+def test_run_on_disk_is_bitwise_equal(case: Any, data: Any) -> None:
     graph, args = case
     schedule = tc.plan(graph, "offload", bandwidth=data.draw(st.sampled_from((None, 40))))
     stored = tc.run(tc.plan(graph, "store_all"), *args)
@@ -35,7 +35,7 @@ def test_executed_to_the_bit(case: Any, data: Any) -> None:
         assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
 
 
-def test_a_compiled_schedule_writes_to_the_file_too() -> None:
+def test_compiled_schedule_offloads_to_file() -> None:
     x = np.linspace(-1, 1, 64).reshape(8, 8)
     schedule = tc.plan(tc.networks.chain(6), "offload")
     backend = tc.on_disk()
@@ -61,7 +61,7 @@ def test_a_compiled_schedule_writes_to_the_file_too() -> None:
     ],
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
-def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None:
+def test_fetched_array_equals_copy_in_memory_with_strides(array: Any) -> None:
     disk = Disk(None)
     parked = disk.park(array)
     back, copied = disk.fetch(parked, [], ()), np.array(array)
@@ -70,7 +70,7 @@ def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None
     assert back.tobytes() == array.tobytes()
 
 
-def test_places_are_used_again() -> None:
+def test_file_space_is_reused() -> None:
     disk = Disk(None)
     first, second = disk.park(np.zeros(8)), disk.park(np.ones(8))
     del first
@@ -80,7 +80,7 @@ def test_places_are_used_again() -> None:
     assert disk.fetch(third, [], ())[0] == 3
 
 
-def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
+def test_uncreatable_file_raises_backend_error(tmp_path: Path) -> None:
     with pytest.raises(tc.BackendError, match=r"on_disk: no file can be made in .*missing"):
         tc.on_disk(tmp_path / "missing")
 
@@ -96,12 +96,12 @@ def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
         (["/tmp"], r"folder=\['/tmp'\]; on_disk expects a folder's path"),
     ],
 )
-def test_a_folder_that_is_none(folder: Any, message: str) -> None:
+def test_invalid_folder_is_refused(folder: Any, message: str) -> None:
     with pytest.raises((tc.BackendError, tc.OptionError), match=message):
         tc.on_disk(folder)
 
 
-def test_a_folder_may_be_any_path(tmp_path: Path) -> None:
+def test_folder_accepts_any_path_type(tmp_path: Path) -> None:
     for folder in (tmp_path, str(tmp_path), os.fsencode(tmp_path)):
         host = tc.on_disk(folder).host
         assert isinstance(host, Disk)
@@ -123,7 +123,7 @@ class SmallDisk:
 
 
 @pytest.mark.parametrize("most", [1, 7, 1 << 30])
-def test_a_disk_that_is_full_takes_nothing_and_is_as_it_was(most: int) -> None:
+def test_failed_write_on_full_disk_changes_nothing(most: int) -> None:
     disk = Disk(None)
     disk.file.raw = SmallDisk(disk.file.raw, 200, most)
     kept = disk.park(np.arange(10.0))
@@ -167,7 +167,7 @@ def came_back(disk: Disk, array: Any, parked: Any) -> bool:
     return np.array_equal(disk.fetch(parked, [], ()), array)
 
 
-def test_values_that_touch_make_room_for_a_larger_one() -> None:
+def test_adjacent_free_spans_are_coalesced() -> None:
     disk = Disk(None)
     disk.file.raw = SmallDisk(disk.file.raw, 400)
     parked = [disk.park(np.full(10, float(number))) for number in range(5)]
@@ -180,7 +180,7 @@ def test_values_that_touch_make_room_for_a_larger_one() -> None:
     assert [disk.fetch(kept, [], ())[9] for kept in parked] == [0, 3, 4]
 
 
-def test_an_interrupt_while_a_value_is_written_takes_nothing() -> None:
+def test_interrupted_write_takes_no_space() -> None:
     disk = Disk(None)
     kept = disk.park(np.ones(10))
     own, disk.file.raw = disk.file.raw, Interrupting(disk.file.raw)
@@ -202,11 +202,11 @@ class Interrupting(SmallDisk):
         raise KeyboardInterrupt
 
 
-def test_a_file_that_was_cut_short() -> None:
+def test_truncated_file_raises_backend_error() -> None:
     disk = Disk(None)
     parked = disk.park(np.ones(10))
     disk.file.raw.truncate(40)
-    with pytest.raises(tc.BackendError, match=r"80 B cannot be read in .*the file was cut short"):
+    with pytest.raises(tc.BackendError, match=r"80 B cannot be read in .*the file was truncated"):
         disk.fetch(parked, [], ())
 
 
@@ -220,7 +220,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
-def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_killed_process_leaves_no_file(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -237,7 +237,7 @@ def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_which_nothing_waits_begins_anew() -> None:
+def test_empty_file_restarts_at_offset_zero() -> None:
     disk = Disk(None)
     for count in range(1, 50):
         parked = disk.park(np.zeros(count))
@@ -278,7 +278,7 @@ while True:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="such limits are of POSIX")
-def test_a_file_that_may_not_grow_any_more(tmp_path: Path) -> None:
+def test_file_size_limit_raises_backend_error(tmp_path: Path) -> None:
     # 16,000 of 20,000 bytes are taken: seven values of 512 bytes have room, the eighth has not.
     run = [sys.executable, "-c", LIMITED, str(tmp_path)]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
@@ -288,7 +288,7 @@ def test_a_file_that_may_not_grow_any_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
-def test_two_runs_at_once_in_one_folder_and_killed_while_they_write(tmp_path: Path) -> None:
+def test_concurrent_killed_runs_in_one_folder_leave_no_files(tmp_path: Path) -> None:
     run = [sys.executable, "-c", WRITING, str(tmp_path)]
     both = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:

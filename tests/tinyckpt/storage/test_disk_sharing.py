@@ -1,4 +1,4 @@
-"""One disk for many: threads, processes that were forked or spawned, and the garbage collector."""
+"""Concurrent use of one disk store: threads, forked and spawned processes, garbage collection."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ class Dawdling:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("count", [2, 3, 8])
-def test_threads_share_a_disk_to_the_bit(count: int, compiled: bool) -> None:
+def test_threads_share_disk_with_bitwise_equal_results(count: int, compiled: bool) -> None:
     backend, wrong = tc.on_disk(), []
     assert isinstance(backend.host, Disk)
     backend.host.file.lock = Dawdling()  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class Collecting:
 
 
 @pytest.mark.parametrize("count", range(1, 5))
-def test_a_value_that_goes_while_another_is_written(count: int) -> None:
+def test_values_collected_during_a_write_do_not_corrupt_it(count: int) -> None:
     disk = Disk(None)
     values = [disk.park(np.full(4, float(number))) for number in range(count)]
     disk.file.raw = Collecting(disk.file.raw, values)
@@ -109,7 +109,7 @@ print("exact")
 
 
 @pytest.mark.long
-def test_interrupts_leave_a_disk_as_good_as_it_was(tmp_path: Any) -> None:
+def test_interrupts_leave_disk_consistent(tmp_path: Any) -> None:
     run = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("exact\n", "", 0)
@@ -208,7 +208,7 @@ print("exact")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
-def test_forked_processes_share_a_disk_to_the_bit_or_are_refused(tmp_path: Any) -> None:
+def test_forked_processes_share_disk_or_are_refused(tmp_path: Any) -> None:
     run = [sys.executable, "-c", FORKED, str(tmp_path)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("exact\n", "", 0)
@@ -221,7 +221,7 @@ def put_gradients(backend: Backend, scale: int, queue: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_backend_that_is_handed_to_another_process(method: Any, tmp_path: Any) -> None:
+def test_backend_is_picklable_to_another_process(method: Any, tmp_path: Any) -> None:
     if method == "forkserver" and not hasattr(os, "fork"):
         pytest.skip("forks are of POSIX")
     context, backend = get_context(method), tc.on_disk(tmp_path)
@@ -262,7 +262,7 @@ os._exit(0)  # what closes the backend's file would close another's
 """
 
 
-def test_no_other_file_is_written_to_once_ours_was_closed(tmp_path: Any) -> None:
+def test_closed_descriptor_never_writes_to_another_file(tmp_path: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLOSED, str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False,

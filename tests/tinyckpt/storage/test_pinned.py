@@ -1,4 +1,4 @@
-"""Copies beside computation: the same bits whenever they run, and memory held until they have."""
+"""Asynchronous copies: bitwise equal in any interleaving with computation, buffers kept alive."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,7 +41,7 @@ def bits(result: tc.RunResult) -> list[bytes]:
     st.sampled_from((0.0, 0.2, 0.8)),
     st.integers(0, 99),
 )
-def test_the_same_bits_whenever_copies_run(
+def test_results_are_bitwise_equal_in_any_copy_interleaving(
     case: Any, bandwidth: int | None, often: float, seed: int
 ) -> None:
     graph, args = case
@@ -55,7 +55,7 @@ def test_the_same_bits_whenever_copies_run(
     assert bits(moved) == bits(stored)
 
 
-def test_what_was_fetched_may_leave_again_be_freed_or_be_a_result() -> None:
+def test_fetched_value_can_be_offloaded_freed_or_returned() -> None:
     graph = tc.build(lambda x: tc.tanh(tc.tanh(x)), tc.Spec((3,)))
     first, last = (operator.outputs[0] for operator in graph.operators)
     there = [tc.Compute(0), tc.Offload(first), tc.Fetch(first), tc.Offload(first)]
@@ -68,7 +68,7 @@ def test_what_was_fetched_may_leave_again_be_freed_or_be_a_result() -> None:
         assert result.value.get().tolist() == np.tanh(np.tanh(x)).tolist()
 
 
-def test_no_more_than_two_are_on_their_way() -> None:
+def test_at_most_two_copies_are_in_flight_per_direction() -> None:
     host = PinnedMemory(strict)
     arrays = [strict.array(np.full(4, float(n))) for n in range(5)]
     parked = [host.park(array) for array in arrays]
@@ -79,7 +79,7 @@ def test_no_more_than_two_are_on_their_way() -> None:
     assert [bound[n][0](back[n])[0].item() for n in range(5)] == [-0.0, -1.0, -2.0, -3.0, -4.0]
 
 
-def test_a_run_that_fails_lets_its_copies_end() -> None:
+def test_failed_run_waits_for_its_copies() -> None:
     host = PinnedMemory(strict)
     kept = host.park(strict.array(np.ones(4)))
     host.fetch(kept, [], ())
@@ -93,7 +93,7 @@ def test_a_run_that_fails_lets_its_copies_end() -> None:
     [np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1), np.zeros((0, 3)), np.array(2.5)],
     ids=["transposed", "empty", "without axes"],
 )
-def test_strides_are_kept(numbers: Any) -> None:
+def test_fetched_array_keeps_strides(numbers: Any) -> None:
     host = PinnedMemory(strict)
     array = strict.ndarray(numbers)
     back = host.fetch(host.park(array), [], ())
@@ -102,7 +102,7 @@ def test_strides_are_kept(numbers: Any) -> None:
     assert back.get().tolist() == numbers.tolist()
 
 
-def test_a_value_that_updates_a_source_is_waited_for() -> None:
+def test_update_waits_for_fetched_value() -> None:
     def step(w: Any, x: Any) -> Any:
         return tc.assign(w, w + x)
 
@@ -114,7 +114,7 @@ def test_a_value_that_updates_a_source_is_waited_for() -> None:
     assert result.value.get().tolist() == [2.0, 2.0, 2.0]
 
 
-def test_cupy_has_what_is_called() -> None:
+def test_cupy_api_has_the_methods_used() -> None:
     require("cupy")
     import cupy
 
@@ -134,7 +134,7 @@ def test_cupy_has_what_is_called() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu() -> None:
+def test_offload_run_on_gpu_is_bitwise_equal() -> None:
     library: Backend = get_backend("cupy")
     graph = tc.networks.chain(16, width=256, batch=256)
     schedule = tc.plan(graph, "offload")

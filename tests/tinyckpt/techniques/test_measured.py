@@ -1,4 +1,4 @@
-"""What comparing the techniques runs here: where seconds are taken, and why steps are not run."""
+"""Measuring techniques: which steps are timed, and the reasons why others are not run."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tinyckpt.networks import Network
 
 
 @pytest.mark.long
-def test_on_another_backend_moved_values_are_timed_and_several_devices_are_not_run() -> None:
+def test_other_backend_times_offload_and_skips_several_devices() -> None:
     network = small("gpt2")
     found = quick(network, backend=strict.BACKEND, budget="80 %", stages=2)
     for row in found.rows:
@@ -25,7 +25,7 @@ def test_on_another_backend_moved_values_are_timed_and_several_devices_are_not_r
     assert quick(network, budget="80 %", stages=2).row("offload").measured is None
 
 
-def test_what_does_not_fit_here_is_not_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def loss(table: Any, ids: Any) -> Any:
         return tc.mean(tc.embedding(table, ids) ** 2)
 
@@ -38,14 +38,14 @@ def test_what_does_not_fit_here_is_not_run_and_says_so(monkeypatch: pytest.Monke
         context.setattr("tinyckpt.techniques.random_arrays", refuse)
         found = quick(network, stages=1)
     assert found.note == (
-        "nothing was measured: store-all: it holds 256.0 GiB, arguments included, and 4.0 GiB "
-        "may be taken"
+        "nothing was measured: store-all: it needs 256.0 GiB, arguments included; the limit is "
+        "4.0 GiB"
     )
     assert str(found).endswith(found.note)
     assert found.document()["rows"][0]["not_run"] in found.note
     slow = quick(tc.networks.transformer(2, 64, batch=8), time_limit=0.001)
     assert slow.note.startswith("nothing was measured: store-all: 4 steps may take ")
-    assert slow.note.endswith(" s, and 0.001 s are given")
+    assert slow.note.endswith(" s; the limit is 0.001 s")
     network = tc.networks.mlp(4, 32, 256)  # whose few logits take more in pieces
     whole, sources = tc.replay(tc.plan(network.graph())).peak_bytes, network.graph().source_bytes
     monkeypatch.setattr("tinyckpt.techniques.MOST_BYTES", whole + sources)
@@ -57,7 +57,7 @@ def test_what_does_not_fit_here_is_not_run_and_says_so(monkeypatch: pytest.Monke
     assert "\nnot run: chunking" in str(found)
 
 
-def test_where_gradients_are_not_finite_nothing_is_measured() -> None:
+def test_non_finite_gradients_prevent_measurement() -> None:
     network = Network("bad", lambda w, x: tc.sum(tc.sqrt(0.0 * w * x)), (tc.Spec(4),) * 2)
     with np.errstate(all="ignore"):
         found = quick(network, stages=1)

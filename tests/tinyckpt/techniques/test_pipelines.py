@@ -1,4 +1,4 @@
-"""Store-all, but for the fewest stages: what that frees and costs, to the byte; the same bits."""
+"""Recomputing the fewest chain stages: bytes freed, cost, and bitwise equal gradients."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ WHOLE = tc.replay(tc.plan(GRAPH)).peak_bytes
 
 
 @pytest.mark.parametrize("missing", [1, FREED, FREED + 1, 3 * FREED, 3 * FREED + 1])
-def test_as_few_stages_as_the_bytes_that_are_missing_ask_for(missing: int) -> None:
+def test_fewest_stages_are_recomputed_for_the_missing_bytes(missing: int) -> None:
     schedule = fewest_stages(GRAPH, flops(GRAPH), WHOLE - missing, 9.0)
     assert schedule is not None
     trace, stages = tc.replay(schedule), -(-missing // FREED)
@@ -47,7 +47,7 @@ def test_as_few_stages_as_the_bytes_that_are_missing_ask_for(missing: int) -> No
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_what_fits_recomputes_nothing_and_what_cannot_is_not_found() -> None:
+def test_fitting_graph_recomputes_nothing_and_infeasible_budget_gives_none() -> None:
     kept = fewest_stages(GRAPH, flops(GRAPH), WHOLE, 9.0)
     assert kept is not None
     assert tc.replay(kept).recomputations == 0
@@ -58,7 +58,7 @@ def test_what_fits_recomputes_nothing_and_what_cannot_is_not_found() -> None:
 
 
 @pytest.mark.long
-def test_a_stage_or_two_are_what_codes_and_recomputation_take_together() -> None:
+def test_compression_with_recomputation_recomputes_few_stages() -> None:
     graph = NETWORK.graph()
     found = quick(NETWORK, budget=WHOLE - FREED - 1, time_limit=1.0, measure=False)
     row = found.row("8 bits + recomputation")

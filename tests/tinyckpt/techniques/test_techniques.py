@@ -1,4 +1,4 @@
-"""The table of techniques: its peaks against closed forms, replay and execution; rows that stay."""
+"""The table of techniques: peaks against closed forms, replay and execution; every row is there."""
 
 import json
 from fractions import Fraction
@@ -72,7 +72,7 @@ def check_peak(row: Row) -> None:
         assert row.peak == largest
 
 
-def test_a_chain_has_the_peaks_of_the_closed_forms() -> None:
+def test_chain_peaks_equal_closed_forms() -> None:
     # 18 nodes of 512 bytes; Revolve within 9; and what moves copies nothing at that speed.
     found = quick(tc.networks.chain(16), costs=tc.cost.evaluations, link=WITHOUT_SPEED)
     check(found)
@@ -85,11 +85,11 @@ def test_a_chain_has_the_peaks_of_the_closed_forms() -> None:
     # Four stages of four layers, one after another: no two of them at a time.
     assert rows["pipeline"][1] == pytest.approx(4.0, abs=1e-9)
     assert {row.why for row in found.rows if row.name in FUNCTIONS} == {
-        "there is but a graph, and no function to be called otherwise"
+        "it needs the network's function, and only a graph is given"
     }
 
 
-def test_micro_batches_hold_a_share_and_the_gradients() -> None:
+def test_accumulation_peak_is_micro_batch_plus_gradients() -> None:
     # At the peak three values of the batch and two numbers; and the gradients added up so far.
     def loss(w: Any, x: Any, y: Any) -> Any:
         return tc.mean((tc.tanh(x @ w) - y) ** 2)
@@ -106,7 +106,7 @@ def test_micro_batches_hold_a_share_and_the_gradients() -> None:
 
 
 @pytest.mark.long
-def test_a_combination_takes_no_more_than_one_alone() -> None:
+def test_combination_never_costs_more_than_its_parts() -> None:
     network = tc.networks.mlp(8, 16, 64)
     for budget in ("50 %", "70 %", "90 %"):
         found = quick(network, budget=budget, time_limit=1, measure=False)
@@ -118,7 +118,7 @@ def test_a_combination_takes_no_more_than_one_alone() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "lenet5", "vgg16_bn", "bert"])
-def test_the_peaks_of_networks_are_those_of_replay_and_of_execution(name: str) -> None:
+def test_network_peaks_equal_replay_and_execution(name: str) -> None:
     network = small(name)
     found = quick(network, budget="70 %", stages=2, chunks=3)
     check(found)
@@ -139,7 +139,7 @@ def test_the_peaks_of_networks_are_those_of_replay_and_of_execution(name: str) -
         assert errors["chunking"] < 1e-12
 
 
-def test_codes_are_the_less_exact_the_fewer_their_bits() -> None:
+def test_compression_error_grows_with_fewer_bits() -> None:
     found = quick(tc.networks.mlp(3, 64, batch=256))
     errors = [found.row(f"{bits} bits").error for bits in (8, 4, 2)]
     assert None not in errors
@@ -160,7 +160,7 @@ def test_codes_are_the_less_exact_the_fewer_their_bits() -> None:
     st.integers(1, 5),
     st.integers(1, 9),
 )
-def test_no_row_vanishes(
+def test_every_technique_has_a_row(
     kind: str, layers: int, batch: int, budget: Any, stages: int, chunks: int
 ) -> None:
     networks: dict[str, Network] = {
@@ -172,12 +172,12 @@ def test_no_row_vanishes(
     found = quick(networks[kind], budget=budget, stages=stages, chunks=chunks, time_limit=0.1)
     check(found)
     if batch == 1:
-        assert found.row("accumulation").why.endswith("no batch in common that could be parted")
+        assert found.row("accumulation").why.endswith("no common batch axis that could be split")
         assert found.row("pipeline").takes.startswith(f"{stages} device")
 
 
 @pytest.mark.long
-def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
+def test_logits_needed_whole_are_not_chunked() -> None:
     def summed(w: Any, x: Any, y: Any) -> Any:
         losses, sums = tc.apply_all(tc.PRIMITIVES["cross_entropy"], x @ w, y)
         return tc.mean(losses) + tc.sum(sums)
@@ -187,11 +187,11 @@ def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
         "the logits are read elsewhere, too": lambda w, x, y: (
             tc.cross_entropy(logits := x @ w, y) + tc.sum(logits)
         ),
-        "the logits are to be computed once": lambda w, x, y: tc.cross_entropy(tc.once(x @ w), y),
-        "the logits are given": lambda w, x, y: tc.cross_entropy(x, y) + tc.sum(w),
+        "the logits must be computed once": lambda w, x, y: tc.cross_entropy(tc.once(x @ w), y),
+        "the logits are an argument": lambda w, x, y: tc.cross_entropy(x, y) + tc.sum(w),
         "the logits come from multiply": lambda w, x, y: tc.cross_entropy((x @ w) * 2.0, y),
         "the logits are a sum of more": lambda w, x, y: tc.cross_entropy(x @ w + x @ w, y),
-        "the logarithms of the logits' sums are read": summed,
+        "the log-sum-exp of the logits is read": summed,
         "the loss is no cross-entropy": lambda w, x, y: tc.mean(tc.tanh(x @ w)),
     }
     for why, loss in losses.items():
@@ -205,7 +205,7 @@ def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
 
 
 @pytest.mark.long
-def test_what_is_no_mean_over_samples_is_not_called_exact() -> None:
+def test_loss_other_than_sample_mean_is_not_called_exact() -> None:
     specs = (tc.Spec((4, 4)), tc.Spec((6, 4)))
     losses: dict[str, Any] = {
         "rounded": lambda w, x: tc.mean(tc.tanh(x @ w)),
@@ -225,7 +225,7 @@ def test_what_is_no_mean_over_samples_is_not_called_exact() -> None:
         assert (row.error < 1e-12) == (name in ("rounded", "beside"))
 
 
-def test_a_link_and_what_it_takes() -> None:
+def test_offload_time_equals_simulated_link() -> None:
     graph = tc.networks.chain(8)
     link = tc.Link(Fraction(256), latency=1, engines=1)
     found = quick(graph, costs=tc.cost.evaluations, link=link)
@@ -244,18 +244,18 @@ def test_a_link_and_what_it_takes() -> None:
     assert without.row("pipeline").times == pytest.approx(4.0)
 
 
-def test_a_graph_with_very_many_values_is_not_moved_for_hours(
+def test_offload_refuses_too_many_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tinyckpt.techniques.MOST_MOVABLE", 15)
     found = quick(tc.networks.chain(16), measure=False)
     for name in ("offload", "recomputation + offload"):
-        assert found.row(name).why == "16 values could be moved, and copies of 15 are timed here"
+        assert found.row(name).why == "16 values could be offloaded; copies of at most 15 are timed"
     assert found.row("recomputation").fits
     assert quick(tc.networks.chain(15), measure=False).row("offload").fits
 
 
-def test_a_link_without_end_is_no_number_of_json() -> None:
+def test_infinite_bandwidth_is_null_in_json() -> None:
     found = quick(tc.networks.chain(8), link=tc.Link(float("inf")), measure=False)
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["link"] == {"bandwidth": None, "latency": 0.0, "engines": 2}
@@ -266,7 +266,7 @@ def test_a_link_without_end_is_no_number_of_json() -> None:
     assert json.loads(json.dumps(weighing.document(), allow_nan=False))["rows"][0]["times"] is None
 
 
-def test_what_is_a_little_over_the_budget_does_not_read_like_it() -> None:
+def test_peak_slightly_over_budget_is_printed_to_the_byte() -> None:
     rows = [
         Row(str(peak), peak=peak, share=1.0, fits=peak <= 2**20, times=1.0, gradients="bitwise")
         for peak in (2**20, 2**20 + 8, 2**21)
@@ -283,7 +283,7 @@ def test_what_is_a_little_over_the_budget_does_not_read_like_it() -> None:
     assert why == "nothing found within the budget; the least peak is 1,048,584 B"
 
 
-def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
+def test_comparison_of_a_graph_with_own_costs() -> None:
     graph = tc.networks.chain(4)
     found = quick(graph, measure=False)
     assert found.unit == "FLOPs"
@@ -298,7 +298,7 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": "much"}, "budget 'much'; legal are"),
+        ({"budget": "much"}, "budget 'much'; expected"),
         ({"budget": "9 nodes"}, "techniques are compared in bytes, not in nodes"),
         ({"stages": 0}, "stages=0; it must be an integer of 1 or more"),
         ({"chunks": 2.5}, "chunks=2.5; it must be an integer of 1 or more"),
@@ -306,22 +306,22 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
         ({"backend": "abacus"}, "unknown backend 'abacus'"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], message: str) -> None:
+def test_illegal_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.TinyckptError, match=message):
         compare_techniques(tc.networks.mlp(2, 4), **options)
 
 
-def test_what_has_nothing_to_hold_is_refused() -> None:
+def test_input_without_gradients_is_refused() -> None:
     with pytest.raises(tc.GraphError, match="expected a Network or a Graph, got a int"):
         compare_techniques(3)  # type: ignore[arg-type]
-    with pytest.raises(tc.GraphError, match="has no backward half"):
+    with pytest.raises(tc.GraphError, match="has no backward pass"):
         compare_techniques(tc.build(lambda x: tc.tanh(x), tc.Spec(3)))
     bare = Network("bare", lambda params, x: tc.sum(tc.tanh(x)), ([], tc.Spec(3)))
     with pytest.raises(tc.GraphError, match="bare has no parameters"):
         compare_techniques(bare)
 
 
-def test_parts_draw_by_themselves() -> None:
+def test_dropout_makes_accumulated_gradients_approximate() -> None:
     def loss(w: Any, x: Any) -> Any:
         return tc.mean(tc.dropout(tc.tanh(x @ w), 0.5, seed=3) ** 2)
 
@@ -331,6 +331,6 @@ def test_parts_draw_by_themselves() -> None:
     assert found.row("accumulation").sense == "each part draws by itself"
 
 
-def test_more_stages_than_operators_are_refused_before_anything_is_made() -> None:
+def test_more_stages_than_operators_are_refused_before_building() -> None:
     found = quick(tc.networks.mlp(2, 8), stages=10**9, measure=False)
     assert "it can be cut into 1 to" in found.row("pipeline").why

@@ -1,4 +1,4 @@
-"""check_gradient accepts what is right, and names what is wrong."""
+"""check_gradient accepts correct derivatives and names wrong rules."""
 
 from typing import Any
 
@@ -43,12 +43,12 @@ ARGUMENTS = ({"w": W, "s": np.abs(X) + 0.5}, X)
         "fused attention", "conv2d with all options", "batch_norm variance",
     ],
 )  # fmt: skip
-def test_what_is_right_is_accepted(name: str) -> None:
+def test_correct_gradients_are_accepted(name: str) -> None:
     function, args = CASES[name]
     tc.check_gradient(function, *args, order=3 if name == "gelu" else 2)
 
 
-def test_integers_are_held_and_results_may_nest() -> None:
+def test_integer_arguments_and_nested_results_are_accepted() -> None:
     def function(batch: Any, labels: Any, number: Any) -> Any:
         loss = tc.cross_entropy(batch["x"], labels)
         return {"loss": loss * number, "right": tc.argmax(batch["x"], 1) == labels, "x": [loss**2]}
@@ -56,7 +56,7 @@ def test_integers_are_held_and_results_may_nest() -> None:
     tc.check_gradient(function, {"x": X}, np.array([0, 2, 1]), 3.0)
 
 
-def test_a_right_rule_is_accepted_in_the_midst_of_others() -> None:
+def test_correct_rule_among_others_is_accepted() -> None:
     tc.check_gradient(layered(scaled(of_x, of_s)), *ARGUMENTS)
 
 
@@ -71,7 +71,7 @@ def test_a_right_rule_is_accepted_in_the_midst_of_others() -> None:
         ((of_x, lambda c, i, o: c[0] * i[0]), "1 (params['s'])"),
     ],
 )
-def test_a_wrong_rule_is_named(rules: Any, position: str) -> None:
+def test_wrong_vjp_rule_is_named(rules: Any, position: str) -> None:
     with pytest.raises(tc.GraphError) as caught:
         tc.check_gradient(layered(scaled(*rules)), *ARGUMENTS, order=1)
     start = f"scaled_1: the vjp rule of scaled for argument {position} gives a slope of "
@@ -79,7 +79,7 @@ def test_a_wrong_rule_is_named(rules: Any, position: str) -> None:
     assert "where differences of its values give" in str(caught.value)
 
 
-def test_a_wrong_second_derivative_is_named() -> None:
+def test_wrong_second_derivative_is_named() -> None:
     # The slope as an operator of its own, whose adjoint forgets the 2.
     slope = tc.Primitive(
         "slope", lambda xp, ct, x: 2 * ct * x, infer=lambda ct, x: (x,),
@@ -97,7 +97,7 @@ def test_a_wrong_second_derivative_is_named() -> None:
         tc.check_gradient(lambda x: tc.apply(square, x), X)
 
 
-def test_outputs_that_nobody_reads_need_no_rule() -> None:
+def test_unread_outputs_need_no_rule() -> None:
     # Of its two outputs the second has no derivative, and says so.
     both = tc.Primitive(
         "both", lambda xp, x: (x * x, x * 3), infer=lambda x: (x, x), vjp=(refusing,)
@@ -112,19 +112,19 @@ def refusing(cotangents: Any, inputs: Any, outputs: Any) -> Any:
     return cotangents[0] * inputs[0]
 
 
-def test_a_kink_is_thought_of() -> None:
+def test_error_near_a_kink_mentions_kinks() -> None:
     with pytest.raises(tc.GraphError, match=r"of relu for argument 0 .* near a kink, such as relu"):
         tc.check_gradient(tc.relu, np.zeros(3))
 
 
-def test_any_layout_of_memory_will_do() -> None:
+def test_any_memory_layout_is_accepted() -> None:
     params = {key: array.T for key, array in ARGUMENTS[0].items()}
     tc.check_gradient(layered(scaled(of_x, of_s)), params, X.T)
     with pytest.raises(tc.GraphError, match="the vjp rule of scaled for argument 0"):
         tc.check_gradient(layered(scaled(of_s, of_s)), params, np.broadcast_to(1.0, (3, 3)))
 
 
-def test_what_cannot_be_checked_is_said() -> None:
+def test_uncheckable_functions_are_refused() -> None:
     with pytest.raises(tc.GraphError, match=r"params\['w'\] is float32, not float64"):
         tc.check_gradient(lambda params: params["w"], {"w": np.ones(2, np.float32)})
     with pytest.raises(tc.GraphError, match="labels has no argument of float64 to vary"):
@@ -135,7 +135,7 @@ def test_what_cannot_be_checked_is_said() -> None:
         tc.check_gradient(tc.tanh, X, order=0)
     with pytest.raises(tc.GraphError, match="no vjp rule for its argument 1"):
         tc.check_gradient(layered(scaled(of_x)), *ARGUMENTS)
-    with pytest.raises(tc.GraphError, match="its values are not finite there; give other arg"):
+    with pytest.raises(tc.GraphError, match="its values are not finite there; use other arg"):
         tc.check_gradient(tc.tanh, X * np.nan)
 
 

@@ -1,4 +1,4 @@
-"""What training holds, and how it goes on from a file after it was killed."""
+"""Memory of a training process, and resuming from a file after it was killed."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ while int(state["step"]) < int(sys.argv[2]):
 
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_killed_training_goes_on_from_its_file_to_the_same_bits(tmp_path: Path) -> None:
+def test_killed_training_resumes_bitwise_from_its_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     subprocess.run([*command, tmp_path / "whole.npz", "12"], env=environment, check=True,
@@ -85,7 +85,7 @@ def test_a_killed_training_goes_on_from_its_file_to_the_same_bits(tmp_path: Path
         assert (arrays(killed) == arrays(whole)).all()
 
 
-def test_values_that_are_carried_may_change_places_or_be_turned_around() -> None:
+def test_carried_values_may_be_swapped_or_transposed() -> None:
     def loss(params: Any, carried: Any, x: Any) -> Any:
         swapped = {"u": carried["v"], "v": carried["u"], "w": carried["w"][::-1]}
         return tc.sum(params * x) + tc.sum(carried["u"] * x), swapped

@@ -1,4 +1,4 @@
-"""Steps that end in their middle: the state is the old, the new, or says that it is mixed."""
+"""Interrupted steps: the state is old, new, or flagged as mixed."""
 
 import ast
 import copy
@@ -122,7 +122,7 @@ class Interrupting:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_interrupted_anywhere_leaves_a_state_that_knows(
+def test_step_interrupted_anywhere_leaves_a_correct_dirty_flag(
     name: str, error: type[BaseException], tmp_path: Path
 ) -> None:
     step = STEPS[name]()
@@ -167,7 +167,7 @@ def refused(step: tc.TrainStep, state: Any, folder: Path) -> None:
     assert bits(state) == before
 
 
-def test_a_mixed_state_says_so_in_copies_and_may_be_taken_as_it_is(tmp_path: Path) -> None:
+def test_dirty_flag_survives_copies_and_can_be_deleted(tmp_path: Path) -> None:
     step = STEPS["adam"]()
     state = begun(step)
     saved = copied(state)
@@ -195,7 +195,7 @@ def test_a_mixed_state_says_so_in_copies_and_may_be_taken_as_it_is(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["adam", "parts", "checked"])
-def test_a_kernel_that_fails_after_the_first_write_is_noted(
+def test_kernel_failure_after_first_write_sets_the_dirty_flag(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = STEPS[name]()
@@ -215,7 +215,7 @@ def test_a_kernel_that_fails_after_the_first_write_is_noted(
     assert SENTENCE in " ".join(caught.value.__notes__)
 
 
-def test_what_fails_before_the_first_write_leaves_the_state_usable() -> None:
+def test_failure_before_first_write_leaves_state_usable() -> None:
     def impossible(params: Any, x: Any, y: Any) -> Any:
         return loss(params, x, y) * tc.sum(params["none"])
 
@@ -235,7 +235,7 @@ def test_what_fails_before_the_first_write_leaves_the_state_usable() -> None:
         assert bits(state) == old
 
 
-def test_threads_with_states_of_their_own_do_not_mark_each_other() -> None:
+def test_threads_do_not_flag_each_others_states() -> None:
     step = STEPS["adam"]()
     states = [begun(step) for _ in range(4)]
     expected = bits(step(step(copied(states[0]), X, Y)[0], X, Y)[0])
@@ -303,7 +303,7 @@ print(found)
 
 
 @pytest.mark.long
-def test_a_real_interrupt_leaves_a_state_that_knows(tmp_path: Path) -> None:
+def test_real_interrupt_leaves_a_correct_dirty_flag(tmp_path: Path) -> None:
     run = [sys.executable, "-c", TRAINING, str(tmp_path / "state.npz")]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stderr, done.returncode) == ("", 0)

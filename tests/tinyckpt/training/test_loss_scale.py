@@ -1,4 +1,4 @@
-"""Loss scales: gradients of 16 bits that neither vanish nor overflow unseen."""
+"""Dynamic loss scaling: 16-bit gradients neither underflow nor overflow unnoticed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tinyckpt.base.tree import leaves
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_loss_scale_saves_gradients_below_16_bits(count: int) -> None:
+def test_loss_scale_saves_gradients_from_underflow(count: int) -> None:
     def faint(params: Any, x: Any) -> Any:
         return tc.mean(params["w"].astype("float32") * x) * 2e-8  # float16 begins at 6e-8
 
@@ -25,7 +25,7 @@ def test_a_loss_scale_saves_gradients_below_16_bits(count: int) -> None:
     assert moved[tc.LossScale()] == pytest.approx(-2e-8, rel=1e-3)
 
 
-def test_gradients_that_wait_for_a_loss_scale_wait_in_16_bits() -> None:
+def test_gradients_waiting_for_loss_scale_stay_in_16_bits() -> None:
     def linear(params: Any, x: Any) -> Any:
         for w in params:
             x = x @ w
@@ -38,7 +38,7 @@ def test_gradients_that_wait_for_a_loss_scale_wait_in_16_bits() -> None:
     assert max(ledger.held["updates"]) < 8 * 4 * 64 * 64
 
 
-def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
+def test_overflow_changes_only_the_scale() -> None:
     def steep(params: Any, x: Any) -> Any:
         return tc.sum(params["w"] * x)
 
@@ -57,7 +57,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
     assert (int(state["step"]), float(state["scale"]), int(state["good_steps"])) == (2, 16.0, 0)
 
 
-def test_an_overflow_in_a_micro_batch_is_not_carried_on() -> None:
+def test_overflow_in_a_micro_batch_is_not_carried_on() -> None:
     def summing(params: Any, total: Any, x: Any) -> Any:
         return tc.sum(params * x), total + tc.sum(x)
 
@@ -76,7 +76,7 @@ def test_an_overflow_in_a_micro_batch_is_not_carried_on() -> None:
 
 
 @pytest.mark.parametrize("largest", [2.0**24, 40.0])
-def test_a_loss_scale_does_not_grow_beyond_its_largest(largest: float) -> None:
+def test_loss_scale_never_exceeds_its_largest(largest: float) -> None:
     def flat(params: Any, x: Any) -> Any:
         return tc.sum(params["w"] * x)
 
@@ -92,7 +92,7 @@ def test_a_loss_scale_does_not_grow_beyond_its_largest(largest: float) -> None:
 
 
 @pytest.mark.parametrize("smallest", [1.0, 2.0**-3])
-def test_a_loss_scale_does_not_fall_below_its_smallest(smallest: float) -> None:
+def test_loss_scale_never_falls_below_its_smallest(smallest: float) -> None:
     def flat(params: Any, x: Any) -> Any:
         return tc.sum(params["w"] * x)
 
@@ -123,6 +123,6 @@ def test_a_loss_scale_does_not_fall_below_its_smallest(smallest: float) -> None:
         {"largest": "much"},
     ],
 )
-def test_a_loss_scale_is_checked(options: Any) -> None:
+def test_illegal_loss_scale_is_refused(options: Any) -> None:
     with pytest.raises(tc.OptionError, match=f"{next(iter(options))}="):
         tc.LossScale(**options)

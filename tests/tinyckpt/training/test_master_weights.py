@@ -1,4 +1,4 @@
-"""Parameters of 16 bits with a copy of more, which is what is updated."""
+"""Master weights: 16-bit parameters with a wider copy that is updated."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.tinyckpt.training.test_train_step import PARAMETERS, X, Y, arrays, lo
 from tinyckpt.base.tree import leaves, map_leaves
 
 
-def test_master_weights_keep_what_16_bits_would_lose() -> None:
+def test_master_weights_keep_updates_that_16_bits_lose() -> None:
     halves = map_leaves(lambda p: p.astype(np.float16), PARAMETERS)
 
     def half_loss(params: Any, x: Any, y: Any) -> Any:
@@ -28,7 +28,7 @@ def test_master_weights_keep_what_16_bits_would_lose() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "complex64", None])
-def test_master_weights_are_floats_of_more_than_16_bits(dtype: Any) -> None:
+def test_master_weights_of_other_dtypes_are_refused(dtype: Any) -> None:
     with pytest.raises(tc.OptionError, match=r"dtype=.*; master weights are float32 or float64"):
         tc.with_master_weights(tc.sgd(0.1), dtype)
 

@@ -1,4 +1,4 @@
-"""ZeRO's table, out of the graph of a step."""
+"""ZeRO memory estimate from the graph of a step."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def ledger_of(layers: int, width: int, optimizer: tc.Optimizer, dtype: str) -> t
     return tc.ledger(step.schedule(state, tc.Spec((1, width), dtype)))
 
 
-def test_seven_and_a_half_billion_parameters_on_64_ranks() -> None:
+def test_sharding_of_7_5_billion_parameters_equals_the_paper() -> None:
     ledger = ledger_of(75, 10_000, tc.with_master_weights(tc.adam(1e-3)), "float16")
     found = [sharded(ledger, 64, zero) for zero in range(4)]
     gigabytes = [f"{each.nbytes / 1e9:.1f}" for each in found]
@@ -30,7 +30,7 @@ def test_seven_and_a_half_billion_parameters_on_64_ranks() -> None:
     assert [each.exchanged // parameters for each in found] == [2, 2, 2, 3]
 
 
-def test_every_rank_has_its_share_rounded_up() -> None:
+def test_shards_are_rounded_up() -> None:
     ledger = ledger_of(1, 3, tc.adam(1e-3), "float32")
     whole = sharded(ledger, 1, 3)
     # 9 numbers of 4 bytes; two moments, and the number of steps.
@@ -43,7 +43,7 @@ def test_every_rank_has_its_share_rounded_up() -> None:
         assert sizes == sorted(sizes, reverse=True)
 
 
-def test_what_is_no_sharding() -> None:
+def test_illegal_sharding_is_refused() -> None:
     ledger = ledger_of(1, 3, tc.sgd(0.1), "float32")
     with pytest.raises(tc.OptionError, match="ranks=0; it must be an integer of 1 or more"):
         sharded(ledger, 0, 1)
@@ -51,7 +51,7 @@ def test_what_is_no_sharding() -> None:
         sharded(ledger, 2, 4)
 
 
-def test_a_gradient_that_is_a_view_is_a_gradient() -> None:
+def test_gradient_that_is_a_view_counts_as_gradient() -> None:
     def transposed(params: Any, x: Any) -> Any:
         for w in params:
             x = tc.tanh(x @ tc.transpose(w))

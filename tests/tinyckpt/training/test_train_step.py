@@ -1,4 +1,4 @@
-"""Training steps: the optimisers' formulas, and what is consumed, accumulated, carried."""
+"""Training steps: the optimisers' formulas; consumed gradients, accumulation, carried values."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ OPTIMIZERS = {"sgd": tc.sgd, "momentum": tc.momentum, "adam": tc.adam, "adamw": 
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_is_what_its_paper_says(name: str) -> None:
+def test_optimizer_equals_its_paper(name: str) -> None:
     state = trained(tc.train_step(loss, OPTIMIZERS[name](0.05)), 7)
     np.testing.assert_allclose(
         arrays(state["parameters"]), reference(name, 0.05, 7), rtol=1e-12, atol=1e-14
@@ -88,7 +88,7 @@ def test_a_rate_may_be_a_function_of_the_step() -> None:
         ({"peak": np.inf}, "peak=inf: the peak is finite"),
     ],
 )
-def test_a_rate_that_makes_no_sense_is_refused(rate: Any, options: Any, message: str) -> None:
+def test_illegal_rate_is_refused(rate: Any, options: Any, message: str) -> None:
     with pytest.raises(tc.OptionError, match=message):
         rate(steps=6, **options)
     with pytest.raises(tc.OptionError, match=r"momentum=.*it must be a number of 0 or more"):
@@ -97,13 +97,13 @@ def test_a_rate_that_makes_no_sense_is_refused(rate: Any, options: Any, message:
 
 @pytest.mark.parametrize("policy", ["store_all", "recompute_all", "sqrt_n", "greedy", "dtr"])
 @pytest.mark.parametrize("gradients", ["consumed", "held"])
-def test_policies_and_gradients_change_no_bit(policy: str, gradients: Any) -> None:
+def test_policy_and_gradient_mode_change_no_bit(policy: str, gradients: Any) -> None:
     expected = trained(tc.train_step(loss, tc.adamw(0.05)), 3)
     state = trained(tc.train_step(loss, tc.adamw(0.05), policy, gradients=gradients), 3)
     assert (arrays(state) == arrays(expected)).all()
 
 
-def test_it_runs_on_another_array_library() -> None:
+def test_step_runs_on_another_array_library() -> None:
     step = tc.train_step(loss, tc.clipped(tc.adamw(0.05), 0.1), backend=strict.BACKEND)
     state = step.init(PARAMETERS)
     state, value = step(state, X, Y)
@@ -113,7 +113,7 @@ def test_it_runs_on_another_array_library() -> None:
     assert float(strict.BACKEND.to_host(value)) > 0
 
 
-def test_the_state_is_updated_in_its_own_memory() -> None:
+def test_state_is_updated_in_place() -> None:
     step = tc.train_step(loss, tc.adam(0.05))
     state = step.init(PARAMETERS)
     before = [id(leaf) for leaf in leaves(state)]
@@ -124,7 +124,7 @@ def test_the_state_is_updated_in_its_own_memory() -> None:
     assert arrays(PARAMETERS)[0] == numbers[0]  # init copied them
 
 
-def test_parameters_may_have_any_layout_of_memory() -> None:
+def test_parameters_of_any_memory_layout_are_accepted() -> None:
     optimizer = tc.with_master_weights(tc.adam(0.05), "float64")
     step = tc.train_step(loss, optimizer, micro_batches=2)
     turned = map_leaves(lambda p: np.asfortranarray(p)[::-1], PARAMETERS)
@@ -133,7 +133,7 @@ def test_parameters_may_have_any_layout_of_memory() -> None:
     np.testing.assert_array_equal(arrays(found), arrays(expected))
 
 
-def test_micro_batches_add_up_to_the_batch() -> None:
+def test_micro_batches_equal_the_whole_batch() -> None:
     whole = trained(tc.train_step(loss, tc.adam(0.05)), 3)
     for count in (2, 4, 8):
         step = tc.train_step(loss, tc.adam(0.05), micro_batches=count)
@@ -143,7 +143,7 @@ def test_micro_batches_add_up_to_the_batch() -> None:
         )
     _, value = step(step.init(PARAMETERS), X, Y)
     np.testing.assert_allclose(value, tc.value_and_grad(loss)(PARAMETERS, X, Y)[0], rtol=1e-14)
-    with pytest.raises(tc.GraphError, match="a batch of 8 cannot be divided into 3 micro-batches"):
+    with pytest.raises(tc.GraphError, match="a batch of 8 cannot be split into 3 micro-batches"):
         trained(tc.train_step(loss, tc.adam(0.05), micro_batches=3), 1)
 
 
@@ -158,7 +158,7 @@ def test_clipping_bounds_the_global_norm() -> None:
         tc.clipped(tc.sgd(1.0), 0)
 
 
-def test_what_is_carried_changes_without_a_gradient() -> None:
+def test_carried_values_change_without_a_gradient() -> None:
     def centred(params: Any, running: Any, x: Any) -> Any:
         mean = tc.mean(x, 0)
         moved = {"mean": running["mean"] * 0.9 + mean * 0.1}
@@ -170,11 +170,11 @@ def test_what_is_carried_changes_without_a_gradient() -> None:
         state, (_, mean) = step(state, X)
     np.testing.assert_allclose(state["carried"]["mean"], X.mean(0) * (0.1 + 0.09), rtol=1e-12)
     np.testing.assert_allclose(mean, X.mean(0))
-    with pytest.raises(tc.GraphError, match="init takes what is carried exactly if"):
+    with pytest.raises(tc.GraphError, match="init takes carried values if and only if"):
         step.init({"w": np.ones(2)})
 
 
-def test_what_is_carried_is_matched_by_key() -> None:
+def test_carried_values_are_matched_by_key() -> None:
     def counting(params: Any, carried: Any, x: Any) -> Any:
         return tc.sum(params * x), {"v": carried["v"] * 2.0, "u": carried["u"] * 3.0}
 
@@ -198,7 +198,7 @@ def reversed_keys(tree: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["parameters", "optimizer", None])
-def test_the_order_of_keys_in_a_state_does_not_matter(name: str | None) -> None:
+def test_key_order_of_a_state_does_not_matter(name: str | None) -> None:
     def squares(params: Any, x: Any) -> Any:
         return tc.half_squared_norm(params["a"] - x) + tc.half_squared_norm(params["b"] + 3 * x)
 
@@ -220,12 +220,12 @@ def test_the_order_of_keys_in_a_state_does_not_matter(name: str | None) -> None:
 @pytest.mark.parametrize(
     "options", [{"gradients": "dropped"}, {"micro_batches": 0}, {"loss_scale": 2.0**15}]
 )
-def test_options_are_checked(options: Any) -> None:
+def test_illegal_options_are_refused(options: Any) -> None:
     with pytest.raises(tc.OptionError):
         tc.train_step(loss, tc.sgd(0.1), **options)
 
 
-def test_a_state_that_cannot_be_updated_is_refused() -> None:
+def test_state_that_cannot_be_updated_is_refused() -> None:
     step = tc.train_step(loss, tc.sgd(0.1))
     state = step.init(PARAMETERS)
     with pytest.raises(tc.GraphError, match=r"expected what step.init\(parameters\) returned"):
@@ -242,7 +242,7 @@ def test_a_state_that_cannot_be_updated_is_refused() -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", tc.on_disk()])
-def test_a_batch_that_shows_the_state_is_refused(backend: Any) -> None:
+def test_batch_aliasing_the_state_is_refused(backend: Any) -> None:
     def near(params: Any, old: Any, seed: Any = 0) -> Any:
         return tc.half_squared_norm(tc.sin(params["w"] * old[::-1]))
 
@@ -264,7 +264,7 @@ def test_a_batch_that_shows_the_state_is_refused(backend: Any) -> None:
         step(state, joint[2::2][:4])
 
 
-def test_a_nan_is_named() -> None:
+def test_first_nan_names_its_operator() -> None:
     def logarithm(params: Any, x: Any) -> Any:
         with tc.scope("layer1"):
             return tc.sum(tc.log(params["w"] * x))

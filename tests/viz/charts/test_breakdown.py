@@ -1,4 +1,4 @@
-"""The chart of what bytes are: the areas are the ledger's columns."""
+"""Memory breakdown chart: areas equal the ledger's columns."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def ledger_of(gradients: Any) -> tc.Ledger:
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_the_areas_are_the_columns(theme: Any) -> None:
+def test_areas_equal_ledger_columns(theme: Any) -> None:
     ledgers = [ledger_of("held"), ledger_of("consumed")]
     with looks():
         figure = breakdown_figure(ledgers, theme, names=["held", "consumed"])
@@ -38,13 +38,13 @@ def test_the_areas_are_the_columns(theme: Any) -> None:
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_every_kind_has_a_fill_of_its_own(theme: Any) -> None:
+def test_every_kind_of_bytes_has_its_own_fill(theme: Any) -> None:
     fills = fills_of(theme)
     assert set(fills) == {*SOURCES, *HELD}
     assert len(set(fills.values())) == len(fills)
 
 
-def test_the_file_is_written_whole(tmp_path: Path) -> None:
+def test_breakdown_writes_a_complete_file(tmp_path: Path) -> None:
     path = viz.breakdown(ledger_of("held"), tmp_path / "a.svg", width=3.5)
     assert path.read_bytes().startswith(b"<?xml")
     with pytest.raises(tc.TinyckptError):

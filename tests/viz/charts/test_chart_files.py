@@ -1,4 +1,4 @@
-"""The files of all charts: their formats, widths, titles, fonts, and names that are only text."""
+"""Files of all charts: formats, determinism, widths, titles, fonts, hostile names."""
 
 import re
 import zlib
@@ -35,7 +35,7 @@ def charts() -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger", "pipeline"])
-def test_files(tmp_path: Path, chart: str) -> None:
+def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart: str) -> None:
     draw = charts()[chart]
     for suffix, magic in FORMATS.items():
         path = draw(tmp_path / f"one.{suffix}")
@@ -58,7 +58,7 @@ def test_files(tmp_path: Path, chart: str) -> None:
     }
 
 
-def test_letters_that_no_font_has_and_formulae_are_only_text(tmp_path: Path) -> None:
+def test_unknown_letters_and_formulae_are_literal_text(tmp_path: Path) -> None:
     assert shown("a 漢 \ud800 $x$ Жλ") == "a ?   $x$ Жλ"
     graph = hostile_graph()
     nasty = replace(graph, name=r"$\frac{1}{ 漢 <script>")
@@ -74,7 +74,7 @@ def test_letters_that_no_font_has_and_formulae_are_only_text(tmp_path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
-def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str) -> None:
+def test_charts_accept_widths_and_titles(tmp_path: Path, chart: str) -> None:
     from PIL import Image
 
     draw = charts()[chart]
@@ -87,7 +87,7 @@ def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str)
     count = 1 if chart == "frontier" else 2
     assert draw(tmp_path / "c.svg", title=[f"t{n}" for n in range(count)]).read_bytes() != default
     for bad in (2.9, 31, "8", float("nan")):
-        with pytest.raises(tc.OptionError, match=r"width .*: legal are 3 to 30 inches"):
+        with pytest.raises(tc.OptionError, match=r"width .*: expected 3 to 30 inches"):
             draw(tmp_path / "c.png", width=bad)
     with pytest.raises(tc.OptionError, match=rf"one for each chart, of which there are {count}"):
         draw(tmp_path / "c.png", title=["a", "b", "c"])
@@ -95,7 +95,7 @@ def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str)
 
 @pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
-def test_a_pdf_holds_truetype_and_nothing_else(tmp_path: Path, chart: str) -> None:
+def test_pdf_embeds_only_truetype_fonts(tmp_path: Path, chart: str) -> None:
     content = charts()[chart](tmp_path / "c.pdf").read_bytes()
     assert b"/Type3" not in content
     assert set(re.findall(rb"/Subtype /(CIDFont\w+|Type[0-9]\b)", content)) == {

@@ -1,4 +1,4 @@
-"""What charts say, as matplotlib's artists hold it: names, values, limits; not pixels."""
+"""Charts as matplotlib artists, not pixels: timelines, frontiers, scaling, label placement."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
 
 @pytest.fixture(autouse=True)
 def as_written() -> Iterator[None]:
-    """Draw as ``write`` does."""
+    """Apply the style of ``write``."""
     with looks():
         yield
 
@@ -42,7 +42,7 @@ def traces_of(name: str) -> list[tc.Trace]:
 
 
 def texts(axis: Any) -> list[str]:
-    """Return all that is written in and above axes, in the order in which it was."""
+    """Return all texts in and above axes, in drawing order."""
     return [text for text in (axis.get_title("left"), *(t.get_text() for t in axis.texts)) if text]
 
 
@@ -58,7 +58,7 @@ def boxes(figure: Any, artists: Any) -> list[Any]:
 # Timelines ---------------------------------------------------------------------------------------
 
 
-def test_a_timeline_marks_each_peak() -> None:
+def test_timeline_marks_the_peak_of_each_trace() -> None:
     traces = traces_of("chain:16")
     figure = timeline_figure(traces, LIGHT)
     assert [texts(axis)[0] for axis in figure.axes] == [
@@ -80,7 +80,7 @@ def test_a_timeline_marks_each_peak() -> None:
     assert legend_of(figure.axes[0].get_legend()) == ["kept", "recomputed", "gradients"]
 
 
-def test_a_timeline_in_bytes_stacks_what_is_live() -> None:
+def test_timeline_in_bytes_stacks_live_memory() -> None:
     trace = trace_of("mlp:3x8")
     (axis,) = timeline_figure([trace], DARK).axes
     assert axis.get_ylabel() == "live KiB"
@@ -89,7 +89,7 @@ def test_a_timeline_in_bytes_stacks_what_is_live() -> None:
     assert texts(axis)[-1].startswith(f"peak {trace.peak_bytes / 1024:.4g} KiB, step ")
 
 
-def test_traces_of_one_policy_are_told_apart_by_their_options() -> None:
+def test_traces_of_one_policy_are_labelled_by_their_options() -> None:
     graph = tc.networks.chain(16)
     traces = [tc.replay(tc.plan(graph, "sqrt_n", segments=count)) for count in (2, 4)]
     traces.append(tc.replay(tc.plan(graph, "greedy", budget="9 nodes")))
@@ -118,7 +118,7 @@ def lines_of(axis: Any, label: str) -> list[list[tuple[float, float]]]:
     ]
 
 
-def test_a_frontier_has_the_points_the_policies_and_the_bound() -> None:
+def test_frontier_chart_shows_points_policies_and_bound() -> None:
     traces = traces_of("chain:16")
     found = tc.frontier(traces[0].graph, nodes=True)
     axis = frontier_axis(found, traces=traces, bound=found.bounds(100))
@@ -145,7 +145,7 @@ def test_a_frontier_has_the_points_the_policies_and_the_bound() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_not_proven_is_not_called_optimal() -> None:
+def test_frontier_chart_marks_only_proven_points_optimal() -> None:
     found = tc.frontier(tc.networks.chain(8), nodes=True)
     weak = [(budget, min(bound, 17.0)) for budget, bound in found.bounds(100)]
     axis = frontier_axis(found, bound=weak)
@@ -157,7 +157,7 @@ def test_what_is_not_proven_is_not_called_optimal() -> None:
     assert texts(cut)[1].endswith("the best known at every budget; the search was cut short")
 
 
-def test_a_frontier_shows_what_is_no_schedule_of_the_graph() -> None:
+def test_frontier_chart_shows_external_points() -> None:
     found = tc.frontier(tc.networks.chain(16), nodes=True)
     points = [("PyTorch 0.5", 9, 40.0), ("PyTorch 0", 4, 66.0)]
     figure = frontier_figure(found, (), (), LIGHT, points=points)
@@ -168,7 +168,7 @@ def test_a_frontier_shows_what_is_no_schedule_of_the_graph() -> None:
 
 
 @pytest.mark.long
-def test_labels_of_a_frontier_stand_apart_and_inside() -> None:
+def test_frontier_labels_do_not_overlap_and_stay_inside() -> None:
     graph, _ = tc.networks.network_from_text("residual:6x8")
     costs = tc.cost.flops(graph)
     found = tc.frontier(graph, costs, time_limit=1)
@@ -187,7 +187,7 @@ def test_labels_of_a_frontier_stand_apart_and_inside() -> None:
         assert inside.y0 <= label.y0 < label.y1 <= inside.y1
 
 
-def test_policies_at_one_point_share_a_label() -> None:
+def test_coinciding_policies_share_a_label() -> None:
     graph = tc.networks.chain(16)
     found = tc.frontier(graph, nodes=True)
     trace = tc.replay(tc.plan(graph, "sqrt_n"))
@@ -195,7 +195,7 @@ def test_policies_at_one_point_share_a_label() -> None:
     assert texts(axis)[-1] == "this\nthat"
 
 
-def test_a_frontier_plans_nothing_by_itself(tmp_path: Path) -> None:
+def test_frontier_chart_refuses_a_graph(tmp_path: Path) -> None:
     graph = tc.networks.chain(4)
     path = tmp_path / "f.png"
     with pytest.raises(tc.TinyckptError, match=r"got a Graph.*viz\.frontier\(tc\.frontier\(graph"):
@@ -211,7 +211,7 @@ def test_a_frontier_plans_nothing_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_bounds_of_a_frontier_never_lie_above_it() -> None:
+def test_frontier_bounds_never_exceed_the_frontier() -> None:
     graph, _ = tc.networks.network_from_text("residual:3x8")
     found = tc.frontier(graph)
     bounds = found.bounds()
@@ -228,7 +228,7 @@ def test_the_bounds_of_a_frontier_never_lie_above_it() -> None:
 # Scaling -----------------------------------------------------------------------------------------
 
 
-def test_scaling_says_how_numbers_grow() -> None:
+def test_scaling_chart_shows_fitted_exponents() -> None:
     sizes = (16, 36, 64, 100)
     traces = {
         policy: [trace_of(f"chain:{n}", policy) for n in sizes]
@@ -249,14 +249,14 @@ def test_scaling_says_how_numbers_grow() -> None:
     assert "√n checkpointing" in texts(left)
 
 
-def test_a_fit_of_an_exact_power_is_that_power() -> None:
+def test_growth_fit_recovers_an_exact_power() -> None:
     traces = [trace_of(f"chain:{n}", "store_all") for n in (2, 4, 8)]
     line = growth("cubes", traces, lambda trace: 5 * trace.graph.forward_count**3)
     assert line.exponent == pytest.approx(3)
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_labels_of_lines_stand_apart(theme: Any) -> None:
+def test_scaling_line_labels_do_not_overlap(theme: Any) -> None:
     same = [trace_of("chain:4"), trace_of("chain:9")]
     lines = [growth(f"policy {i}", same, lambda trace: trace.evaluations) for i in range(8)]
     figure = scaling_figure(lines, lines, True, theme)
@@ -267,7 +267,7 @@ def test_labels_of_lines_stand_apart(theme: Any) -> None:
             assert not one.overlaps(other)
 
 
-def test_scaling_needs_sizes(tmp_path: Path) -> None:
+def test_scaling_refuses_fewer_than_two_sizes(tmp_path: Path) -> None:
     path, trace = tmp_path / "s.png", trace_of("chain:4")
     with pytest.raises(tc.TinyckptError, match="expected a mapping from names to traces, got a li"):
         viz.scaling([trace], path)  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ numbers = st.floats(0, 400)
 @pytest.mark.long
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12))
-def test_labels_never_overlap(points: list[tuple[float, float]]) -> None:
+def test_placed_labels_never_overlap(points: list[tuple[float, float]]) -> None:
     inside = Box(-60, -60, 460, 460)
     places = [place.box for place in arrange(points, [(60.0, 12.0)] * len(points), inside)]
     for one, other in combinations(places, 2):
@@ -300,7 +300,7 @@ def test_labels_never_overlap(points: list[tuple[float, float]]) -> None:
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
-def test_spread_heights_are_apart_and_in_order(heights: list[float]) -> None:
+def test_spread_keeps_order_and_minimum_gap(heights: list[float]) -> None:
     moved = spread(heights, 5.0)
     order = sorted(range(len(heights)), key=lambda place: heights[place])
     for below, above in pairwise(order):

@@ -1,4 +1,4 @@
-"""The chart of gradient error: points, lines, labels and limits; not pixels."""
+"""Gradient error chart: points, lines, labels and limits, not pixels."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -25,7 +25,7 @@ EXACT = 2**20
 
 @pytest.fixture(autouse=True)
 def as_written() -> Iterator[None]:
-    """Draw as ``write`` does."""
+    """Apply the style of ``write``."""
     with looks():
         yield
 
@@ -35,7 +35,7 @@ def texts(figure: Any) -> list[str]:
     return [text.get_text() for text in axis.texts if text.get_text()]
 
 
-def test_each_way_is_a_line_by_bytes_and_names_itself_at_its_first_point() -> None:
+def test_each_technique_is_a_line_by_bytes_labelled_at_its_first_point() -> None:
     figure = gradient_error_figure(WAYS, EXACT, LIGHT)
     (axis,) = figure.axes
     lines: list[Any] = list(axis.lines[:3])
@@ -54,7 +54,7 @@ def test_each_way_is_a_line_by_bytes_and_names_itself_at_its_first_point() -> No
     assert codes.get_marker() != regelu.get_marker()
 
 
-def test_without_exact_gradients_there_is_no_line_for_them() -> None:
+def test_chart_without_exact_bytes_has_no_reference_line() -> None:
     figure = gradient_error_figure(WAYS, None, DARK, title="")
     (axis,) = figure.axes
     assert texts(figure) == ["codes\n2 bits", "4 bits", "8 bits", "ReGELU2\npublished"]
@@ -69,7 +69,7 @@ def test_without_exact_gradients_there_is_no_line_for_them() -> None:
     ),
     st.sampled_from([3.0, 5.0, 8.0]),
 )
-def test_all_points_are_within_the_axes_and_no_labels_overlap(
+def test_points_are_within_axes_and_labels_do_not_overlap(
     drawn: list[list[tuple[int, float]]], width: float
 ) -> None:
     ways = {
@@ -98,7 +98,7 @@ def test_all_points_are_within_the_axes_and_no_labels_overlap(
 
 
 @pytest.mark.long
-def test_files(tmp_path: Path) -> None:
+def test_gradient_error_writes_every_format(tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         path = viz.gradient_error(WAYS, tmp_path / f"one.{suffix}", exact=EXACT)
         content = path.read_bytes()
@@ -127,11 +127,13 @@ def test_files(tmp_path: Path) -> None:
         ({"c": [("8", "4 KiB", 0.1)]}, {}, "c, 8: '4 KiB' bytes, an error of 0.1; both must be"),
         ({"c": [(4096, 0.1)]}, {}, "c: a point is a label, bytes and an error"),
         (WAYS, {"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
-        (WAYS, {"width": 2}, "width 2: legal are 3 to 30 inches"),
+        (WAYS, {"width": 2}, "width 2: expected 3 to 30 inches"),
         (WAYS, {"title": ["a", "b"]}, "give one for each chart, of which there are 1"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, ways: Any, options: Any, match: str) -> None:
+def test_gradient_error_refuses_bad_points_and_options(
+    tmp_path: Path, ways: Any, options: Any, match: str
+) -> None:
     with pytest.raises(tc.TinyckptError, match=match):
         viz.gradient_error(ways, tmp_path / "c.png", **options)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What pictures of pipelines show, as data: blocks, bubbles, messages, curves and shares."""
+"""Data of pipeline charts: blocks, bubbles, messages, memory curves, utilisation."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -39,7 +39,7 @@ from viz.charts.pipeline import corners_of
 
 
 def text_of(lane: DeviceLane) -> str:
-    """Return a lane as one reads it: what, on which micro-batch, from when to when; bubbles."""
+    """Return a lane as text: kind, micro-batch, begin and end of each block; bubbles."""
     entries = [
         (begin, end, f"{LETTERS[kind]}{micro_batch}")
         for kind, micro_batch, begin, end in zip(
@@ -51,7 +51,7 @@ def text_of(lane: DeviceLane) -> str:
     return ", ".join(f"{what} {begin}-{end}" for begin, end, what in sorted(entries))
 
 
-def test_lanes_read_as_in_a_papers_figure() -> None:
+def test_lanes_match_published_figures() -> None:
     trace = replay_pipeline(one_f_one_b(2, 3))
     assert [text_of(lane_of(trace, device)) for device in (0, 1)] == [
         "F0 0-1, F1 1-2, idle 2-4, B0 4-6, F2 6-7, B1 7-9, idle 9-10, B2 10-12",
@@ -69,7 +69,7 @@ def curve_of(lane: DeviceLane) -> list[tuple[Any, Any]]:
     return list(zip(lane.times.tolist(), lane.held.tolist(), strict=True))
 
 
-def test_curves_are_what_a_device_holds() -> None:
+def test_memory_curves_equal_device_memory() -> None:
     sizes = Footprint(forward=5, held=3, backward=9)
     trace = replay_pipeline(gpipe(1, 2), PipelineCosts(backward_weight=0, update=1), sizes)
     assert curve_of(lane_of(trace, 0)) == [
@@ -120,7 +120,9 @@ def test_blocks_and_bubbles_fill_every_lane(
 
 @settings(max_examples=examples(30))
 @given(pipelines(), costs, st.floats(0.1, 10))
-def test_rounding_makes_no_bubbles(pipeline: Pipeline, costs: PipelineCosts, scale: float) -> None:
+def test_rounding_errors_make_no_bubbles(
+    pipeline: Pipeline, costs: PipelineCosts, scale: float
+) -> None:
     exact = replay_pipeline(pipeline, costs)
     trace = replay_pipeline(
         pipeline,
@@ -139,7 +141,7 @@ def test_rounding_makes_no_bubbles(pipeline: Pipeline, costs: PipelineCosts, sca
 
 @settings(max_examples=examples(30))
 @given(pipelines(), costs, st.integers(1, 5), st.integers(1, 40))
-def test_shares_add_up_to_what_devices_do(
+def test_utilisation_shares_add_up_to_busy_time(
     pipeline: Pipeline, costs: PipelineCosts, rows: int, columns: int
 ) -> None:
     trace = replay_pipeline(pipeline, costs)
@@ -155,14 +157,14 @@ def test_shares_add_up_to_what_devices_do(
     assert busy == pytest.approx(float(sum(trace.busy) * trace.unit))
 
 
-def test_curves_of_many_devices_are_those_of_the_highest_peaks() -> None:
+def test_many_devices_are_represented_by_the_highest_peaks() -> None:
     trace = replay_pipeline(one_f_one_b(10, 20))
     assert tallest_of(trace, 16) == list(range(10))
     assert tallest_of(trace, 3) == [0, 4, 7]
     assert [trace.peaks[device] for device in (0, 4, 7)] == [10, 6, 3]
 
 
-def test_a_curve_of_very_many_corners_keeps_its_height() -> None:
+def test_downsampled_curve_keeps_its_peak() -> None:
     trace = replay_pipeline(one_f_one_b(3, 5000))
     times, held = corners_of(lane_of(trace, 0))
     assert len(times) == len(held) == 1001
@@ -172,7 +174,7 @@ def test_a_curve_of_very_many_corners_keeps_its_height() -> None:
 
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("make", [gpipe, zb_h1])
-def test_replicas_wait_for_what_they_do_together(make: Any, zero: int) -> None:
+def test_replicas_wait_for_collectives(make: Any, zero: int) -> None:
     costs = PipelineCosts(forward=[1, 3], communication=1, collective=2, update=1)
     trace = replay_pipeline(data_parallel(make(2, 3), 2, zero), costs)
     assert subtitles_of(trace)[0].startswith("2 replicas on 4 devices, 3 micro-batches each; ")
@@ -191,7 +193,7 @@ def test_replicas_wait_for_what_they_do_together(make: Any, zero: int) -> None:
     assert {(source < 2) == (target < 2) for _, source, _, target in found} == {True}
 
 
-def test_a_device_may_have_nothing_to_do() -> None:
+def test_device_without_actions_is_one_bubble() -> None:
     actions = [Action("forward", 0), Action("backward", 0)]
     trace = replay_pipeline(pipeline_of("mine", [0], 1, [actions, []]))
     lane = lane_of(trace, 1)
@@ -200,7 +202,7 @@ def test_a_device_may_have_nothing_to_do() -> None:
 
 @settings(max_examples=examples(60))
 @given(pipelines(), costs)
-def test_a_block_begins_when_its_device_and_what_it_reads_are_there(
+def test_block_begins_when_device_and_inputs_are_ready(
     pipeline: Pipeline, costs: PipelineCosts
 ) -> None:
     trace = replay_pipeline(pipeline, costs)
@@ -212,7 +214,7 @@ def test_a_block_begins_when_its_device_and_what_it_reads_are_there(
         assert lane.begin.tolist() == np.maximum(free, own).tolist()
 
 
-def test_a_late_recomputation_waits_for_a_message_that_it_does_not_read() -> None:
+def test_recomputation_waits_for_a_message_received_before_it() -> None:
     for recompute, waits in (("late", True), ("early", False)):
         trace = replay_pipeline(gpipe(2, 1, recompute))
         assert [KINDS[kind] for kind in lane_of(trace, 0).kind] == [

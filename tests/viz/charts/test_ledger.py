@@ -1,4 +1,4 @@
-"""The ledger, as data: who is evaluated when, and what is held meanwhile."""
+"""Space-time diagram: evaluations, and live intervals of values."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,12 +19,12 @@ from viz.theme import DARK, LIGHT
 
 @pytest.fixture(autouse=True)
 def as_written() -> Iterator[None]:
-    """Draw as ``write`` does."""
+    """Apply the style of ``write``."""
     with looks():
         yield
 
 
-def test_the_ledger_of_sqrt_on_a_chain_of_four() -> None:
+def test_ledger_of_sqrt_n_on_a_chain_matches_golden_text() -> None:
     book = ledger_of(trace_of("chain:4"), 10)
     assert book.rows == ("f1", "f2", "f3", "f4", "loss")
     assert "".join("FBR"[mark.kind] + str(mark.row + 1) for mark in book.marks) == (
@@ -37,7 +37,7 @@ def test_the_ledger_of_sqrt_on_a_chain_of_four() -> None:
 
 @settings(max_examples=examples(50))
 @given(training_graphs(), st.sampled_from(["sqrt_n", "recompute_all"]))
-def test_bars_are_what_is_resident(case: Any, policy: str) -> None:
+def test_bars_equal_live_intervals(case: Any, policy: str) -> None:
     graph, _ = case
     trace = tc.replay(tc.plan(graph, policy))
     book = ledger_of(trace, 1000)
@@ -65,7 +65,7 @@ def offloaded() -> tc.Trace:
     return tc.replay(tc.Schedule(graph, steps, "by hand"))
 
 
-def test_values_on_the_host_are_thin() -> None:
+def test_offloaded_values_are_drawn_thin() -> None:
     trace = offloaded()
     bars = [bar for bar in ledger_of(trace, 10).bars if bar.row == 0]
     first = trace.graph.operators[0].outputs[0]
@@ -79,7 +79,7 @@ def test_values_on_the_host_are_thin() -> None:
     assert legend_of(figure.legends[0])[-1] == "on the host"
 
 
-def test_ledgers_share_a_time_scale() -> None:
+def test_compared_ledgers_share_a_time_scale() -> None:
     traces = traces_of("chain:16")
     figure = ledger_figure(traces, DARK)
     assert {axis.get_xlim() for axis in figure.axes} == {(0, 153)}
@@ -94,7 +94,7 @@ def test_ledgers_share_a_time_scale() -> None:
     ]  # fmt: skip
 
 
-def test_a_large_ledger_is_an_image() -> None:
+def test_large_ledger_is_drawn_as_an_image() -> None:
     trace = trace_of("chain:100", "recompute_all")
     book = ledger_of(trace, 36)
     assert book.rows[0] == "f1 to f3"
@@ -112,7 +112,7 @@ def test_a_large_ledger_is_an_image() -> None:
     assert "held (stronger: more of it)" in legend_of(figure.legends[0])
 
 
-def test_stronger_is_more() -> None:
+def test_shade_grows_with_live_share() -> None:
     trace = trace_of("chain:72", "store_all")
     book = ledger_of(trace, 36)  # two operators a row
     image = cells_of(trace, book, trace.evaluations, LIGHT).astype(int)
@@ -122,7 +122,7 @@ def test_stronger_is_more() -> None:
     assert far[0] > far[1] > 0
 
 
-def test_rows_are_scopes_where_there_are_many_operators() -> None:
+def test_rows_are_scopes_for_many_operators() -> None:
     graph, _ = tc.networks.network_from_text("transformer:2x64")
     names, rows = rows_of(graph, 36)
     assert "layer2/attention" in names
@@ -135,13 +135,13 @@ def test_rows_are_scopes_where_there_are_many_operators() -> None:
     assert rows_of(tc.networks.chain(3), 3)[0] == ["f1", "f2", "f3", "loss"]
 
 
-def test_marks_are_in_order() -> None:
+def test_marks_are_in_schedule_order() -> None:
     marks = ledger_of(trace_of("chain:9"), 36).marks
     assert marks[0] == Mark(0, 0, EvaluationKind.FORWARD)
     assert [mark.at for mark in marks] == list(range(len(marks)))
 
 
-def test_rows_of_a_ledger_have_peoples_names() -> None:
+def test_ledger_rows_have_user_names() -> None:
     def loss(x: Any) -> Any:
         for _ in range(2):
             x = tc.name(tc.tanh(x), "hidden")

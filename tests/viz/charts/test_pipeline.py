@@ -1,4 +1,4 @@
-"""Pictures of pipelines, as data and as matplotlib's artists hold them; not pixels."""
+"""Pipeline charts, as data and as matplotlib artists, not pixels."""
 
 from collections.abc import Iterator
 from itertools import pairwise, product
@@ -34,13 +34,13 @@ from viz.theme import DARK, LIGHT, Theme, blend
 
 @pytest.fixture(autouse=True)
 def as_written() -> Iterator[None]:
-    """Draw as ``write`` does."""
+    """Apply the style of ``write``."""
     with looks():
         yield
 
 
 def boxes_of(axis: Any, label: str) -> list[tuple[float, float]]:
-    """Return from when to when the boxes of a label are, device after device."""
+    """Return begin and end of the boxes of a label, device by device."""
     paths = [
         path
         for boxes in axis.collections
@@ -51,7 +51,7 @@ def boxes_of(axis: Any, label: str) -> list[tuple[float, float]]:
     return [(box.x0, box.x1) for box in sorted(found, key=lambda box: (round(box.y0), box.x0))]
 
 
-def test_ticks_of_huge_times_do_not_meet() -> None:
+def test_tick_labels_of_huge_times_do_not_overlap() -> None:
     trace = replay_pipeline(one_f_one_b(4, 6), PipelineCosts(10**18 + 7, 10**18, 10**18 + 1))
     axis = pipeline_figure([trace], LIGHT).axes[-1]
     axis.figure.canvas.draw()
@@ -60,7 +60,7 @@ def test_ticks_of_huge_times_do_not_meet() -> None:
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
-def test_the_figure_of_a_pipeline() -> None:
+def test_pipeline_figure_shows_blocks_bubbles_and_curves() -> None:
     trace = replay_pipeline(one_f_one_b(2, 3))
     lanes, curves = pipeline_figure([trace], LIGHT).axes
     assert boxes_of(lanes, "forward") == [(0, 1), (1, 2), (6, 7), (1, 2), (4, 5), (7, 8)]
@@ -82,7 +82,7 @@ def test_the_figure_of_a_pipeline() -> None:
     assert legend_of(figure.legends[0]) == ["forward", "backward", "idle: the bubble"]
 
 
-def test_schedules_share_a_time_axis_and_a_scale_of_memory() -> None:
+def test_compared_schedules_share_time_and_memory_scales() -> None:
     traces = [replay_pipeline(make(4, 8, "early")) for make in (gpipe, one_f_one_b, zb_h1)]
     figure = pipeline_figure(traces, LIGHT)
     longest = max(trace.makespan for trace in traces)
@@ -98,7 +98,7 @@ def test_schedules_share_a_time_axis_and_a_scale_of_memory() -> None:
     ]  # fmt: skip
 
 
-def test_stages_of_a_device_have_a_row_each() -> None:
+def test_each_stage_of_a_device_has_a_row() -> None:
     trace = replay_pipeline(v_half(2, 2))
     lanes = pipeline_figure([trace], LIGHT).axes[0]
     assert texts(lanes)[1] == "4 stages on 2 devices, 2 micro-batches; peaks 3, 4 by stage"
@@ -114,7 +114,7 @@ def test_stages_of_a_device_have_a_row_each() -> None:
     assert len(boxes_of(lanes, "other stages")) == len(trace.pipeline.device_of) * 2 * 3
 
 
-def test_messages_are_arrows_where_there_is_room() -> None:
+def test_messages_are_arrows_if_there_is_room() -> None:
     def arrows(trace: PipelineTrace, width: float) -> int:
         lanes = pipeline_figure([trace], LIGHT, width).axes[0]
         return sum(getattr(text, "arrow_patch", None) is not None for text in lanes.texts)
@@ -134,7 +134,7 @@ def real(name: str, schedule: str = "1f1b", way: float = 0) -> PipelineTrace:
     return replay_pipeline(own, paid, [stage.footprint for stage in stages])
 
 
-def test_bytes_and_flops_have_their_units() -> None:
+def test_bytes_and_flops_have_units() -> None:
     trace = real("mlp:8x512")
     assert counters_of(trace) == [
         ("makespan", "1.2111 GFLOPs"), ("bubble", "36.0 %"), ("highest peak", "6.9 MiB"),
@@ -145,7 +145,7 @@ def test_bytes_and_flops_have_their_units() -> None:
     assert texts(figure.axes[1])[0].startswith("memory of micro-batches on each device; a row is ")
 
 
-def test_nearly_all_is_not_all() -> None:
+def test_idle_share_near_100_percent_is_not_rounded_up() -> None:
     costs = PipelineCosts(forward=[1, 999], backward_input=0, backward_weight=0)
     lanes = pipeline_figure([replay_pipeline(gpipe(2, 1), costs)], LIGHT).axes[0]
     assert [text for text in texts(lanes) if text.endswith("idle")] == ["99.9 % idle", "0.1 % idle"]
@@ -160,7 +160,7 @@ def widths() -> list[tuple[float, Theme, list[PipelineTrace]]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("width", "colours", "traces"), widths())
-def test_every_word_is_inside_and_none_covers_another(
+def test_texts_are_inside_and_do_not_overlap(
     width: float, colours: Theme, traces: list[PipelineTrace]
 ) -> None:
     figure = pipeline_figure(traces, colours, width)
@@ -179,7 +179,7 @@ def test_every_word_is_inside_and_none_covers_another(
     assert inside.x0 <= key.x0 < key.x1 <= inside.x1
 
 
-def test_very_many_devices_and_blocks_are_shares() -> None:
+def test_many_devices_and_blocks_are_drawn_as_utilisation() -> None:
     for many in (one_f_one_b(40, 50), one_f_one_b(3, 500)):
         trace = replay_pipeline(many)
         lanes, curves = pipeline_figure([trace], LIGHT).axes
@@ -194,14 +194,14 @@ def test_very_many_devices_and_blocks_are_shares() -> None:
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_numbers_can_be_read_on_every_fill(colours: Theme) -> None:
+def test_micro_batch_numbers_have_contrast_on_every_fill(colours: Theme) -> None:
     for name, look in looks_of(colours).items():
         for strength in (1, ODD) if name != "update" else ():
             fill = blend(look.fill, colours.background, strength)
             assert contrast(label_on(fill), fill) >= LEAST_CONTRAST
 
 
-def test_what_cannot_be_drawn_is_refused(tmp_path: Any) -> None:
+def test_incomparable_pipelines_are_refused(tmp_path: Any) -> None:
     trace = replay_pipeline(gpipe(2, 3))
     path = tmp_path / "p.png"
     for wrong, why in (

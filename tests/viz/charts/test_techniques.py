@@ -1,4 +1,4 @@
-"""The chart of techniques: a point and a number for each, fills, the budget, labels apart."""
+"""Techniques chart: a point and a number each, fills, the budget, labels without overlaps."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,12 +34,12 @@ def found() -> Comparison:
 
 
 def written(figure: Any) -> list[str]:
-    """Return all that is written in the figure outside of its axes."""
+    """Return all texts of the figure outside its axes."""
     return [text.get_text() for text in figure.texts]
 
 
 def points_of(axis: Any) -> list[tuple[float, float, str, str]]:
-    """Return place, filling and shape of every point."""
+    """Return position, fill and marker of every point."""
     return [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]), line.get_fillstyle(), marker)
         for line in axis.lines
@@ -75,7 +75,7 @@ def test_every_technique_has_a_point_or_a_dash(found: Comparison, width: float) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_written_lies_on_anything_else(found: Comparison, width: float) -> None:
+def test_texts_do_not_overlap(found: Comparison, width: float) -> None:
     figure = techniques_figure(found, DARK, width)
     figure.canvas.draw()
     (axis,) = figure.axes
@@ -117,7 +117,7 @@ def drawn(place: int, peak: int, times: float, gradients: Any, devices: int) -> 
     st.integers(0, 2**41),
     st.sampled_from(WIDTHS),
 )
-def test_any_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> None:
+def test_arbitrary_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> None:
     made = [drawn(place, *row) for place, row in enumerate(rows)]
     made += [Row(name, why="no") for name in list(TECHNIQUES)[len(rows) :]]
     some = Comparison("drawn", budget, "FLOPs", None, tuple(made))
@@ -131,7 +131,7 @@ def test_any_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> 
 
 
 @pytest.mark.long
-def test_files(found: Comparison, tmp_path: Path) -> None:
+def test_techniques_writes_every_format(found: Comparison, tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         path = viz.techniques(found, tmp_path / f"one.{suffix}")
         assert path.read_bytes().startswith(magic)

@@ -1,4 +1,4 @@
-"""Timelines as charts: lanes against time, and the memory below them."""
+"""Offload timeline charts: compute and copy lanes over time, and device memory below."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -27,7 +27,7 @@ from viz.theme import DARK, LIGHT
 
 @pytest.fixture(autouse=True)
 def as_written() -> Iterator[None]:
-    """Draw as ``write`` does."""
+    """Apply the style of ``write``."""
     with looks():
         yield
 
@@ -40,7 +40,7 @@ def offloaded(network: str, bandwidth: int, **options: Any) -> tc.Timeline:
 
 @st.composite
 def timelines(draw: Any) -> tc.Timeline:
-    """Draw a timeline of any policy, with some values on the host for a while."""
+    """Generate a timeline of any policy, with some values offloaded."""
     graph, _ = draw(training_graphs())
     schedule = tc.plan(graph, draw(st.sampled_from(("store_all", "sqrt_n", "recompute_all"))))
     moved = tc.Schedule(graph, with_moves(schedule, draw), "drawn")
@@ -53,7 +53,7 @@ def timelines(draw: Any) -> tc.Timeline:
 # As data -----------------------------------------------------------------------------------------
 
 
-def test_lanes_say_what_happens_when() -> None:
+def test_lanes_match_golden_text() -> None:
     # f1 f2 >f1 f3 >f2 l b3 -f3 -l <f2 b2 -f2 -b3 <f1 b1: a copy takes two evaluations.
     lanes = lanes_of(tc.timed(BOTH, tc.Link(256)))
     assert lanes.out == ((2, 4), (4, 6))
@@ -66,7 +66,7 @@ def test_lanes_say_what_happens_when() -> None:
     assert lanes.end == 12
 
 
-def test_memory_falls_when_a_copy_has_ended() -> None:
+def test_memory_falls_only_when_a_copy_has_ended() -> None:
     curve = held_over_time(tc.timed(BOTH, tc.Link(256)))
     assert [f"{begin}: {' '.join(str(n // 512) for n in row)}" for begin, row in curve] == [
         "0: 1 0 0 0 0",
@@ -115,7 +115,7 @@ def test_lanes_and_memory_are_those_of_the_timeline(timeline: tc.Timeline) -> No
 
 @settings(max_examples=examples(40))
 @given(timelines())
-def test_with_copies_that_take_no_time_memory_is_that_of_the_trace(timeline: tc.Timeline) -> None:
+def test_memory_with_instant_copies_equals_the_trace(timeline: tc.Timeline) -> None:
     at_once = tc.timed(timeline.schedule, tc.Link(inf))
     rows: dict[Fraction, list[Any]] = {}
     for begin, row in held_over_time(at_once):
@@ -127,7 +127,7 @@ def test_with_copies_that_take_no_time_memory_is_that_of_the_trace(timeline: tc.
             assert tuple(bands[place]) in rows[at_once.begin[place]]
 
 
-def test_many_boxes_are_drawn_as_few() -> None:
+def test_boxes_closer_than_a_pixel_are_merged() -> None:
     spans = [(Fraction(place), Fraction(place + 1)) for place in range(5000)]
     assert joined_spans(spans, 5000.0) == [(0.0, 5000.0)]
     assert len(joined_spans(spans[:100], 5000.0)) == 100
@@ -146,7 +146,7 @@ def texts(axis: Any) -> list[str]:
     return [axis.get_title("left"), *(text.get_text() for text in axis.texts)]
 
 
-def test_a_timeline_is_drawn_against_time() -> None:
+def test_timeline_is_drawn_against_time() -> None:
     timeline = offloaded("chain:16", 256)
     figure = lanes_figure([timeline], LIGHT, 8.0)
     upper, lower = figure.axes
@@ -167,7 +167,7 @@ def test_a_timeline_is_drawn_against_time() -> None:
     ]  # fmt: skip
 
 
-def test_timelines_share_their_scales() -> None:
+def test_compared_timelines_share_scales() -> None:
     slow, fast = offloaded("chain:16", 256), offloaded("chain:16", 512)
     figure = lanes_figure([slow, fast], DARK, 8.0)
     assert len(figure.axes) == 4
@@ -179,7 +179,7 @@ def test_timelines_share_their_scales() -> None:
 
 
 @pytest.mark.parametrize("width", [3.0, 8.0, 20.0])
-def test_nothing_stands_upon_anything_else(width: float) -> None:
+def test_texts_do_not_overlap(width: float) -> None:
     figure = lanes_figure([offloaded("residual:3x8", 256)], LIGHT, width)
     figure.canvas.draw()
     upper, lower = figure.axes
@@ -196,7 +196,7 @@ def test_nothing_stands_upon_anything_else(width: float) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_the_same_timeline_gives_the_same_file(suffix: str, tmp_path: Path) -> None:
+def test_same_timeline_gives_identical_files(suffix: str, tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 512)
     one = viz.timeline(timeline, tmp_path / f"one.{suffix}", title="mine")
     two = viz.timeline([timeline], tmp_path / f"two.{suffix}", title="mine")
@@ -205,13 +205,13 @@ def test_the_same_timeline_gives_the_same_file(suffix: str, tmp_path: Path) -> N
     assert dark.read_bytes() != one.read_bytes()
 
 
-def test_what_has_no_common_axis_is_refused(tmp_path: Path) -> None:
+def test_timelines_without_a_common_axis_are_refused(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 512)
     graph = timeline.schedule.graph
     flops = tc.timed(timeline.schedule, tc.Link(512), tc.cost.flops(graph))
     for items, words in (
         ([timeline, timeline.trace], "give traces, or timelines of tc.timed, not both"),
-        ([timeline, flops], "timelines in evaluations, FLOPs: give those in one unit"),
+        ([timeline, flops], "timelines in evaluations, FLOPs: expected a common unit"),
     ):
         with pytest.raises(tc.OptionError, match=words):
             viz.timeline(items, tmp_path / "x.png")
@@ -221,7 +221,7 @@ def test_what_has_no_common_axis_is_refused(tmp_path: Path) -> None:
 # In steps, of traces -----------------------------------------------------------------------------
 
 
-def test_a_trace_that_moves_values_has_a_lane_below_its_chart() -> None:
+def test_offloading_trace_has_a_host_lane() -> None:
     moving = offloaded("chain:16", 512).trace
     kept = tc.replay(tc.plan(moving.graph, "store_all"))
     figure = timeline_figure([kept, moving, kept], LIGHT)
@@ -244,7 +244,7 @@ def test_a_trace_that_moves_values_has_a_lane_below_its_chart() -> None:
     assert len(timeline_figure([kept, kept], LIGHT).axes) == 2
 
 
-def test_traces_and_timelines_may_come_one_by_one(tmp_path: Path) -> None:
+def test_timeline_accepts_an_iterator(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 512)
     for name, item in (("trace", timeline.trace), ("timeline", timeline)):
         path = viz.timeline((each for each in (item, item)), tmp_path / f"{name}.png")

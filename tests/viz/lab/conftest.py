@@ -1,4 +1,4 @@
-"""The labs of some networks, each written once for all tests."""
+"""Lab pages of some networks, each written once for all tests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ import viz
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the lab of a network by its name; each is written once."""
+    """Return the lab page of a network by name; each is written once."""
     folder, known = tmp_path_factory.mktemp("lab"), {}
 
     def lab_of(network: str) -> Path:

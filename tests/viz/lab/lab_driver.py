@@ -1,4 +1,4 @@
-"""Driving the lab's own planning from a test: a page with its scripts alone, and what it says."""
+"""Driver of the lab's planner in a page: evaluates its scripts without the user interface."""
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
@@ -44,7 +44,7 @@ Case = tuple[tc.Graph, Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
 
 def engine(browser: Any, *more: str) -> Any:
-    """Return a page that has the scripts, and more of them, and nothing else."""
+    """Return a page with the planner's scripts, and optionally more."""
     page = browser.new_page()
     scripts = "\n".join(asset(f"{name}.js") for name in (*ENGINE, *more))
     page.set_content(f"<script>{scripts}</script>")
@@ -52,7 +52,7 @@ def engine(browser: Any, *more: str) -> Any:
 
 
 def page_graph(graph: tc.Graph) -> dict[str, Any]:
-    """Return what planning knows of a graph on a page, unpacked; ``fates`` uses these names."""
+    """Return a graph as the page's planner sees it, unpacked; ``fates`` uses these names."""
     data, operators = graph.data, graph.operators
     return {
         "forward_count": graph.forward_count,
@@ -78,7 +78,7 @@ def page_graph(graph: tc.Graph) -> dict[str, Any]:
 
 
 def ends(lists: Sequence[Sequence[int]]) -> dict[str, list[int]]:
-    """Return lists end to end, and where each begins."""
+    """Return lists in CSR form: items end to end, and the offset of each."""
     return {
         "first": [0, *accumulate(map(len, lists))],
         "items": list(chain.from_iterable(lists)),
@@ -86,14 +86,14 @@ def ends(lists: Sequence[Sequence[int]]) -> dict[str, list[int]]:
 
 
 def planned_by_page(page: Any, cases: Sequence[Case]) -> list[list[Any]]:
-    """Return what the page makes of sets of values to keep, and of orders, of each graph."""
+    """Return the page's schedules for sets of saved values, and for orders, of each graph."""
     given = [[page_graph(graph), *map(list, rest)] for graph, *rest in cases]
     found: list[list[Any]] = page.evaluate(PLANNED, given)
     return found
 
 
 def expected(schedule: tc.Schedule) -> list[Any]:
-    """Return what Python says of a schedule."""
+    """Return Python's account of a schedule."""
     trace = tc.replay(schedule)
     verbs = {kind: number for number, kind in enumerate(VERBS)} | {tc.Update: 0}
     residuals = residuals_of(schedule, given(schedule.graph))
@@ -129,7 +129,7 @@ def counters(page: Any) -> dict[str, str]:
 
 
 def place(page: Any, peak: int) -> tuple[float, float]:
-    """Return where a peak is on the plot."""
+    """Return the position of a peak on the plot."""
     box = page.locator(".frontier").bounding_box()
     x = page.evaluate("peak => player.plot.x(peak)", peak)
     return box["x"] + x, box["y"] + box["height"] / 2

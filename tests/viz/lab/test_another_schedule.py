@@ -1,4 +1,4 @@
-"""Another schedule in the place of one: nothing of that one is left over."""
+"""Replacing a schedule in the lab: no state of the old one remains."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ HELD = """value => { const {model: {spans: {first, begins, ends}}, step} = playe
 STEPS = "() => [...document.querySelectorAll('#node-facts .link')].map(link => link.textContent)"
 
 
-def test_lanes_of_copies_go_with_the_schedule_that_copies(open_page: Open, tmp_path: Path) -> None:
+def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path: Path) -> None:
     schedule = tc.plan(tc.networks.chain(9), "offload", bandwidth=512)
     tc.save_schedule(schedule, tmp_path / "offload.json")
     page = open_page(viz.empty_lab(tmp_path / "lab.html"))
@@ -48,7 +48,7 @@ def test_lanes_of_copies_go_with_the_schedule_that_copies(open_page: Open, tmp_p
     assert page.inner_text("[data-counter=host]") == size_text(held)
 
 
-def test_the_time_in_memory_of_a_value_is_that_of_the_moment(
+def test_live_interval_of_a_value_follows_the_step(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"), "#view=ledger")
@@ -65,7 +65,7 @@ def test_the_time_in_memory_of_a_value_is_that_of_the_moment(
     assert seen > 4
 
 
-def test_links_to_steps_are_those_of_the_schedule_that_is_shown(
+def test_step_links_belong_to_the_shown_schedule(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     graph = tc.networks.chain(16)
@@ -78,7 +78,7 @@ def test_links_to_steps_are_those_of_the_schedule_that_is_shown(
         assert page.evaluate(STEPS) == [str(step) for step in own]
 
 
-def test_nodes_do_not_fade_while_a_budget_is_dragged(
+def test_nodes_do_not_fade_during_a_budget_drag(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"), reduced_motion="no-preference")
@@ -89,7 +89,7 @@ def test_nodes_do_not_fade_while_a_budget_is_dragged(
     assert not page.evaluate(stepped)
 
 
-def test_a_range_ends_where_a_shorter_schedule_does(
+def test_loop_range_is_clipped_to_a_shorter_schedule(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"), "#view=ledger")

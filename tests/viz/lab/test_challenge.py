@@ -1,4 +1,4 @@
-"""Challenges: the page and ``viz.challenge`` judge alike, and nothing gives the answer away."""
+"""Budget challenges: page and ``viz.challenge`` agree, and the answer stays hidden."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ NETWORKS = {
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the page of a network's challenge; each is written once."""
+    """Return the challenge page of a network; each is written once."""
     folder, known = tmp_path_factory.mktemp("challenge"), {}
 
     def page_of(network: str) -> Path:
@@ -42,7 +42,7 @@ def visible(page: Any) -> list[str]:
 
 
 @pytest.mark.browser
-def test_a_challenge_is_met_with_the_mouse(asking: Callable[[str], Path], open_page: Open) -> None:
+def test_challenge_is_solved_with_the_mouse(asking: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(asking("chain:12"))
     head = "Stay within 6 nodes, and recompute as little as you can. "
     assert page.evaluate(STATE) == "keep=none"
@@ -72,7 +72,7 @@ def middle(element: Any) -> tuple[float, float]:
 
 
 @pytest.mark.browser
-def test_a_challenge_is_met_with_keys_and_given_up(
+def test_challenge_is_solved_with_keys_or_given_up(
     asking: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(asking("chain:12"))
@@ -95,7 +95,7 @@ def test_a_challenge_is_met_with_keys_and_given_up(
 
 
 @pytest.mark.browser
-def test_where_there_is_no_challenge_it_says_so(tmp_path: Path, open_page: Open) -> None:
+def test_page_without_a_challenge_says_so(tmp_path: Path, open_page: Open) -> None:
     page = open_page(viz.lab(tc.networks.chain(1), tmp_path / "lab.html"))
     for _ in range(2):
         page.click("#lab-challenge")
@@ -106,7 +106,7 @@ def test_where_there_is_no_challenge_it_says_so(tmp_path: Path, open_page: Open)
 
 
 @pytest.mark.browser
-def test_a_challenge_is_met_with_a_finger(asking: Callable[[str], Path], open_page: Open) -> None:
+def test_challenge_is_solved_by_touch(asking: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(
         asking("chain:12"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
     )
@@ -121,7 +121,7 @@ def test_a_challenge_is_met_with_a_finger(asking: Callable[[str], Path], open_pa
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
-def test_page_and_python_judge_alike(
+def test_page_and_python_give_the_same_verdict(
     network: str, asking: Callable[[str], Path], open_page: Open
 ) -> None:
     budget, choices = NETWORKS[network]
@@ -144,14 +144,14 @@ def test_page_and_python_judge_alike(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_challenge_is_accessible(
+def test_challenge_page_is_accessible(
     scheme: str, asking: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(asking("chain:20"), color_scheme=scheme)
     assert_accessible(page, minor=True)
 
 
-def test_what_a_schedule_is_told() -> None:
+def test_challenge_verdicts_match_golden_text() -> None:
     chain = tc.networks.chain(27)
     within = lambda *keep: viz.challenge(  # noqa: E731
         tc.plan(chain, "retain", keep=[f"f{layer}" for layer in keep]), "8 nodes"
@@ -176,11 +176,11 @@ def test_what_a_schedule_is_told() -> None:
     ("network", "budget", "said"),
     [
         ("chain:9", "2 nodes", "smallest peak found is "),
-        ("chain:9", "many", "'many'; legal are"),
-        ("residual:4x8", "20 nodes", "differ in size; legal are bytes, or a share"),
+        ("chain:9", "many", "'many'; expected"),
+        ("residual:4x8", "20 nodes", "differ in size; expected bytes, or a share"),
     ],
 )
-def test_what_is_no_challenge(
+def test_illegal_challenge_budgets_are_refused(
     network: str, budget: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph = tc.networks.network_from_text(network)[0]
@@ -194,7 +194,7 @@ def test_what_is_no_challenge(
         viz.challenge(tc.plan(graph), "many")
 
 
-def test_the_command_asks(tmp_path: Path) -> None:
+def test_lab_command_writes_a_challenge(tmp_path: Path) -> None:
     path = tmp_path / "lab.html"
     assert main(["lab", "chain:9", "-o", str(path), "--challenge", "6 nodes"]) == 0
     expected = viz.lab(tc.networks.chain(9), challenge="6 nodes", network="chain:9").html

@@ -1,4 +1,4 @@
-"""The empty lab, used again and again: what was there goes, what fails changes nothing."""
+"""Repeated use of the empty lab: old state is discarded, failures change nothing."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return viz.empty_lab(tmp_path_factory.mktemp("empty") / "lab.html")
 
 
-def test_what_is_no_file_is_let_go(empty: Path, open_page: Open, tmp_path: Path) -> None:
+def test_dropped_non_files_are_ignored(empty: Path, open_page: Open, tmp_path: Path) -> None:
     page = open_page(empty)
     choose(page, graph_file(tmp_path, "chain:9"))
     page.evaluate("() => { player.marked = true; }")
@@ -41,7 +41,7 @@ def test_what_is_no_file_is_let_go(empty: Path, open_page: Open, tmp_path: Path)
     assert page.evaluate("() => player.marked")
 
 
-def test_the_player_before_listens_to_nothing_any_more(
+def test_replaced_player_handles_no_more_events(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(empty, color_scheme="dark")
@@ -55,7 +55,7 @@ def test_the_player_before_listens_to_nothing_any_more(
         assert page.evaluate("() => document.documentElement.dataset.theme") == theme
 
 
-def test_names_in_a_file_stay_words_in_commands_and_links(
+def test_names_in_a_file_are_escaped_in_commands_and_links(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(empty)
@@ -79,7 +79,7 @@ def test_names_in_a_file_stay_words_in_commands_and_links(
     assert found == page.evaluate("() => player.offers.named[0].title")
 
 
-def test_backward_operators_alone_are_folded_and_what_fails_changes_nothing(
+def test_unpaired_backward_operators_are_grouped_and_failures_change_nothing(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
     graph = graph_file(tmp_path, "chain:400")

@@ -1,4 +1,4 @@
-"""The empty lab in a real browser: what is dropped onto it plays, and what is wrong is said."""
+"""Empty lab in a real browser: dropped documents play, bad ones give errors."""
 
 import base64
 from pathlib import Path
@@ -54,9 +54,7 @@ def graph_file(folder: Path, network: str) -> Path:
     return path
 
 
-def test_a_graph_that_is_dropped_begins_with_store_all(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
+def test_dropped_graph_starts_with_store_all(empty: Path, open_page: Open, tmp_path: Path) -> None:
     page = open_page(empty)
     assert page.is_visible("#desk-open")
     assert not page.is_visible("#panels")
@@ -80,10 +78,10 @@ def test_a_graph_that_is_dropped_begins_with_store_all(
     assert page.evaluate(STATE).startswith("keep=")
 
 
-def test_what_the_page_offers_it_can_be_held_to(
+def test_offered_points_are_legal_with_stated_peak_and_cost(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
-    """Each point is a legal schedule, of the peak and the cost that it says."""
+    """Each point is a legal schedule with the stated peak and cost."""
     page = open_page(empty)
     path = graph_file(tmp_path, "residual:4x8")
     choose(page, path)
@@ -97,7 +95,7 @@ def test_what_the_page_offers_it_can_be_held_to(
 
 
 @pytest.mark.parametrize("kind", ["trace", "schedule"])
-def test_a_trace_and_a_schedule_play(
+def test_dropped_trace_and_schedule_play(
     empty: Path, open_page: Open, tmp_path: Path, kind: str
 ) -> None:
     graph = tc.networks.chain(9)
@@ -121,7 +119,7 @@ def test_a_trace_and_a_schedule_play(
         assert page.locator("#legend li:has-text('on the host')").count() == 1
 
 
-def test_a_snapshot_is_drawn_over_what_is_there(
+def test_dropped_snapshot_is_drawn_over_the_plan(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(empty)
@@ -151,7 +149,9 @@ def test_a_snapshot_is_drawn_over_what_is_there(
     assert page.evaluate("() => player.models[0].measured === undefined")
 
 
-def test_a_device_is_chosen_on_the_page(empty: Path, open_page: Open, tmp_path: Path) -> None:
+def test_snapshot_device_is_chosen_on_the_page(
+    empty: Path, open_page: Open, tmp_path: Path
+) -> None:
     page = open_page(empty)
     traces = [[event("alloc", 512, size, 0), event("alloc", 1024, 0, 1)] for size in (10, 20)]
     choose(page, graph_file(tmp_path, "chain:4"), pickled(tmp_path, snapshot(*traces)))
@@ -163,7 +163,7 @@ def test_a_device_is_chosen_on_the_page(empty: Path, open_page: Open, tmp_path: 
     assert "device 1" in page.inner_text("#measured p")
 
 
-def test_what_is_wrong_is_said_and_what_was_there_stays(
+def test_bad_file_shows_an_error_and_keeps_the_page(
     empty: Path, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(empty)
@@ -203,7 +203,7 @@ def test_what_is_wrong_is_said_and_what_was_there_stays(
     assert page.evaluate("() => document.activeElement.id") == "open"
 
 
-def test_the_keyboard_alone_opens_a_file(empty: Path, open_page: Open, tmp_path: Path) -> None:
+def test_keyboard_opens_a_file(empty: Path, open_page: Open, tmp_path: Path) -> None:
     page = open_page(empty)
     page.evaluate(
         """() => document.getElementById("desk-files").addEventListener("click", event => {
@@ -228,7 +228,7 @@ def test_the_keyboard_alone_opens_a_file(empty: Path, open_page: Open, tmp_path:
 
 
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64", "unet", "mlp:200x8"])
-def test_large_graphs_are_folded_and_can_be_opened(
+def test_large_graphs_are_grouped_and_groups_expand(
     empty: Path, open_page: Open, tmp_path: Path, network: str
 ) -> None:
     page = open_page(empty)
@@ -252,7 +252,7 @@ def test_large_graphs_are_folded_and_can_be_opened(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_it_is_accessible(
+def test_empty_lab_is_accessible(
     empty: Path, open_page: Open, tmp_path: Path, scheme: str, width: int
 ) -> None:
     def audit() -> None:
@@ -270,13 +270,13 @@ def test_it_is_accessible(
     audit()
 
 
-def test_without_scripts_it_says_what_it_would_do(empty: Path, open_page: Open) -> None:
+def test_empty_lab_without_scripts_explains_itself(empty: Path, open_page: Open) -> None:
     page = open_page(empty, java_script_enabled=False)
     assert "Scripts are off" in page.inner_text("body")
     assert not page.is_visible("#desk")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_empty_lab_refuses_bad_options(tmp_path: Path) -> None:
     assert "iframe" in viz.empty_lab()._repr_mimebundle_()["text/html"]
     with pytest.raises(tc.OptionError, match=r"must end in \.html"):
         viz.empty_lab(tmp_path / "lab.gif")

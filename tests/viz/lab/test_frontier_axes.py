@@ -1,4 +1,4 @@
-"""The frontier's picture: its axes say where things stand, and its names can be read."""
+"""Frontier plot of the lab: ticks are at their values, labels are legible."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def bytes_of(words: str) -> float:
 
 
 @pytest.mark.parametrize("network", ["chain:4", "chain:16", "residual:4x8", "unet", "resnet50"])
-def test_ticks_stand_where_they_say(
+def test_axis_ticks_are_at_their_values(
     network: str, written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written(network))
@@ -43,7 +43,7 @@ def test_ticks_stand_where_they_say(
         assert page.evaluate("peak => player.plot.x(peak)", peak) == pytest.approx(x)
 
 
-def test_what_is_counted_has_no_halves(browser: Any) -> None:
+def test_ticks_of_counts_are_integers(browser: Any) -> None:
     page = engine(browser, "format", "frontier")
 
     def ticks(low: float, high: float, steep: bool, least: float = 1) -> Any:
@@ -57,7 +57,7 @@ def test_what_is_counted_has_no_halves(browser: Any) -> None:
     page.close()
 
 
-def test_bytes_are_round(browser: Any) -> None:
+def test_ticks_of_bytes_are_round(browser: Any) -> None:
     page = engine(browser, "format", "frontier")
 
     def words(low: float, high: float, wide: bool) -> Any:
@@ -79,7 +79,7 @@ def test_bytes_are_round(browser: Any) -> None:
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1300)])
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
-def test_no_name_stands_under_the_handle(
+def test_no_label_is_under_the_handle(
     network: str, size: tuple[int, int], written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written(network), viewport={"width": size[0], "height": size[1]})

@@ -1,4 +1,4 @@
-"""The lab in a real browser: by mouse, keyboard and touch, everything that somebody may choose."""
+"""Lab in a real browser: every choice by mouse, keyboard and touch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +20,7 @@ AT_READY = """new MutationObserver((_, observer) => {
 }).observe(document, { attributes: true, subtree: true })"""
 
 
-def test_a_page_that_is_ready_has_been_drawn(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
+def test_ready_page_has_been_drawn(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(written("chain:16"))
     page.add_init_script(AT_READY)
     page.reload()
@@ -32,7 +30,7 @@ def test_a_page_that_is_ready_has_been_drawn(
     assert ticks > 4
 
 
-def test_dragging_changes_the_schedule_at_once(
+def test_drag_changes_the_schedule_immediately(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     graph = tc.networks.chain(16)
@@ -57,7 +55,7 @@ def test_dragging_changes_the_schedule_at_once(
     assert page.evaluate(STATE) == "budget=9216"
 
 
-def test_the_handle_is_dragged_even_where_it_stands_on_a_policy(
+def test_handle_on_a_policy_mark_can_be_dragged(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"))
@@ -75,9 +73,7 @@ def test_the_handle_is_dragged_even_where_it_stands_on_a_policy(
     assert page.evaluate(STATE) == "budget=5632"
 
 
-def test_all_points_are_what_the_frontier_found(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
+def test_page_points_equal_the_frontier(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(written("residual:4x8"))
     points = page.evaluate(
         """() => player.offers.points.map(p => { const { steps, replay } = player.offers.plan(p);
@@ -93,7 +89,7 @@ def test_all_points_are_what_the_frontier_found(
         assert (peak, cost) == (trace.peak_bytes, trace.evaluations)
 
 
-def test_the_keyboard_drags_too(written: Callable[[str], Path], open_page: Open) -> None:
+def test_keyboard_moves_the_budget(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(written("chain:16"))
     tick = page.evaluate("() => player.tick")
     page.focus(".frontier .handle")
@@ -112,7 +108,7 @@ def test_the_keyboard_drags_too(written: Callable[[str], Path], open_page: Open)
     assert page.evaluate(STATE) == "budget=8704"
 
 
-def test_a_budget_is_typed(written: Callable[[str], Path], open_page: Open) -> None:
+def test_typed_budget_selects_a_schedule(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(written("chain:16"))
     for text, nodes in (("7 nodes", 7), ("4 KiB", 8), ("50 %", 9), ("3", 3), ("2600 bytes", 5)):
         page.fill("#lab-budget", text)
@@ -133,7 +129,7 @@ def test_a_budget_is_typed(written: Callable[[str], Path], open_page: Open) -> N
     assert page.inner_text("#lab-said") == ""
 
 
-def test_policies_are_clicked_by_name_and_by_mark(
+def test_policies_are_selected_by_name_and_by_mark(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     graph = tc.networks.chain(16)
@@ -160,7 +156,7 @@ def test_policies_are_clicked_by_name_and_by_mark(
     ("network", "front"),
     [("chain:16", "ledger"), ("chain:16", "graph"), ("residual:4x8", "ledger")],
 )
-def test_a_click_keeps_or_drops(
+def test_click_toggles_a_saved_value(
     network: str, front: str, written: Callable[[str], Path], open_page: Open
 ) -> None:
     graph = tc.networks.network_from_text(network)[0]
@@ -199,7 +195,7 @@ def test_a_click_keeps_or_drops(
     assert page.evaluate(KEEPING) is not None
 
 
-def test_a_finger_drags_and_taps(written: Callable[[str], Path], open_page: Open) -> None:
+def test_touch_drags_and_taps(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(
         written("chain:16"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
     )
@@ -233,7 +229,7 @@ def test_a_finger_drags_and_taps(written: Callable[[str], Path], open_page: Open
         (1280, 800, ["#lab-plot", ".strip"]),
     ],
 )
-def test_the_budget_is_on_the_first_screen(
+def test_budget_is_on_the_first_screen(
     width: int, height: int, parts: list[str], written: Callable[[str], Path], open_page: Open
 ) -> None:
     phone = width < 400
@@ -249,7 +245,7 @@ def test_the_budget_is_on_the_first_screen(
         assert page.evaluate(below, part) <= foot, part
 
 
-def test_what_is_evaluated_stays_in_sight_while_one_drags(
+def test_active_row_stays_in_view_during_a_drag(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:64"), viewport={"width": 1280, "height": 600})
@@ -267,7 +263,7 @@ def test_what_is_evaluated_stays_in_sight_while_one_drags(
 
 
 @pytest.mark.parametrize("width", [360, 900])
-def test_presented_or_printed_it_has_one_column(
+def test_presented_or_printed_lab_has_one_column(
     width: int, written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"), viewport={"width": width, "height": 740})
@@ -282,7 +278,7 @@ def test_presented_or_printed_it_has_one_column(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_card_is_accessible(
+def test_lab_card_is_accessible(
     scheme: str, written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("residual:4x8"), color_scheme=scheme)
@@ -292,7 +288,7 @@ def test_the_card_is_accessible(
     assert_accessible(page, within=".lab")
 
 
-def test_what_is_in_sight_and_selected_stays_when_the_schedule_changes(
+def test_view_and_selection_survive_a_schedule_change(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"), "#step=20")

@@ -1,4 +1,4 @@
-"""Clicks in the lab that belong together: the second takes back or goes on from the first."""
+"""Double clicks and toggles in the lab: a second click undoes or continues the first."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 CLICKED = "() => performance.now() - player.flipped.at > 500"  # so that two are not one
 
 
-def test_two_clicks_open_a_group_and_change_nothing(
+def test_double_click_expands_a_group_without_changes(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("resnet18:1"))
@@ -34,7 +34,7 @@ def test_two_clicks_open_a_group_and_change_nothing(
 
 
 @pytest.mark.parametrize("policy", ["sqrt_n", "store_all"])
-def test_a_layer_clicked_twice_is_the_policy_again(
+def test_layer_toggled_twice_restores_the_policy(
     policy: str, written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"))
@@ -48,7 +48,7 @@ def test_a_layer_clicked_twice_is_the_policy_again(
     assert page.input_value("#lab-policy") == policy
 
 
-def test_a_group_that_was_dropped_is_kept_as_it_was(
+def test_group_toggled_twice_restores_its_saved_values(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("transformer:4x64"))
@@ -64,7 +64,7 @@ def test_a_group_that_was_dropped_is_kept_as_it_was(
     assert all(states[i + 2] == states[i] != states[i + 1] for i in back)
 
 
-def test_a_challenge_is_met_by_hand_though_a_policy_keeps_the_same(
+def test_challenge_solved_by_hand_counts_even_if_equal_to_a_policy(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
     page = open_page(written("chain:16"))

@@ -1,4 +1,4 @@
-"""The lab with measured memory: the line stays while the schedule changes."""
+"""Lab with measured memory: the measured line stays while the schedule changes."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.viz.lab.lab_driver import LAYER, STATE
 
 
 @pytest.mark.browser
-def test_a_measurement_stays_while_the_schedule_changes(tmp_path: Path, open_page: Open) -> None:
+def test_measurement_stays_when_the_schedule_changes(tmp_path: Path, open_page: Open) -> None:
     pairs = [(0, 10_000), (1, 14_000), (2, 19_999), (3, 10_000)]
     measured = tc.load_measured(listed(tmp_path, pairs))
     path = viz.lab(tc.networks.chain(16), tmp_path / "lab.html", measured=measured, time_limit=1)

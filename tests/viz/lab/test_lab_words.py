@@ -1,4 +1,4 @@
-"""What the lab says and hands over: links, commands, programs, challenges, what more would buy."""
+"""Texts of the lab: links, commands, programs, challenges, the price of more memory."""
 
 import shlex
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tinyckpt.cli import main
 pytestmark = pytest.mark.browser
 
 
-def test_a_link_leads_to_the_same_set(written: Callable[[str], Path], open_page: Open) -> None:
+def test_link_restores_the_saved_set(written: Callable[[str], Path], open_page: Open) -> None:
     page = open_page(written("chain:16"))
     for cell in (2, 3, 4, 9):
         page.click(LAYER["ledger"].format(cell))
@@ -35,7 +35,7 @@ def test_a_link_leads_to_the_same_set(written: Callable[[str], Path], open_page:
 
 
 @pytest.mark.parametrize("network", ["chain:16", "residual:4x8"])
-def test_what_is_copied_makes_the_same_schedule(
+def test_copied_command_and_program_reproduce_the_schedule(
     network: str, written: Callable[[str], Path], open_page: Open, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_what_is_copied_makes_the_same_schedule(
     assert {path.name for path in tmp_path.iterdir()} == {"kept.html", "sqrt_n.html", "plan.html"}
 
 
-def test_one_more_unit_buys_what_explain_says(tmp_path: Path, open_page: Open) -> None:
+def test_price_of_more_memory_equals_explain(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.network_from_text("residual:2x8")[0]
     assert tc.frontier(graph, time_limit=60).complete  # so that both know the same
     page = open_page(viz.lab(graph, tmp_path / "lab.html"))
@@ -76,7 +76,9 @@ def test_one_more_unit_buys_what_explain_says(tmp_path: Path, open_page: Open) -
         assert page.inner_text("#lab-advice") == said.replace(": plan with a budget", "")
 
 
-def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_page: Open) -> None:
+def test_challenge_reports_the_distance_to_the_budget(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
     page = open_page(written("chain:16"))
     page.select_option("#lab-policy", "store_all")
     page.click("#lab-challenge")
@@ -104,12 +106,12 @@ def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_pag
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the lab of ResNet-50."""
+    """Return the lab page of ResNet-50."""
     graph = tc.load_graph(Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json")
     return viz.lab(graph, tmp_path_factory.mktemp("resnet") / "lab.html", time_limit=1)
 
 
-def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
+def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     open_page: Open, resnet: Path
 ) -> None:
     page = open_page(resnet)
@@ -127,9 +129,7 @@ def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
 
 
 @pytest.mark.parametrize("way", ["mouse", "keyboard"])
-def test_a_newcomer_finds_what_fills_the_peak_and_lowers_it(
-    way: str, open_page: Open, resnet: Path
-) -> None:
+def test_first_time_user_finds_and_lowers_the_peak(way: str, open_page: Open, resnet: Path) -> None:
     page = open_page(resnet)
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
     # First: the one button in the empty card says what it leads to.
@@ -161,7 +161,7 @@ def test_a_newcomer_finds_what_fills_the_peak_and_lowers_it(
 
 
 def tab_to(page: Any, selector: str) -> None:
-    """Press Tab until the keyboard is where somebody wants to be."""
+    """Press Tab until an element has the focus."""
     for _ in range(80):
         page.keyboard.press("Tab")
         if page.evaluate("s => document.activeElement === document.querySelector(s)", selector):

@@ -1,4 +1,4 @@
-"""Writing the lab: what it refuses, how large it is, and what the command line says of it."""
+"""Lab files: refused options, size, and the command line."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from tinyckpt.cli import main
 RESNET = Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json"
 
 
-def test_without_a_path_it_is_a_page_for_notebooks() -> None:
+def test_lab_without_a_path_is_a_notebook_page() -> None:
     page = viz.lab(tc.networks.chain(4), title="<Mine>")
     assert "&lt;Mine&gt;" in page.html
     assert "iframe" in page._repr_mimebundle_()["text/html"]
 
 
-def test_resnet_is_within_a_mebibyte(tmp_path: Path) -> None:
+def test_resnet_lab_is_smaller_than_a_mebibyte(tmp_path: Path) -> None:
     path = viz.lab(tc.load_graph(RESNET), tmp_path / "lab.html", time_limit=1)
     assert path.stat().st_size <= 2**20
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_lab_refuses_bad_options(tmp_path: Path) -> None:
     graph = tc.networks.chain(4)
     with pytest.raises(tc.OptionError, match=r"must end in \.html"):
         viz.lab(graph, tmp_path / "lab.gif")
@@ -33,7 +33,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_are_no_words_are_quoted_in_the_page() -> None:
+def test_hostile_names_are_escaped_in_the_page() -> None:
     def loss(x: tc.Var) -> tc.Var:
         return tc.mean(tc.name(tc.tanh(x), "</script><b>'\"") ** 2)
 
@@ -41,7 +41,7 @@ def test_names_that_are_no_words_are_quoted_in_the_page() -> None:
     assert "</script><b>" not in viz.lab(graph, network="</script><b>").html
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lab_command_writes_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "lab.html"
     asked = ["lab", "chain:9", "-o", str(path), "--policy", "sqrt_n", "--points", "5"]
     assert main([*asked, "--cost", "flops", "--theme", "dark", "--title", "Mine"]) == 0
@@ -52,7 +52,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for wrong, said in (
         (["lab", "chain:9"], "required: -o"),
         (["lab", "chain:9", "-o", str(tmp_path / "lab.png")], "must end in .html"),
-        (["lab", "chain:9", "-o", str(path), "--points", "1"], "legal are 2 to 200"),
+        (["lab", "chain:9", "-o", str(path), "--points", "1"], "expected 2 to 200"),
         (["lab", "nothing", "-o", str(path)], "unknown network"),
         (["lab", "chain:9", "-o", str(path), "--policy", "sqrt"], "did you mean sqrt_n?"),
         (["lab", "chain:9", "-o", str(path), "--policy", "x.py:f"], "policies are chosen by name"),
@@ -65,9 +65,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert said in capsys.readouterr().err
 
 
-def test_what_is_said_of_the_lab_runs_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_lab_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[3] / "docs" / "lab.md").read_text(encoding="utf-8")
     exec(text.split("```python\n")[1].split("```")[0], {})

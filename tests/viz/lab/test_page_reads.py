@@ -1,4 +1,4 @@
-"""The empty lab's readers: what they read and refuse is what Python does, in the same words."""
+"""Document readers of the empty lab: accept, refuse and report errors exactly as Python does."""
 
 import base64
 import json
@@ -67,7 +67,7 @@ def said_by_python(path: Path, text: str) -> str:
     return ""
 
 
-def test_damaged_documents_have_the_same_errors(page: Any, tmp_path: Path) -> None:
+def test_damaged_documents_give_python_errors(page: Any, tmp_path: Path) -> None:
     texts = []
     for keys, value, _ in DAMAGED:
         path, document = saved(tmp_path)
@@ -90,7 +90,7 @@ def test_damaged_documents_have_the_same_errors(page: Any, tmp_path: Path) -> No
     assert same > 45
 
 
-def test_files_that_are_something_else(page: Any, tmp_path: Path) -> None:
+def test_other_files_are_refused_as_in_python(page: Any, tmp_path: Path) -> None:
     path, document = saved(tmp_path)
     whole = path.read_text()
     texts = [
@@ -116,7 +116,7 @@ def test_files_that_are_something_else(page: Any, tmp_path: Path) -> None:
 
 @settings(max_examples=examples(15))
 @given(data=st.data())
-def test_drawn_damage_is_refused_by_both_or_read_by_both(
+def test_random_damage_is_refused_by_both_or_read_by_both(
     data: Any, page: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
@@ -146,7 +146,7 @@ GRAPHS = st.one_of(
 
 @settings(max_examples=examples(20))
 @given(graphs=st.lists(GRAPHS, min_size=5, max_size=5))
-def test_drawn_graphs_and_traces_are_read_as_python_reads_them(
+def test_random_graphs_and_traces_are_read_as_in_python(
     graphs: list[tc.Graph], page: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("read")
@@ -196,7 +196,7 @@ def measured_by_python(path: Path, content: bytes) -> Any:
         return str(error)
 
 
-def test_damaged_measurements_have_the_same_errors(page: Any, tmp_path: Path) -> None:
+def test_damaged_measurements_give_python_errors(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "run"
     hostile = [pickle.dumps(Hostile(tmp_path / "sprung"), protocol) for protocol in (2, 4)]
     files = [
@@ -216,7 +216,7 @@ def test_damaged_measurements_have_the_same_errors(page: Any, tmp_path: Path) ->
     assert not (tmp_path / "sprung").exists()
 
 
-def test_what_a_pickle_keeps_is_bounded_in_the_page(page: Any) -> None:
+def test_pickle_reader_is_bounded_in_memory(page: Any) -> None:
     found = page.evaluate(
         """() => [5, 6].map(times => {
             const content = Uint8Array.of(0x80, 4, 0x4e, ...Array(times).fill(0x94), 0x2e);
@@ -233,7 +233,7 @@ def test_what_a_pickle_keeps_is_bounded_in_the_page(page: Any) -> None:
 
 @settings(max_examples=examples(10))
 @given(data=st.data())
-def test_drawn_damage_of_pickles_has_the_same_errors(
+def test_random_damage_of_pickles_gives_python_errors(
     data: Any, page: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("pickles") / "run"
@@ -250,7 +250,7 @@ def test_drawn_damage_of_pickles_has_the_same_errors(
             assert found == expected
 
 
-def test_what_is_measured_is_read_alike(page: Any, tmp_path: Path) -> None:
+def test_measurements_are_read_as_in_python(page: Any, tmp_path: Path) -> None:
     files = [
         *(pickle.dumps(training(), protocol) for protocol in (2, 3, 4, 5)),
         b"[[3.5, 100], [4.0, 700.5], [4, 50]]", b"seconds,bytes\n0.5,2\n\n1e1,4096\n",
@@ -265,14 +265,14 @@ def test_what_is_measured_is_read_alike(page: Any, tmp_path: Path) -> None:
         assert own["held"] == list(expected.bytes)
 
 
-def test_a_long_measurement_is_thinned_as_python_does(page: Any) -> None:
+def test_long_measurement_is_downsampled_as_in_python(page: Any) -> None:
     for count in (1, MOST_MOMENTS, MOST_MOMENTS + 1, 3 * MOST_MOMENTS + 7):
         held = np.random.default_rng(count).integers(0, 1000, count)
         places = page.evaluate("held => thinned(Float64Array.from(held))", held.tolist())
         assert places == thinned(held).tolist()
 
 
-def test_a_device_is_read_once(page: Any) -> None:
+def test_devices_are_read_once(page: Any) -> None:
     coded = base64.b64encode(pickle.dumps(training())).decode()
     assert page.evaluate(
         """file => {

@@ -1,4 +1,4 @@
-"""The page plans and replays as Python does: step for step, on drawn graphs and on networks."""
+"""Planner of the lab page against Python: equal step by step, on random graphs and networks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def forward_values(graph: tc.Graph) -> list[int]:
 
 
 def is_legal(graph: tc.Graph) -> bool:
-    """Whether a graph has any legal schedule: none if a result shows what is updated."""
+    """Whether a graph has any legal schedule: none if a result aliases an updated value."""
     try:
         tc.replay(tc.plan(graph))
     except tc.ScheduleError:
@@ -51,14 +51,14 @@ def is_legal(graph: tc.Graph) -> bool:
 
 
 def case_of(graph: tc.Graph, keeps: list[list[int]]) -> tuple[Case, list[list[Any]]]:
-    """Return sets of values and an order that reuses nothing, and what Python says of each."""
+    """Return sets of saved values and an order without reuse, and Python's account of each."""
     order = retaining_order(graph, keeps[0], reuse=False)
     lowered = tc.from_order(graph, order, checkpoints=kept_values(graph, order))
     schedules = [*(tc.plan(graph, "retain", keep=keep) for keep in keeps), lowered]
     return (graph, keeps, [order]), [expected(schedule) for schedule in schedules]
 
 
-def test_the_page_plans_and_replays_as_python_does(page: Any) -> None:
+def test_page_plans_and_replays_random_graphs_as_python(page: Any) -> None:
     cases, wanted = [], []
 
     @settings(max_examples=examples(500))
@@ -82,7 +82,7 @@ def test_the_page_plans_and_replays_as_python_does(page: Any) -> None:
     ["chain:1", "chain:16", "residual:4x8", "branching:2x8", "unet", "resnet50:1",
      "transformer:2x16", "vit", "lenet5"],
 )  # fmt: skip
-def test_on_networks(page: Any, network: str) -> None:
+def test_page_plans_networks_as_python(page: Any, network: str) -> None:
     graph = tc.networks.network_from_text(network)[0]
     values = forward_values(graph)
     drawn = np.random.default_rng(len(values)).permutation(values).tolist()
@@ -91,13 +91,13 @@ def test_on_networks(page: Any, network: str) -> None:
     assert planned_by_page(page, [case]) == [python]
 
 
-def test_on_the_documents_of_networks(page: Any) -> None:
+def test_page_plans_graph_documents_as_python(page: Any) -> None:
     graph = tc.load_graph(Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json")
     case, python = case_of(graph, [forward_values(graph)[::3]])
     assert planned_by_page(page, [case]) == [python]
 
 
-def test_what_policies_make_is_lowered_alike(page: Any) -> None:
+def test_page_lowers_policy_orders_as_python(page: Any) -> None:
     graph = tc.networks.chain(16)
     for policy in ("store_all", "sqrt_n", "revolve", "chen_recursive", "recompute_all"):
         schedule = tc.plan(graph, policy)

@@ -1,4 +1,4 @@
-"""Random graphs as plain data: large, with scopes, views and loose backward ends."""
+"""Random abstract graphs: large, with scopes, views and unpaired backward operators."""
 
 from random import Random
 
@@ -9,7 +9,7 @@ SPEC = tc.Spec((2,), "float64")
 
 
 class Growing:
-    """A graph in the making: every operator has one output, and some outputs are views."""
+    """Builder of a graph: every operator has one output, and some outputs are views."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -17,7 +17,7 @@ class Growing:
         self.operators: list[tc.Operator] = []
 
     def add(self, phase: Phase, inputs: list[int], adjoint_of: int | None, scope: str = "") -> None:
-        """Add one operator and what it makes."""
+        """Add one operator and its output."""
         operator, node = len(self.operators), len(self.data)
         role: Role = "activation" if phase == "forward" else "cotangent"
         nbytes, base = (0, inputs[0]) if self.random.random() < 0.1 else (SPEC.nbytes, None)
@@ -29,7 +29,7 @@ class Growing:
 
 
 def scoped_graph(count: int, seed: int) -> tc.Graph:
-    """Return an abstract graph of ``count`` forward operators: it can be cut and drawn."""
+    """Return an abstract graph of ``count`` forward operators, to partition and draw."""
     random = Random(seed)
     reach = random.choice([1, 1, 3, 20])
     depth = random.randrange(4)

@@ -1,4 +1,4 @@
-"""Arrows are reads: there is one for every read and none besides, and it leads where it should."""
+"""Edge routing: exactly one arrow per read, with correct end points."""
 
 from itertools import pairwise
 from math import hypot
@@ -25,7 +25,7 @@ NEAR = 8  # pixels
 
 
 def check_arrows(graph: tc.Graph, plan: Layout) -> None:
-    """Check that the arrows of a picture are what its operators read, and where they begin, end."""
+    """Check that arrows equal reads of the operators, and where they begin and end."""
     reads = {
         (source.id, target.id)
         for target in plan.cells
@@ -40,34 +40,34 @@ def check_arrows(graph: tc.Graph, plan: Layout) -> None:
 
 
 def distance(plan: Layout, cell: int, x: float, y: float) -> float:
-    """Return how far a point is from the rim of a cell's box."""
+    """Return the distance from a point to the rim of a cell's box."""
     (cx, cy), (width, height) = plan.centres[cell], plan.size(plan.cells[cell])
     return hypot(max(abs(x - cx) - width / 2, 0), max(abs(y - cy) - height / 2, 0))
 
 
 @settings(max_examples=examples(40))
 @given(training_graphs())
-def test_arrows_of_a_drawn_graph_are_its_reads(case: Any) -> None:
+def test_arrows_of_random_graphs_equal_reads(case: Any) -> None:
     check_arrows(case[0], layout(case[0]))
 
 
 @settings(max_examples=examples(10))
 @given(st.integers(1, 240), st.integers(0, 9999))
-def test_arrows_of_every_view_are_its_reads(count: int, seed: int) -> None:
+def test_arrows_of_every_view_equal_reads(count: int, seed: int) -> None:
     graph = scoped_graph(count, seed)
     for view in views_of(graph):
         check_arrows(graph, view.layout)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_arrows_of_a_network_are_its_reads(name: str) -> None:
+def test_arrows_of_networks_equal_reads(name: str) -> None:
     graph = tc.networks.network_from_text(name)[0]
     for view in views_of(graph)[:20]:
         check_arrows(graph, view.layout)
 
 
 def named_reads(graph: tc.Graph) -> set[str]:
-    """Return what a picture says about forward and backward half, in names of operators."""
+    """Return the edges between forward and backward pass in a picture, by operator names."""
     plan = layout(graph)
     names = [graph.operators[cell.operators[0]].name for cell in plan.cells]
     return {
@@ -77,11 +77,11 @@ def named_reads(graph: tc.Graph) -> set[str]:
     }
 
 
-def test_the_loss_of_a_chain_has_its_arrow() -> None:
+def test_loss_of_a_chain_has_its_arrow() -> None:
     assert named_reads(tc.networks.chain(3)) == {"f1 > b1", "f2 > b2", "f3 > b3", "f3 > l"}
 
 
-def test_an_adjoint_has_an_arrow_only_from_what_it_reads() -> None:
+def test_backward_operator_has_arrows_only_from_its_inputs() -> None:
     # As the second lesson says: tanh's adjoint reads its output, and a product's its input.
     def loss(params: Any, x: Any) -> Any:
         return tc.sum(tc.tanh(tc.tanh(x @ params["a"]) @ params["b"]))
@@ -95,7 +95,7 @@ def test_an_adjoint_has_an_arrow_only_from_what_it_reads() -> None:
     }
 
 
-def test_an_arrow_goes_around_an_adjoint_that_it_passes_by() -> None:
+def test_arrow_avoids_nodes_that_it_passes() -> None:
     # The adjoint of a bias takes the sum of the cotangent; that of the product reads past it.
     plan = layout(tc.networks.network_from_text("mlp:3x8")[0])
     past = [

@@ -1,4 +1,4 @@
-"""Groups: what is cut where, that nothing is lost, and that a level is what is resident."""
+"""Graph partitioning for display: cuts, completeness of views, positions of groups."""
 
 from itertools import combinations
 from typing import Any
@@ -37,7 +37,7 @@ def labels_of(plan: Layout) -> list[str]:
 # What is cut where -------------------------------------------------------------------------------
 
 
-def test_networks_are_cut_where_a_reader_expects_it() -> None:
+def test_networks_are_partitioned_by_layer() -> None:
     assert labels_of(overview(graph_named("resnet50"))) == [
         "stage1", *(f"block{n}" for depth in (3, 4, 6, 3) for n in range(1, depth + 1)), "output",
     ]  # fmt: skip
@@ -56,7 +56,7 @@ def test_networks_are_cut_where_a_reader_expects_it() -> None:
     assert (chain[0], chain[-1]) == ("f1\u201332", "f961\u20131000")
 
 
-def test_blocks_stand_below_the_name_of_their_stage() -> None:
+def test_blocks_have_their_stage_as_heading() -> None:
     plan = overview(graph_named("resnet50"))
     assert [heading.text for heading in plan.headings] == [
         "stage2", "stage3", "stage4", "stage4", "stage5",
@@ -64,7 +64,7 @@ def test_blocks_stand_below_the_name_of_their_stage() -> None:
 
 
 def encoder_and_decoder(mixed: bool) -> tc.TrainingGraph:
-    """Return a graph of stages of one name, side by side or in turns."""
+    """Return a graph with stages of equal names, side by side or interleaved."""
 
     def loss(x: Any) -> Any:
         across = []
@@ -81,7 +81,7 @@ def encoder_and_decoder(mixed: bool) -> tc.TrainingGraph:
     return tc.differentiate(tc.build(loss, tc.Spec(3)))
 
 
-def test_groups_of_one_name_are_told_apart_by_headings_or_by_what_they_say() -> None:
+def test_groups_of_one_name_differ_by_heading_or_label() -> None:
     plan = overview(encoder_and_decoder(mixed=False))
     assert [heading.text for heading in plan.headings] == ["encoder", "decoder"]
     assert [label for label in labels_of(plan) if label != "+"] == [
@@ -102,7 +102,7 @@ def test_small_graphs_and_chains_of_moderate_length_show_every_operator() -> Non
     assert any(cell.group for cell in overview(tc.networks.chain(LONGEST_CHAIN + 1)).cells)
 
 
-def test_one_scope_around_everything_is_looked_into() -> None:
+def test_single_outer_scope_is_expanded() -> None:
     def loss(x: Any) -> Any:
         with tc.scope("model"):
             for number in range(8):
@@ -115,7 +115,7 @@ def test_one_scope_around_everything_is_looked_into() -> None:
     assert labels_of(overview(graph)) == [*(f"part{n}" for n in range(8)), "Σ"]
 
 
-def test_without_scopes_cuts_are_where_few_values_cross() -> None:
+def test_graph_without_scopes_is_split_at_small_cuts() -> None:
     def loss(x: Any) -> Any:
         for _ in range(12):
             branches = [tc.tanh(x * float(n)) for n in range(5)]
@@ -151,7 +151,7 @@ def test_without_scopes_cuts_are_where_few_values_cross() -> None:
         ("x", "x2", "x\u2013x2"),
     ],
 )
-def test_names_of_ranges(first: str, last: str, together: str) -> None:
+def test_range_labels_match_golden_text(first: str, last: str, together: str) -> None:
     assert between(first, last) == together
 
 
@@ -159,7 +159,7 @@ def test_names_of_ranges(first: str, last: str, together: str) -> None:
 
 
 def check_cells(graph: tc.Graph, cells: tuple[Cell, ...], operators: list[int]) -> None:
-    """Check that cells hold these operators and their values, each once, in an order."""
+    """Check that cells contain these operators and their values, each once, in order."""
     held = [operator for cell in cells for operator in cell.operators]
     assert sorted(held) == sorted(operators)
     made = [data for operator in operators for data in graph.operators[operator].outputs]
@@ -178,7 +178,7 @@ def check_cells(graph: tc.Graph, cells: tuple[Cell, ...], operators: list[int]) 
 
 
 def check_views(graph: tc.Graph) -> None:
-    """Check that views hold what they are opened from, and nothing is opened twice."""
+    """Check that views contain the group that they expand, and nothing is expanded twice."""
     views = views_of(graph)
     check_cells(graph, views[0].layout.cells, list(range(len(graph.operators))))
     assert views[0].title == ""
@@ -199,12 +199,12 @@ def check_views(graph: tc.Graph) -> None:
 
 @settings(max_examples=examples(25))
 @given(st.integers(1, 240), st.integers(0, 9999))
-def test_views_hold_everything_once(count: int, seed: int) -> None:
+def test_views_partition_all_operators(count: int, seed: int) -> None:
     check_views(scoped_graph(count, seed))
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_every_group_of_a_network_opens(name: str) -> None:
+def test_every_group_of_a_network_expands(name: str) -> None:
     graph = graph_named(name)
     check_views(graph)
     for view in views_of(graph):
@@ -212,7 +212,7 @@ def test_every_group_of_a_network_opens(name: str) -> None:
 
 
 @pytest.mark.long
-def test_a_very_long_chain_opens_as_far_as_a_browser_can_hold() -> None:
+def test_very_long_chain_expands_up_to_the_cell_limit() -> None:
     graph = tc.networks.chain(20_000)
     views = views_of(graph)
     assert sum(len(view.layout.cells) for view in views) <= MOST_CELLS
@@ -222,7 +222,7 @@ def test_a_very_long_chain_opens_as_far_as_a_browser_can_hold() -> None:
     assert first.layout.cells[0].group
 
 
-def test_backward_operators_that_are_no_adjoints_share_cells() -> None:
+def test_unpaired_backward_operators_share_cells() -> None:
     spec = tc.Spec((2,), "float64")
     data = [tc.DataNode(0, "x", spec, "input", spec.nbytes)]
     operators = []
@@ -242,7 +242,7 @@ def test_backward_operators_that_are_no_adjoints_share_cells() -> None:
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_groups_stand_apart_and_inside(name: str) -> None:
+def test_groups_do_not_overlap_and_stay_inside(name: str) -> None:
     for view in views_of(graph_named(name)):
         plan = view.layout
         sizes = [plan.size(cell) for cell in plan.cells]
@@ -255,7 +255,7 @@ def test_groups_stand_apart_and_inside(name: str) -> None:
             assert abs(x0 - x1) >= (w0 + w1) / 2 or abs(y0 - y1) >= (h0 + h1) / 2
 
 
-def test_wide_drawings_fold_and_their_arrows_stay_in_the_picture() -> None:
+def test_wide_drawings_fold_with_arrows_inside() -> None:
     plan = overview(graph_named("residual:12x8"))
     rows = {round(y) for cell, (_, y) in zip(plan.cells, plan.centres, strict=True) if cell.id < 64}
     assert len(rows) >= 3

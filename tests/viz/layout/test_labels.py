@@ -1,4 +1,4 @@
-"""What nodes say: people's own names first, cut only where they do not fit, and no two alike."""
+"""Label fitting: user names first, truncated only where they do not fit, visually distinct."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ DISC, PILL = (30.0, 30.0), (60.0, 30.0)
 
 
 def said(names: Sequence[str], size: tuple[float, float] = PILL) -> list[str]:
-    """Return what nodes of these names say."""
+    """Return the labels of nodes of these names."""
     wanted = {node: Wanted(name, "", size, True) for node, name in enumerate(names)}
     found = fitted_apart(wanted, dict.fromkeys(wanted, POINTS[2]))
     return [found.get(node, "") for node in wanted]
@@ -41,7 +41,7 @@ def named_graph(names: Sequence[str], line: bool, scope: str = "") -> tc.Trainin
 
 
 def check_apart(plan: Layout) -> None:
-    """Check that no two names look alike, but in full under two headings or as mirrors."""
+    """Check that no two labels look the same, except in full under two headings or as mirrors."""
     seen: dict[bytes, int] = {}
     for cell, label, points in zip(plan.cells, plan.labels, plan.points, strict=True):
         if not label or not cell.named or (cell.mirror is not None):
@@ -72,11 +72,11 @@ def check_apart(plan: Layout) -> None:
         ([""], [""]),
     ],
 )  # fmt: skip
-def test_names_in_full_or_short(names: list[str], expected: list[str]) -> None:
+def test_labels_are_full_or_abbreviated(names: list[str], expected: list[str]) -> None:
     assert said(names) == expected
 
 
-def test_a_thousand_alike_have_numbers() -> None:
+def test_thousand_equal_names_are_numbered() -> None:
     found = said(["attention_block"] * 1000)
     assert found[0] == "attention…₁"
     assert found[-1] == "attenti…₁₀₀₀"
@@ -97,7 +97,7 @@ NAMES = st.lists(
 
 @settings(max_examples=examples(60))
 @given(NAMES, st.sampled_from([DISC, PILL, (20.0, 20.0)]))
-def test_no_two_drawn_names_look_alike(names: list[str], size: tuple[float, float]) -> None:
+def test_random_names_have_distinct_labels(names: list[str], size: tuple[float, float]) -> None:
     names = [one_line(name) for name in names]
     shown = [text for text in said(names, size) if text]
     assert len({pixels(text) for text in shown}) == len(shown)
@@ -111,14 +111,14 @@ def test_no_two_drawn_names_look_alike(names: list[str], size: tuple[float, floa
 
 @settings(max_examples=examples(15))
 @given(NAMES, st.booleans(), st.integers(320, 1600))
-def test_no_two_nodes_of_a_picture_carry_one_name(names: list[str], line: bool, width: int) -> None:
+def test_nodes_of_a_picture_have_distinct_labels(names: list[str], line: bool, width: int) -> None:
     check_apart(overview(named_graph(names[:20], line), width))
 
 
 # Graphs ------------------------------------------------------------------------------------------
 
 
-def test_names_come_before_symbols_and_scopes_stand_above() -> None:
+def test_names_precede_symbols_and_scopes_are_headings() -> None:
     def loss(x: Any) -> Any:
         for layer in (1, 2):
             with tc.scope(f"layer{layer}"):
@@ -134,7 +134,7 @@ def test_names_come_before_symbols_and_scopes_stand_above() -> None:
     assert plan.size(plan.cells[1])[0] > plan.size(plan.cells[0])[0] == plan.diameter
 
 
-def test_a_scope_around_everything_needs_no_heading() -> None:
+def test_single_outer_scope_has_no_heading() -> None:
     assert overview(named_graph(["a", "b"], line=True, scope="model/inner")).headings != ()
 
     def loss(x: Any) -> Any:
@@ -148,7 +148,7 @@ def test_a_scope_around_everything_needs_no_heading() -> None:
     ("name", "label"),
     [("layer1", "layer1"), ("head", "head"), ("encoder", "encoder"), ("  ", "")],
 )
-def test_operators_of_somebody_elses_model_have_their_names(name: str, label: str) -> None:
+def test_operators_of_a_custom_model_have_their_names(name: str, label: str) -> None:
     graph = tc.load_graph(Path(__file__).parents[3] / "docs" / "profile.json")
     operators = [replace(o, kind="custom_kind") for o in graph.operators]
     operators[0] = replace(operators[0], name=name)
@@ -156,7 +156,7 @@ def test_operators_of_somebody_elses_model_have_their_names(name: str, label: st
 
 
 @pytest.mark.parametrize("network", ["resnet50", "transformer:12x64", "mlp:100x64", "unet"])
-def test_groups_of_networks_are_told_apart(network: str) -> None:
+def test_groups_of_networks_have_distinct_labels(network: str) -> None:
     graph = tc.networks.network_from_text(network)[0]
     for view in views_of(graph)[:8]:
         plan = view.layout
@@ -172,7 +172,7 @@ def forward_of(plan: Layout) -> list[str]:
     return [label for cell, label in zip(plan.cells, plan.labels, strict=True) if not cell.backward]
 
 
-def test_labels_as_asked() -> None:
+def test_labels_option_sets_labels() -> None:
     graph = tc.networks.network_from_text("mlp:1x8")[0]
 
     def shown(labels: Any) -> list[str]:
@@ -188,7 +188,7 @@ def test_labels_as_asked() -> None:
     assert forward_of(overview(tc.networks.chain(3), naming=Naming("symbol"))) == ["tanh"] * 3
 
 
-def test_groups_as_asked() -> None:
+def test_group_option_sets_groups() -> None:
     graph = tc.networks.network_from_text("mlp:3x8")[0]
 
     def shown(group: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""The levels of groups: they are what is resident, and how that looks."""
+"""Fill levels of groups: the resident share of bytes, and its drawing."""
 
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ from viz.scene import CellLooks, Fill, NodeLook, frame_steps, frames
 
 
 def cut_at(graph: tc.Graph, cuts: set[int]) -> list[Cell]:
-    """Return cells that are cut at these operators; groups are named after their places."""
+    """Return cells partitioned at these operators; groups are named after their positions."""
     bounds = sorted({0, graph.forward_count, *(cut % graph.forward_count for cut in cuts)})
     parts = [
         Part(a, b, f"{a}-{b}", f"{a}-{b}") if b - a > 1 else Part(a, b) for a, b in pairwise(bounds)
@@ -31,42 +31,33 @@ def cut_at(graph: tc.Graph, cuts: set[int]) -> list[Cell]:
     return cells_of_parts(graph, parts, range(graph.forward_count, len(graph.operators)), 1)
 
 
-def owner_of(graph: tc.Graph, data: int) -> int:
-    view_of = graph.data[data].view_of
-    while view_of is not None:
-        data, view_of = view_of, graph.data[view_of].view_of
-    return data
-
-
 def naive_kept(graph: tc.Graph, cell: Cell, blocks: set[Block], level: int) -> int:
-    """Return how many parts were kept by its definition, where some are recomputed."""
+    """Return the kept level by its definition, where some values are recomputed."""
     inside = {block for block in blocks if block[0] in cell.data}
     kept = sum(graph.data[owner].spec.nbytes for owner, _, again in inside if not again)
     total = sum(graph.data[data].nbytes for data in cell.data)
     return min(level - 1, max(1, round(LEVELS * kept / total))) if kept else 0
 
 
-def naive_level(graph: tc.Graph, cell: Cell, resident: frozenset[int]) -> int:
-    """Return the level by its definition, from the set of what is resident."""
+def naive_level(graph: tc.Graph, cell: Cell, blocks: set[Block], resident: frozenset[int]) -> int:
+    """Return the level by its definition, from the set of resident values."""
     inside = set(cell.data)
-    held = {owner_of(graph, data) for data in resident} & inside
     here = resident & inside
+    live = sum(graph.data[owner].nbytes for owner, _, _ in blocks if owner in inside)
     total = sum(graph.data[data].nbytes for data in inside)
-    share = sum(graph.data[data].nbytes for data in held) / total if total else None
-    if share is None:
-        share = len(here) / len(inside)
-    if not here and not share:
+    if not here and not live:
         return 0
-    return LEVELS if share == 1 else max(1, min(LEVELS - 1, round(LEVELS * share)))
+    if live >= total and (total or here == inside):
+        return LEVELS
+    share = live / total if total else len(here) / len(inside)
+    return max(1, min(LEVELS - 1, round(LEVELS * share)))
 
 
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.sets(st.integers(1, 99), max_size=4), st.sampled_from(
     ["sqrt_n", "recompute_all", "store_all"]
 ))  # fmt: skip
-def test_a_level_is_the_share_of_bytes_that_is_resident(
-    case: Any, cuts: set[int], policy: str
-) -> None:
+def test_level_equals_resident_share_of_bytes(case: Any, cuts: set[int], policy: str) -> None:
     graph, _ = case
     trace = tc.replay(tc.plan(graph, policy))
     cells = cut_at(graph, cuts)
@@ -86,7 +77,7 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
             if not cell.group:
                 assert look.level is None
                 continue
-            assert look.level == naive_level(graph, cell, resident)
+            assert look.level == naive_level(graph, cell, blocks, resident)
             here = resident & set(cell.data)
             again = any(times[graph.data[data].producer] > 1 for data in here)
             if held := [block for block in blocks if block[0] in cell.data]:
@@ -100,7 +91,7 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
 
 
 def views_and_moves() -> tc.Trace:
-    """Return a trace in which a base is made anew beside the old one's view, and a view moves."""
+    """Return a trace that recomputes a base while a view of the old one lives, and offloads one."""
 
     def function(x: tc.Var) -> Any:
         base = tc.tanh(x)
@@ -117,7 +108,7 @@ def views_and_moves() -> tc.Trace:
     return tc.replay(tc.Schedule(graph, tuple(steps), "by hand"))
 
 
-def test_memory_is_counted_by_blocks_as_the_trace_counts_it() -> None:
+def test_cell_memory_adds_up_to_live_bytes() -> None:
     trace = views_and_moves()
     state = CellLooks(trace, cells_of(trace.graph))
     held = []
@@ -130,7 +121,7 @@ def test_memory_is_counted_by_blocks_as_the_trace_counts_it() -> None:
     assert held[3] == 128  # the new base, and the old one beneath the view
 
 
-def test_frames_of_a_chain_in_two_groups() -> None:
+def test_frames_of_a_grouped_chain_match_golden_text() -> None:
     graph = tc.networks.chain(4)
     parts = [Part(0, 2, "f1-2", "f1-2"), Part(2, 4, "f3-4", "f3-4")]
     cells = cells_of_parts(graph, parts, range(4, 9))
@@ -159,7 +150,7 @@ def test_frames_of_a_chain_in_two_groups() -> None:
     ]
 
 
-def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
+def test_steps_outside_a_view_do_not_change_it() -> None:
     graph = tc.networks.chain(1000)
     trace = tc.replay(tc.plan(graph, "sqrt_n"))
     inner = views_of(graph)[1].layout.cells
@@ -168,7 +159,7 @@ def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
     assert sum(bool(frame.changed) for frame in shown) < 200 < len(shown)
 
 
-def test_a_group_that_is_recomputed_in_part_says_what_was_kept() -> None:
+def test_partly_recomputed_group_shows_its_kept_level() -> None:
     graph = tc.networks.chain(4)
     cells = cells_of_parts(graph, [Part(0, 4, "f1-4", "f1-4")], range(4, 9))
     state = CellLooks(tc.replay(tc.plan(graph, "retain", keep=["f2"])), cells)
@@ -183,7 +174,7 @@ def test_a_group_that_is_recomputed_in_part_says_what_was_kept() -> None:
     ]  # fmt: skip
 
 
-def test_a_group_has_a_ring_where_a_value_that_leaves_it_is_kept() -> None:
+def test_group_has_a_ring_if_a_checkpoint_leaves_it() -> None:
     graph = tc.networks.chain(6)
     parts = [Part(0, 3, "f1-3", "f1-3"), Part(3, 6, "f4-6", "f4-6")]
     cells = cells_of_parts(graph, parts, range(6, 13))
@@ -198,7 +189,7 @@ def test_a_group_has_a_ring_where_a_value_that_leaves_it_is_kept() -> None:
 
 @pytest.mark.parametrize("scale", [1, 2])
 @pytest.mark.parametrize("label", ["", "block1", "output"])
-def test_a_fill_rises_with_its_level_and_strikes_out_no_label(scale: int, label: str) -> None:
+def test_fill_rises_with_level_and_never_crosses_the_label(scale: int, label: str) -> None:
     box = (52.0, 30.0)
     covered = label_coverage(label, box, 10, scale) > 0
     filled = [filled_pixels(level, covered.shape, box, scale) for level in range(LEVELS + 1)]

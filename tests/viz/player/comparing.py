@@ -1,4 +1,4 @@
-"""What two or more schedules of one graph have in common, by Python's own account."""
+"""Reference implementation for comparing schedules of one graph: progress, differences."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -16,7 +16,7 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all", "offload")
 
 
 def any_order(graph: tc.Graph, draw: Any) -> list[int]:
-    """Draw an order of all operators in which each comes after those that it reads of."""
+    """Draw a random topological order of all operators."""
     left = set(range(len(graph.operators)))
     made = {node.id for node in graph.data if node.is_source}
     order = []
@@ -30,7 +30,7 @@ def any_order(graph: tc.Graph, draw: Any) -> list[int]:
 
 
 class Compared(list[tc.Trace]):
-    """Traces of one graph, which are too long to be printed."""
+    """Traces of one graph, with a short repr."""
 
     def __repr__(self) -> str:
         steps = [", ".join(map(str, trace.schedule.steps)) for trace in self]
@@ -39,7 +39,7 @@ class Compared(list[tc.Trace]):
 
 @st.composite
 def compared(draw: Any, most: int = 2) -> list[tc.Trace]:
-    """Draw traces of one graph: by policies, in any order, with moves to the host and back."""
+    """Generate traces of one graph: by policies, in any order, with offloading."""
     graph, _ = draw(training_graphs())
     traces = []
     for _ in range(draw(st.integers(2, most))):
@@ -53,12 +53,12 @@ def compared(draw: Any, most: int = 2) -> list[tc.Trace]:
 
 
 def evaluated(trace: tc.Trace) -> list[int]:
-    """Return the operators that a trace evaluates, one an evaluation."""
+    """Return the operator of each evaluation of a trace."""
     return [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
 
 
 def longest_rising(items: Sequence[int], key: Sequence[int]) -> list[int]:
-    """Return the longest part of a list whose keys rise, as patience sorting finds it."""
+    """Return a longest increasing subsequence by keys (patience sorting)."""
     ends: list[int] = []
     tops: list[int] = []
     before: dict[int, int | None] = {}
@@ -99,7 +99,7 @@ def parts(traces: Sequence[tc.Trace]) -> Iterator[tuple[list[list[int]], bool]]:
 
 
 def progress(traces: Sequence[tc.Trace]) -> list[list[int]]:
-    """Return where each evaluation of each trace is along the progress of all."""
+    """Return the progress coordinate of each evaluation of each trace."""
     places: list[list[int]] = [[] for _ in traces]
     at = 0
     for part, closed in parts(traces):
@@ -112,7 +112,7 @@ def progress(traces: Sequence[tc.Trace]) -> list[list[int]]:
 
 
 def only_evaluated(traces: Sequence[tc.Trace]) -> list[Counter[int]]:
-    """Return how often each of two traces evaluates an operator that the other does not, then."""
+    """Return by operator the evaluations that only one of two traces has."""
     orders = [evaluated(trace) for trace in traces]
     only: list[Counter[int]] = [Counter(), Counter()]
     for part, _ in parts(traces):

@@ -1,4 +1,4 @@
-"""Driving the player from a test: what it shows, and what Python says it must show."""
+"""Driver of the player page, and Python's reference for what it shows."""
 
 import base64
 import re
@@ -40,7 +40,7 @@ LOOKS_OF: dict[int, list[list[str]]] = {}  # by the id of a trace, all of which 
 
 
 def looks_of(trace: tc.Trace) -> list[list[str]]:
-    """Return what the scene says of every cell, before the first step and after each."""
+    """Return the scene's looks of every cell, before the first step and after each."""
     if id(trace) not in LOOKS_OF:
         LOOKS_OF[id(trace)] = all_looks(trace)
     return LOOKS_OF[id(trace)]
@@ -83,13 +83,13 @@ def written(
 
 
 def code_of(page: str) -> str:
-    """Return the scripts that a page brings along."""
+    """Return the scripts of a page."""
     (packed,) = re.findall(r'id="scripts">([^<]+)<', page)
     return zlib.decompress(base64.b64decode(packed)).decode()
 
 
 def until(page: Any, expression: str, expected: object = True) -> None:
-    """Wait until an expression has a value; the page's own policy forbids a string's watching."""
+    """Wait until an expression has a value; the page's policy forbids polling by string."""
     for _ in range(300):
         if page.evaluate(expression) == expected:
             return

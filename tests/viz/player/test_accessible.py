@@ -1,4 +1,4 @@
-"""What the page says to those who do not see it, and what it shows to those who see otherwise."""
+"""Accessibility of the player: texts for screen readers, and colours for every vision."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ LANE = """([row, step]) => {
 
 
 @pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
-def test_every_node_says_what_it_is_now(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_every_node_has_an_accessible_state(network: str, tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of(network, ("sqrt_n",))
     page = open_page(written(tmp_path, [trace]))
     for step in range(0, len(trace.steps), 5):
@@ -48,7 +48,7 @@ def test_every_node_says_what_it_is_now(network: str, tmp_path: Path, open_page:
 
 
 def spans_of(trace: tc.Trace, operator: int) -> list[tuple[int, int]]:
-    """Return from which step to which an operator's values are resident."""
+    """Return the live intervals of an operator's values, in steps."""
     outputs = set(trace.graph.operators[operator].outputs)
     there = [bool(outputs & set(trace.resident_at(step))) for step in range(len(trace.steps))]
     begins = [i for i, now in enumerate(there) if now and not (i and there[i - 1])]
@@ -61,7 +61,7 @@ def span_text(trace: tc.Trace, span: tuple[int, int]) -> str:
     return f"{begin} to {'the end' if end == len(trace.steps) - 1 else end}"
 
 
-def test_the_table_says_all_that_the_bars_do(tmp_path: Path, open_page: Open) -> None:
+def test_table_contains_all_bars(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:9", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
     summary = page.locator("#as-table summary")
@@ -89,9 +89,7 @@ def test_the_table_says_all_that_the_bars_do(tmp_path: Path, open_page: Open) ->
                 assert words == ", ".join(spans)
 
 
-def test_the_table_stays_usable_at_a_hundred_thousand_steps(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_table_is_usable_at_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(17_000), "sqrt_n"))
     assert len(trace.steps) > 100_000
     page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
@@ -104,7 +102,7 @@ def test_the_table_stays_usable_at_a_hundred_thousand_steps(
     assert page.evaluate(ROWS) != rows
 
 
-def test_steps_are_read_and_chosen_by_keys(tmp_path: Path, open_page: Open) -> None:
+def test_steps_are_read_and_selected_by_keys(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:9", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), "#step=10")
     page.click("#reading summary")
@@ -117,7 +115,7 @@ def test_steps_are_read_and_chosen_by_keys(tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_gradients_that_stay_have_one_colour(theme: str, tmp_path: Path, open_page: Open) -> None:
+def test_result_gradients_have_one_colour(theme: str, tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("residual:4x8", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger", theme=theme))
     last = len(trace.steps) - 1
@@ -138,7 +136,7 @@ def test_gradients_that_stay_have_one_colour(theme: str, tmp_path: Path, open_pa
     assert seen == {True, False}
 
 
-def test_rows_stand_beside_their_bars_whatever_wraps(tmp_path: Path, open_page: Open) -> None:
+def test_row_names_align_with_bars_when_text_wraps(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("transformer:2x64", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), viewport={"width": 1180, "height": 760})
     for step in (len(trace.steps) - 1, 3):
@@ -158,9 +156,7 @@ def test_rows_stand_beside_their_bars_whatever_wraps(tmp_path: Path, open_page: 
             assert middle == pytest.approx(high - (row + 0.5) * high / count, abs=2)
 
 
-def test_an_empty_moment_leads_to_the_peak_and_says_how_to_lower_it(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_empty_moment_links_to_the_peak_and_its_cure(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"))
     assert page.is_hidden("#filling-list")
@@ -171,7 +167,7 @@ def test_an_empty_moment_leads_to_the_peak_and_says_how_to_lower_it(
     assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")
 
 
-def test_a_legend_explains_what_is_on_the_page_alone(tmp_path: Path, open_page: Open) -> None:
+def test_legend_explains_only_marks_on_the_page(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"))
     assert page.locator(".legend:visible").count() == 1
     shown = page.locator(".legend:visible li:visible").all_inner_texts()

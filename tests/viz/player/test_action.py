@@ -1,4 +1,4 @@
-"""The action is seen: inputs and arrows lit, a pulse, ghosts of what was freed, in every view."""
+"""Transient highlights in the player: inputs, edges, pulse, freed values, in every view."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def expected(trace: tc.Trace) -> list[list[Any]]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("policy", ["sqrt_n", "offload"])
-def test_a_chain_lights_and_haunts_at_every_step(
+def test_chain_highlights_reads_and_frees_at_every_step(
     policy: str, tmp_path: Path, open_page: Open
 ) -> None:
     (trace,) = traces_of("chain:8", (policy,))
@@ -93,7 +93,9 @@ def test_a_chain_lights_and_haunts_at_every_step(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(trace=moved())
-def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+def test_random_traces_highlight_reads_and_frees(
+    trace: tc.Trace, tmp_path: Path, open_page: Open
+) -> None:
     page = open_page(written(tmp_path, [trace]))
     if len(views_of(trace.graph)[0].layout.cells) == len(cells_of(trace.graph)):
         assert page.evaluate(SHOWN) == expected(trace)
@@ -101,7 +103,7 @@ def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_ledger_and_rail_do_the_same(tmp_path: Path, open_page: Open) -> None:
+def test_ledger_and_rail_show_the_same_highlights(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], view="ledger"))
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free))
@@ -115,7 +117,7 @@ def test_ledger_and_rail_do_the_same(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_along_evaluations_a_ghost_is_what_was_freed_since_the_one_before(
+def test_evaluation_axis_shows_frees_since_the_last_evaluation(
     tmp_path: Path, open_page: Open
 ) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
@@ -125,9 +127,7 @@ def test_along_evaluations_a_ghost_is_what_was_freed_since_the_one_before(
 
 
 @pytest.mark.browser
-def test_whoever_opens_a_group_sees_there_what_was_freed_there(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_expanded_group_shows_its_freed_values(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("unet", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], view="ledger"))
     frees = [place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
@@ -137,7 +137,7 @@ def test_whoever_opens_a_group_sees_there_what_was_freed_there(
 
 
 @pytest.mark.browser
-def test_a_shorter_policy_that_has_ended_haunts_no_more(tmp_path: Path, open_page: Open) -> None:
+def test_ended_policy_shows_no_highlights(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces, view="ledger"))
     seek(page, len(traces[0].steps))
@@ -147,7 +147,7 @@ def test_a_shorter_policy_that_has_ended_haunts_no_more(tmp_path: Path, open_pag
 @pytest.mark.browser
 @pytest.mark.parametrize("view", ["ledger", "graph"])
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_it_moves_only_where_motion_is_wanted(
+def test_animation_respects_reduced_motion(
     view: str, motion: str, tmp_path: Path, open_page: Open
 ) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))

@@ -1,4 +1,4 @@
-"""The axis that ledger, strip and lanes of a player share, and the part of it in sight."""
+"""Shared axis of the player's ledger, strip and lanes, and its visible range."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -30,7 +30,7 @@ CURSOR = """() => player.panels.map(({ledger, strip}) => [ledger.layers.now, str
 
 
 @pytest.mark.browser
-def test_every_axis_is_one_for_ledger_and_strip(tmp_path: Path, open_page: Open) -> None:
+def test_ledger_and_strip_share_every_axis(tmp_path: Path, open_page: Open) -> None:
     trace, other = traces_of("residual:3x8", POLICIES)
     graph = trace.graph
     page = open_page(written(tmp_path, [trace, other], "ledger"), "#step=30")
@@ -81,7 +81,7 @@ def test_policies_are_aligned_by_flops(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_a_part_of_the_axis_is_shown_by_all(tmp_path: Path, open_page: Open) -> None:
+def test_zoomed_axis_is_shared_by_all_views(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:9", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
     page.evaluate("player.scales.extent.set(10, 30)")
@@ -98,7 +98,7 @@ def test_a_part_of_the_axis_is_shown_by_all(tmp_path: Path, open_page: Open) -> 
 
 
 @pytest.mark.browser
-def test_time_is_an_axis_where_something_has_times(tmp_path: Path, open_page: Open) -> None:
+def test_time_axis_exists_for_timelines(tmp_path: Path, open_page: Open) -> None:
     timeline = offloaded("chain:9", 256)
     page = open_page(viz.player(timeline, tmp_path / "player.html"), "#step=30")
     assert page.locator("#axis option").all_inner_texts()[-1] == "time"

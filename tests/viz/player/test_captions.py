@@ -40,7 +40,7 @@ def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
         if (network, policy) != ("unet:1", "recompute_all")  # some thousand steps
     ],
 )
-def test_page_and_python_say_the_same(
+def test_captions_equal_python_at_every_step(
     network: str, policy: str, tmp_path: Path, open_page: Open
 ) -> None:
     traces = traces_of(network, (policy,))
@@ -49,7 +49,7 @@ def test_page_and_python_say_the_same(
 
 
 @pytest.mark.browser
-def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
+def test_each_policy_has_its_own_caption(tmp_path: Path, open_page: Open) -> None:
     traces = sorted(traces_of("chain:9", POLICIES), key=lambda trace: -len(trace.steps))
     page = open_page(written(tmp_path, traces))
     page.keyboard.press("0")  # all of them, none folded
@@ -63,14 +63,16 @@ def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(trace=moved())
-def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+def test_captions_of_random_traces_equal_python(
+    trace: tc.Trace, tmp_path: Path, open_page: Open
+) -> None:
     page = open_page(written(tmp_path, [trace], view="ledger"))
     assert page.evaluate(SHOWN) == expected([trace])
     page.close()
 
 
 @pytest.mark.browser
-def test_less_room_takes_short_names_and_the_tip_has_the_whole(
+def test_narrow_caption_abbreviates_and_tooltip_is_complete(
     tmp_path: Path, open_page: Open
 ) -> None:
     def function(x: tc.Var) -> Any:

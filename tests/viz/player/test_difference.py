@@ -1,4 +1,4 @@
-"""The difference of two policies: what only one holds, evaluates and saves, to the byte."""
+"""Difference of two policies: live values, evaluations and saved bytes, exact to the byte."""
 
 from collections import Counter
 from pathlib import Path
@@ -44,7 +44,7 @@ STEPS = """() => Array.from({length: player.ticks}, (_, tick) => {
 
 
 def blocks_of(trace: tc.Trace) -> list[Counter[int]]:
-    """Return how many blocks of memory of each value are held, before the first step and after."""
+    """Return the number of live blocks per value, before the first step and after each."""
     graph = trace.graph
     memory = CellMemory(graph, {}, 0)
     moments: list[Counter[int]] = [Counter()]
@@ -56,14 +56,14 @@ def blocks_of(trace: tc.Trace) -> list[Counter[int]]:
 
 
 def workspace_of(trace: tc.Trace, step: int) -> int:
-    """Return the bytes of workspace that a step takes."""
+    """Return the workspace bytes of a step."""
     taken = trace.steps[step] if step >= 0 else None
     evaluates = isinstance(taken, EVALUATIONS)
     return trace.graph.operators[taken.operator].workspace if evaluates else 0
 
 
 def check_held(traces: list[tc.Trace], page: Any) -> None:
-    """Check what only one of two holds, at every tick, against Python's two accounts."""
+    """Check the memory that only one of two has, at every tick, against Python's two accounts."""
     in_nodes = counts_nodes(traces)
     graph = traces[0].graph
     blocks = [blocks_of(trace) for trace in traces]
@@ -88,7 +88,7 @@ def check_held(traces: list[tc.Trace], page: Any) -> None:
 
 
 def check_bars(traces: list[tc.Trace], page: Any, index: int = 0) -> None:
-    """Check the bars of every cell at every place against what both hold at those steps."""
+    """Check the bars of every cell at every position against the live values of both."""
     in_nodes = counts_nodes(traces)
     graph = traces[0].graph
     cells = views_of(graph)[index].layout.cells
@@ -116,7 +116,7 @@ def check_bars(traces: list[tc.Trace], page: Any, index: int = 0) -> None:
 
 
 def check_added(traces: list[tc.Trace], page: Any) -> None:
-    """Check which evaluations only one of two has."""
+    """Check the evaluations that only one of two has."""
     added = page.evaluate(ADDED)
     assert [{int(key): n for key, n in side.items()} for side in added] == [
         dict(side) for side in only_evaluated(traces)
@@ -129,7 +129,9 @@ def check_added(traces: list[tc.Trace], page: Any) -> None:
 
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet"])
 @pytest.mark.parametrize("axis", ["progress", "evaluation"])
-def test_bars_and_bytes_are_exact(network: str, axis: str, tmp_path: Path, open_page: Open) -> None:
+def test_difference_bars_and_bytes_are_exact(
+    network: str, axis: str, tmp_path: Path, open_page: Open
+) -> None:
     traces = list(traces_of(network, POLICIES[:2]))
     page = open_page(written(tmp_path, traces, "ledger"), f"#{axis}=0&difference=1-2")
     assert page.input_value("#axis") == axis
@@ -144,7 +146,9 @@ def test_bars_and_bytes_are_exact(network: str, axis: str, tmp_path: Path, open_
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(traces=compared())
-def test_drawn_differences(traces: Compared, tmp_path: Path, open_page: Open) -> None:
+def test_difference_of_random_schedules_is_exact(
+    traces: Compared, tmp_path: Path, open_page: Open
+) -> None:
     page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&difference=1-2")
     check_held(traces, page)
     check_bars(traces, page)
@@ -162,7 +166,7 @@ def opened(tmp_path: Path, open_page: Open, fragment: str = "", **options: Any) 
 
 
 def shown(page: Any) -> list[str]:
-    """Return which two are compared; nothing where none are."""
+    """Return the compared pair; empty if there is none."""
     fields = page.locator(".which select")
     return [
         fields.nth(i).evaluate("e => e.selectedOptions[0].textContent")
@@ -170,7 +174,9 @@ def shown(page: Any) -> list[str]:
     ]
 
 
-def test_which_two_is_chosen_by_control_keys_and_link(tmp_path: Path, open_page: Open) -> None:
+def test_compared_pair_is_selected_by_control_keys_and_link(
+    tmp_path: Path, open_page: Open
+) -> None:
     page = opened(tmp_path, open_page, "#step=40&alone=2")
     page.click("#difference")
     assert shown(page) == TITLES[:2]
@@ -215,7 +221,7 @@ def test_which_two_is_chosen_by_control_keys_and_link(tmp_path: Path, open_page:
 
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1440)])
-def test_it_fits(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:
+def test_difference_fits_the_screen(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("unet", POLICIES[:2]), "ledger")
     width, height = size
     viewport = {"width": width, "height": height}
@@ -229,7 +235,9 @@ def test_it_fits(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None
         assert page.is_hidden(".legend.of-policies")
 
 
-def test_it_says_what_is_saved_and_added(tmp_path: Path, open_page: Open) -> None:
+def test_difference_reports_saved_bytes_and_added_evaluations(
+    tmp_path: Path, open_page: Open
+) -> None:
     page = opened(tmp_path, open_page, "#progress=17&difference=1-2")
     said = page.inner_text(".difference > .subtitle >> nth=0")
     assert said == (
@@ -262,7 +270,7 @@ def test_it_says_what_is_saved_and_added(tmp_path: Path, open_page: Open) -> Non
     assert page.inner_text("#filling-title") == "what fills this moment"
 
 
-def test_bars_say_what_they_are_and_are_chosen(tmp_path: Path, open_page: Open) -> None:
+def test_difference_bars_are_described_and_selectable(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "#progress=17&difference=1-2")
     plot = page.locator(".difference .ledger .plot").bounding_box()
     x, row = plot["x"] + plot["width"] * 10 / 42, plot["height"] / 17
@@ -291,7 +299,7 @@ def test_bars_say_what_they_are_and_are_chosen(tmp_path: Path, open_page: Open) 
     page.keyboard.press("Escape")
 
 
-def test_only_what_can_be_compared_is(tmp_path: Path, open_page: Open) -> None:
+def test_only_traces_of_one_graph_are_compared(tmp_path: Path, open_page: Open) -> None:
     chain = traces_of("chain:4", ("sqrt_n", "store_all"))
     other = traces_of("mlp:3x8", ("sqrt_n",))
     page = open_page(written(tmp_path, [chain[0], *other], "ledger"), "#step=3&difference=1-2")
@@ -317,7 +325,7 @@ def test_only_what_can_be_compared_is(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64"])
-def test_groups_open_and_stay_in_links(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = list(traces_of(network, ("store_all", "sqrt_n")))
     path = written(tmp_path, traces, "ledger")
     page = open_page(path, "#progress=300&difference=1-2")
@@ -335,7 +343,9 @@ def test_groups_open_and_stay_in_links(network: str, tmp_path: Path, open_page: 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("fragment", ["#progress=20&difference=1-2", "#step=20&alone=2"])
-def test_audit(fragment: str, width: int, theme: Any, tmp_path: Path, open_page: Open) -> None:
+def test_difference_is_accessible(
+    fragment: str, width: int, theme: Any, tmp_path: Path, open_page: Open
+) -> None:
     size = {"width": width, "height": 800}
     page = opened(tmp_path, open_page, fragment, color_scheme=theme, viewport=size)
     page.click("#as-table summary")

@@ -1,4 +1,4 @@
-"""Ways to what is looked for: searches, open groups, links, back and forward."""
+"""Search, expanded groups, links and history in the player."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tinyckpt.core.schedule import EVALUATIONS, data_title, operator_title
 
 
 @pytest.mark.browser
-def test_a_search_marks_and_leads_to_what_it_finds(tmp_path: Path, open_page: Open) -> None:
+def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     page = opened(tmp_path, open_page, "resnet50", "#step=300")
     graph = trace.graph
@@ -71,7 +71,7 @@ def test_a_search_marks_and_leads_to_what_it_finds(tmp_path: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_a_match_out_of_sight_is_brought_there(tmp_path: Path, open_page: Open) -> None:
+def test_match_out_of_view_is_scrolled_into_view(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:16", "#step=40&from=60&to=80")
     page.keyboard.press("/")
     page.keyboard.type("f3")
@@ -88,7 +88,7 @@ def test_a_match_out_of_sight_is_brought_there(tmp_path: Path, open_page: Open) 
 
 
 @pytest.mark.browser
-def test_hostile_names_can_be_searched(tmp_path: Path, open_page: Open) -> None:
+def test_hostile_names_are_searchable(tmp_path: Path, open_page: Open) -> None:
     trace = tc.replay(tc.plan(named(NAMES), "store_all"))
     page = open_page(written(tmp_path, [trace], "ledger"))
     page.keyboard.press("/")
@@ -104,7 +104,7 @@ def test_hostile_names_can_be_searched(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_an_open_group_says_what_is_active_elsewhere(tmp_path: Path, open_page: Open) -> None:
+def test_expanded_group_shows_activity_elsewhere(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     step = next(
         place for place, step in enumerate(trace.steps)
@@ -125,7 +125,7 @@ def test_an_open_group_says_what_is_active_elsewhere(tmp_path: Path, open_page: 
 
 
 @pytest.mark.browser
-def test_back_and_forward_lead_through_what_was_seen(tmp_path: Path, open_page: Open) -> None:
+def test_history_navigates_through_views(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "resnet50", "#step=300")
     page.keyboard.press("w")
     until(page, "location.hash.includes('from=')")
@@ -157,7 +157,7 @@ def test_back_and_forward_lead_through_what_was_seen(tmp_path: Path, open_page: 
 
 
 @pytest.mark.browser
-def test_a_link_leads_to_all_that_was_seen(tmp_path: Path, open_page: Open) -> None:
+def test_link_restores_the_whole_view(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("resnet50", ("sqrt_n", "store_all"))
     path = written(tmp_path, traces, "ledger")
     address = (
@@ -179,7 +179,7 @@ def test_a_link_leads_to_all_that_was_seen(tmp_path: Path, open_page: Open) -> N
 
 @pytest.mark.browser
 @pytest.mark.parametrize("front", ["ledger", "graph"])
-def test_a_link_marks_the_time_in_memory_of_its_moment(
+def test_link_marks_the_live_interval_of_its_step(
     front: str, tmp_path: Path, open_page: Open
 ) -> None:
     marked = "() => { player.setFront('ledger'); return player.panels[0].ledger.selected; }"

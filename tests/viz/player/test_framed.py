@@ -1,4 +1,4 @@
-"""A page in a frame of a site that has a theme of its own."""
+"""Player in an iframe of a site that has a theme of its own."""
 
 from pathlib import Path
 
@@ -23,14 +23,14 @@ addEventListener("message", ({{ data }}) => data.asks === "theme" && say(theme))
 
 
 def framed(page: Path) -> Path:
-    """Write a site with a page in a frame."""
+    """Write a site with a page in an iframe."""
     path = page.with_name(f"site-of-{page.name}")
     path.write_text(SITE.format(page.name), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("kind", ["player", "pipeline"])
-def test_a_page_in_a_frame_follows_the_site(kind: str, tmp_path: Path, open_page: Open) -> None:
+def test_framed_page_follows_the_site_theme(kind: str, tmp_path: Path, open_page: Open) -> None:
     shown = (
         tc.replay(tc.plan(tc.networks.chain(4)))
         if kind == "player"
@@ -50,7 +50,7 @@ def test_a_page_in_a_frame_follows_the_site(kind: str, tmp_path: Path, open_page
     assert frame.evaluate("() => document.documentElement.dataset.theme") == "dark"
 
 
-def test_a_page_with_its_own_theme_keeps_it(tmp_path: Path, open_page: Open) -> None:
+def test_framed_page_keeps_its_own_theme(tmp_path: Path, open_page: Open) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(4)))
     page = open_page(framed(viz.player(trace, tmp_path / "a.html", theme="light")))
     frame = page.frames[1]
@@ -60,7 +60,7 @@ def test_a_page_with_its_own_theme_keeps_it(tmp_path: Path, open_page: Open) -> 
 
 
 @pytest.mark.parametrize("size", [(360, 450), (390, 489), (740, 360)])
-def test_controls_stand_apart_in_a_small_frame(
+def test_controls_do_not_overlap_in_a_small_frame(
     size: tuple[int, int], tmp_path: Path, open_page: Open
 ) -> None:
     traces = [tc.replay(tc.plan(tc.networks.chain(16), name)) for name in ("store_all", "sqrt_n")]

@@ -1,4 +1,4 @@
-"""The player's ledger: blocks that add up, one axis for all, and a page that is keyboard's too."""
+"""Ledger view of the player: blocks add up, one axis for all, full keyboard access."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ POLICIES = ("sqrt_n", "recompute_all")
 # Without a browser -------------------------------------------------------------------------------
 
 
-def test_an_unknown_view_is_refused() -> None:
+def test_unknown_view_is_refused() -> None:
     with pytest.raises(tc.OptionError, match="unknown view 'list'; known are ledger, graph"):
         viz.player(traces_of("chain:4", ("sqrt_n",)), view="list")
 
@@ -42,7 +42,7 @@ LINES = "() => player.panels.map(({strip}) => strip.lines.map(line => [line.name
 
 
 def limits_of(trace: tc.Trace) -> list[list[Any]]:
-    """Return the lines of a trace's strip, in what the page counts, by Python's own account."""
+    """Return the reference lines of a trace's strip, in the page's unit, by Python."""
     graph, in_nodes = trace.graph, counts_nodes([trace])
     unit = max(node.nbytes for node in graph.data if not node.is_source) if in_nodes else 1
     least = smallest_budget(Problem(graph, tc.cost.evaluations(graph)), necessary(graph))
@@ -62,7 +62,7 @@ def check(traces: list[tc.Trace], page: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet", "by hand"])
-def test_blocks_add_up_at_every_step(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_blocks_add_up_to_live_memory(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = [views_and_moves()] if network == "by hand" else traces_of(network, POLICIES)
     check(traces, open_page(written(tmp_path, traces, "ledger")))
 
@@ -73,7 +73,7 @@ def test_blocks_add_up_at_every_step(network: str, tmp_path: Path, open_page: Op
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(trace=moved())
-def test_blocks_of_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+def test_blocks_of_random_traces_add_up(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, [trace], "ledger"))
     assert page.evaluate(SUMS) == [list(live_of(trace, counts_nodes([trace])))]
     page.keyboard.press("End")
@@ -89,7 +89,7 @@ ARROWS = """([x, y]) => { const {ledger} = player.panels[0]; const found = [];
 
 
 @pytest.mark.browser
-def test_arrows_lead_from_what_is_read_to_who_reads(tmp_path: Path, open_page: Open) -> None:
+def test_arrows_lead_from_inputs_to_readers(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
     plot = page.locator(".ledger .plot").bounding_box()
@@ -105,7 +105,7 @@ def test_arrows_lead_from_what_is_read_to_who_reads(tmp_path: Path, open_page: O
 
 
 @pytest.mark.browser
-def test_the_graph_comes_first_when_asked(tmp_path: Path, open_page: Open) -> None:
+def test_view_option_shows_the_graph_first(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger")
     page = open_page(path, "#step=20")
     assert page.is_visible(".ledger")
@@ -126,7 +126,7 @@ def test_the_graph_comes_first_when_asked(tmp_path: Path, open_page: Open) -> No
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
-def test_a_block_opens_where_the_graph_comes_first(
+def test_block_expands_when_the_graph_is_first(
     network: str, tmp_path: Path, open_page: Open
 ) -> None:
     page = open_page(written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), "#step=30")
@@ -140,7 +140,7 @@ def test_a_block_opens_where_the_graph_comes_first(
 
 
 @pytest.mark.browser
-def test_what_fills_a_moment_is_said_and_chosen(tmp_path: Path, open_page: Open) -> None:
+def test_live_values_of_a_step_are_listed_and_selectable(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     path = written(tmp_path, [trace], "ledger")
     step = trace.steps.index(tc.Compute(10), 40)  # f11, once more
@@ -166,7 +166,7 @@ def test_what_fills_a_moment_is_said_and_chosen(tmp_path: Path, open_page: Open)
 
 
 @pytest.mark.browser
-def test_bars_and_blocks_are_chosen_by_a_click(tmp_path: Path, open_page: Open) -> None:
+def test_click_selects_bars_and_blocks(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
     plot = page.locator(".ledger .plot").bounding_box()
@@ -195,7 +195,7 @@ def test_bars_and_blocks_are_chosen_by_a_click(tmp_path: Path, open_page: Open) 
 
 
 @pytest.mark.browser
-def test_rows_by_keyboard_say_their_state_and_open(tmp_path: Path, open_page: Open) -> None:
+def test_keyboard_rows_report_state_and_expand(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
     page.focus(".rail-row[tabindex='0']")
@@ -216,7 +216,7 @@ def test_rows_by_keyboard_say_their_state_and_open(tmp_path: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_every_scale_rises_from_the_ground_to_the_highest(tmp_path: Path, open_page: Open) -> None:
+def test_every_scale_maps_zero_to_peak_monotonically(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.chain(6)
     spike = tuple(replace(node, workspace=2**30 * (node.id == 3)) for node in graph.operators)
     trace = tc.replay(tc.plan(replace(graph, operators=spike), "sqrt_n"))
@@ -238,7 +238,7 @@ def test_every_scale_rises_from_the_ground_to_the_highest(tmp_path: Path, open_p
 
 
 @pytest.mark.browser
-def test_a_frame_is_saved_as_it_is_seen(tmp_path: Path, open_page: Open) -> None:
+def test_saved_frame_equals_the_screen(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"), "#step=20")
     with page.expect_download() as download:
         page.click("#svg")
@@ -250,7 +250,7 @@ def test_a_frame_is_saved_as_it_is_seen(tmp_path: Path, open_page: Open) -> None
 
 
 @pytest.mark.browser
-def test_names_in_little_room_stay_apart(tmp_path: Path, open_page: Open) -> None:
+def test_row_names_do_not_overlap_in_little_room(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     phone = {"width": 360, "height": 740}
     page = open_page(written(tmp_path, [trace], "ledger"), viewport=phone)
@@ -261,7 +261,7 @@ def test_names_in_little_room_stay_apart(tmp_path: Path, open_page: Open) -> Non
 
 
 @pytest.mark.browser
-def test_hostile_names_are_text_here_too(tmp_path: Path, open_page: Open) -> None:
+def test_hostile_names_are_literal_text_in_the_ledger(tmp_path: Path, open_page: Open) -> None:
     trace = tc.replay(tc.plan(named(NAMES), "store_all"))
     page = open_page(written(tmp_path, [trace], "ledger"), f"#step={len(trace.steps) // 2}")
     page.locator(".rail-row").first.click()
@@ -277,9 +277,7 @@ def test_hostile_names_are_text_here_too(tmp_path: Path, open_page: Open) -> Non
 
 
 @pytest.mark.browser
-def test_nothing_is_said_of_a_backward_half_where_there_is_none(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_forward_graph_mentions_no_backward_pass(tmp_path: Path, open_page: Open) -> None:
     graph = tc.build(lambda x: tc.sum(x), np.ones(3))
     page = open_page(written(tmp_path, [tc.replay(tc.plan(graph, "store_all"))], "ledger"))
     page.keyboard.press("End")

@@ -1,4 +1,4 @@
-"""Measured memory over planned: where it stands, on every axis and scale, and what is said."""
+"""Measured memory over planned memory: position on every axis and scale, and texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ PLANNED = """() => {
 
 
 def run_of(trace: tc.Trace) -> dict[str, Any]:
-    """Return the snapshot of a run that holds what is planned, and takes a second a FLOP."""
+    """Return the snapshot of a run exactly as planned, at one FLOP per second."""
     events, now = [], 0
     for position, step in enumerate(trace.steps):
         if isinstance(step, tc.Compute):
@@ -50,7 +50,7 @@ def run_of(trace: tc.Trace) -> dict[str, Any]:
 
 
 def timed_steps(trace: tc.Trace) -> set[int]:
-    """Return the steps that take any time."""
+    """Return the steps with a duration."""
     operators = trace.graph.operators
     return {
         position for position, step in enumerate(trace.steps)
@@ -76,10 +76,10 @@ def written(trace: tc.Trace, measured: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.browser
-def test_a_run_as_planned_is_measured_as_planned(
+def test_measurement_of_a_planned_run_equals_the_plan(
     trace: tc.Trace, written: Path, open_page: Open
 ) -> None:
-    """At every evaluation that takes time, the line is at the plan's live memory, to the byte."""
+    """At every evaluation with a duration, the line is at the plan's live memory, to the byte."""
     page = open_page(written)
     found = page.evaluate(HELD)
     timed = timed_steps(trace)
@@ -90,7 +90,7 @@ def test_a_run_as_planned_is_measured_as_planned(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("axis", ["step", "evaluation", "FLOPs"])
-def test_the_line_follows_every_axis_scale_and_zoom(
+def test_measured_line_follows_axis_scale_and_zoom(
     trace: tc.Trace, written: Path, open_page: Open, axis: str
 ) -> None:
     page = open_page(written)
@@ -117,7 +117,7 @@ def test_the_line_follows_every_axis_scale_and_zoom(
 
 
 @pytest.mark.browser
-def test_what_is_drawn_is_said(written: Path, open_page: Open, measured: Any) -> None:
+def test_measured_line_is_described_in_text(written: Path, open_page: Open, measured: Any) -> None:
     page = open_page(written)
     words = page.inner_text("#measured")
     assert "Measured: run.pickle, device 0 of a PyTorch snapshot; its" in words
@@ -136,7 +136,7 @@ def test_what_is_drawn_is_said(written: Path, open_page: Open, measured: Any) ->
 
 
 @pytest.mark.browser
-def test_what_was_there_before_is_left_out_or_shown(written: Path, open_page: Open) -> None:
+def test_measured_base_is_omitted_or_shown(written: Path, open_page: Open) -> None:
     page = open_page(written)
     seek(page, 20)
     highest, without = page.evaluate("() => player.scales.highest"), page.evaluate(HELD)
@@ -160,9 +160,7 @@ def test_what_was_there_before_is_left_out_or_shown(written: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_both_strips_have_it_light_and_dark_and_with_the_graph_first(
-    written: Path, open_page: Open
-) -> None:
+def test_measured_line_is_in_every_strip_and_theme(written: Path, open_page: Open) -> None:
     page = open_page(written, "#view=graph")
     until(page, "() => player.panels[0].measured.bands.width > 500")
     high = page.evaluate(HIGH.replace("measured.blocks", "measured.bands"))
@@ -174,7 +172,7 @@ def test_both_strips_have_it_light_and_dark_and_with_the_graph_first(
 
 
 @pytest.mark.browser
-def test_policies_have_their_own_or_none(
+def test_each_policy_has_its_own_measurement_or_none(
     trace: tc.Trace, measured: Any, tmp_path: Path, open_page: Open
 ) -> None:
     other = tc.replay(tc.plan(trace.graph, "store_all"))
@@ -202,7 +200,7 @@ def test_policies_have_their_own_or_none(
 @pytest.mark.parametrize(
     ("pairs", "kind"), [([(0, 0), (1, 100)], "log"), ([(0, 0), (1, 10**9)], "log")]
 )
-def test_the_axis_shows_both_however_far_apart_they_are(
+def test_scale_covers_measured_and_planned_memory(
     trace: tc.Trace, tmp_path: Path, open_page: Open, pairs: Sequence[Any], kind: str
 ) -> None:
     measured = tc.load_measured(listed(tmp_path, pairs))
@@ -212,7 +210,7 @@ def test_the_axis_shows_both_however_far_apart_they_are(
 
 
 @pytest.mark.browser
-def test_events_without_times_are_laid_along_steps(
+def test_events_without_times_are_spread_over_steps(
     trace: tc.Trace, tmp_path: Path, open_page: Open
 ) -> None:
     run = run_of(trace)
@@ -223,7 +221,7 @@ def test_events_without_times_are_laid_along_steps(
     assert "events laid along the schedule's steps, ends aligned" in page.inner_text("#measured")
 
 
-def test_a_long_measurement_is_thinned_and_keeps_its_peak(trace: tc.Trace, tmp_path: Path) -> None:
+def test_downsampled_measurement_keeps_its_peak(trace: tc.Trace, tmp_path: Path) -> None:
     held = np.random.default_rng(0).integers(0, 10**6, 3 * MOST_MOMENTS)
     held[1234] = 10**7
     places = thinned(held)
@@ -237,11 +235,11 @@ def test_a_long_measurement_is_thinned_and_keeps_its_peak(trace: tc.Trace, tmp_p
     assert page.stat().st_size < 2**20
 
 
-def test_pages_without_have_nothing_of_it(trace: tc.Trace) -> None:
+def test_page_without_measurements_contains_no_trace_of_them(trace: tc.Trace) -> None:
     assert "class MeasuredLine" not in code_of(viz.player(trace).html)
 
 
-def test_what_is_no_measurement_is_one_clear_error(
+def test_bad_measurement_raises_one_clear_error(
     trace: tc.Trace, measured: Any, tmp_path: Path
 ) -> None:
     for given, said in (

@@ -1,4 +1,4 @@
-"""Ways through time: what is in sight, ranges, searches, links, by mouse, keyboard and touch."""
+"""Navigation in time: zoom, pan, ranges and minimap, by mouse, keyboard and touch."""
 
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ FRAME = "() => new Promise(done => requestAnimationFrame(() => requestAnimationF
 
 
 def sight(page: Any) -> list[float]:
-    """Return what is in sight, once what was asked for is."""
+    """Return the visible range, once a requested change has happened."""
     page.evaluate(FRAME)
     return page.evaluate(SIGHT)
 
 
 def over(page: Any, share: float, part: str = ".ledger .plot") -> tuple[float, float]:
-    """Return a point of the screen that is so far along the axis."""
+    """Return the screen position of a fraction of the axis."""
     box = page.locator(part).first.bounding_box()
     return box["x"] + share * box["width"], box["y"] + box["height"] / 2
 
@@ -37,7 +37,7 @@ def opened(
 
 
 @pytest.mark.browser
-def test_the_wheel_zooms_around_the_pointer_and_pans(tmp_path: Path, open_page: Open) -> None:
+def test_wheel_zooms_around_the_pointer_and_pans(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:16", "#step=40")
     count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
     for part in (".ledger .plot", ".strip .plot", "#minimap"):
@@ -97,7 +97,7 @@ def test_keys_and_buttons_zoom_and_pan(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_a_drag_pans_and_is_no_click(tmp_path: Path, open_page: Open) -> None:
+def test_drag_pans_and_does_not_click(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:16", "#step=40&from=20&to=60")
     page.mouse.move(*over(page, 0.5))
     page.mouse.down()
@@ -111,9 +111,7 @@ def test_a_drag_pans_and_is_no_click(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_the_minimap_moves_resizes_and_draws_what_is_in_sight(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_minimap_moves_and_resizes_the_visible_range(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:16")
     count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
 
@@ -133,7 +131,7 @@ def test_the_minimap_moves_resizes_and_draws_what_is_in_sight(
 
 
 @pytest.mark.browser
-def test_two_fingers_pinch_and_one_steps_or_pans(tmp_path: Path, open_page: Open) -> None:
+def test_pinch_zooms_and_one_finger_steps_or_pans(tmp_path: Path, open_page: Open) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     page = opened(tmp_path, open_page, "chain:16", "#step=40", **phone)
     devtools = page.context.new_cdp_session(page)
@@ -168,7 +166,7 @@ def test_two_fingers_pinch_and_one_steps_or_pans(tmp_path: Path, open_page: Open
 
 
 @pytest.mark.browser
-def test_another_axis_shows_the_same_part(tmp_path: Path, open_page: Open) -> None:
+def test_axis_change_keeps_the_visible_range(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "resnet50", "#step=300&from=200&to=400&loop=250-350")
     page.select_option("#axis", "FLOPs")
     places = page.evaluate("Array.from(player.models[0].places.get('FLOPs'))")
@@ -186,7 +184,7 @@ def test_another_axis_shows_the_same_part(tmp_path: Path, open_page: Open) -> No
 
 
 @pytest.mark.browser
-def test_a_range_is_taken_and_played_again_and_again(tmp_path: Path, open_page: Open) -> None:
+def test_range_loops_during_playback(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:16", "#step=40")
     count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
     for part in (".ledger .plot", ".strip .plot"):

@@ -1,4 +1,4 @@
-"""A phone: everything can be touched, a finger steps, scrolls, pinches, and nothing is cut off."""
+"""Player on a phone: touch targets, stepping, scrolling, pinching, nothing clipped."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ OVERLAPPING = """() => { const boxes = [...document.querySelectorAll(".rail-row"
 
 
 class Finger:
-    """A finger upon a page, or two."""
+    """One or two touches on a page."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -35,7 +35,7 @@ class Finger:
         )
 
     def drag(self, part: str, across: float, down: float = 0) -> None:
-        """Touch the middle of something and move on."""
+        """Touch the centre of an element and move."""
         box = self.page.locator(part).first.bounding_box()
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         self.touch("Start", (x, y))
@@ -55,7 +55,9 @@ def phone(open_page: Open, path: Path, name: str, fragment: str = "") -> Any:
     ("network", "name"),
     [("chain:16", "tall"), ("chain:256", "small"), ("unet", "small"), ("resnet50", "across")],
 )
-def test_all_can_be_touched(tmp_path: Path, open_page: Open, network: str, name: str) -> None:
+def test_touch_targets_are_large_enough(
+    tmp_path: Path, open_page: Open, network: str, name: str
+) -> None:
     path = written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger")
     page = phone(open_page, path, name, "#step=40")
     for front in ("ledger", "graph"):
@@ -74,7 +76,7 @@ def test_all_can_be_touched(tmp_path: Path, open_page: Open, network: str, name:
 
 
 @pytest.mark.browser
-def test_a_touched_node_is_touched_from_24_pixels(tmp_path: Path, open_page: Open) -> None:
+def test_node_touch_target_is_24_pixels(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
     page = phone(open_page, path, "small", "#step=40")
     for cell in (3, 20):
@@ -89,7 +91,7 @@ def test_a_touched_node_is_touched_from_24_pixels(tmp_path: Path, open_page: Ope
 
 
 @pytest.mark.browser
-def test_a_finger_goes_through_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
+def test_touch_scrolls_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:256", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "tall", "#step=40")
     finger = Finger(page)
@@ -115,7 +117,7 @@ def test_a_finger_goes_through_rows_and_steps(tmp_path: Path, open_page: Open) -
 
 
 @pytest.mark.browser
-def test_a_finger_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
+def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
     page = phone(open_page, path, "across", "#step=40")
     Finger(page).drag(".graph", -80)
@@ -134,7 +136,7 @@ def test_a_finger_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None
 
 
 @pytest.mark.browser
-def test_a_bar_is_touched_anywhere_in_its_row(tmp_path: Path, open_page: Open) -> None:
+def test_bar_is_touchable_anywhere_in_its_row(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "tall", "#step=40")
     plot = page.locator(".ledger .plot").bounding_box()
@@ -148,7 +150,7 @@ def test_a_bar_is_touched_anywhere_in_its_row(tmp_path: Path, open_page: Open) -
 
 
 @pytest.mark.browser
-def test_what_was_touched_is_said_where_the_finger_is(tmp_path: Path, open_page: Open) -> None:
+def test_tooltip_is_at_the_touch(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "small", "#step=40")
     page.locator(".rail-row").nth(3).tap()
@@ -162,9 +164,7 @@ def test_what_was_touched_is_said_where_the_finger_is(tmp_path: Path, open_page:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 360, 640, 1280])
-def test_words_upon_the_lines_of_a_strip_stand_apart(
-    width: int, tmp_path: Path, open_page: Open
-) -> None:
+def test_strip_line_labels_do_not_overlap(width: int, tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, list(traces_of("transformer:12x768", ("sqrt_n",))), "ledger")
     page = open_page(path, viewport={"width": width, "height": 740})
     boxes = [words.bounding_box() for words in page.locator(".strip .limit span").all()]
@@ -182,7 +182,7 @@ def test_words_upon_the_lines_of_a_strip_stand_apart(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 640])
-def test_no_line_of_a_strip_strikes_words_out(width: int, tmp_path: Path, open_page: Open) -> None:
+def test_strip_lines_do_not_cross_labels(width: int, tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, list(traces_of("mlp:8x64", ("sqrt_n",))), "ledger")
     page = open_page(path, viewport={"width": width, "height": 740})
     page.add_style_tag(content=".limit, .limit span { pointer-events: auto !important; }")

@@ -1,4 +1,4 @@
-"""The player of pipelines: its data, and in a browser what it shows of every moment."""
+"""Pipeline player: its data, and in a browser the state at every moment."""
 
 import json
 import random
@@ -48,7 +48,7 @@ def unpacked(packed: dict[str, Any]) -> list[Any]:
     return np.cumsum(np.frombuffer(content, "<i4" if packed["type"] == "int32" else "<f8")).tolist()
 
 
-def test_blocks_are_those_of_the_replay() -> None:
+def test_page_blocks_equal_the_replay() -> None:
     trace = replay_pipeline(zb_h1(2, 3, "late"), PipelineCosts(communication=Fraction(1, 3)))
     (data,) = page_data([trace], None)["traces"]
     moments = unpacked(data["moments"])
@@ -65,12 +65,12 @@ def test_blocks_are_those_of_the_replay() -> None:
         assert unpacked(data["after"])[own] == lane.held[2:-1:2].tolist()
 
 
-def test_a_page_is_small() -> None:
+def test_pipeline_page_is_small() -> None:
     assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 150 * 1024
     assert len(viz.player(replay_pipeline(one_f_one_b(8, 2000))).html) <= 600 * 1024
 
 
-def test_what_cannot_be_played_is_refused(tmp_path: Path) -> None:
+def test_unplayable_pipelines_are_refused(tmp_path: Path) -> None:
     trace, path = replay_pipeline(gpipe(2, 2)), tmp_path / "p.html"
     graph = tc.replay(tc.plan(tc.networks.chain(3)))
     for wrong, options, why in (
@@ -88,7 +88,7 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_page_of_pipelines_has_every_id_that_its_scripts_ask_for() -> None:
+def test_pipeline_page_has_every_id_its_scripts_use() -> None:
     page = viz.player(replay_pipeline(gpipe(2, 2))).html
     asked = set(re.findall(r'byId\("([\w-]+)"\)', asset("pipeline.js") + asset("playback.js")))
     assert asked
@@ -99,7 +99,7 @@ def test_the_page_of_pipelines_has_every_id_that_its_scripts_ask_for() -> None:
 
 
 def expected(trace: PipelineTrace, time: Fraction) -> list[tuple[int, int]]:
-    """What each device is busy with, as its place among all blocks, or -1; and what it holds."""
+    """Return each device's active block, by index or -1, and its memory."""
     found, first = [], 0
     for device in range(trace.pipeline.devices):
         lane = lane_of(trace, device)
@@ -136,7 +136,7 @@ def schedules() -> list[PipelineTrace]:
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_every_moment_is_that_of_the_replay(tmp_path: Path, open_page: Open) -> None:
+def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page: Open) -> None:
     traces = schedules()
     page = open_page(viz.player(traces, tmp_path / "p.html"))
     moments = sorted(
@@ -171,7 +171,7 @@ def test_every_moment_is_that_of_the_replay(tmp_path: Path, open_page: Open) -> 
 
 
 @pytest.mark.browser
-def test_steps_go_from_change_to_change(tmp_path: Path, open_page: Open) -> None:
+def test_steps_advance_to_the_next_change(tmp_path: Path, open_page: Open) -> None:
     costs = PipelineCosts(forward=Fraction(1, 3), communication=Fraction(1, 7))
     trace = replay_pipeline(one_f_one_b(2, 3), costs)
     page = open_page(viz.player(trace, tmp_path / "p.html"))
@@ -203,7 +203,7 @@ def click(page: Any, time: float, device: int, panel: int = 0) -> None:
 
 
 @pytest.mark.browser
-def test_a_block_tells_what_it_is_and_what_it_waits_for(tmp_path: Path, open_page: Open) -> None:
+def test_block_tooltip_names_action_and_wait(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(
         one_f_one_b(2, 3), PipelineCosts(communication=1), Footprint(2048, 1024, backward=4096)
     )
@@ -237,7 +237,7 @@ def test_a_block_tells_what_it_is_and_what_it_waits_for(tmp_path: Path, open_pag
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_playing_ends_and_a_schedule_can_stand_alone(tmp_path: Path, open_page: Open) -> None:
+def test_playback_ends_and_one_schedule_can_be_isolated(tmp_path: Path, open_page: Open) -> None:
     traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
     page = open_page(viz.player(traces, tmp_path / "p.html"), reduced_motion="no-preference")
     page.select_option("#speed", index=6)
@@ -253,7 +253,7 @@ def test_playing_ends_and_a_schedule_can_stand_alone(tmp_path: Path, open_page: 
 
 
 @pytest.mark.browser
-def test_without_motion_time_leaps_from_change_to_change(tmp_path: Path, open_page: Open) -> None:
+def test_reduced_motion_steps_by_changes(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(gpipe(2, 4))
     page = open_page(viz.player(trace, tmp_path / "p.html"))
     shown = page.evaluate(
@@ -268,7 +268,9 @@ def test_without_motion_time_leaps_from_change_to_change(tmp_path: Path, open_pa
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+def test_pipeline_page_is_accessible(
+    theme: Any, width: int, tmp_path: Path, open_page: Open
+) -> None:
     traces = [replay_pipeline(zb_h1(4, 8, "late")), replay_pipeline(interleaved(2, 4))]
     path = viz.player(traces, tmp_path / "p.html")
     size = {"width": width, "height": 900}
@@ -281,9 +283,7 @@ def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_names_are_text_and_without_scripts_there_is_a_picture(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_hostile_names_are_text_and_fallback_is_a_picture(tmp_path: Path, open_page: Open) -> None:
     name = "{{data}}<img src=x onerror='broken=1'>"
     own = replay_pipeline(replace(gpipe(2, 2), name=name))
     path = viz.player([own, own], tmp_path / "p.html")
@@ -302,7 +302,7 @@ def test_names_are_text_and_without_scripts_there_is_a_picture(
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
-def test_words_beside_lanes_are_whole(width: int, tmp_path: Path, open_page: Open) -> None:
+def test_lane_texts_are_not_truncated(width: int, tmp_path: Path, open_page: Open) -> None:
     size = Footprint(2**29 + 5, 2**28, backward=2**30 - 9)
     traces = [
         replay_pipeline(gpipe(2, 3), None, size),
@@ -321,7 +321,7 @@ def test_words_beside_lanes_are_whole(width: int, tmp_path: Path, open_page: Ope
 
 
 @pytest.mark.browser
-def test_micro_batches_of_replicas_are_their_own(tmp_path: Path, open_page: Open) -> None:
+def test_replicas_have_their_own_micro_batches(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(data_parallel(gpipe(2, 2), 2))
     page = open_page(viz.player(trace, tmp_path / "p.html"))
     # Of each device F0 F1 B0 B1 and the update: the two of its replica are alike.

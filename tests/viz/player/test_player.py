@@ -1,4 +1,4 @@
-"""The player in a real browser: every control and key, and every node's state at any step."""
+"""Player in a real browser: every control and key, and every node's state at any step."""
 
 import random
 from pathlib import Path
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize(
     "network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8", "unet"]
 )
-def test_every_node_forwards_backwards_and_anywhere(
+def test_node_states_match_stepping_both_ways_and_seeking(
     network: str, tmp_path: Path, open_page: Open
 ) -> None:
     traces = traces_of(network, ("sqrt_n",))
@@ -53,7 +53,7 @@ def test_every_node_forwards_backwards_and_anywhere(
 
 
 @pytest.mark.parametrize("network", ["chain:9", "mlp:3x8", "unet"])
-def test_bands_are_those_of_every_picture(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_bands_equal_those_of_other_pictures(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = traces_of(network, POLICIES)
     in_nodes = counts_nodes(traces)
     page = open_page(written(tmp_path, traces), "#step=-1&alone=0")
@@ -72,7 +72,9 @@ def test_bands_are_those_of_every_picture(network: str, tmp_path: Path, open_pag
 
 
 @pytest.mark.parametrize("policies", [POLICIES[:2], POLICIES])
-def test_policies_are_in_step(policies: tuple[str, ...], tmp_path: Path, open_page: Open) -> None:
+def test_compared_policies_step_together(
+    policies: tuple[str, ...], tmp_path: Path, open_page: Open
+) -> None:
     traces = traces_of("chain:9", policies)
     page = open_page(written(tmp_path, traces), "#step=-1&alone=0")
     for step in (0, 5, 17, 30, 41, max(len(trace.steps) for trace in traces) - 1):
@@ -81,7 +83,7 @@ def test_policies_are_in_step(policies: tuple[str, ...], tmp_path: Path, open_pa
         assert page.evaluate(COUNTERS) == expected_counters(traces, step)
 
 
-def test_aligned_by_evaluation(tmp_path: Path, open_page: Open) -> None:
+def test_evaluation_axis_aligns_policies(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces), "#evaluation=12&alone=0")
     at = [trace.evaluations_so_far.index(13) for trace in traces]
@@ -93,7 +95,7 @@ def test_aligned_by_evaluation(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate(LOOKS) == expected_looks(traces, at[0])
 
 
-def test_aligning_differently_keeps_the_place_behind_the_end_of_a_shorter_policy(
+def test_axis_change_keeps_the_position_after_a_shorter_policy_ended(
     tmp_path: Path, open_page: Open
 ) -> None:
     traces = traces_of("chain:9", POLICIES)
@@ -105,7 +107,7 @@ def test_aligning_differently_keeps_the_place_behind_the_end_of_a_shorter_policy
 
 
 @pytest.mark.long
-def test_a_deep_link_leads_to_its_step(tmp_path: Path, open_page: Open) -> None:
+def test_deep_link_opens_its_step(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", ("sqrt_n",))
     path = written(tmp_path, traces)
     page = open_page(path, "#step=33")
@@ -117,7 +119,7 @@ def test_a_deep_link_leads_to_its_step(tmp_path: Path, open_page: Open) -> None:
         assert open_page(path, fragment).evaluate(TICK) == step
 
 
-def test_playing_ends_at_the_end_and_begins_again(tmp_path: Path, open_page: Open) -> None:
+def test_playback_ends_and_restarts(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", ("sqrt_n",))
     last = len(traces[0].steps) - 1
     page = open_page(written(tmp_path, traces))
@@ -137,9 +139,7 @@ def test_playing_ends_at_the_end_and_begins_again(tmp_path: Path, open_page: Ope
     assert f"step {step} of {last}: " in page.text_content("#status")
 
 
-def test_pausing_and_playing_within_a_frame_does_not_play_faster(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_fast_pause_and_play_does_not_double_speed(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:16", ("sqrt_n",))))
     shown = """times => new Promise(resolve => {
         const player = window.player, show = player.show.bind(player);
@@ -162,7 +162,7 @@ def test_pausing_and_playing_within_a_frame_does_not_play_faster(
 
 @pytest.mark.long
 @pytest.mark.parametrize("focus", ["body", "#scrub", ".graph .node", "#play", "#steps"])
-def test_keys_move(focus: str, tmp_path: Path, open_page: Open) -> None:
+def test_keys_step(focus: str, tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace]))
     for key, tick in (
@@ -176,7 +176,7 @@ def test_keys_move(focus: str, tmp_path: Path, open_page: Open) -> None:
         assert page.evaluate(LOOKS)[0] == looks_of(trace)[tick + 1], key
 
 
-def test_buttons_move(tmp_path: Path, open_page: Open) -> None:
+def test_buttons_step(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:16", ("sqrt_n",))))
     for button, once, twice in (
         ("first", -1, -1), ("back", 29, 28), ("next", 31, 32), ("last", 82, 82),
@@ -188,7 +188,7 @@ def test_buttons_move(tmp_path: Path, open_page: Open) -> None:
         assert page.evaluate(TICK) == twice
 
 
-def test_space_plays_and_pauses_once_wherever_the_focus_is(tmp_path: Path, open_page: Open) -> None:
+def test_space_toggles_playback_once_for_any_focus(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:16", ("sqrt_n",))))
     for focus in ("body", "#play", "#scrub", "#steps"):
         page.evaluate("selector => document.querySelector(selector).focus()", focus)
@@ -197,7 +197,7 @@ def test_space_plays_and_pauses_once_wherever_the_focus_is(tmp_path: Path, open_
             assert page.get_attribute("#play", "data-playing") == playing, focus
 
 
-def test_digits_show_one_policy_alone(tmp_path: Path, open_page: Open) -> None:
+def test_digit_keys_isolate_one_policy(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces), "#step=20")
     assert page.evaluate(LOOKS) == expected_looks(traces[:1], 20)
@@ -213,7 +213,7 @@ def test_digits_show_one_policy_alone(tmp_path: Path, open_page: Open) -> None:
     assert page.input_value("#policy") == "1"
 
 
-def test_what_is_said_of_a_node_goes_with_its_policy(tmp_path: Path, open_page: Open) -> None:
+def test_node_details_disappear_with_their_policy(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:9", POLICIES)))
     page.click(".panel:nth-child(1) .node[data-cell='0']")
     page.keyboard.press("2")
@@ -227,7 +227,7 @@ def test_what_is_said_of_a_node_goes_with_its_policy(tmp_path: Path, open_page: 
     assert page.is_visible("#node")
 
 
-def test_peaks_one_after_the_other(tmp_path: Path, open_page: Open) -> None:
+def test_peak_key_cycles_through_peaks(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces))
     for trace in [*traces, traces[0]]:
@@ -236,7 +236,7 @@ def test_peaks_one_after_the_other(tmp_path: Path, open_page: Open) -> None:
         assert page.evaluate(TICK) == live.index(max(live))
 
 
-def test_peaks_at_one_step_are_one(tmp_path: Path, open_page: Open) -> None:
+def test_coinciding_peaks_are_one_stop(tmp_path: Path, open_page: Open) -> None:
     first, second = traces_of("chain:9", ("store_all", "sqrt_n"))
     page = open_page(written(tmp_path, [first, first, second]))
     ticks = []
@@ -247,7 +247,7 @@ def test_peaks_at_one_step_are_one(tmp_path: Path, open_page: Open) -> None:
     assert ticks == [*peaks, peaks[0]]
 
 
-def test_speed_help_theme_and_columns(tmp_path: Path, open_page: Open) -> None:
+def test_controls_change_speed_help_theme_and_columns(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:9", POLICIES)), color_scheme="light")
     speed = int(page.input_value("#speed"))
     page.keyboard.press("+")
@@ -277,7 +277,7 @@ def test_speed_help_theme_and_columns(tmp_path: Path, open_page: Open) -> None:
     assert len(set(page.evaluate(tops))) == 3
 
 
-def test_the_timeline_scrubs_and_says_what_is_live(tmp_path: Path, open_page: Open) -> None:
+def test_timeline_scrubs_and_reports_live_memory(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace]))
     box = page.locator(".timeline canvas").bounding_box()
@@ -309,7 +309,7 @@ def tc_step(trace: tc.Trace, step: int) -> tuple[str, str]:
     return step_text(trace.graph, trace.steps[step])
 
 
-def test_a_node_says_what_it_is_and_why(tmp_path: Path, open_page: Open) -> None:
+def test_node_details_give_state_and_reason(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = open_page(written(tmp_path, [trace]), "#step=40")
     page.click(".graph .node[data-cell='8']")
@@ -335,7 +335,7 @@ def test_a_node_says_what_it_is_and_why(tmp_path: Path, open_page: Open) -> None
     assert "512 B" in page.inner_text("#tip")
 
 
-def test_schedule_and_program_follow_and_lead(tmp_path: Path, open_page: Open) -> None:
+def test_schedule_and_program_lists_follow_and_navigate(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", POLICIES[1:])
     page = open_page(written(tmp_path, traces), "#step=70")
     current = "#steps .row.current"

@@ -1,4 +1,4 @@
-"""The player where values move to the host's memory and back."""
+"""Player with offloading: values that move to host memory and back."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def trace_of(network: str, policy: str = "offload") -> tc.Trace:
 # The file, without a browser ---------------------------------------------------------------------
 
 
-def test_only_pages_with_moves_have_what_they_need(tmp_path: Path) -> None:
+def test_host_scripts_are_only_on_pages_with_offload(tmp_path: Path) -> None:
     plain = written(tmp_path, [trace_of("chain:9", "sqrt_n")]).read_text(encoding="utf-8")
     assert "function addStripes" not in code_of(plain)
     assert ".stripes" not in plain
@@ -63,7 +63,7 @@ STRIPED = """() => [...document.querySelectorAll(".graph .node")].map(node => {
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", [*NETWORKS, "by hand"])
-def test_every_node_says_where_its_value_is(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_node_states_include_host_memory(network: str, tmp_path: Path, open_page: Open) -> None:
     trace = views_and_moves() if network == "by hand" else trace_of(network)
     assert moves(trace)
     looks = all_looks(trace)
@@ -90,7 +90,7 @@ LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_caption_and_lane_show_transfers(network: str, tmp_path: Path, open_page: Open) -> None:
     trace = trace_of(network)
     page = open_page(written(tmp_path, [trace]))
     assert page.inner_text(".caption") == ""
@@ -110,7 +110,9 @@ def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(trace=moved())
-def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+def test_random_offload_traces_match_python(
+    trace: tc.Trace, tmp_path: Path, open_page: Open
+) -> None:
     looks = all_looks(trace)
     page = open_page(written(tmp_path, [trace]))
     for step, (shown, _) in enumerate(page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])):
@@ -124,9 +126,7 @@ def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_beside_others_each_has_the_counter_and_one_the_lane(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_compared_policies_have_host_counters_and_one_lane(tmp_path: Path, open_page: Open) -> None:
     traces = [trace_of("chain:9", "store_all"), trace_of("chain:9")]
     page = open_page(written(tmp_path, traces), "#step=20")
     amounts = page.locator("[data-counter=host]").all_inner_texts()
@@ -140,7 +140,7 @@ def test_beside_others_each_has_the_counter_and_one_the_lane(
 
 
 @pytest.mark.browser
-def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None:
+def test_saved_frame_includes_the_host_lane(tmp_path: Path, open_page: Open) -> None:
     trace = trace_of("chain:9")
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
     page = open_page(written(tmp_path, [trace]), f"#step={step}")
@@ -165,7 +165,7 @@ def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+def test_host_page_is_accessible(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, [trace_of("residual:3x8"), trace_of("residual:3x8", "sqrt_n")])
     size = {"width": width, "height": 900}
     page = open_page(path, "#step=50", color_scheme=theme, viewport=size)

@@ -1,4 +1,4 @@
-"""What people call things is what a player calls them."""
+"""User-defined names in the player."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ from viz.player.data import page_data
 
 
 def texts_of(packed: Any) -> list[str]:
-    """Return the texts that a page unpacks."""
+    """Return the unpacked texts of a column."""
     texts: list[str] = json.loads(packed["bytes"])
     return texts
 
 
-def test_names_scopes_and_groups_of_peoples_own() -> None:
+def test_user_names_scopes_and_groups_are_shown() -> None:
     def loss(x: Any) -> Any:
         for layer in (1, 2):
             with tc.scope(f"layer{layer}"):
@@ -41,12 +41,12 @@ def test_names_scopes_and_groups_of_peoples_own() -> None:
     page = viz.player(trace, group=lambda o: "all" if o.id < 4 else None)
     assert "Player" in page._repr_mimebundle_()["text/html"]
     for options in ({"labels": 3}, {"group": "all"}):
-        with pytest.raises(tc.OptionError, match="legal are"):
+        with pytest.raises(tc.OptionError, match="expected "):
             viz.player(trace, **options)
 
 
 def long_names(letters: int) -> tc.Graph:
-    """Return a graph whose names are told apart by their numbers alone, or by nothing in sight."""
+    """Return a graph whose names differ only by numbers, or not visibly."""
 
     def loss(params: list[Any], x: Any) -> Any:
         for layer, weights in enumerate(params):
@@ -60,7 +60,7 @@ def long_names(letters: int) -> tc.Graph:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
-def test_names_of_any_length_are_cut_apart(width: int, tmp_path: Path, open_page: Open) -> None:
+def test_truncated_names_stay_distinct(width: int, tmp_path: Path, open_page: Open) -> None:
     trace = tc.replay(tc.plan(long_names(10_000), "sqrt_n"))
     path = viz.player(trace, tmp_path / "player.html")
     page = open_page(path, "#step=20", viewport={"width": width, "height": 800})
@@ -80,7 +80,7 @@ def test_names_of_any_length_are_cut_apart(width: int, tmp_path: Path, open_page
 
 
 @pytest.mark.browser
-def test_short_names_are_whole_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+def test_short_names_are_complete_on_a_phone(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.network_from_text("resnet50")[0]
     path = viz.player(tc.replay(tc.plan(graph, "sqrt_n")), tmp_path / "player.html")
     page = open_page(path, viewport={"width": 360, "height": 740})

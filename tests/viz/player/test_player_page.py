@@ -1,4 +1,4 @@
-"""The page as a file: hostile names, sizes, themes, audits, long traces, views that open."""
+"""Player page as a file: hostile names, sizes, themes, audits, long traces, expanding views."""
 
 import json
 import random
@@ -55,33 +55,33 @@ def named(names: tuple[str, ...]) -> tc.Graph:
 # The file, without a browser -----------------------------------------------------------------
 
 
-def test_json_survives_inside_of_html() -> None:
+def test_json_is_safe_inside_html() -> None:
     text = json_text({name: [name] for name in NAMES})
     assert json.loads(text) == {name: [name] for name in NAMES}
     assert text.isascii()
     assert not set("<>&") & set(text)
 
 
-def test_lean_code_keeps_everything_that_is_code() -> None:
+def test_stripped_code_keeps_all_statements() -> None:
     code = (
         "/** Doc.\n * @x */\nf(\n  `//not`, // said\n);\n\n/* one */\n// two\n  // three\n  g();\n"
     )
     assert lean(code) == "f(\n`//not`, // said\n);\ng();\n"
 
 
-def test_a_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
+def test_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
     path = viz.player(traces_of("chain:256", ("sqrt_n",)), tmp_path / "deep.html")
     assert path.stat().st_size <= 250 * 1024
 
 
-def test_the_heading_names_every_graph() -> None:
+def test_heading_names_every_graph() -> None:
     traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
     page = viz.player([*traces, traces[0]]).html
     names = ", ".join(trace.graph.name for trace in traces)
     assert f"<h1>√n checkpointing on {names}</h1>" in page
 
 
-def test_bad_input_is_refused(tmp_path: Path) -> None:
+def test_player_refuses_bad_input(tmp_path: Path) -> None:
     traces = traces_of("chain:4", ("sqrt_n",))
     with pytest.raises(tc.TinyckptError, match=r"must end in \.html"):
         viz.player(traces, tmp_path / "player.gif")
@@ -97,7 +97,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("own", [True, False])
-def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> None:
+def test_hostile_names_are_literal_text(own: bool, tmp_path: Path, open_page: Open) -> None:
     graph = named(NAMES) if own else hostile_graph()
     trace = tc.replay(tc.plan(graph, "store_all"))
     path = viz.player([trace, trace], tmp_path / "player.html", view="graph")
@@ -115,7 +115,7 @@ def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.browser
-def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Open) -> None:
+def test_page_plays_when_web_fonts_are_blocked(tmp_path: Path, open_page: Open) -> None:
     path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
     page = open_page(path)
     page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
@@ -125,9 +125,7 @@ def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_a_page_that_has_begun_stays_and_is_ready_when_it_is_drawn(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_page_is_ready_only_after_drawing(tmp_path: Path, open_page: Open) -> None:
     path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
     page = open_page(path)
     page.add_init_script(BEGINNING)
@@ -142,7 +140,9 @@ def test_a_page_that_has_begun_stays_and_is_ready_when_it_is_drawn(
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 2560])
 @pytest.mark.parametrize("view", ["ledger", "graph"])
-def test_audit(view: str, theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+def test_player_page_is_accessible(
+    view: str, theme: Any, width: int, tmp_path: Path, open_page: Open
+) -> None:
     traces = traces_of("residual:3x8", ("store_all", "sqrt_n"))
     path = viz.player(traces, tmp_path / "player.html", view=view)
     size = {"width": width, "height": 900}
@@ -157,7 +157,7 @@ def test_audit(view: str, theme: Any, width: int, tmp_path: Path, open_page: Ope
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_are_the_themes(scheme: Any, tmp_path: Path, open_page: Open) -> None:
+def test_page_colours_equal_the_theme(scheme: Any, tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", ("sqrt_n",))
     auto = viz.player(traces, tmp_path / "auto.html", view="graph")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
@@ -178,7 +178,7 @@ def test_colours_are_the_themes(scheme: Any, tmp_path: Path, open_page: Open) ->
 
 
 @pytest.mark.browser
-def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Open) -> None:
+def test_page_respects_reduced_motion(tmp_path: Path, open_page: Open) -> None:
     path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html", view="graph")
     duration = "getComputedStyle(document.querySelector('.graph .disc')).transitionDuration"
     calm, lively = open_page(path), open_page(path, reduced_motion="no-preference")
@@ -193,7 +193,7 @@ def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Op
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
+def test_page_handles_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:316", ("recompute_all",))
     count = len(traces[0].steps)
     assert count > 100_000
@@ -211,7 +211,7 @@ def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
+def test_frame_is_saved_as_png(suffix: str, tmp_path: Path, open_page: Open) -> None:
     require("PIL")
     from io import BytesIO
     from xml.etree import ElementTree
@@ -242,7 +242,7 @@ def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
-def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_groups_show_state_and_expand(network: str, tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of(network, ("sqrt_n",))
     views = views_of(trace.graph)
     page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
@@ -277,7 +277,7 @@ def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_pag
 
 
 @pytest.mark.browser
-def test_groups_all_the_way_down(tmp_path: Path, open_page: Open) -> None:
+def test_nested_groups_expand(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("transformer:12x8", ("sqrt_n",))
     views = views_of(trace.graph)
     page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
@@ -300,7 +300,7 @@ def test_groups_all_the_way_down(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_memory_is_counted_by_blocks_as_in_python(
+def test_page_memory_equals_python_blocks(
     tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = views_and_moves()

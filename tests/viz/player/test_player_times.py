@@ -1,4 +1,4 @@
-"""The player where something has times: lanes for computation and copies."""
+"""Player of timelines: lanes of computation and copies over time."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from viz.player.data import TICKS
 # The file, without a browser ---------------------------------------------------------------------
 
 
-def test_only_pages_with_times_have_what_they_need(tmp_path: Path) -> None:
+def test_time_scripts_are_only_on_pages_with_timelines(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 256)
     page = code_of(viz.player([timeline, timeline.trace]).html)
     assert page.count("class TimeLane") == page.count("class HostLane") == 1
@@ -30,11 +30,11 @@ def test_only_pages_with_times_have_what_they_need(tmp_path: Path) -> None:
     assert "class TimeLane" in code_of(viz.player(kept).html)
 
 
-def test_what_cannot_be_played_together_is_refused(tmp_path: Path) -> None:
+def test_timelines_in_different_units_are_refused(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 256)
     costs = tc.cost.flops(timeline.schedule.graph)
     other = tc.timed(timeline.schedule, tc.Link(256), costs)
-    with pytest.raises(tc.OptionError, match="timelines in evaluations, FLOPs: give those in one"):
+    with pytest.raises(tc.OptionError, match="timelines in evaluations, FLOPs: expected a common"):
         viz.player([timeline, other])
     with pytest.raises(tc.OptionError, match=r"got a Timeline; its \.trace is one, and viz\.time"):
         viz.gif(timeline, tmp_path / "x.gif")
@@ -54,7 +54,7 @@ def ticks(moment: Fraction, longest: Fraction) -> int:
 
 
 def check_lanes(timeline: tc.Timeline, page: Any) -> None:
-    """Check that a page's lanes are those of a timeline, which it plays alone."""
+    """Check a page's lanes against its only timeline."""
     lanes = lanes_of(timeline)
     names = {0: "ink", 1: "gradient", 2: "recomputing"}
     kinds = iter([names[kind] for _, kind in lanes.evaluations])
@@ -72,7 +72,7 @@ def check_lanes(timeline: tc.Timeline, page: Any) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8"])
-def test_lanes_are_those_of_the_timeline(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_page_lanes_equal_the_timeline(network: str, tmp_path: Path, open_page: Open) -> None:
     timeline = offloaded(network, 256)
     page = open_page(viz.player(timeline, tmp_path / "player.html"))
     check_lanes(timeline, page)
@@ -95,7 +95,9 @@ def test_lanes_are_those_of_the_timeline(network: str, tmp_path: Path, open_page
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(timeline=timelines())
-def test_drawn_timelines(timeline: tc.Timeline, tmp_path: Path, open_page: Open) -> None:
+def test_lanes_of_random_timelines_match(
+    timeline: tc.Timeline, tmp_path: Path, open_page: Open
+) -> None:
     page = open_page(viz.player(timeline, tmp_path / "player.html"))
     check_lanes(timeline, page)
     page.keyboard.press("End")
@@ -103,7 +105,7 @@ def test_drawn_timelines(timeline: tc.Timeline, tmp_path: Path, open_page: Open)
 
 
 @pytest.mark.browser
-def test_a_click_leads_to_what_happens_there(tmp_path: Path, open_page: Open) -> None:
+def test_click_on_a_lane_seeks_its_step(tmp_path: Path, open_page: Open) -> None:
     timeline = offloaded("chain:9", 256)
     page = open_page(viz.player(timeline, tmp_path / "player.html"))
     box = page.locator(".times canvas").bounding_box()
@@ -122,7 +124,7 @@ def test_a_click_leads_to_what_happens_there(tmp_path: Path, open_page: Open) ->
 
 
 @pytest.mark.browser
-def test_a_saved_frame_has_the_lanes_too(tmp_path: Path, open_page: Open) -> None:
+def test_saved_frame_includes_the_lanes(tmp_path: Path, open_page: Open) -> None:
     page = open_page(viz.player(offloaded("chain:9", 256), tmp_path / "player.html"), "#step=20")
     with page.expect_download() as download:
         page.click("#svg")
@@ -134,7 +136,9 @@ def test_a_saved_frame_has_the_lanes_too(tmp_path: Path, open_page: Open) -> Non
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+def test_timeline_page_is_accessible(
+    theme: Any, width: int, tmp_path: Path, open_page: Open
+) -> None:
     path = viz.player(offloaded("residual:3x8", 256), tmp_path / "player.html")
     size = {"width": width, "height": 900}
     page = open_page(path, "#step=50", color_scheme=theme, viewport=size)

@@ -1,4 +1,4 @@
-"""Presenting: the whole screen, large letters, stops, a clicker's keys, a dot; and paper."""
+"""Presentation mode (full screen, large text, stops, clicker keys, pointer) and printing."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -42,7 +42,7 @@ def presented(
 
 
 @pytest.mark.browser
-def test_letters_are_large_and_nothing_else_is_there(tmp_path: Path, open_page: Open) -> None:
+def test_presentation_has_large_text_and_no_controls(tmp_path: Path, open_page: Open) -> None:
     for network in ("chain:16", "resnet50"):
         page = presented(tmp_path, open_page, network)
         assert page.evaluate(SMALL_LETTERS) == []
@@ -63,7 +63,7 @@ def test_letters_are_large_and_nothing_else_is_there(tmp_path: Path, open_page: 
 
 
 @pytest.mark.browser
-def test_several_policies_have_one_caption(tmp_path: Path, open_page: Open) -> None:
+def test_presented_policies_share_one_caption(tmp_path: Path, open_page: Open) -> None:
     for policies in (("store_all", "sqrt_n"), ("store_all", "sqrt_n", "recompute_all")):
         path = written(tmp_path, traces_of("chain:8", policies), "ledger")
         page = open_page(path, "#step=9", viewport={"width": 1920, "height": 1080})
@@ -74,7 +74,7 @@ def test_several_policies_have_one_caption(tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.browser
-def test_a_difference_keeps_its_caption(tmp_path: Path, open_page: Open) -> None:
+def test_presented_difference_keeps_its_caption(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:8", ("store_all", "sqrt_n")), "ledger")
     page = open_page(path, "#step=9", viewport={"width": 1280, "height": 720})
     page.keyboard.press("v")
@@ -86,7 +86,7 @@ def test_a_difference_keeps_its_caption(tmp_path: Path, open_page: Open) -> None
 
 
 @pytest.mark.browser
-def test_stops_lead_through_it(tmp_path: Path, open_page: Open) -> None:
+def test_stops_navigate_the_presentation(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = presented(tmp_path, open_page, "chain:16")
     assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 first recomputation", "4 end"]
@@ -119,7 +119,7 @@ def test_stops_lead_through_it(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_there_are_only_stops_that_are(tmp_path: Path, open_page: Open) -> None:
+def test_stops_include_only_phases_of_the_schedule(tmp_path: Path, open_page: Open) -> None:
     page = presented(tmp_path, open_page, "chain:4", "store_all")
     assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 end"]
     page.keyboard.press("4")
@@ -127,7 +127,7 @@ def test_there_are_only_stops_that_are(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_a_black_screen_and_a_dot(tmp_path: Path, open_page: Open) -> None:
+def test_presentation_has_a_black_screen_and_a_pointer(tmp_path: Path, open_page: Open) -> None:
     page = presented(tmp_path, open_page, "chain:16")
     for key in ("b", "."):
         page.keyboard.press(key)
@@ -155,9 +155,7 @@ def test_a_black_screen_and_a_dot(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_a_finger_has_a_dot_too_and_keys_of_a_search_are_its_own(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_touch_has_a_pointer_and_search_keeps_its_keys(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     phone = {"viewport": {"width": 844, "height": 390}, "has_touch": True, "is_mobile": True}
     page = open_page(path, "#step=40", **phone)
@@ -184,7 +182,7 @@ def test_a_finger_has_a_dot_too_and_keys_of_a_search_are_its_own(
 
 
 @pytest.mark.browser
-def test_without_full_screen_it_fills_the_window(tmp_path: Path, open_page: Open) -> None:
+def test_presentation_fills_the_window_without_full_screen(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = open_page(path)
     page.evaluate("document.documentElement.requestFullscreen = undefined")
@@ -196,7 +194,7 @@ def test_without_full_screen_it_fills_the_window(tmp_path: Path, open_page: Open
 
 
 @pytest.mark.browser
-def test_pipelines_are_presented(tmp_path: Path, open_page: Open) -> None:
+def test_pipelines_can_be_presented(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(one_f_one_b(4, 8))
     path = viz.player(trace, tmp_path / "pipeline.html")
     page = open_page(path, viewport={"width": 1280, "height": 720})
@@ -235,7 +233,9 @@ def test_presenting_meets_accessibility_rules(tmp_path: Path, open_page: Open, s
 
 @pytest.mark.browser
 @pytest.mark.parametrize("front", ["ledger", "graph"])
-def test_paper_is_light_and_shows_the_moment(tmp_path: Path, open_page: Open, front: str) -> None:
+def test_printed_page_is_light_and_shows_the_step(
+    tmp_path: Path, open_page: Open, front: str
+) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), front)
     page = open_page(path, "#step=40", color_scheme="dark")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
@@ -268,7 +268,7 @@ def test_paper_is_light_and_shows_the_moment(tmp_path: Path, open_page: Open, fr
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:256", "resnet50"])
-def test_paper_is_one_sheet_across(tmp_path: Path, open_page: Open, network: str) -> None:
+def test_printed_page_is_one_sheet_wide(tmp_path: Path, open_page: Open, network: str) -> None:
     path = written(tmp_path, traces_of(network, ("store_all", "sqrt_n")), "ledger")
     page = open_page(path, "#step=40", viewport={"width": 390, "height": 844})
     paper = page.pdf(prefer_css_page_size=True)

@@ -1,4 +1,4 @@
-"""The axis of progress: where schedules stand that do not take the same steps."""
+"""Progress axis: alignment of schedules that take different steps."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ SHOWN = """() => Array.from({length: player.ticks}, (_, tick) => { player.show(t
 
 
 def check(traces: list[tc.Trace], page: object) -> None:
-    """Check places, and steps by tick, against Python's."""
+    """Check positions, and steps by tick, against Python."""
     own = progress(traces)
     for trace, places, expected in zip(traces, page.evaluate(PLACES), own, strict=True):
         kinds = [isinstance(step, EVALUATIONS) for step in trace.steps]
@@ -41,9 +41,7 @@ def check(traces: list[tc.Trace], page: object) -> None:
             assert cursors == 1, tick
 
 
-def test_policies_meet_where_each_operator_is_evaluated_first(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_progress_axis_aligns_first_evaluations(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("residual:3x8", POLICIES)
     page = open_page(written(tmp_path, traces, "ledger"), "#progress=20&alone=0")
     assert page.locator("#axis option").all_inner_texts()[-1] == "progress"
@@ -64,13 +62,15 @@ def test_policies_meet_where_each_operator_is_evaluated_first(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(traces=compared(most=3))
-def test_drawn_schedules_meet(traces: list[tc.Trace], tmp_path: Path, open_page: Open) -> None:
+def test_progress_axis_aligns_random_schedules(
+    traces: list[tc.Trace], tmp_path: Path, open_page: Open
+) -> None:
     page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&alone=0")
     check(traces, page)
     page.close()
 
 
-def test_other_graphs_have_no_progress_in_common(tmp_path: Path, open_page: Open) -> None:
+def test_different_graphs_have_no_progress_axis(tmp_path: Path, open_page: Open) -> None:
     traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
     page = open_page(written(tmp_path, traces, "ledger"))
     assert "progress" not in page.locator("#axis option").all_inner_texts()

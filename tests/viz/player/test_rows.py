@@ -1,4 +1,4 @@
-"""Rows that are too many to be read at once: each as high as one can read, and scrolling."""
+"""Ledgers with more rows than fit: legible heights, scrolling."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ def opened(tmp_path: Path, open_page: Open, network: str, **options: Any) -> Any
 
 
 @pytest.mark.browser
-def test_each_row_of_a_long_chain_can_be_read(tmp_path: Path, open_page: Open) -> None:
+def test_rows_of_a_long_chain_are_legible(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:256")
     assert page.get_attribute("#rows", "aria-pressed") == "false"
     assert page.evaluate("player.panels[0].ledger.rowHeight") < 3
@@ -62,7 +62,7 @@ def test_each_row_of_a_long_chain_can_be_read(tmp_path: Path, open_page: Open) -
 
 
 @pytest.mark.browser
-def test_what_is_computed_or_chosen_comes_into_sight(tmp_path: Path, open_page: Open) -> None:
+def test_active_or_selected_row_is_scrolled_into_view(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:256")
     page.keyboard.press("r")
     (trace,) = traces_of("chain:256", ("sqrt_n",))
@@ -85,7 +85,7 @@ def names_of(trace: Any, step: Any) -> str:
 
 
 @pytest.mark.browser
-def test_the_keyboard_goes_through_all_rows(tmp_path: Path, open_page: Open) -> None:
+def test_keyboard_reaches_all_rows(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:64")
     page.keyboard.press("r")
     page.locator(".rail-row[tabindex='0']").focus()
@@ -106,7 +106,7 @@ def test_the_keyboard_goes_through_all_rows(tmp_path: Path, open_page: Open) -> 
 
 
 @pytest.mark.browser
-def test_strip_and_ledger_keep_one_axis_beside_a_scrollbar(tmp_path: Path, open_page: Open) -> None:
+def test_strip_and_ledger_stay_aligned_with_a_scrollbar(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:256")
     page.evaluate("document.querySelector('.ledger').style.scrollbarWidth = 'auto'")
     page.keyboard.press("r")
@@ -117,7 +117,7 @@ def test_strip_and_ledger_keep_one_axis_beside_a_scrollbar(tmp_path: Path, open_
 
 
 @pytest.mark.browser
-def test_few_rows_have_room_as_they_are(tmp_path: Path, open_page: Open) -> None:
+def test_few_rows_do_not_scroll(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "chain:4")
     assert page.is_hidden("#rows")
     page.keyboard.press("r")
@@ -125,7 +125,7 @@ def test_few_rows_have_room_as_they_are(tmp_path: Path, open_page: Open) -> None
 
 
 @pytest.mark.browser
-def test_rows_with_a_ring_are_named_first(tmp_path: Path, open_page: Open) -> None:
+def test_all_checkpoint_rows_are_named(tmp_path: Path, open_page: Open) -> None:
     size = {"width": 2560, "height": 1300}
     page = opened(tmp_path, open_page, "chain:256", viewport=size)
     page.keyboard.press("p")

@@ -1,4 +1,4 @@
-"""Several policies on a page: one open, the others a row each; and whose moment the page says."""
+"""Several policies on a page: one open, the others a row each."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def opened(tmp_path: Path, open_page: Open, fragment: str = "", **options: Any) 
     )
 
 
-def test_one_is_open_and_the_others_are_rows(tmp_path: Path, open_page: Open) -> None:
+def test_one_policy_is_open_and_others_are_rows(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page)
     traces = traces_of("chain:16", POLICIES)
     for step in (0, 17, 40, 64, 200):
@@ -51,7 +51,7 @@ def test_one_is_open_and_the_others_are_rows(tmp_path: Path, open_page: Open) ->
                 assert other == pytest.approx(first, abs=1.01)
 
 
-def test_another_is_opened_by_mouse_keys_and_link(tmp_path: Path, open_page: Open) -> None:
+def test_policy_is_opened_by_mouse_keys_and_link(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "#step=20")
     assert page.evaluate(OPEN) == TITLES[:1]
     page.click(".panel:nth-child(3) .curve")
@@ -81,7 +81,7 @@ def test_another_is_opened_by_mouse_keys_and_link(tmp_path: Path, open_page: Ope
     assert again.evaluate(OPEN) == TITLES[:1]
 
 
-def test_rows_follow_the_axis_and_what_is_in_sight(tmp_path: Path, open_page: Open) -> None:
+def test_policy_rows_follow_axis_and_visible_range(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "#step=20")
     page.select_option("#axis", "evaluation")
     assert max(page.evaluate(CURSORS)) - min(page.evaluate(CURSORS)) < 1.01
@@ -90,7 +90,9 @@ def test_rows_follow_the_axis_and_what_is_in_sight(tmp_path: Path, open_page: Op
 
 
 @pytest.mark.parametrize(("size", "key"), [((1280, 800), "2"), ((2560, 1440), "c")])
-def test_three_fit(size: tuple[int, int], key: str, tmp_path: Path, open_page: Open) -> None:
+def test_three_policies_fit_the_screen(
+    size: tuple[int, int], key: str, tmp_path: Path, open_page: Open
+) -> None:
     width, height = size
     page = opened(tmp_path, open_page, "#step=20", viewport={"width": width, "height": height})
     page.keyboard.press(key)
@@ -107,7 +109,7 @@ def test_three_fit(size: tuple[int, int], key: str, tmp_path: Path, open_page: O
         assert page.evaluate(OPEN) == TITLES[:1]
 
 
-def test_it_is_said_whose_moment_it_is(tmp_path: Path, open_page: Open) -> None:
+def test_page_names_the_policy_of_the_step(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "#step=40&alone=0")
     assert page.locator("#whose option").all_inner_texts() == TITLES
     assert page.input_value("#whose") == "0"
@@ -127,13 +129,15 @@ def test_it_is_said_whose_moment_it_is(tmp_path: Path, open_page: Open) -> None:
 
 
 def compared(page: Any) -> list[int]:
-    """Return which two policies' difference is open, from 0."""
+    """Return the pair whose difference is open, from 0."""
     ids: list[int] = page.evaluate("player.difference.models.map(({id}) => id)")
     return ids
 
 
 @pytest.mark.parametrize("keys", ["0v", "31v"])
-def test_policies_outside_the_pair_were_open(keys: str, tmp_path: Path, open_page: Open) -> None:
+def test_policies_outside_the_pair_are_redrawn_after_a_difference(
+    keys: str, tmp_path: Path, open_page: Open
+) -> None:
     traces = traces_of("chain:16", (*POLICIES, "greedy"))
     page = open_page(written(tmp_path, traces, "ledger"), "#step=20")
     for key in keys:
@@ -151,7 +155,7 @@ def test_policies_outside_the_pair_were_open(keys: str, tmp_path: Path, open_pag
     assert page.evaluate("player.panels.every(({ledger}) => ledger.layers.fits)")
 
 
-def test_the_minimap_shows_the_higher_of_two(tmp_path: Path, open_page: Open) -> None:
+def test_minimap_shows_the_higher_of_two_curves(tmp_path: Path, open_page: Open) -> None:
     drawn = """() => { const {minimap} = player.navigation, {width, height} = minimap.canvas;
         const {data} = minimap.curve.getContext("2d").getImageData(0, 0, width, height);
         return [...data].join(); }"""

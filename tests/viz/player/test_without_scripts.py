@@ -1,4 +1,4 @@
-"""The page where no script runs: a still and a table, and every word of them can be read."""
+"""Static fallback of a page without JavaScript: a still and a table, all legible."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from viz.scene import title_of
 
 
 @pytest.mark.browser
-def test_there_are_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
+def test_fallback_has_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", ("store_all", "sqrt_n"))
     path = viz.player(traces, tmp_path / "player.html")
     page = open_page(path, java_script_enabled=False)
@@ -33,9 +33,7 @@ def test_there_are_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280, 2560])
-def test_the_still_is_as_large_as_it_can_be_read(
-    width: int, tmp_path: Path, open_page: Open
-) -> None:
+def test_fallback_still_is_legible(width: int, tmp_path: Path, open_page: Open) -> None:
     path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
     viewport = {"width": width, "height": 900}
     page = open_page(path, java_script_enabled=False, viewport=viewport)
@@ -46,7 +44,7 @@ def test_the_still_is_as_large_as_it_can_be_read(
 
 
 @pytest.mark.browser
-def test_the_lab_lists_what_could_be_chosen(tmp_path: Path, open_page: Open) -> None:
+def test_fallback_of_the_lab_lists_candidates(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.chain(9)
     page = open_page(viz.lab(graph, tmp_path / "lab.html"), java_script_enabled=False)
     assert page.is_visible(".still svg")
@@ -88,7 +86,7 @@ TEXTS = """() => {
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("network", ["chain:16", "unet"])
-def test_every_word_can_be_read(
+def test_fallback_text_has_contrast(
     network: str, scheme: Any, theme: str, tmp_path: Path, open_page: Open
 ) -> None:
     path = viz.player(traces_of(network, ("sqrt_n",)), tmp_path / "player.html", theme=theme)

@@ -1,4 +1,4 @@
-"""The action is seen in animations: lit arrows, ghosts, captions, first and last frame."""
+"""Transient highlights in animations: reads, frees, captions, title card, totals."""
 
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,7 @@ def cell_of(trace: tc.Trace, operator: int) -> int:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("scale", [1, 2])
-def test_the_arrow_and_the_ring_of_what_is_read_are_lit_for_one_frame(
-    theme: str, scale: int
-) -> None:
+def test_reads_are_highlighted_for_one_frame(theme: str, scale: int) -> None:
     trace = trace_of("chain:6")
     picture = Picture([trace], Design(theme, scale=scale), every=1)
     (panel,) = picture.panels
@@ -61,7 +59,7 @@ def test_the_arrow_and_the_ring_of_what_is_read_are_lit_for_one_frame(
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_what_is_freed_has_its_bytes_beside_it_for_one_frame(theme: str) -> None:
+def test_freed_bytes_are_shown_for_one_frame(theme: str) -> None:
     trace = trace_of("chain:6")
     picture = Picture([trace], Design(theme), every=1)
     (panel,) = picture.panels
@@ -84,7 +82,7 @@ def test_what_is_freed_has_its_bytes_beside_it_for_one_frame(theme: str) -> None
     "options",
     [{}, {"width": 400}, {"width": 1280, "aspect": "16:9"}, {"scale": 2}, {"scale": 3}],
 )
-def test_the_bytes_beside_a_ghost_are_whole_where_the_caption_is_near(
+def test_freed_bytes_near_the_caption_are_not_clipped(
     network: str, options: dict[str, Any]
 ) -> None:
     trace = trace_of(network)
@@ -102,7 +100,7 @@ def test_the_bytes_beside_a_ghost_are_whole_where_the_caption_is_near(
             assert np.array_equal(shown[:high], words[:high]) or step < 0
 
 
-def test_several_frees_in_a_row_are_seen_together_and_add_up() -> None:
+def test_consecutive_frees_are_one_frame_and_add_up() -> None:
     trace = trace_of("residual:2x4")
     picture = Picture([trace], every=1)
     (panel,) = picture.panels
@@ -122,7 +120,7 @@ def test_several_frees_in_a_row_are_seen_together_and_add_up() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"width": 400}, {"theme": "dark", "scale": 2}])
-def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any]) -> None:
+def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str, Any]) -> None:
     trace = trace_of("residual:2x4")
     picture = Picture([trace], Design(**options), every=1)
     (panel,) = picture.panels
@@ -145,7 +143,7 @@ def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any
 
 
 @pytest.mark.parametrize("traces", [["sqrt_n"], ["store_all", "sqrt_n"]])
-def test_the_first_frame_says_what_it_is_and_the_last_what_it_took(traces: list[str]) -> None:
+def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> None:
     shown = [trace_of("chain:9", policy) for policy in traces]
     picture = Picture(shown)
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
@@ -167,7 +165,7 @@ def test_the_first_frame_says_what_it_is_and_the_last_what_it_took(traces: list[
         assert panel.line.shown == words.line(results_of(trace, True)[:1], 748)
 
 
-def test_no_card_where_a_part_is_shown() -> None:
+def test_partial_range_has_no_title_card() -> None:
     trace = trace_of("chain:9")
     part = Picture([trace], first=3)
     whole = Picture([trace], every=1)
@@ -184,7 +182,7 @@ def test_no_card_where_a_part_is_shown() -> None:
         ("unet:1", "sqrt_n"),
     ],
 )
-def test_a_file_lasts_at_most_30_seconds_and_holds_its_first_and_last_frame(
+def test_default_duration_is_at_most_30_seconds_with_holds(
     network: str, policy: str, tmp_path: Path
 ) -> None:
     delays = decoded(viz.gif(trace_of(network, policy), tmp_path / "out.gif", width=320))[1]
@@ -192,7 +190,7 @@ def test_a_file_lasts_at_most_30_seconds_and_holds_its_first_and_last_frame(
     assert (delays[0], delays[-1]) == (1500, 2000)
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omitted_frames_are_announced() -> None:
     trace = trace_of("chain:16", "recompute_all")
     picture = Picture([trace], most=72, noted=True)
     assert [panel.note for panel in picture.panels] == ["every 3rd evaluation"]
@@ -212,7 +210,7 @@ def test_what_is_left_out_is_said() -> None:
 
 
 @pytest.mark.parametrize("width", [320, 800])
-def test_nothing_of_the_action_leaves_the_margins(width: int) -> None:
+def test_highlights_stay_within_margins(width: int) -> None:
     trace = trace_of("chain:40")
     picture = Picture([trace], Design(width=width), every=1)
     scale = picture.drawing.scale

@@ -1,4 +1,4 @@
-"""Animations: what is in the file is what was drawn, whatever the format."""
+"""Animation encoders: decoded frames equal the drawn ones, in every format."""
 
 import io
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
 
 
 def decoded(file: Any) -> tuple[list[Any], list[int]]:
-    """Return what Pillow makes of a file: frames in RGB, and milliseconds."""
+    """Decode a file by Pillow: frames in RGB, and delays in milliseconds."""
     frames, delays = [], []
     with Image.open(file) as image:
         assert image.info["loop"] == 0
@@ -45,7 +45,7 @@ def decoded(file: Any) -> tuple[list[Any], list[int]]:
 
 
 def decoded_by_ffmpeg(file: Any) -> tuple[list[Any], list[float]]:
-    """Return what FFmpeg makes of a file: frames in RGB, and the seconds at which they begin."""
+    """Decode a file by FFmpeg: frames in RGB, and their begins in seconds."""
     import av
 
     frames, starts = [], []
@@ -70,9 +70,7 @@ def equal(one: list[Any], other: list[Any]) -> bool:
 @pytest.mark.parametrize(
     ("name", "every"), [("chain:6", 7), ("chain:40", 7), ("residual:2x4", 7), ("unet", 60)]
 )
-def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
-    name: str, every: int, theme: str
-) -> None:
+def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: str) -> None:
     trace = trace_of(name)
     picture = Picture([trace], Design(theme))
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
@@ -96,7 +94,7 @@ def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
         ("gif", ["chain:1", "chain:3"], ["sqrt_n"], "light", 3),
     ],
 )
-def test_an_animation_plays_back_what_was_drawn(
+def test_decoded_animation_equals_drawn_frames(
     tmp_path: Path, form: str, names: list[str], policies: list[str], theme: str, scale: int
 ) -> None:
     traces = [trace_of(name, policy) for name in names for policy in policies]
@@ -111,7 +109,7 @@ def test_an_animation_plays_back_what_was_drawn(
 
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["gif", "apng"])
-def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
+def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:
     require("av")
     traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
     path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
@@ -123,9 +121,7 @@ def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("form", "apart"), [("mp4", 3), ("webm", 4)])
 @pytest.mark.parametrize("width", [800, 641])
-def test_a_film_shows_nearly_what_was_drawn(
-    tmp_path: Path, form: str, apart: int, width: int
-) -> None:
+def test_video_is_close_to_drawn_frames(tmp_path: Path, form: str, apart: int, width: int) -> None:
     require("av")
     import av
 
@@ -145,7 +141,7 @@ def test_a_film_shows_nearly_what_was_drawn(
 
 
 @pytest.mark.long
-def test_imageio_takes_frames(tmp_path: Path) -> None:
+def test_imageio_accepts_frames(tmp_path: Path) -> None:
     import imageio.v3 as iio
 
     trace = trace_of("chain:4")
@@ -165,7 +161,7 @@ def test_imageio_takes_frames(tmp_path: Path) -> None:
 
 
 def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
-    """Yield changes of boxes in random colours, some of them the same as before."""
+    """Yield changes of boxes in random colours, some of them empty."""
     random = np.random.default_rng(0)
     height, width = canvas.pixels.shape
     for _ in range(count):
@@ -178,7 +174,7 @@ def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
 
 @pytest.mark.parametrize("form", LOSSLESS)
 @pytest.mark.parametrize("colours", [3, 4, 63, 64])
-def test_any_rectangles_and_palettes(form: str, colours: int) -> None:
+def test_encoders_handle_any_rectangles_and_palettes(form: str, colours: int) -> None:
     inks = inks_of(LIGHT)
     palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
     canvas, count = Canvas((20, 800), inks, 1), 30
@@ -198,7 +194,7 @@ def test_any_rectangles_and_palettes(form: str, colours: int) -> None:
 
 
 @pytest.mark.parametrize("form", LOSSLESS)
-def test_frames_are_written_as_they_are_drawn(form: str) -> None:
+def test_encoders_stream_frames(form: str) -> None:
     picture = Picture([trace_of("chain:6")])
     file, sizes = io.BytesIO(), []
 
@@ -216,13 +212,13 @@ def test_frames_are_written_as_they_are_drawn(form: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all", "revolve", "offload"])
-def test_files_are_small(tmp_path: Path, policy: str, theme: str) -> None:
+def test_animation_files_are_small(tmp_path: Path, policy: str, theme: str) -> None:
     path = viz.gif(trace_of("chain:16", policy), tmp_path / "out.gif", theme=theme)
     assert path.stat().st_size <= 200 * 1024
 
 
 @pytest.mark.long
-def test_a_part_of_a_trace_looks_as_it_does_in_the_whole(tmp_path: Path) -> None:
+def test_partial_range_has_the_same_frames(tmp_path: Path) -> None:
     traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
     whole = Picture(traces)
     frames = dict(zip(whole.steps, drawn(traces), strict=True))
@@ -238,7 +234,7 @@ def test_a_part_of_a_trace_looks_as_it_does_in_the_whole(tmp_path: Path) -> None
     assert equal(decoded(path)[0], [frames[part.steps[0]]])
 
 
-def test_a_still_is_the_frame_of_its_step_in_long_traces_too() -> None:
+def test_still_of_a_long_trace_equals_its_frame() -> None:
     trace = trace_of("chain:64", "recompute_all")
     picture = Picture([trace])
     step = next(step for step in picture.moments[10:] if step not in picture.steps)
@@ -248,7 +244,7 @@ def test_a_still_is_the_frame_of_its_step_in_long_traces_too() -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3])
-def test_the_legend_keeps_to_the_margins(scale: int) -> None:
+def test_legend_stays_within_margins(scale: int) -> None:
     picture = Picture([trace_of("chain:2")], Design(scale=scale))
     legend = picture.canvas[-LEGEND * scale :]
     columns = np.flatnonzero((legend != picture.drawing.ground).any(axis=0)) / scale
@@ -258,7 +254,7 @@ def test_the_legend_keeps_to_the_margins(scale: int) -> None:
 
 @pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", *LONGER])
 @pytest.mark.parametrize("options", [{}, {"seconds": 12}, {"seconds": 1}, {"hold": (2, 3)}])
-def test_an_animation_lasts_as_long_as_it_is_to(
+def test_animation_has_the_requested_duration(
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
     path = viz.gif(trace_of(name, "recompute_all" if name == "chain:64" else "sqrt_n"),
@@ -276,14 +272,12 @@ def test_an_animation_lasts_as_long_as_it_is_to(
     ("count", "hold", "seconds"),
     [(1, None, 5), (2, None, 5), (3, None, 5), (2, (0, 0), 1), (50, (2, 0), 9), (3, (0, 4), 600)],
 )
-def test_any_number_of_frames_lasts_as_long_as_it_is_to(
-    count: int, hold: Any, seconds: float
-) -> None:
+def test_delays_of_any_frame_count_add_up(count: int, hold: Any, seconds: float) -> None:
     delays = delays_of(count, speed_of(count, seconds, hold), holds_of(hold, seconds))
     assert sum(delays) == pytest.approx(100 * seconds, abs=3)
 
 
-def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
+def test_thinned_traces_keep_peak_and_end() -> None:
     trace = trace_of("chain:64", "recompute_all")
     picture = Picture([trace])
     assert len(picture.steps) <= MOST_FRAMES + 2
@@ -293,7 +287,7 @@ def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
     assert len(Picture([trace], every=1).steps) == len(picture.moments) > 2 * MOST_FRAMES
 
 
-def test_a_shorter_trace_ends_as_it_ends_though_its_last_frame_is_skipped() -> None:
+def test_shorter_trace_shows_its_end_if_its_last_frame_is_skipped() -> None:
     short, long = trace_of("chain:2"), trace_of("chain:5", "recompute_all")
     skipped = Picture([short, long], every=len(long.steps))
     assert len(short.steps) - 1 not in skipped.steps

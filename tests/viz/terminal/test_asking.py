@@ -1,4 +1,4 @@
-"""Questions wait at a terminal, and nowhere else."""
+"""Interactive prompts wait on a terminal, and nowhere else."""
 
 import builtins
 import io
@@ -17,7 +17,7 @@ from viz.terminal.asking import answer_of
 
 
 class Terminal(io.StringIO):
-    """What is typed, or shown, at a terminal."""
+    """Fake terminal: typed lines and shown text."""
 
     def isatty(self) -> bool:
         return True
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return what gives lines to be read from a terminal, and returns what is shown there."""
+    """Return a function that feeds lines to a fake terminal, and returns its output."""
 
     def sit_down(lines: str) -> Terminal:
         monkeypatch.delenv("PYTEST_CURRENT_TEST")
@@ -38,13 +38,13 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     return sit_down
 
 
-def test_an_answer_is_waited_for_at_a_terminal(typed: Any) -> None:
+def test_ask_waits_at_a_terminal(typed: Any) -> None:
     shown = typed("34\n")
     assert viz.ask("how many?", 0) == 34
     assert shown.getvalue() == "how many? [0] "
 
 
-def test_it_is_asked_again_until_the_form_is_right(typed: Any) -> None:
+def test_ask_repeats_until_the_answer_parses(typed: Any) -> None:
     shown = typed("many\n41\n1,2,3\n(41, 1,162)\n")
     assert viz.ask("which two?", (0, 0)) == (41, 1162)
     wanted = "two numbers, with a space between them, please; or nothing, for 0 0: "
@@ -52,25 +52,25 @@ def test_it_is_asked_again_until_the_form_is_right(typed: Any) -> None:
 
 
 @pytest.mark.parametrize("lines", ["\n", "", "many\n", "many\n\n"])
-def test_nothing_and_the_end_of_input_stand_for_the_guess_in_the_script(
-    typed: Any, lines: str
-) -> None:
+def test_empty_input_and_eof_return_the_default(typed: Any, lines: str) -> None:
     typed(lines)
     assert viz.ask("how many?", 7) == 7
 
 
 @pytest.mark.parametrize("where", ["CI", "PYTEST_CURRENT_TEST"])
-def test_nothing_waits_in_ci_or_in_a_test(
+def test_ask_returns_the_default_in_ci_and_tests(
     typed: Any, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = typed("34\n")
     monkeypatch.setenv(where, "1")
     assert viz.ask("how many?", 0) == 0
-    assert shown.getvalue() == "how many? Nobody is asked here, so: 0\n"
+    assert shown.getvalue() == "how many? (non-interactive: using 0)\n"
 
 
 @pytest.mark.parametrize("piped", ["stdin", "stdout"])
-def test_nothing_waits_in_a_pipe(typed: Any, piped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ask_returns_the_default_in_a_pipe(
+    typed: Any, piped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     typed("34\n")
     monkeypatch.setattr(sys, piped, io.StringIO("34\n"))
     assert viz.ask("how many?", 0) == 0
@@ -80,7 +80,7 @@ def test_nothing_waits_in_a_pipe(typed: Any, piped: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("has_input", [True, False])
-def test_a_notebook_asks_if_it_has_input(
+def test_ask_works_in_a_notebook_with_input(
     typed: Any, has_input: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(prompt: str) -> str:
@@ -108,17 +108,17 @@ def test_a_notebook_asks_if_it_has_input(
         ("g @ w.T", "g @ w", "g @ w.T"),
     ],
 )  # fmt: skip
-def test_answers(text: str, otherwise: Any, answer: Any) -> None:
+def test_answers_are_parsed(text: str, otherwise: Any, answer: Any) -> None:
     assert answer_of(text, otherwise) == answer
 
 
 @pytest.mark.parametrize("otherwise", [None, True, (), ("a",), [0], (0, None)])
-def test_a_guess_that_nobody_can_type_is_refused(otherwise: Any) -> None:
-    with pytest.raises(ValueError, match="a guess is a text, a number, or a tuple of numbers, not"):
+def test_untypeable_default_is_refused(otherwise: Any) -> None:
+    with pytest.raises(ValueError, match="expected a text, a number, or a tuple of numbers, got"):
         viz.ask("what?", otherwise)
 
 
-def test_a_process_at_a_terminal_waits() -> None:
+def test_process_at_a_terminal_waits() -> None:
     ours = {"CI", "PYTEST_CURRENT_TEST"}
     environment = {key: value for key, value in os.environ.items() if key not in ours}
     keyboard, terminal = pty.openpty()
@@ -152,7 +152,7 @@ LAYERS = [f"f{layer}" for layer in range(1, 13)]
         ("*", tuple(LAYERS)), ("", ("f2",)),
     ],
 )  # fmt: skip
-def test_names_are_chosen_among_those_that_there_are(
+def test_names_and_patterns_select_from_the_list(
     typed: Any, line: str, chosen: tuple[str, ...]
 ) -> None:
     shown = typed(f"{line}\n")
@@ -161,7 +161,7 @@ def test_names_are_chosen_among_those_that_there_are(
 
 
 @pytest.mark.parametrize("line", ["f13", "f4 g", "f4 f8 4", "[", "F4"])
-def test_a_name_that_there_is_not_is_asked_for_again(typed: Any, line: str) -> None:
+def test_unknown_name_is_asked_again(typed: Any, line: str) -> None:
     shown = typed(f"{line}\nf4\n")
     assert viz.ask("which?", (), among=LAYERS) == ("f4",)
     assert "some of f1, f2, ..., f12, with spaces between them, please; or nothing, for" in (
@@ -170,6 +170,6 @@ def test_a_name_that_there_is_not_is_asked_for_again(typed: Any, line: str) -> N
 
 
 @pytest.mark.parametrize("otherwise", ["f1", 1, ("f1", "f0"), ["f1"]])
-def test_a_guess_is_among_the_names(otherwise: Any) -> None:
-    with pytest.raises(ValueError, match="a guess is a tuple of names that there are, not "):
+def test_default_must_be_among_the_names(otherwise: Any) -> None:
+    with pytest.raises(ValueError, match="expected a tuple of names from the list, got "):
         viz.ask("which?", otherwise, among=LAYERS)

@@ -1,4 +1,4 @@
-"""Stills as SVG: well-formed, every node in its state, hostile names as text."""
+"""SVG stills: well-formed, every node in its state, hostile names as text."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -23,7 +23,7 @@ def trace_of(graph: tc.Graph, policy: str = "sqrt_n") -> tc.Trace:
 
 
 def nodes_of(text: str) -> list[tuple[str, str | None]]:
-    """Return what every node uses, and its label."""
+    """Return the shape used by every node, and its label."""
     root = ElementTree.fromstring(text)
     nodes = [element for element in root.iter() if element.get("class") == "node"]
     uses = [node if node.tag == f"{SVG}use" else node.find(f"{SVG}use") for node in nodes]
@@ -35,7 +35,7 @@ def nodes_of(text: str) -> list[tuple[str, str | None]]:
     ]
 
 
-def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
+def test_nodes_share_a_shape_iff_they_look_the_same() -> None:
     trace = trace_of(tc.networks.chain(9))
     for step in (0, 7, len(trace.steps) - 1):
         looks = looks_at(trace, overview(trace.graph), step)
@@ -46,7 +46,7 @@ def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_hostile_names_are_text(theme: str) -> None:
+def test_hostile_names_are_literal_text(theme: str) -> None:
     trace = trace_of(hostile_graph(), "store_all")
     text = svg_still([trace, trace], design=Design(theme))
     tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
@@ -54,31 +54,31 @@ def test_hostile_names_are_text(theme: str) -> None:
     assert "<script" not in text
 
 
-def test_the_suffix_decides_what_a_still_is(tmp_path: Path) -> None:
+def test_suffix_selects_the_still_format(tmp_path: Path) -> None:
     trace = trace_of(tc.networks.chain(4))
     path = viz.save_still(trace, tmp_path / "still.svg", 3, theme="dark")
     assert path.read_text(encoding="utf-8") == svg_still(trace, 3, Design("dark"))
 
 
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
+def test_unknown_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(tc.OptionError, match=r"still.jpg: the name of a still must end in one of"):
         viz.save_still(trace_of(tc.networks.chain(4)), tmp_path / "still.jpg")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_out_of_range_is_refused() -> None:
-    with pytest.raises(tc.TinyckptError, match="step 99 is out of range: legal are 0 to 18"):
+def test_step_out_of_range_is_refused() -> None:
+    with pytest.raises(tc.TinyckptError, match="step 99 is out of range: expected 0 to 18"):
         svg_still(trace_of(tc.networks.chain(4)), 99)
 
 
 @pytest.mark.parametrize("share", [1 / 8, 1 / 2, 7 / 8])
-def test_the_level_of_a_group_stays_within_its_square(share: float) -> None:
+def test_group_level_stays_within_its_square(share: float) -> None:
     numbers = [float(x) for x in re.findall(r"-?\d+\.\d+", level_path((60, 30), share))]
     assert max(map(abs, numbers)) <= 30
     assert numbers[1] == pytest.approx(15 - 30 * share, abs=0.01)
 
 
-def test_groups_are_filled_as_far_as_their_memory_is_resident() -> None:
+def test_groups_are_filled_by_their_resident_share() -> None:
     graph, _ = tc.networks.network_from_text("unet")
     trace = trace_of(graph)
     plan = overview(graph)

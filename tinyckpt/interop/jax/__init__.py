@@ -1,4 +1,4 @@
-"""JAX functions: their value_and_grad as graphs that plan. Extra ``jax``. **Experimental.**
+"""Rematerialization for JAX: plan ``value_and_grad`` graphs, choose which names to save.
 
 ::
 
@@ -6,17 +6,18 @@
 
     traced = tcj.trace(loss, params, x)              # no array is computed
     advice = tcj.advise(loss, params, x, budget=0.5)
-    print(advice)                                    # which names to save, and what to write
+    print(advice)                                    # which names to save, and the code to write
 
-Experimental since XLA, not this library, says in the end what is held when: it fuses operators so
-that values are never written, reorders them, and merges what is computed twice unless a barrier
-forbids it. What is predicted here is the memory of a program whose operators run one after another
-and write their results. ``memory`` asks XLA what it will take, to stand beside it.
+Extra ``jax``. **Experimental**, since XLA, not this library, decides in the end which buffers are
+live when: it fuses operators so that values are never written to memory, reorders them, and merges
+duplicates (CSE) unless a barrier forbids it. The peak predicted here is that of a program whose
+operators run one after another and write their results. ``memory`` asks XLA for its own buffer
+assignment, for comparison.
 """
 
 from tinyckpt.interop.frameworks import check_installed
 
-check_installed("jax", "JAX")  # before what follows fails for want of it, with less of a clue
+check_installed("jax", "JAX")  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.jax.advising import Advice, advise
 from tinyckpt.interop.jax.memory import Memory, memory

@@ -1,4 +1,10 @@
-"""Which named values to save: a budget in terms of ``checkpoint_name``. ``advise``."""
+"""Checkpoint policy search for JAX: which ``checkpoint_name`` values to save within a budget.
+
+In: a function whose values are named by ``jax.ad_checkpoint.checkpoint_name``, arguments, a budget.
+Out: an ``Advice``, the names for ``save_only_these_names``. Up to ``MOST_TRIED_OUT`` names the
+search is exhaustive; beyond that it is greedy backward elimination by bytes freed per FLOP. All
+other values are recomputed: nothing is reordered and no schedule is made.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +25,30 @@ from tinyckpt.interop.jax.tracing import Traced, trace
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 
-MOST_TRIED_OUT = 8  # names of which every choice is looked at; of more, some of them
+MOST_TRIED_OUT = 8  # names: the search of 2**8 subsets is exhaustive; of more, greedy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advice:
-    """Which names to save, and what that is predicted to take.
+    """Names to save under ``jax.checkpoint``, with the predicted peak and cost.
 
     Attributes:
-        names: what to save, in the order in which the function names them.
+        names: the names to save, in the order in which the function assigns them.
         others: the names that are recomputed.
-        peak: predicted, in bytes, results included.
-        cost: of all evaluations, as a multiple of those without recomputation.
-        traced: what it was found on.
+        peak: predicted peak in bytes, results included.
+        cost: FLOPs of all evaluations, as a multiple of those without recomputation.
+        traced: the trace that the prediction is made on.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from jax.ad_checkpoint import checkpoint_name
+    >>> def loss(w, x):
+    ...     return jnp.tanh(checkpoint_name(x @ w, "h")).sum()
+    >>> shape = jax.ShapeDtypeStruct((4, 4), "float32")
+    >>> advice = advise(loss, shape, shape, budget="1 MiB")
+    >>> advice.names, advice.others
+    (('h',), ())
+    >>> checkpointed = advice.apply(loss)
     """
 
     names: tuple[str, ...]
@@ -42,12 +59,12 @@ class Advice:
 
     @property
     def policy(self) -> Callable[..., bool]:
-        """JAX's own policy that saves these names."""
+        """JAX's policy ``save_only_these_names`` for these names."""
         found: Callable[..., bool] = jax.checkpoint_policies.save_only_these_names(*self.names)
         return found
 
     def apply(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function under ``jax.checkpoint`` with that policy; the gradients are equal."""
+        """Wrap a function in ``jax.checkpoint`` with that policy; gradients are equal."""
         wrapped: Callable[..., Any] = jax.checkpoint(fun, policy=self.policy)
         return wrapped
 
@@ -71,24 +88,34 @@ def advise(
     names: Collection[str] | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Advice:
-    """Return which names ``jax.checkpoint`` should save, for the fewest FLOPs within a budget.
+    """Choose the names that ``jax.checkpoint`` saves, at the fewest FLOPs within a budget.
 
-    The function is seen as ``jax.checkpoint(fun, policy=save_only_these_names(...))``: what is
-    neither saved nor an argument is recomputed, once, when the backward half first reads it. Of up
-    to eight names every choice is looked at; of more, every second one, every third and so on, and
-    then the one whose loss frees most for its FLOPs is dropped, one after another.
+    The function is modelled as ``jax.checkpoint(fun, policy=save_only_these_names(...))``: a value
+    that is neither saved nor an argument is recomputed, once, when the backward pass first reads
+    it. Up to eight names, every subset is evaluated. For more names: every second one, every third
+    one and so on, and then greedy elimination, dropping the name that frees the most bytes per
+    FLOP, one at a time.
 
     Args:
         fun, args: as ``trace`` takes them.
-        budget: the predicted peak to stay within: bytes, ``"2 GiB"``, or a share of that of a run
-            in which nothing is recomputed.
-        names: to choose from; by default all that ``checkpoint_name`` gives.
-        time_limit: seconds for the search, after which the best so far counts.
+        budget: the largest predicted peak: bytes, ``"2 GiB"``, or a share of the peak of a run
+            without recomputation.
+        names: the candidates; by default all names that ``checkpoint_name`` assigns.
+        time_limit: seconds for the search, after which the best choice so far is returned.
 
     Raises:
-        OptionError: if nothing is named, or one of the names is not there.
-        BudgetError: if no choice is within the budget; says the smallest peak there is.
+        OptionError: if the function names no value, or one of ``names`` does not occur in it.
+        BudgetError: if no choice is within the budget; says the smallest peak found.
         GraphError: as ``trace``.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from jax.ad_checkpoint import checkpoint_name
+    >>> def loss(w, x):
+    ...     return jnp.tanh(checkpoint_name(x @ w, "h")).sum()
+    >>> shape = jax.ShapeDtypeStruct((4, 4), "float32")
+    >>> advise(loss, shape, shape, budget="1 MiB").names
+    ('h',)
     """
     clock = Clock(checked_seconds(time_limit))
     traced = trace(fun, *args)
@@ -99,7 +126,7 @@ def advise(
     chosen = list(known) if names is None else [name for name in known if name in set(names)]
     missing = [name for name in names or () if name not in known]
     if missing or not known:
-        there = f"it names {listed(list(known))}" if known else "it names nothing"
+        there = f"it names {listed(list(known))}" if known else "it names no value"
         raise OptionError(
             f"{graph.name}: {there}"
             + (f", not {', '.join(map(repr, missing))}" if missing else "")
@@ -107,7 +134,7 @@ def advise(
         )
     within, costs = parse_budget(graph, given(graph), budget)
     if costs.memory_unit != "bytes":
-        raise BudgetError(f"budget {budget!r:.80}; advice is about bytes: '2 GiB', or a share")
+        raise BudgetError(f"budget {budget!r:.80}; expected bytes, such as '2 GiB', or a share")
     problem = Problem(graph, costs)
     once = range(len(graph.operators))
     stored, smallest = problem.cost_of(once), problem.peak(once)
@@ -124,7 +151,7 @@ def advise(
         all_seen = len(chosen) <= MOST_TRIED_OUT and clock.left() > 0
         raise BudgetError(
             f"{graph.name}: no choice among {listed(chosen)} "
-            f"{'has' if all_seen else 'that was looked at has'} a peak of at most "
+            f"{'has' if all_seen else 'that was evaluated has'} a peak of at most "
             f"{size_text(within)}; the smallest found is {size_text(smallest)}",
             smallest,
         )
@@ -139,7 +166,7 @@ def advise(
 
 
 def values_by_checkpoint_name(traced: Traced) -> dict[str, list[int]]:
-    """Return the forward values of every name, in the order in which they are made."""
+    """Return the forward values of each checkpoint name, in order of evaluation."""
     found: dict[str, list[int]] = {}
     for operator in traced.graph.operators[: traced.graph.forward_count]:
         for data in operator.outputs:
@@ -150,14 +177,18 @@ def values_by_checkpoint_name(traced: Traced) -> dict[str, list[int]]:
 
 
 def order_of(problem: Problem, known: dict[str, list[int]], names: Collection[str]) -> list[int]:
-    """Return the order of evaluations with some names saved."""
+    """Return the evaluation order under the policy that saves some names."""
     return retaining_order(problem.graph, [d for n in names for d in known[n]], reuse=True)
 
 
 def choices(
     names: list[str], known: dict[str, list[int]], problem: Problem, clock: Clock
 ) -> Iterator[frozenset[str]]:
-    """Yield choices of names to save: all there are of a few; of many, ever smaller ones."""
+    """Yield sets of names to save: all subsets of a few names, greedy elimination of many.
+
+    Few are at most ``MOST_TRIED_OUT``. Otherwise strided subsets and the empty set come first, then
+    ever smaller sets, each without the name of the largest ``bytes_per_flop``.
+    """
     if len(names) <= MOST_TRIED_OUT:
         for count in range(len(names), -1, -1):
             yield from map(frozenset, combinations(names, count))
@@ -167,23 +198,25 @@ def choices(
     yield frozenset()
     left = frozenset(names)
     while left:
-        before = measured(problem, known, left)
+        before = peak_and_cost(problem, known, left)
         best = -inf, left
         for name in filter(left.__contains__, names):
             if clock.left() == 0:
                 return
             rest = left - {name}
             best = max(
-                best, (gain(before, measured(problem, known, rest)), rest), key=lambda one: one[0]
+                best,
+                (bytes_per_flop(before, peak_and_cost(problem, known, rest)), rest),
+                key=lambda one: one[0],
             )
         left = best[1]
         yield left
 
 
-def measured(
+def peak_and_cost(
     problem: Problem, known: dict[str, list[int]], names: Collection[str]
 ) -> tuple[int, float]:
-    """Return peak and cost with some names saved."""
+    """Return peak and cost of saving some names."""
     order = order_of(problem, known, names)
     return problem.peak(order), problem.cost_of(order)
 
@@ -193,6 +226,6 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
-def gain(before: tuple[int, float], after: tuple[int, float]) -> float:
-    """Return the bytes that a change frees for each FLOP that it costs."""
+def bytes_per_flop(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """Return the bytes that a change frees per FLOP that it adds."""
     return (before[0] - after[0]) / max(after[1] - before[1], 1.0)

@@ -1,4 +1,9 @@
-"""A function's value_and_grad as one list of equations, with no calls inside of calls."""
+"""Jaxpr flattening: a function's ``value_and_grad`` as one list of equations, calls inlined.
+
+In: a function and arguments (arrays or ``jax.ShapeDtypeStruct``). Out: a ``CapturedProgram`` in
+single-assignment form, in an executable order. Nested jaxprs of ``jit``, ``custom_jvp`` and
+``checkpoint`` are inlined; control flow (``scan``, ``while``, ``cond``) and effects are refused.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from tinyckpt.base.errors import GraphError
 
-# Calls that are written out: what is inside runs as if it stood outside.
+# Call primitives, which are inlined.
 CALLS = {
     "checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "jit", "pjit", "remat", "remat2",
 }  # fmt: skip
-# They have programs of their own inside, which hold memory that no graph of operators shows.
+# Refused: they run jaxprs of their own, whose memory a graph of operators does not show.
 OPAQUE = {
     "cond", "custom_linear_solve", "custom_root", "pallas_call", "pmap", "scan", "shard_map",
     "while", "xla_pmap",
@@ -26,10 +31,10 @@ OPAQUE = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A value of the program.
+    """An SSA value of the flattened program.
 
     Attributes:
-        aval: JAX's shape and dtype.
+        aval: JAX's abstract value, shape and dtype.
     """
 
     aval: Any
@@ -37,14 +42,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Equation:
-    """One application of a primitive of JAX.
+    """One application of a JAX primitive.
 
     Attributes:
-        primitive: of JAX.
-        params: what JAX binds it with.
-        inputs: values, and literals, which are numbers.
+        primitive: JAX's primitive.
+        params: the parameters that JAX binds it with.
+        inputs: operands: values, and literals, which are numbers.
         outputs: values.
-        scope: the ``jax.named_scope`` it was traced in, from the outermost in.
+        scope: the ``jax.named_scope`` it was traced in, outermost first.
     """
 
     primitive: Any
@@ -56,16 +61,16 @@ class Equation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedProgram:
-    """The value_and_grad of a function, flat.
+    """The flattened ``value_and_grad`` of a function.
 
     Attributes:
-        equations: in an order in which they can run.
+        equations: in an executable (topological) order.
         arguments: the leaves of the function's arguments.
-        paths: for each of them what people call it, such as ``args[0]['w']``.
-        constants: arrays that the function captured.
-        results: the value, and then the leaves of the gradients; a literal where one is a number.
-        gradient_paths: for each gradient what people call it.
-        nestings: of the arguments, and of (value, gradients), as JAX tells them.
+        paths: the pytree path of each, such as ``args[0]['w']``.
+        constants: arrays that the function closes over.
+        results: the value, then the leaves of the gradients; a literal where one is a number.
+        gradient_paths: the pytree path of each gradient.
+        nestings: JAX's tree structures of the arguments, and of (value, gradients).
     """
 
     equations: tuple[Equation, ...]
@@ -78,16 +83,16 @@ class CapturedProgram:
 
 
 def program_of(fun: Callable[..., Any], args: Sequence[Any]) -> CapturedProgram:
-    """Return the value_and_grad of a function, with respect to its first argument.
+    """Trace and flatten ``value_and_grad`` of a function, with respect to its first argument.
 
     Raises:
         GraphError: if the function does not return one scalar, does not take the arguments, or has
-            control flow that only the running program decides.
+            data-dependent control flow.
     """
     name = getattr(fun, "__name__", "the function")
     check_scalar(fun, args, name)
     closed, shapes = traced(jax.make_jaxpr(jax.value_and_grad(fun), return_shape=True), args, name)
-    flat = Flattening(name)
+    flat = JaxprFlattener(name)
     arguments = tuple(Value(variable.aval) for variable in closed.jaxpr.invars)
     results = flat.walk(closed.jaxpr, flat.known(closed.consts), arguments, "")
     leaves, nesting = jax.tree_util.tree_flatten_with_path(tuple(args))
@@ -104,7 +109,7 @@ def program_of(fun: Callable[..., Any], args: Sequence[Any]) -> CapturedProgram:
 
 
 def check_scalar(fun: Callable[..., Any], args: Sequence[Any], name: str) -> None:
-    """Raise a GraphError unless a function takes the arguments and returns one real number."""
+    """Raise a GraphError unless a function takes the arguments and returns one real scalar."""
     if not args:
         raise GraphError(f"{name}: give its arguments; the gradient is taken of the first")
     returned = traced(lambda *given: jax.eval_shape(fun, *given), args, name)
@@ -114,13 +119,12 @@ def check_scalar(fun: Callable[..., Any], args: Sequence[Any], name: str) -> Non
         return
     what = ", ".join(f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves)
     raise GraphError(
-        f"{name} returns {what or 'nothing'}; legal is one real scalar, the loss that is to be "
-        "differentiated"
+        f"{name} returns {what or 'nothing'}; expected one real scalar, the loss to differentiate"
     )
 
 
 def traced(call: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
-    """Return a call's result; what JAX raises becomes one GraphError."""
+    """Call a JAX transformation; any exception that JAX raises becomes one GraphError."""
     try:
         return call(*args)
     except GraphError:
@@ -128,19 +132,19 @@ def traced(call: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise GraphError(
-            f"{name}: JAX cannot trace it: {type(error).__name__}: {text}; legal are arguments "
-            "that it takes, the first of real numbers, and a course that does not depend on the "
-            "numbers in its arrays"
+            f"{name}: JAX cannot trace it: {type(error).__name__}: {text}; expected arguments "
+            "that it accepts, the first of real numbers, and control flow that does not depend on "
+            "the values of its arrays"
         ) from error
 
 
-class Flattening:
-    """Equations as they are met.
+class JaxprFlattener:
+    """A recursive inliner of jaxprs, with the equations emitted so far.
 
     Attributes:
         name: of the function, for errors.
-        equations: so far.
-        constants: arrays that the function captured.
+        equations: emitted so far.
+        constants: arrays that the function closes over.
     """
 
     def __init__(self, name: str) -> None:
@@ -149,7 +153,7 @@ class Flattening:
         self.constants: dict[Value, Any] = {}
 
     def known(self, arrays: Sequence[Any]) -> list[Value]:
-        """Return values for some captured arrays."""
+        """Register closed-over arrays as constants; return their values."""
         values = [Value(jax.typeof(array)) for array in arrays]
         self.constants.update(zip(values, arrays, strict=True))
         return values
@@ -157,7 +161,7 @@ class Flattening:
     def walk(
         self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Any], scope: str
     ) -> list[Any]:
-        """Add the equations of a jaxpr; return its results."""
+        """Emit the equations of a jaxpr, inlining calls; return its results."""
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -167,7 +171,7 @@ class Flattening:
         for equation in jaxpr.eqns:
             inputs = tuple(map(read, equation.invars))
             inside = "/".join(filter(None, (scope, scope_of(equation))))
-            inner = inner_of(equation)
+            inner = called_jaxpr(equation)
             if inner is not None:
                 results = self.walk(inner.jaxpr, self.known(inner.consts), inputs, inside)
                 values.update(zip(equation.outvars, results, strict=True))
@@ -181,22 +185,22 @@ class Flattening:
         return [read(atom) for atom in jaxpr.outvars]
 
     def check(self, equation: Any) -> None:
-        """Raise a GraphError if an equation is more than one operator."""
+        """Raise a GraphError if an equation has control flow inside or an effect."""
         kind = equation.primitive.name
         if kind in OPAQUE:
             raise GraphError(
-                f"{self.name}: {kind} has a program of its own inside, whose memory nothing here "
-                "sees; write loops and branches in Python, so that they are unrolled"
+                f"{self.name}: {kind} runs a jaxpr of its own, whose memory is not modelled; "
+                "write loops and branches in Python, so that they are unrolled"
             )
         if equation.effects:
             raise GraphError(
-                f"{self.name}: {kind} has an effect besides its results, which a recomputation "
-                "would repeat; take it out"
+                f"{self.name}: {kind} has a side effect, which a recomputation would repeat; "
+                "remove it"
             )
 
 
-def inner_of(equation: Any) -> ClosedJaxpr | None:
-    """Return the program that a call runs, or None if the equation is no call."""
+def called_jaxpr(equation: Any) -> ClosedJaxpr | None:
+    """Return the jaxpr that a call equation runs, or None if the equation is no call."""
     if equation.primitive.name not in CALLS:
         return None
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
@@ -209,6 +213,6 @@ def inner_of(equation: Any) -> ClosedJaxpr | None:
 
 
 def scope_of(equation: Any) -> str:
-    """Return the named scopes that an equation was traced in, without JAX's own transformations."""
+    """Return the ``named_scope`` path of an equation, without JAX's own transformations."""
     stack = equation.source_info.name_stack.stack
     return "/".join(entry.name for entry in stack if type(entry).__name__ == "Scope")

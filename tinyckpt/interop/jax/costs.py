@@ -1,4 +1,4 @@
-"""What an evaluation of a primitive of JAX costs, in floating-point operations."""
+"""FLOP cost model of JAX primitives: products exactly, reductions and elementwise by size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tinyckpt.interop.jax.capture import Equation
 
-# They move numbers, and count none.
+# Data movement, which counts no FLOPs.
 MOVES = {
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
     "expand_dims", "gather", "iota", "name", "optimization_barrier", "pad", "reduce_precision",
@@ -19,8 +19,8 @@ MOVES = {
 def flops_of(equation: Equation) -> int:
     """Return the floating-point operations of one evaluation.
 
-    Products and convolutions count two for each product; reductions count what they read, and all
-    else what it makes, one an element: about what XLA's own cost analysis says.
+    Matrix products and convolutions count two per multiply-add; reductions count their input
+    elements, all other operators their output elements: about what XLA's own cost analysis reports.
     """
     kind, inputs, outputs = equation.primitive.name, equation.inputs, equation.outputs
     if kind in MOVES:
@@ -39,5 +39,5 @@ def flops_of(equation: Equation) -> int:
 
 
 def elements(value: Any) -> int:
-    """Return how many numbers a value has."""
+    """Return the number of elements of a value."""
     return math.prod(map(int, value.aval.shape))

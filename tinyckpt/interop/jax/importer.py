@@ -1,4 +1,9 @@
-"""From a program of JAX to a graph of tinyckpt: data nodes and abstract operators."""
+"""Graph import from JAX: a flattened jaxpr becomes data nodes and abstract operators.
+
+In: a ``CapturedProgram``. Out: a ``TrainingGraph``, and the equation of each operator. Reshapes are
+views; broadcasts and iota take no memory, since XLA rematerializes them in each consumer. The
+forward pass is the backward slice of the value; the rest is the backward pass, scheduled lazily.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +19,33 @@ from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.jax.capture import CapturedProgram, Equation, Value
 from tinyckpt.interop.jax.costs import flops_of
 
-# The same bytes under another shape, or the same value under a name.
+# Views: the same bytes under another shape, or the same value under a checkpoint name.
 VIEWS = {"bitcast_convert_type", "expand_dims", "name", "reshape", "squeeze"}
-# As a rule XLA never writes these out, but makes them anew for whoever reads them.
+# As a rule XLA never materializes these, but fuses them into each consumer.
 UNWRITTEN = {"broadcast_in_dim", "iota"}
 
 
 def graph_of(program: CapturedProgram, name: str) -> tuple[TrainingGraph, tuple[Equation, ...]]:
-    """Return the graph of a program, and the equation of every operator, by operator id.
+    """Build the graph of a program; return it with the equation of each operator, by operator id.
 
     Raises:
-        GraphError: if the value depends on nothing, or nothing needs a gradient.
+        GraphError: if the value depends on no argument, or nothing needs a gradient.
     """
     value = program.results[0]
-    forward, backward = halves(program)
+    forward, backward = split_forward_backward(program)
     if not forward or isinstance(value, Literal) or not backward:
-        raise GraphError(f"{name}: its value depends on nothing that could be differentiated")
-    building = JaxprGraphBuilder()
+        raise GraphError(f"{name}: its value depends on no differentiable argument")
+    builder = JaxprGraphBuilder()
     for variable, path in zip(program.arguments, program.paths, strict=True):
         role: Role = "parameter" if path.startswith("args[0]") else "input"
-        building.add_value(path, variable, role, None)
+        builder.add_value(path, variable, role, None)
     for count, variable in enumerate(program.constants, 1):
-        building.add_value(f"constant_{count}", variable, "constant", None)
+        builder.add_value(f"constant_{count}", variable, "constant", None)
     for equation in forward:
-        building.add(equation, "forward")
+        builder.add(equation, "forward")
     for equation in backward:
-        building.add(equation, "backward")
-    number = building.number
+        builder.add(equation, "backward")
+    number = builder.number
     gradients = {
         path: number[result]
         for path, result in zip(program.gradient_paths, program.results[1:], strict=True)
@@ -48,8 +53,8 @@ def graph_of(program: CapturedProgram, name: str) -> tuple[TrainingGraph, tuple[
     }
     graph = Graph(
         name,
-        tuple(building.data),
-        tuple(building.operators),
+        tuple(builder.data),
+        tuple(builder.operators),
         tuple(number[variable] for variable in program.arguments),
         number[value],
         gradients,
@@ -58,15 +63,16 @@ def graph_of(program: CapturedProgram, name: str) -> tuple[TrainingGraph, tuple[
     return TrainingGraph(graph), (*forward, *backward)
 
 
-def halves(program: CapturedProgram) -> tuple[list[Equation], list[Equation]]:
-    """Return the equations that the value needs, and those that only gradients need.
+def split_forward_backward(program: CapturedProgram) -> tuple[list[Equation], list[Equation]]:
+    """Partition equations into forward and backward pass, dead code eliminated.
 
-    What JAX computes with the value for the gradients' sake stands right before its first reader
-    in the backward half: otherwise all of it would have to be kept, or computed at once.
+    The forward pass is what the value depends on. Equations that JAX computes along with the value,
+    but only gradients depend on, are moved to right before their first consumer in the backward
+    pass: otherwise all of them would have to be saved, or computed at once.
     """
     equations = program.equations
-    forward = needed_for(equations, program.results[:1])
-    needed = needed_for(equations, program.results)
+    forward = backward_slice(equations, program.results[:1])
+    needed = backward_slice(equations, program.results)
     first = [equation for equation in equations if id(equation) in forward]
     last = max((place for place, e in enumerate(equations) if id(e) in forward), default=-1)
     maker = {value: equation for equation in equations for value in equation.outputs}
@@ -87,8 +93,8 @@ def halves(program: CapturedProgram) -> tuple[list[Equation], list[Equation]]:
     return first, rest
 
 
-def needed_for(equations: Sequence[Equation], results: Iterable[Any]) -> set[int]:
-    """Return the ids of the equations that some results are computed by."""
+def backward_slice(equations: Sequence[Equation], results: Iterable[Any]) -> set[int]:
+    """Return the ids of the equations that some results depend on (a backward slice)."""
     wanted = {value for value in results if isinstance(value, Value)}
     found = set()
     for equation in reversed(equations):
@@ -99,11 +105,11 @@ def needed_for(equations: Sequence[Equation], results: Iterable[Any]) -> set[int
 
 
 class JaxprGraphBuilder:
-    """A graph in the making.
+    """A graph under construction.
 
     Attributes:
-        data, operators: what is there already.
-        number: the data node of every value.
+        data, operators: the nodes added so far.
+        number: the data node id of each value.
     """
 
     def __init__(self) -> None:
@@ -111,12 +117,12 @@ class JaxprGraphBuilder:
         self.operators: list[Operator] = []
         self.number: dict[Value, int] = {}
 
-    def add(self, equation: Equation, half: Any) -> None:
-        """Add the operator of an equation, with all that it makes."""
+    def add(self, equation: Equation, phase: Any) -> None:
+        """Add the operator of an equation, with its outputs."""
         kind, index = equation.primitive.name, len(self.operators)
         name = f"{kind}_{index}"
         reads = [self.number[value] for value in equation.inputs if isinstance(value, Value)]
-        role: Role = "activation" if half == "forward" else "cotangent"
+        role: Role = "activation" if phase == "forward" else "cotangent"
         view_of = reads[0] if kind in VIEWS and reads else None
         label = equation.params["name"] if kind == "name" else None
         for place, value in enumerate(equation.outputs):
@@ -130,7 +136,7 @@ class JaxprGraphBuilder:
                 kind,
                 tuple(dict.fromkeys(reads)),
                 tuple(self.number[value] for value in equation.outputs),
-                half,
+                phase,
                 scope=equation.scope,
                 flops=flops,
                 cost=float(flops),
@@ -151,6 +157,8 @@ class JaxprGraphBuilder:
         shape, dtype = value.aval.shape, value.aval.dtype
         written = spec_of(shape, str(dtype), math.prod(shape) * dtype.itemsize)
         spec = Spec((0,), "uint8") if unwritten else written
-        held = spec.nbytes if view_of is None else 0
+        storage_bytes = spec.nbytes if view_of is None else 0
         self.number[value] = number = len(self.data)
-        self.data.append(DataNode(number, name, spec, role, held, producer, view_of, label))
+        self.data.append(
+            DataNode(number, name, spec, role, storage_bytes, producer, view_of, label)
+        )

@@ -1,4 +1,4 @@
-"""What XLA says that a program will take: ``memory``."""
+"""XLA's compile-time memory analysis of a JAX function, to compare predictions with: ``memory``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from tinyckpt.base.units import size_text
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What XLA's compiler plans for one call of a function, in bytes.
+    """XLA's buffer assignment for one call of a function, in bytes.
 
     Attributes:
-        temporary: of values in between, all together, where one may stand in another's place.
-        output: of results.
-        flops: floating-point operations as XLA counts them; 0 where it does not say.
+        temporary: total temporaries, where one buffer may be reused for several values.
+        output: results.
+        flops: floating-point operations by XLA's cost analysis; 0 where it reports none.
+
+    >>> found = Memory(temporary=2048, output=1024, flops=0.0)
+    >>> found.peak
+    3072
+    >>> print(found)
+    3.0 KiB: 2.0 KiB of temporaries, 1.0 KiB of results
     """
 
     temporary: int
@@ -27,23 +33,29 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """What stands beside the peak of a replay: values in between, and results."""
+        """Temporaries and results, the number to compare with the peak of a replay."""
         return self.temporary + self.output
 
     def __str__(self) -> str:
-        return f"{size_text(self.peak)}: {size_text(self.temporary)} besides results"
+        temporary, output = size_text(self.temporary), size_text(self.output)
+        return f"{size_text(self.peak)}: {temporary} of temporaries, {output} of results"
 
 
 def memory(function: Callable[..., Any], *args: Any) -> Memory:
-    """Return what XLA takes for a function under ``jax.jit``, by its ``memory_analysis``.
+    """Compile a function with ``jax.jit`` and report XLA's ``memory_analysis``; nothing runs.
 
-    The function is compiled, not run. XLA on a CPU saves memory neither for ``jax.checkpoint`` nor
-    for a schedule, unless ``XLA_FLAGS`` has
-    ``--xla_cpu_enable_concurrency_optimized_scheduler=false`` before JAX is imported.
+    On a CPU XLA saves memory neither for ``jax.checkpoint`` nor for a schedule, unless
+    ``XLA_FLAGS`` has ``--xla_cpu_enable_concurrency_optimized_scheduler=false`` before JAX is
+    imported.
 
     Args:
-        function: such as ``jax.value_and_grad(loss)``, or what ``step`` returned.
+        function: such as ``jax.value_and_grad(loss)``, or the result of ``step``.
         args: arrays, or ``jax.ShapeDtypeStruct``.
+
+    >>> import jax
+    >>> found = memory(lambda x: x @ x, jax.ShapeDtypeStruct((8, 8), "float32"))
+    >>> found.output
+    256
     """
     compiled = jax.jit(function).lower(*args).compile()
     found: Any = compiled.memory_analysis()

@@ -1,4 +1,9 @@
-"""A schedule as a JAX function: ``step``."""
+"""Schedule execution in JAX; optimization barriers defeat XLA's CSE of recomputations: ``step``.
+
+In: a schedule and the trace that it was planned on. Out: a function (value, gradients) that can be
+jitted. Without the barriers XLA would merge each recomputation with the first evaluation (CSE), as
+``jax.checkpoint(prevent_cse=True)`` prevents.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +21,30 @@ from tinyckpt.interop.jax.tracing import Traced
 
 
 def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:
-    """Return a function of the arguments that were traced: (value, gradients), by a schedule.
+    """Return the function of the traced arguments that runs a schedule: (value, gradients).
 
-    It may be run as it is, operator by operator, or under ``jax.jit``. There a barrier ties what a
-    recomputation reads to what was computed before it, so that XLA neither merges it with the
-    first evaluation nor moves it there.
+    It may be called as it is, operator by operator, or under ``jax.jit``. There an optimization
+    barrier makes the operands of a recomputation depend on the latest value before it, so that XLA
+    neither merges it with the first evaluation nor hoists it there.
 
     Args:
         schedule: of ``traced.graph``.
-        traced: what ``trace`` returned.
+        traced: the result of ``trace``.
 
     Raises:
-        ScheduleError: if the schedule is none, is of another graph, is not legal, or moves values
-            to the host; or if the second is not what ``trace`` returned. When called, a GraphError
-            if arguments are not as they were traced, before anything runs.
+        ScheduleError: if the schedule is none, is of another graph, is not legal, or offloads
+            values; or if ``traced`` is not the result of ``trace``. When called, a GraphError if
+            the arguments differ from the traced ones in nesting, shape or dtype, before anything
+            runs.
+
+    >>> import jax.numpy as jnp
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.interop.jax import trace
+    >>> w = jnp.ones(3)
+    >>> found = trace(lambda w: (w * w).sum(), w)
+    >>> value, gradient = step(tc.plan(found.graph, "store_all"), found)(w)
+    >>> float(value), gradient.tolist()
+    (3.0, [2.0, 2.0, 2.0])
     """
     check_traced(traced, Traced)
     check_schedule(schedule, traced.graph, "JAX")
@@ -38,11 +53,11 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         leaves, nesting = jax.tree_util.tree_flatten(args)
         if nesting != program.nestings[0]:
-            raise GraphError(f"arguments nested as {nesting}; traced were {program.nestings[0]}")
+            raise GraphError(f"arguments nested as {nesting}; traced as {program.nestings[0]}")
         for path, variable, leaf in zip(program.paths, program.arguments, leaves, strict=True):
             check_like(leaf, variable.aval, path)
         values = dict(zip(program.arguments, leaves, strict=True)) | dict(program.constants)
-        follow(schedule, traced, values)
+        interpret(schedule, traced, values)
         results = [read(values, result) for result in program.results]
         return jax.tree_util.tree_unflatten(program.nestings[1], results)
 
@@ -50,17 +65,17 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:
 
 
 def check_like(leaf: Any, expected: Any, path: str) -> None:
-    """Raise a GraphError unless a leaf of the arguments has the shape and dtype that was traced."""
+    """Raise a GraphError unless an argument leaf has the traced shape and dtype."""
     try:
         given = jax.typeof(leaf)
     except TypeError as error:
-        raise GraphError(f"{path} is a {type(leaf).__name__}; traced was {expected}") from error
+        raise GraphError(f"{path} is a {type(leaf).__name__}; traced as {expected}") from error
     if (given.shape, given.dtype) != (expected.shape, expected.dtype):
-        raise GraphError(f"{path} is {given}; traced was {expected}")
+        raise GraphError(f"{path} is {given}; traced as {expected}")
 
 
-def follow(schedule: Schedule, traced: Traced, values: dict[Value, Any]) -> None:
-    """Do the steps of a schedule on the values that are there."""
+def interpret(schedule: Schedule, traced: Traced, values: dict[Value, Any]) -> None:
+    """Interpret the steps of a schedule on an environment of values, in place."""
     of = {
         data: value
         for operator, equation in zip(traced.graph.operators, traced.equations, strict=True)
@@ -84,5 +99,5 @@ def follow(schedule: Schedule, traced: Traced, values: dict[Value, Any]) -> None
 
 
 def read(values: dict[Value, Any], value: Any) -> Any:
-    """Return what a value of the program is, or the number that a literal is."""
+    """Look up a value in the environment; a literal is its own number."""
     return value.val if isinstance(value, Literal) else values[value]

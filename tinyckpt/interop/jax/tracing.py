@@ -1,4 +1,4 @@
-"""From a JAX function to a graph that plans: ``trace``."""
+"""Tracing JAX functions to training graphs by abstract evaluation; no array computed: ``trace``"""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from tinyckpt.interop.jax.importer import graph_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """The value_and_grad of a JAX function: its graph, and what ``step`` needs to run plans of it.
+    """A traced ``value_and_grad``: the graph to plan on, and the equations ``step`` executes.
 
     Attributes:
-        graph: the graph, which plans, replays and draws like any other.
-        program: what it was made from.
-        equations: the equation of every operator, by operator id.
+        graph: the training graph, which plans, replays and draws like any other.
+        program: the flattened program that it was built from.
+        equations: the equation of each operator, by operator id.
+
+    >>> import jax
+    >>> trace(lambda w: (w * w).sum(), jax.ShapeDtypeStruct((3,), "float32"))
+    <Traced <lambda>, 6 operators>
     """
 
     graph: TrainingGraph

@@ -1,4 +1,4 @@
-"""PyTorch models: their training steps as graphs that plan, and plans that run. Extra ``torch``.
+"""Rematerialization for PyTorch: trace training steps, plan them, run or compile the schedules.
 
 ::
 
@@ -11,13 +11,15 @@
 
     model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)  # the same plan
 
-    advice = tct.advise(model, x, y, budget="2 GiB")  # or for plain training: what to wrap
+    advice = tct.advise(model, x, y, budget="2 GiB")  # for eager training: what to checkpoint
     advice.apply(model)
+
+Extra ``torch``.
 """
 
 from tinyckpt.interop.torch.versions import check_torch
 
-check_torch()  # before what follows fails for want of it, with less of a clue
+check_torch()  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare

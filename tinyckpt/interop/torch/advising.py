@@ -1,10 +1,11 @@
-"""Which modules of a model to put under ``torch.utils.checkpoint``, for plain eager training.
+"""Activation checkpointing advice for eager PyTorch: which modules to checkpoint within a budget.
 
-In: a model, arguments, a budget. Out: an ``Advice``, which says what to write, and does it. Its
-peak is what PyTorch's allocator will hand out, to the byte, since what is held follows from a
-recording of PyTorch's own autograd (``eager``, ``wrapping``).
+In: a model, arguments, a budget. Out: an ``Advice``: the modules to put under
+``torch.utils.checkpoint``, the lines to write, and ``apply``, which wraps them. The predicted peak
+is what PyTorch's allocator hands out, to the byte, since lifetimes come from a recording of
+PyTorch's own autograd (``eager``) and the checkpoint model in ``wrapping``.
 
-It does not move or reorder operators, as plans for compiled steps do.
+Operators are neither moved nor reordered; plans for compiled steps do that.
 """
 
 from __future__ import annotations
@@ -35,21 +36,31 @@ from tinyckpt.planner.model.budget import budget_in_bytes
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Modules to wrap, and what comes of it.
+    """Modules to checkpoint, with the predicted peak and cost of a training step.
 
     Attributes:
         model: the name of the model's class.
         modules: names of the modules to wrap, as ``get_submodule`` takes them.
-        peak: bytes at the peak of a training step: activations, gradients, workspace; parameters,
-            buffers and arguments are not in it.
-        cost: FLOPs of a step, in those of the plain one.
-        plain_peak: bytes at the peak of the plain step.
-        source_bytes: of parameters, buffers and arguments.
-        candidates: the modules that were to choose from.
-        optimal: whether every choice of them was looked at.
-        averaging: those of the modules that have running averages, as BatchNorm.
-        restored: those of the modules that write to buffers of theirs, and the names of these.
-        refused: modules that could not be chosen, and why.
+        peak: peak bytes of a training step: activations, gradients, workspace; without parameters,
+            buffers and arguments.
+        cost: FLOPs of a step, as a multiple of the plain step's.
+        plain_peak: peak bytes of the plain step.
+        source_bytes: bytes of parameters, buffers and arguments.
+        candidates: the modules that the search chose from.
+        optimal: whether the search was exhaustive.
+        averaging: chosen modules with running averages, such as BatchNorm.
+        restored: chosen modules that write to their buffers, with the names of these buffers.
+        refused: modules that could not be candidates, and why.
+
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> model = torch.nn.Sequential(torch.nn.Tanh(), Loss(4, 1))
+    >>> advice = tct.advise(model, torch.ones(8, 4), budget="1 MiB", workspace=False)
+    >>> advice.modules, advice.cost  # the plain step fits
+    ((), 1.0)
     """
 
     model: str
@@ -89,10 +100,10 @@ class Advice:
 
     @property
     def source(self) -> str:
-        """The lines to write, once the model is there.
+        """The lines to write after the model is built.
 
-        They are all that is to do, unless modules write to buffers: then they say so, and that
-        ``apply`` takes care of it.
+        They are complete, unless modules write to buffers: then comments say so, and that ``apply``
+        handles it.
         """
         names = "".join(f'    "{name}",\n' for name in self.modules)
         return (
@@ -107,7 +118,7 @@ class Advice:
 
     @property
     def caution(self) -> str:
-        """Comments on what the lines do not take care of; empty if nothing."""
+        """Comments on side effects that the lines do not handle; empty if there are none."""
         text = ""
         if self.restored:
             names = [f"{name}.{buffer}" for name, buffers in self.restored for buffer in buffers]
@@ -127,11 +138,11 @@ class Advice:
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
-        Buffers that are written in forward, such as running averages, are updated once a step, as
+        Buffers that forward writes to, such as running averages, are updated once a step, as
         without wrapping, and gradients are those without wrapping.
 
         Raises:
-            GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
+            GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
         restored = dict(self.restored)
         modules = unwrapped(model, self.modules)
@@ -149,26 +160,39 @@ def advise(
     modules: Sequence[str] | None = None,
     workspace: bool = True,
 ) -> Advice:
-    """Return which modules to put under ``torch.utils.checkpoint`` to stay within a budget.
+    """Choose modules to put under ``torch.utils.checkpoint``: the fewest FLOPs within a budget.
 
-    No kernel runs but, once each and alone, those whose temporaries are to be known; the model is
-    left as it is until ``Advice.apply``. The cost that is least is that in FLOPs, as PyTorch's own
-    counter counts them.
+    Runs no kernel except, once each and in isolation, those whose workspace is measured; the model
+    is left unchanged until ``Advice.apply``. FLOPs are those of PyTorch's own counter.
 
     Args:
-        model: a module in training whose forward returns a scalar loss.
-        args: what forward takes.
-        budget: of a step's peak: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers and
-            arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
-        modules: names of modules to choose from; by default the elements of the outermost lists
-            and sequences of modules, and what stands beside them.
-        workspace: whether to see which memory kernels hold besides inputs and outputs. Without,
-            no kernel runs, and peaks are somewhat too small.
+        model: a module in training mode whose forward returns a scalar loss.
+        args: the arguments of forward.
+        budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers
+            and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
+        modules: names of the candidates; by default the elements of the outermost module lists and
+            sequences, and the modules beside them.
+        workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
+            peaks are somewhat too small.
 
     Raises:
-        BudgetError: if no choice of modules was found within the budget; says the smallest.
-        GraphError: if a module is unknown, is never called or more than once, stands in another
-            one, or writes to its arguments; or the model cannot be run as a training step.
+        BudgetError: if no choice of modules was found within the budget; says the smallest peak.
+        GraphError: if a module is unknown, is never called or more than once, is nested in another
+            one, or writes to its arguments; or if the model cannot run as a training step.
+
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> def block():
+    ...     wide = torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 8)
+    ...     return torch.nn.Sequential(*wide)
+    >>> model = torch.nn.Sequential(block(), block(), block(), Loss(8, 1))
+    >>> advice = tct.advise(model, torch.ones(64, 8), budget="90 %", workspace=False)
+    >>> advice.candidates, advice.peak <= 0.9 * advice.plain_peak
+    (('0', '1', '2'), True)
+    >>> model = advice.apply(model)
     """
     check_calls("advise")
     return watched(model, args, modules, workspace).within(budget)
@@ -176,12 +200,12 @@ def advise(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A step that was recorded once, for advice on any number of budgets.
+    """A recorded training step, from which advice for any number of budgets follows.
 
     Attributes:
         model: the module.
-        wrapping: what the step holds for any choice of modules.
-        choosing: the modules to choose from, and the choices that were evaluated.
+        wrapping: the memory model of the step under any choice of modules.
+        choosing: the candidates, and the choices evaluated so far.
         refused: modules that cannot be wrapped, and why.
     """
 
@@ -194,14 +218,14 @@ class Watched:
         """Return the cheapest choice of modules within a budget.
 
         Raises:
-            BudgetError: if none was found; says the smallest.
+            BudgetError: if none was found; says the smallest peak.
         """
         choosing, sources = self.choosing, self.wrapping.recording.source_bytes
         plain, flops = self.wrapping.evaluate(())
         budget_size = budget_in_bytes(budget, plain, sources)
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
-            raise unreachable(name, choosing, budget_size)
+            raise budget_error(name, choosing, budget_size)
         restored = {n: own for n, own in self.wrapping.recording.restored.items() if own}
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
@@ -215,7 +239,7 @@ class Watched:
 def watched(
     model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
 ) -> Watched:
-    """Record a step, and return what there is to choose from; ``advise`` says what is what."""
+    """Record a step and collect the candidate modules; arguments as in ``advise``."""
     recording, reasons = recorded(model, args, modules, workspace)
     wrapping = Wrapping(recording)
     usable = [each for each, reason in reasons.items() if not reason]
@@ -226,14 +250,14 @@ def watched(
 
 
 def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a module has running averages that are not put back as other buffers are."""
+    """Whether a module has running averages that are not restored as other buffers are."""
     module = model.get_submodule(name)
     owners = {slot_of(module, own)[0] for own in restored.get(name, ())}
     return any(norm not in owners for norm in norms_in(module))
 
 
-def unreachable(name: str, choosing: Choosing, budget_size: int) -> BudgetError:
-    """Return the error about a budget that no choice of modules reaches."""
+def budget_error(name: str, choosing: Choosing, budget_size: int) -> BudgetError:
+    """Return the BudgetError for a budget that no choice of modules meets."""
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"
     return BudgetError(

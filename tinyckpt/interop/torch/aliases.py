@@ -1,7 +1,8 @@
-"""Parameters, buffers and modules that stand in a model under several names.
+"""Tied parameters: parameters, buffers and modules that a model has under several names.
 
-A parameter is one, with one gradient, which goes by the first of its names, as
-``named_parameters`` has it, whichever of them was assigned first.
+A tied parameter is one input with one gradient, which goes by the first of its names in the order
+of ``named_parameters``. ``Whole`` shows PyTorch such a model; checks refuse models whose ties
+changed since the trace, parameters that are also arguments, and writes to parameters.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import ObjectState, replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
-SEEDING = ("manual_seed", "seed", "set_rng_state")  # functions of torch and torch.random
+SEEDING = (
+    "manual_seed",
+    "seed",
+    "set_rng_state",
+)  # functions of torch and torch.random that set the generator
 
 
 class Whole(torch.nn.Module):  # type: ignore[misc]
-    """A model with each parameter and buffer once, under however many names it has them.
+    """A module that registers each parameter and buffer of a model once, whatever its names.
 
-    PyTorch goes by names: a parameter with two would be two inputs, with a part of the gradient
-    each, and a module with two would not get its own parameters back. Whatever forward writes to
-    attributes is taken back after each call, so that PyTorch, which calls it again and again, sees
-    the same one; but a buffer that it assigns anew is written to, as the model's would be.
+    PyTorch captures by name: a parameter with two names would be two inputs, each with a part of
+    the gradient, and a module with two names would not get its own parameters back. Python
+    attributes that forward writes to are rolled back after each call, so that PyTorch's repeated
+    calls see the same model; a buffer that forward assigns anew is written to instead, as the
+    model's would be.
 
     Attributes:
-        names: by the name of a parameter or buffer here the first one that it has in the model.
-        state: of the model before its last forward, which says what that changed.
+        names: for each name registered here, the tensor's first name in the model.
+        state: snapshot of the model before its last forward, which knows what that changed.
     """
 
     names: dict[str, str]
@@ -43,18 +49,20 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
         args: Sequence[Any],
         first: Callable[[Sequence[Any], Tensors], None] | None = None,
     ) -> None:
-        """Make one.
+        """Register the tensors of a model.
 
         Args:
-            model: of which it is.
-            args: what forward takes.
-            first: is called before each forward, with the arguments and the tensors of the model.
+            model: the model to wrap.
+            args: the arguments of forward.
+            first: called before each forward, with the arguments and the tensors of the model.
         """
         super().__init__()
-        check_apart(model, args)
+        check_no_parameter_passed(model, args)
         self.names, self.state, self.first = {}, None, first
         self.own: dict[int, str] = {}  # by the id of a tensor
-        object.__setattr__(self, "model", model)  # a module in it would show PyTorch its names
+        object.__setattr__(
+            self, "model", model
+        )  # not as a submodule: PyTorch would find its parameter names
         parameters = dict(model.named_parameters())
         for name, value in (parameters | dict(model.named_buffers())).items():
             if id(value) not in self.own:
@@ -68,27 +76,27 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
             before = tensors_of(self.model)
             if self.first is not None:
                 self.first(args, before)
-            with unseeded(self.model):
+            with seeding_refused(self.model):
                 result = self.model(*args)
             write_assigned(before, self.model)
         return result
 
 
 @contextmanager
-def unseeded(model: torch.nn.Module) -> Iterator[None]:
-    """While this is active, a forward may draw PyTorch's random numbers, and not choose which.
+def seeding_refused(model: torch.nn.Module) -> Iterator[None]:
+    """Refuse seeding within this context: forward may draw random numbers, not set the generator.
 
-    A seed is no operator: a graph of the forward draws on from wherever its generator is.
+    Seeding is no operator: the graph of a forward draws from whatever state its generator has.
 
     Raises:
-        GraphError: if it sets the seed or the state of the generator.
+        GraphError: if forward sets the seed or the state of PyTorch's generator.
     """
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise GraphError(
             f"{type(model).__name__}: its forward sets the seed or the state of PyTorch's random "
-            "numbers, which no operator does, so a plan would draw others; legal is to do so "
-            "before the step"
+            "generator, which is no operator, so a plan would draw other numbers; do so before "
+            "the step"
         )
 
     places = [(place, name) for place in (torch, torch.random) for name in SEEDING]
@@ -106,15 +114,15 @@ def unseeded(model: torch.nn.Module) -> Iterator[None]:
 
 
 def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
-    """Write to buffers what a forward assigned to their names.
+    """Copy into buffers the tensors that a forward assigned to their names.
 
     Args:
         before: the tensors of the model before the forward.
-        model: as the forward left it.
+        model: the model as the forward left it.
 
     Raises:
-        GraphError: if it assigned to a parameter, or a tensor unlike the buffer, or not the same
-            under all names of a buffer.
+        GraphError: if it assigned to a parameter, or a tensor of another dtype or shape than the
+            buffer's, or not under all names of a tied buffer.
     """
     after, parameters = tensors_of(model), dict(model.named_parameters(remove_duplicate=False))
     assigned: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
@@ -126,8 +134,8 @@ def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
         if value is not first or name in parameters or value_text(value) != value_text(tensor):
             raise GraphError(
                 f"{type(model).__name__}: forward assigns {value_text(value)} to {name}, which is "
-                f"{value_text(tensor)}; legal is to assign a tensor of the same dtype and shape "
-                "to a buffer, under all of its names"
+                f"{value_text(tensor)}; expected a tensor of the same dtype and shape, assigned "
+                "to a buffer under all of its names"
             )
     with torch.no_grad():
         for tensor, value in assigned.values():
@@ -135,31 +143,31 @@ def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
                 tensor.copy_(value)
 
 
-def check_apart(model: torch.nn.Module, args: Sequence[Any]) -> None:
-    """Raise a GraphError if a parameter is an argument, too: it would have two gradients."""
+def check_no_parameter_passed(model: torch.nn.Module, args: Sequence[Any]) -> None:
+    """Raise a GraphError if a parameter is also an argument: it would have two gradients."""
     parameters = {id(value): name for name, value in model.named_parameters()}
     for position, value in enumerate(args):
         if id(value) in parameters and value.requires_grad:
             raise GraphError(
                 f"{type(model).__name__}: args[{position}] is its own parameter "
-                f"{parameters[id(value)]}, which would have two gradients; legal is to pass it "
-                "detached, or to read it in forward"
+                f"{parameters[id(value)]}, which would have two gradients; pass it detached, or "
+                "read it in forward"
             )
 
 
 def check_unwritten(joint: Joint, model: str) -> None:
-    """Raise a GraphError if a forward writes to a parameter that it has a gradient of."""
+    """Raise a GraphError if a forward writes to a parameter that requires a gradient."""
     for node in joint.mutations:
         what = joint.inputs.get(node)
         if what in joint.gradient_of and what is not None and what[0] == "parameter":
             raise GraphError(
-                f"{model}: forward writes to its parameter {what[1]}; legal is to write to "
-                "buffers, and to parameters between steps (an embedding has max_norm=None)"
+                f"{model}: forward writes to its parameter {what[1]}; write to buffers, "
+                "and to parameters only between steps (an embedding has max_norm=None)"
             )
 
 
 def tensors_of(model: torch.nn.Module) -> Tensors:
-    """Return a model's parameters and buffers under each of their names, parameters first."""
+    """Return a model's parameters and buffers under all their names, parameters first."""
     return {
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
@@ -167,17 +175,17 @@ def tensors_of(model: torch.nn.Module) -> Tensors:
 
 
 def first_names(model: torch.nn.Module) -> dict[str, str]:
-    """Return for each name of a parameter or buffer the first one that the same tensor has."""
+    """Map each name of a parameter or buffer to the first name of the same tensor."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(x), name) for name, x in tensors_of(model).items()}
 
 
 def check_names(traced: Mapping[str, str], model: torch.nn.Module) -> None:
-    """Raise a GraphError unless names are of the same tensors as when a model was traced.
+    """Raise a GraphError unless tensors are tied as they were when the model was traced.
 
     Args:
-        traced: what ``first_names`` was then.
-        model: as it is now.
+        traced: the result of ``first_names`` then.
+        model: the model now.
     """
     now = first_names(model)
     for name in {**traced, **now}:
@@ -190,7 +198,7 @@ def check_names(traced: Mapping[str, str], model: torch.nn.Module) -> None:
 
 
 def tie_text(name: str, first: str | None) -> str:
-    """Return what a name is of: a tensor, another name's, or none."""
+    """Describe a name for an error: absent, a tensor of its own, or tied to another name."""
     if first is None:
         return "not there"
     return "a tensor of its own" if first == name else f"the same tensor as {first}"

@@ -1,12 +1,11 @@
-"""A training step of a PyTorch module as one joint graph, captured without memory.
+"""Ahead-of-time capture of a PyTorch training step as one joint forward-backward graph.
 
-Here and in ``lower`` alone stand calls that PyTorch does not promise to keep. What comes out is a
-``Joint``: the nodes in order, what is forward and what backward, and for every node a FakeTensor,
-which has shape, strides, device and storage, and no numbers.
+By AOTAutograd's ``aot_export_joint_with_descriptors``, which alone in PyTorch gives a functional
+graph whose inputs and outputs are all labelled, also for models that write to buffers. Out: a
+``Joint``: FX nodes in order, split into forward and backward outputs, with a FakeTensor per node:
+shape, strides, device and storage without data.
 
-The capture is AOTAutograd's own, ``aot_export_joint_with_descriptors``: of all that PyTorch has, it
-alone gives a functional graph in which every input and output says what it is, for models that
-write to buffers, too.
+This file and ``codegen_fx`` alone use PyTorch calls without a stability promise.
 """
 
 from __future__ import annotations
@@ -43,12 +42,14 @@ DispatchMode = taken("torch.utils._python_dispatch:TorchDispatchMode")
 tree_flatten = taken("torch.utils._pytree:tree_flatten")
 tree_leaves = taken("torch.utils._pytree:tree_leaves")
 tree_map = taken("torch.utils._pytree:tree_map")
-NORMS = taken("torch.nn.modules.batchnorm:_NormBase")  # the parent of all with running averages
-# They write running averages, and their schemas do not say so. AOTAutograd replaces all of them but
-# that of AMD's GPUs by an operator that returns the averages.
+NORMS = taken(
+    "torch.nn.modules.batchnorm:_NormBase"
+)  # base class of all norms with running averages
+# Operators that update running averages in place without declaring it in their schemas. AOTAutograd
+# replaces all of them, except that of AMD's GPUs, by functional operators that return the averages.
 PREFIXES = "native", "cudnn", "miopen"
 AVERAGING = {getattr(torch.ops.aten, f"{prefix}_batch_norm").default for prefix in PREFIXES}
-SYMBOLIC = "has a shape that depends on the numbers in tensors; legal are fixed shapes"
+SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
 
@@ -60,12 +61,12 @@ def exported(
     args: Sequence[Any],
     first: Callable[[Sequence[Any], Tensors], None] | None = None,
 ) -> tuple[fx.GraphModule, Whole]:
-    """Return the joint graph of a module as AOTAutograd writes it, and the module as it saw it.
+    """Export the joint graph of a module; return it with the module as PyTorch saw it.
 
     Args:
-        model: whose forward returns a scalar loss.
-        args: what forward takes.
-        first: what to call before each forward, as in ``Whole``.
+        model: a module whose forward returns a scalar loss.
+        args: the arguments of forward.
+        first: called before each forward, as in ``Whole``.
 
     Raises:
         GraphError: if PyTorch cannot capture it as one graph.
@@ -83,18 +84,18 @@ def exported(
 
 
 def joint_of_export(graph: fx.GraphModule, whole: Whole, name: str) -> Joint:
-    """Read the joint graph of a module.
+    """Read the joint graph of an exported module.
 
     Args:
-        graph, whole: what ``exported`` returned.
-        name: what errors call the module.
+        graph, whole: the result of ``exported``.
+        name: the module's name in errors.
 
     Raises:
-        GraphError: if forward returns anything but a scalar to differentiate, or the graph has what
-            is not supported.
+        GraphError: if forward does not return one differentiable scalar, or the graph has an
+            unsupported operator.
     """
     descriptors = output_node(graph).meta["desc"]
-    # An input without a gradient has no descriptor in the place of one.
+    # None stands for the gradient of an input that has none.
     backward = (
         i for i, of in enumerate(descriptors) if of is None or isinstance(of, GradAOTOutput)
     )
@@ -113,16 +114,16 @@ def joint_of_export(graph: fx.GraphModule, whole: Whole, name: str) -> Joint:
 def joint_of_graph(
     graph: fx.GraphModule, forward_outputs: int, name: str, names: Mapping[str, str] | None = None
 ) -> Joint:
-    """Read a joint graph, as AOTAutograd hands it to partitioners.
+    """Read a joint graph in the form in which AOTAutograd passes it to partitioners.
 
     Args:
-        graph: whose nodes are left as they are, but for those that nobody reads.
-        forward_outputs: how many of its outputs belong to the forward half.
-        name: what errors call it.
-        names: what parameters and buffers are called, if the graph has other names for them.
+        graph: the joint graph; its nodes are left unchanged, but dead code is eliminated.
+        forward_outputs: the number of its outputs that belong to the forward pass.
+        name: its name in errors.
+        names: original names of parameters and buffers, if the graph has other names for them.
 
     Raises:
-        GraphError: if it has shapes that are not known, collectives, or higher-order operators.
+        GraphError: if it has unknown shapes, collectives, or higher-order operators.
     """
     graph.graph.eliminate_dead_code()
     graph.recompile()
@@ -146,7 +147,7 @@ def joint_of_graph(
     writes = tuple(node for node in nodes if is_write(node))
     mutations |= {node.all_input_nodes[0]: node.all_input_nodes[-1] for node in writes}
     values = values_of(graph)
-    for node, value in values.items():  # an operator may have made another extent this time
+    for node, value in values.items():  # re-evaluation may give other extents
         if any(map(is_symbolic, tree_leaves(value))):
             raise GraphError(f"{name}: {node.name}, {node.target}, {SYMBOLIC}")
     return Joint(
@@ -173,7 +174,7 @@ def joint_of_graph(
 
 
 def input_of(descriptor: Any, names: Mapping[str, str] | None) -> tuple[str, Any] | None:
-    """Return what an input is, as ``Joint.inputs`` says it; None if the graph does not say."""
+    """Return an input's kind and name as in ``Joint.inputs``; None if the graph does not say."""
     if isinstance(descriptor, ParamAOTInput | BufferAOTInput):
         kind = "parameter" if isinstance(descriptor, ParamAOTInput) else "buffer"
         return kind, names[descriptor.target] if names else descriptor.target
@@ -183,12 +184,12 @@ def input_of(descriptor: Any, names: Mapping[str, str] | None) -> tuple[str, Any
 
 
 def output_node(graph: fx.GraphModule) -> fx.Node:
-    """Return the node that returns."""
+    """Return the output node of a graph."""
     return next(node for node in reversed(graph.graph.nodes) if node.op == "output")
 
 
 def copied(graph: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy of a graph, whose nodes have the same names, for what writes to graphs."""
+    """Copy a graph, node names included, for passes that mutate their input."""
     copy = fx.Graph()
     copy.output(copy.graph_copy(graph.graph, {}))
     copy.output_node().meta = dict(output_node(graph).meta)
@@ -196,31 +197,31 @@ def copied(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def attribute_of(graph: fx.GraphModule, node: fx.Node) -> Any:
-    """Return what a node that reads an attribute reads."""
+    """Return the attribute that a ``get_attr`` node reads."""
     return attrgetter(str(node.target))(graph)
 
 
 def check_supported(graph: fx.GraphModule, name: str) -> None:
-    """Raise one GraphError about the first node that cannot be planned."""
+    """Raise a GraphError about the first node that cannot be planned."""
     for node in graph.graph.nodes:
         target = node.target
         what = None
         if any(map(is_symbolic, tree_leaves(node.meta.get("val")))):
             what = SYMBOLIC
         elif node.op == "get_attr" and isinstance(attribute_of(graph, node), torch.Generator):
-            what = "is a generator of its own; legal are random numbers of PyTorch's"
+            what = "is a generator of its own; use PyTorch's default generator"
         elif isinstance(target, HigherOrderOperator):
-            what = "is a higher-order operator; legal are operators on tensors alone"
+            what = "is a higher-order operator; expected operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
-            what = "speaks to other processes; legal is a step of one process"
-        elif writes_again(node):
+            what = "communicates with other processes; expected a step of one process"
+        elif repeats_write(node):
             what = (
-                "writes to what it is given, which each recomputation would do again; legal are "
-                "operators that return what they change (for a norm, "
+                "writes to an argument, which each recomputation would repeat; use "
+                "operators that return their results (for a norm, "
                 "torch.backends.cudnn.enabled = False)"
             )
         elif node.op not in ("placeholder", "get_attr", "call_function", "output"):
-            what = f"is a {node.op}; legal are calls of functions"
+            what = f"is a {node.op} node; expected call_function nodes"
         if what:
             path = scope_of(node)
             where = f" in {path}" if path else ""
@@ -231,16 +232,16 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
 
 
 def mode_of(leaves: Iterable[Any]) -> Any:
-    """Return the mode that some FakeTensors belong to; None if there is no FakeTensor."""
+    """Return the FakeTensorMode of the first FakeTensor; None if there is none."""
     return next((value.fake_mode for value in leaves if isinstance(value, FakeTensor)), None)
 
 
 @contextmanager
 def placed(model: torch.nn.Module, args: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """While this is active, parameters and buffers on the device ``meta`` are FakeTensors of a CPU.
+    """Replace parameters and buffers on the device ``meta`` by CPU FakeTensors in this context.
 
-    On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments
-    likewise, and the mode of these FakeTensors, which is that of any that were there before.
+    On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments,
+    replaced likewise, and the FakeTensorMode: that of existing FakeTensors, if there are any.
     """
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
@@ -250,7 +251,7 @@ def placed(model: torch.nn.Module, args: Sequence[Any]) -> Iterator[tuple[tuple[
 
 
 def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
-    """Return a FakeTensor with the layout of a tensor on another device, as one of a CPU."""
+    """Return a FakeTensor on the CPU with the layout of a tensor on another device."""
     with mode:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
         if isinstance(value, torch.nn.Parameter):
@@ -259,10 +260,9 @@ def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 class Rerun(fx.Interpreter):  # type: ignore[misc]
-    """Evaluates a graph on FakeTensors once more, and remembers what every node makes.
+    """FX interpreter that re-evaluates a graph on FakeTensors and records each node's value.
 
-    Which values share a storage is seen in the storages, not in the operators' schemas, which do
-    not say it of all views.
+    Alias analysis reads storages, not operator schemas, since schemas do not declare all views.
     """
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -270,12 +270,12 @@ class Rerun(fx.Interpreter):  # type: ignore[misc]
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "placeholder":
-            return n.meta.get("val")  # None for a number, which is a constant of the graph
+            return n.meta.get("val")  # None for a number, a constant of the graph
         return super().run_node(n)
 
 
 def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
-    """Return what each node makes, as FakeTensors that share storages as tensors would."""
+    """Re-evaluate a graph on FakeTensors; values alias storages as real tensors would."""
     nodes = [node for node in graph.graph.nodes if node.op != "output"]
     mode = mode_of(x for node in nodes for x in tree_leaves(node.meta.get("val")))
     if mode is None:
@@ -291,30 +291,30 @@ def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
 
 
 def storage_of(value: Any) -> tuple[int, int] | None:
-    """Return which storage a tensor is in, and the storage's bytes; None for what is no tensor.
+    """Return the id of a tensor's storage, and its bytes; None for a value that is no tensor.
 
-    Two tensors in one storage are told by the first, as long as both exist.
+    Ids are unique among tensors that exist at the same time.
 
     Raises:
-        GraphError: if the tensor is sparse or nested: it has not one storage.
+        GraphError: if the tensor is sparse or nested, since it has no single storage.
     """
     if not isinstance(value, torch.Tensor):
         return None
     if value.layout != torch.strided:
         raise GraphError(
-            f"a tensor of the layout {value.layout} is in the step, of {value_text(value)}; legal "
-            "are strided tensors, such as gradients of an Embedding with sparse=False"
+            f"the step has a tensor of layout {value.layout}, {value_text(value)}; expected "
+            "strided tensors, such as gradients of an Embedding with sparse=False"
         )
     return address_of(value), value.untyped_storage().nbytes()
 
 
 def address_of(value: torch.Tensor) -> int:
-    """Return by what a tensor's storage is told from others, as long as both exist."""
+    """Return the id of a tensor's storage, unique among storages that exist at the same time."""
     return int(value.untyped_storage()._cdata)
 
 
 def fake_state(joint: Joint, node: fx.Node) -> Any:
-    """Return a FakeTensor like the state of the generator that a random operator draws from."""
+    """Return a FakeTensor of the size of the generator state that a random operator draws from."""
     given = [joint.values[source] for source in (*node.all_input_nodes, node)]
     tensors = [x for x in tree_leaves(given) if isinstance(x, FakeTensor)]
     on_gpu = any(x.device.type == "cuda" for x in tensors)
@@ -324,23 +324,23 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
 
 
 def has_late_hooks(source: Any) -> bool:
-    """Whether a tensor has hooks on its ``.grad``, of ``register_post_accumulate_grad_hook``."""
+    """Whether a tensor has hooks on its ``.grad`` (``register_post_accumulate_grad_hook``)."""
     return bool(getattr(source, "_post_accumulate_grad_hooks", None))
 
 
 def is_view(value: torch.Tensor) -> bool:
-    """Whether autograd knows a tensor as a view of another one."""
+    """Whether autograd tracks a tensor as a view of another one."""
     return bool(value._is_view())
 
 
 def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return where a module keeps the buffers that are its own, by their names in it."""
+    """Return a module's own buffer dict, by local name; writing to it replaces buffers."""
     buffers: dict[str, torch.Tensor | None] = module._buffers
     return buffers
 
 
 def compiled_in(model: torch.nn.Module) -> str | None:
-    """Return the name of a module that is compiled already, "" for all of it; None if none is."""
+    """Return the name of an already compiled module, "" for the model itself; None if none is."""
     for name, module in model.named_modules():
         if "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None):
             return str(name)
@@ -348,7 +348,7 @@ def compiled_in(model: torch.nn.Module) -> str | None:
 
 
 def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Return a gradient of a tensor after the tensor's own hooks, which autograd would call."""
+    """Apply a tensor's own gradient hooks to its gradient, as autograd would."""
     for hook in (value._backward_hooks or {}).values():
         made = hook(gradient)
         gradient = gradient if made is None else made
@@ -361,7 +361,7 @@ def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 def is_random(node: fx.Node) -> bool:
     """Whether an evaluation draws random numbers.
 
-    Attention is tagged so, but does not where its dropout is 0.
+    Attention has the tag, but draws none where its dropout rate is 0.
     """
     target = node.target
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
@@ -372,17 +372,17 @@ def is_random(node: fx.Node) -> bool:
 
 
 def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an operator is given, by the names of its parameters."""
+    """Bind an operator's arguments to the names of its parameters."""
     return dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | dict(kwargs)
 
 
 def is_mutable(target: Any) -> bool:
-    """Whether an operator writes to what it is given."""
+    """Whether an operator writes to its arguments."""
     return bool(target._schema.is_mutable)
 
 
 def is_scaled(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operator on two tensors is given a tensor and a Python number."""
+    """Whether a binary tensor operator is called with a tensor and a Python number."""
     kinds = [isinstance(x, torch.Tensor) for x in args]
     return (
         func.namespace == "aten"
@@ -396,12 +396,12 @@ def is_scaled(func: Any, args: Sequence[Any]) -> bool:
 
 
 def saved_by(node: Any, target: Any, place: int) -> Any:
-    """Return what a function of autograd has saved of an argument, as it shows it; or None."""
+    """Return an argument that an autograd node exposes as saved (``_saved_*``), or None."""
     return getattr(node, f"_saved_{target._schema.arguments[place].name}", None)
 
 
 def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return what an operator writes to, of what it is given."""
+    """Return the arguments that an operator writes to."""
     given = arguments_of(target, args, kwargs)
     return [
         given.get(argument.name)
@@ -410,8 +410,8 @@ def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> l
     ]
 
 
-def writes_again(node: fx.Node) -> bool:
-    """Whether an operator writes to what it is given, in the middle of a step."""
+def repeats_write(node: fx.Node) -> bool:
+    """Whether a recomputation would repeat a write: an in-place operator within the step."""
     if not isinstance(node.target, OpOverload):
         return False
     if node.target in AVERAGING:
@@ -421,9 +421,9 @@ def writes_again(node: fx.Node) -> bool:
 
 
 def is_write(node: fx.Node) -> bool:
-    """Whether a node writes a new value over an input of the graph.
+    """Whether a node copies a new value into an input of the graph.
 
-    Inductor asks AOTAutograd to leave these in the graph, at the end of the forward half.
+    Inductor asks AOTAutograd to leave these in the graph, at the end of the forward pass.
     """
     return node.target is torch.ops.aten.copy_.default
 
@@ -435,10 +435,10 @@ def kind_of(node: fx.Node) -> str:
 
 
 def operator_name(target: Any) -> str | None:
-    """Return an operator's full name, such as ``aten.add.Tensor``; None for what is no operator."""
+    """Return an operator's full name, such as ``aten.add.Tensor``; None if it has no overload."""
     return str(target) if isinstance(target, OpOverload) else None
 
 
 def packet_of(node: fx.Node) -> Callable[..., Any] | None:
-    """Return the operator without its overload, by which FLOPs are counted; None if it has none."""
+    """Return the overload packet of a node's operator, the key of FLOP counts, or None."""
     return getattr(node.target, "_overloadpacket", None)

@@ -1,4 +1,4 @@
-"""What cannot be traced, said in one error before anything runs."""
+"""Validation of models and losses: one GraphError, before anything runs, if tracing cannot work."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 
-# Frames in these folders are not of the model.
+# Stack frames in these folders are not the model's.
 OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-# In PyTorch's words: an operator reads a tensor with numbers, among those that have none.
+# PyTorch's error when an operator mixes a real tensor with FakeTensors.
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
-READ_ONLY = "read-only"  # how NumPy's errors of arrays that are not writeable end
-REGISTERED = ("_parameters", "_buffers", "_modules")  # where a module keeps what it registers
-NAMED = 6  # attributes that an error names
+READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable
+REGISTERED = ("_parameters", "_buffers", "_modules")  # a module's dicts of registered members
+NAMED = 6  # the most attributes that an error names
 
 
 @contextmanager
 def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
-    """Turn whatever stops a capture into one GraphError that says where in the model it was.
+    """Turn any exception of a capture into one GraphError that locates it in the model's source.
 
-    Gradients are known in it, whatever is active around it, and are not checked for NaN.
+    Gradients are enabled inside, whatever grad mode surrounds it, and anomaly detection is off.
     """
     try:
         with (
@@ -35,7 +35,7 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
             torch.autograd.set_detect_anomaly(False),
             warnings.catch_warnings(),
         ):
-            # Large arrays are read-only meanwhile, see preserving; a tensor on one may be read.
+            # Large arrays are read-only meanwhile (see preserving); tensors may alias them.
             warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
             yield
     except GraphError:
@@ -53,30 +53,30 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
         if isinstance(error, ValueError) and text.endswith(READ_ONLY):
             raise GraphError(
                 f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
-                "ones are during a capture, which cannot be undone in them; legal is to write to "
+                "ones are during a capture, since writes to them cannot be rolled back; write to "
                 "small arrays, or between steps"
             ) from error
         raise GraphError(
             f"{name}: PyTorch cannot capture its training step as one graph: "
-            f"{type(error).__name__}: {text}{where}; legal are arguments that forward takes, and "
-            "a forward whose course does not depend on the numbers in its tensors"
+            f"{type(error).__name__}: {text}{where}; expected arguments that forward accepts, "
+            "and control flow that does not depend on the values of its tensors"
         ) from error
 
 
 def unknown_tensor(name: str, where: str, model: torch.nn.Module) -> str:
-    """Return what to say of a model that reads a tensor of which PyTorch does not know."""
+    """Return the error for a model that reads an unregistered tensor."""
     plain = plain_tensors(model)
     own = f", such as {', '.join(plain[:NAMED])}" if plain else ""
     attribute = plain[0].rpartition(".")[2] if plain else "name"
     return (
         f"{name}: its forward reads a tensor that is no parameter, no buffer and no argument{own}"
-        f'{where}; legal is self.register_buffer("{attribute}", ...) in __init__, or '
-        "torch.nn.Parameter, or to pass it as an argument"
+        f'{where}; use self.register_buffer("{attribute}", ...) in __init__, or '
+        "torch.nn.Parameter, or pass it as an argument"
     )
 
 
 def plain_tensors(model: torch.nn.Module) -> list[str]:
-    """Return the attributes of a model's modules that hold tensors and are not registered."""
+    """Return the paths of module attributes that contain tensors and are not registered."""
     return [
         f"{path}.{attribute}" if path else attribute
         for path, module in model.named_modules()
@@ -86,7 +86,7 @@ def plain_tensors(model: torch.nn.Module) -> list[str]:
 
 
 def holds_tensor(value: Any) -> bool:
-    """Whether an attribute is a tensor, or a list, tuple or dict that has one."""
+    """Whether an attribute is a tensor, or a list, tuple or dict that contains one."""
     if isinstance(value, dict):
         value = list(value.values())
     members = value if isinstance(value, list | tuple) else [value]
@@ -94,7 +94,7 @@ def holds_tensor(value: Any) -> bool:
 
 
 def check_model(model: Any) -> None:
-    """Raise a GraphError unless something is a module: one that is made, not a class of them."""
+    """Raise a GraphError unless an object is an instance of ``nn.Module``, and no TorchScript."""
     if isinstance(model, torch.jit.ScriptModule):
         raise GraphError("expected a torch.nn.Module, got a program of TorchScript")
     if not isinstance(model, torch.nn.Module):
@@ -106,25 +106,25 @@ TORCH = torch.__path__[0]
 
 
 def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> None:
-    """Raise a GraphError unless a model returns one scalar that can be differentiated.
+    """Raise a GraphError unless a model returns one differentiable real scalar.
 
     Args:
-        returned: what its forward returns, in FakeTensors.
-        tangents: the cotangents with which its backward half begins.
+        returned: the results of forward, as FakeTensors.
+        tangents: the cotangents that the backward pass starts from.
         name: of the model.
     """
     if len(returned) == len(tangents) == 1 and tangents[0].ndim == 0:
         if tangents[0].is_complex():
             raise GraphError(
-                f"{name}: forward returns {value_text(tangents[0])}; legal is a real loss"
+                f"{name}: forward returns {value_text(tangents[0])}; expected a real loss"
             )
         return
     what = ", ".join(map(value_text, returned)) or "no tensor"
     if len(returned) == 1 and not tangents:
         what += ", which depends on nothing that requires a gradient"
     raise GraphError(
-        f"{name}: forward returns {what}; legal is one scalar to differentiate, the loss: wrap the "
-        "model in a module that computes it"
+        f"{name}: forward returns {what}; expected one scalar to differentiate, the loss: wrap "
+        "the model in a module that computes it"
     )
 
 
@@ -134,7 +134,7 @@ def is_meta(value: Any) -> bool:
 
 
 def check_measurable(model: torch.nn.Module, args: Sequence[Any], measuring: bool) -> None:
-    """Raise a GraphError if kernels are to run for a model that has no memory anywhere."""
+    """Raise a GraphError if kernels are to be measured on a model whose tensors have no memory."""
     if measuring and any(map(is_meta, (*model.parameters(), *model.buffers(), *args))):
         raise GraphError(
             f"{type(model).__name__}: workspace and seconds are measured where the tensors are, "
@@ -143,14 +143,14 @@ def check_measurable(model: torch.nn.Module, args: Sequence[Any], measuring: boo
 
 
 def value_text(value: Any) -> str:
-    """Return dtype and shape of a tensor as errors say them."""
+    """Format dtype and shape of a tensor for errors, such as ``float32[2,4]``."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{str(value.dtype).removeprefix('torch.')}[{','.join(map(str, value.shape))}]"
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value is a number that is not known, or a tensor whose shape has one."""
+    """Whether a value is a symbolic number, or a tensor with a symbolic extent."""
     symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
     if isinstance(value, torch.Tensor):
         return any(isinstance(extent, symbols) for extent in value.shape)

@@ -1,7 +1,9 @@
-"""Which modules to wrap: the cheapest choice within a budget, of all choices if they are few.
+"""Subset search over modules to checkpoint: exhaustive if few, else greedy and local search.
 
-Of more, two searches are made: one takes wrappings off as long as the budget holds, one puts them
-on until it does. The better result is improved by exchanges of one module for another.
+Minimises FLOPs subject to a memory budget. Above ``FEW`` modules, two greedy passes run: one adds
+wrappings until the budget is met, one removes them (backward elimination) while it is. Local search
+then improves the better result by swapping a wrapped module for an unwrapped one. Out: the best
+``ModuleChoice``; peaks and costs come from a callback.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ FEW = 12  # modules: 4,096 choices, which are seconds even where a step has 10,0
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModuleChoice:
-    """A choice of modules: first the FLOPs of the step, then how many modules, then the peak."""
+    """A choice of modules, ordered by FLOPs of the step, number of modules, peak bytes."""
 
     flops: int
     count: int
@@ -24,13 +26,13 @@ class ModuleChoice:
 
 
 class Choosing:
-    """A search.
+    """A memoised search over subsets of modules.
 
     Attributes:
-        names: of all modules that may be wrapped.
-        evaluate: returns peak and FLOPs of a choice.
-        exact: whether all choices are looked at.
-        seen: the choices that were.
+        names: of all candidate modules.
+        evaluate: returns peak bytes and FLOPs of a subset.
+        exact: whether the search is exhaustive.
+        seen: the subsets evaluated so far.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Choosing:
         self.seen: dict[frozenset[str], ModuleChoice] = {}
 
     def choice(self, names: Iterable[str]) -> ModuleChoice:
-        """Return a choice of modules, evaluated."""
+        """Evaluate a subset of modules, memoised."""
         key = frozenset(names)
         if key not in self.seen:
             ordered = tuple(name for name in self.names if name in key)
@@ -50,35 +52,35 @@ class Choosing:
         return self.seen[key]
 
     def smallest(self) -> ModuleChoice:
-        """Return the choice with the smallest peak that was seen."""
+        """Return the evaluated choice with the smallest peak."""
         return min(self.seen.values(), key=lambda choice: (choice.peak, choice))
 
     def cheapest(self, budget: int) -> ModuleChoice | None:
-        """Return the cheapest choice that was seen within a budget; None if there is none."""
+        """Return the cheapest evaluated choice within a budget; None if there is none."""
         return min((c for c in self.seen.values() if c.peak <= budget), default=None)
 
     def search(self, budget: int) -> ModuleChoice | None:
-        """Return the cheapest choice within a budget, in bytes; None if none was found."""
+        """Search for the cheapest choice within a budget in bytes; None if none was found."""
         if self.exact:
             for count in range(len(self.names) + 1):
                 for names in combinations(self.names, count):
                     self.choice(names)
             return self.cheapest(budget)
         self.choice(())
-        self.put_on(budget)
+        self.wrap_greedily(budget)
         every = self.choice(self.names)
-        self.take_off(every if every.peak <= budget else self.smallest(), budget)
+        self.unwrap_greedily(every if every.peak <= budget else self.smallest(), budget)
         best = self.cheapest(budget)
         while best is not None:
-            self.exchange(best, budget)
+            self.swap_modules(best, budget)
             better = self.cheapest(budget)
             if better == best:
                 break
             best = better
         return best
 
-    def put_on(self, budget: int) -> None:
-        """Wrap one module more, the one that saves most bytes for its FLOPs, until it is enough."""
+    def wrap_greedily(self, budget: int) -> None:
+        """Greedy forward selection: wrap the module of most bytes per FLOP, until it fits."""
         current = self.choice(())
         while current.peak > budget and current.count < len(self.names):
             trials = [
@@ -92,28 +94,28 @@ class Choosing:
                 trials, key=lambda t: (start.peak - t.peak) / max(t.flops - start.flops, 1)
             )
 
-    def take_off(self, current: ModuleChoice, budget: int) -> None:
-        """Wrap one module less, the dearest first, as long as the budget holds."""
+    def unwrap_greedily(self, current: ModuleChoice, budget: int) -> None:
+        """Greedy backward elimination: unwrap the most expensive module while the budget holds."""
         while current.peak <= budget:
-            trials = [self.choice(with_one_module_less(current, name)) for name in current.names]
+            trials = [self.choice(modules_without(current, name)) for name in current.names]
             fitting = [trial for trial in trials if trial.peak <= budget]
             if not fitting:
                 return
             current = min(fitting)
 
-    def exchange(self, current: ModuleChoice, budget: int) -> None:
-        """Try every exchange of a wrapped module for another, and go on from the best."""
+    def swap_modules(self, current: ModuleChoice, budget: int) -> None:
+        """Evaluate every swap of a wrapped module for an unwrapped one; continue from the best."""
         trials = [
-            self.choice((*with_one_module_less(current, off), on))
+            self.choice((*modules_without(current, off), on))
             for off in current.names
             for on in self.names
             if on not in current.names
         ]
         fitting = [trial for trial in trials if trial.peak <= budget]
         if fitting:
-            self.take_off(min(fitting), budget)
+            self.unwrap_greedily(min(fitting), budget)
 
 
-def with_one_module_less(choice: ModuleChoice, name: str) -> tuple[str, ...]:
-    """Return the modules of a choice but one."""
+def modules_without(choice: ModuleChoice, name: str) -> tuple[str, ...]:
+    """Return the modules of a choice, one excepted."""
     return tuple(other for other in choice.names if other != name)

@@ -1,13 +1,15 @@
-"""From a schedule to FX programs that run it in PyTorch.
+"""FX code generation: lower a schedule to FX programs that PyTorch runs.
 
-Here and in ``capture`` alone stand calls that PyTorch does not promise to keep. Each evaluation of
-the schedule is a copy of the operator's node; reads go to the latest copy. ``Free`` needs nothing:
-FX's programs let go of a value after its last reader, which is what schedules do.
+Each evaluation in the schedule is a copy of the operator's node; reads refer to the latest copy.
+``Free`` needs no code: FX programs release a value after its last use, as schedules do. A step is
+one program (``program_of``) or a forward and a backward program for AOTAutograd (``halves_of``).
 
-A random operator that is evaluated again saves the generator's state the first time, 5 kB on a CPU,
-and draws from it again; in the graph the state is a value of its own, which is there only for as
-long. What draws first still has to do so in the order of the traced step, for the generator itself
-goes on from one to the next.
+A random operator that is recomputed saves its generator's state at the first evaluation, 5 kB on a
+CPU, and restores it for the second; the state is a value of the graph with a lifetime of its own.
+First evaluations must still draw in the order of the traced step, since each advances the generator
+for the next (``check_random``).
+
+This file and ``capture`` alone use PyTorch calls without a stability promise.
 """
 
 from __future__ import annotations
@@ -39,20 +41,22 @@ from tinyckpt.interop.torch.versions import DESCRIPTORS, taken
 SavedForBackwardsAOTOutput = taken(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
 run_and_save_rng_state = taken("torch._prims.rng_prims:run_and_save_rng_state")
 run_with_rng_state = taken("torch._prims.rng_prims:run_with_rng_state")
-NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
+NO_VERSION_CHECK = (
+    "saved_tensor_with_no_vc_check"  # AOTAutograd requires saved values with it to come last
+)
 
 
 def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
-    """Return a whole schedule as one program, with the inputs and outputs of the joint graph.
+    """Lower a whole schedule to one program, with the inputs and outputs of the joint graph.
 
     Raises:
-        ScheduleError: if the schedule is not legal, is of another graph, moves values to the host,
-            or lets random operators draw in another order.
+        ScheduleError: if the schedule is not legal, is of another graph, offloads values, or
+            reorders random operators.
     """
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
     joint = imported.joint
-    program = Half(imported, again_of(schedule, imported))
+    program = ProgramBuilder(imported, recomputed_operators(schedule, imported))
     for node in joint.module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             program.copy(node)
@@ -62,25 +66,26 @@ def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
 
 
 def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Return a schedule as a forward and a backward program, as AOTAutograd wants them.
+    """Lower a schedule to a forward and a backward program, in AOTAutograd's calling convention.
 
-    The schedule is cut where the backward half begins. The forward program returns, after its
-    results, what the backward one reads, and that takes cotangents after it.
+    The schedule is split where the backward pass begins. The forward program returns its results,
+    then the saved values that the backward program reads; that takes the saved values, then the
+    cotangents.
 
     Raises:
         ScheduleError: as ``program_of``.
     """
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
-    joint, again = imported.joint, again_of(schedule, imported)
+    joint, again = imported.joint, recomputed_operators(schedule, imported)
     steps = schedule.steps
     cut = steps.index(Compute(imported.begin))
-    first = Half(imported, again)
+    first = ProgramBuilder(imported, again)
     for node in joint.sources:
         first.copy(node)
     first.emit(steps[:cut])
-    second = Half(imported, again)
-    given = second.take_over(first)
+    second = ProgramBuilder(imported, again)
+    given = second.add_saved_placeholders(first)
     for node in joint.tangents:
         second.copy(node)
     second.emit(steps[cut:])
@@ -90,7 +95,7 @@ def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, f
         if not placeholder.users:
             second.graph.erase_node(placeholder)
             del given[placeholder]
-    saved = first.kept(given)
+    saved = first.saved_values(given)
     for node in joint.writes:
         first.copy(node)
     first.graph.output((*first.current(joint.forward), *saved))
@@ -104,15 +109,15 @@ def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, f
     return fx.GraphModule(module, first.graph), fx.GraphModule(module, second.graph)
 
 
-class Half:
-    """A program in the making: either half of a step, or all of it.
+class ProgramBuilder:
+    """An FX program under construction: the forward pass, the backward pass, or the whole step.
 
     Attributes:
         imported: the graph, and the nodes of its operators.
         again: the operators that are evaluated more than once.
         graph: the program.
-        copies: for each node of the joint graph its latest copy in the program.
-        states: for each random node that is evaluated again, the state before it drew first.
+        copies: for each node of the joint graph, its latest copy in the program.
+        states: for each recomputed random node, the generator state before its first draw.
     """
 
     def __init__(self, imported: Imported, again: set[int]) -> None:
@@ -122,15 +127,15 @@ class Half:
         self.states: dict[fx.Node, fx.Node] = {}
 
     def copy(self, node: fx.Node) -> None:
-        """Add a copy of a node that reads the latest copies."""
+        """Emit a copy of a node, its operands being the latest copies."""
         self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
 
     def current(self, nodes: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the latest copies of nodes; what is no node as it is."""
+        """Return the latest copies of nodes; other values unchanged."""
         return tuple(self.copies[n] if isinstance(n, fx.Node) else n for n in nodes)
 
     def emit(self, steps: Iterable[Step]) -> None:
-        """Add the evaluations of a schedule."""
+        """Emit the evaluations of a schedule."""
         for step in steps:
             if not isinstance(step, Compute):
                 continue
@@ -140,14 +145,14 @@ class Half:
             for each in self.imported.fused.get(node, ()):
                 self.copy(each)
             if step.operator in self.again and is_random(node):
-                self.copies[node] = self.drawn(node)
+                self.copies[node] = self.emit_random(node)
             else:
                 self.copy(node)
             for piece in self.imported.pieces.get(node, ()):
                 self.copy(piece)
 
-    def drawn(self, node: fx.Node) -> fx.Node:
-        """Add an evaluation of a random operator that draws the same numbers each time."""
+    def emit_random(self, node: fx.Node) -> fx.Node:
+        """Emit a recomputed random operator, so that every evaluation draws the same numbers."""
         args = fx.node.map_arg(node.args, self.copies.__getitem__)
         kwargs = fx.node.map_arg(dict(node.kwargs), self.copies.__getitem__)
         if node in self.states:
@@ -162,8 +167,8 @@ class Half:
         made.meta = dict(node.meta)
         return made
 
-    def take_over(self, other: Half) -> dict[fx.Node, fx.Node]:
-        """Add placeholders for all that another half has; return which each stands for."""
+    def add_saved_placeholders(self, other: ProgramBuilder) -> dict[fx.Node, fx.Node]:
+        """Add placeholders for the forward program's values; map each to its value."""
         given = {}
         for node, copy in sorted(other.copies.items(), key=without_version_check):
             if node.op == "get_attr":
@@ -178,15 +183,15 @@ class Half:
         return given
 
     def placeholder(self, copy: fx.Node, meta: dict[str, Any]) -> fx.Node:
-        """Add a placeholder for a value of the other half."""
+        """Add a placeholder for a value of the forward program."""
         placeholder = self.graph.placeholder(copy.name)
         placeholder.meta = meta
         return placeholder
 
-    def kept(self, given: dict[fx.Node, fx.Node]) -> list[fx.Node]:
-        """Return what the other half is given, each in the place of its placeholder.
+    def saved_values(self, given: dict[fx.Node, fx.Node]) -> list[fx.Node]:
+        """Return the saved values that the backward program reads, in its placeholders' order.
 
-        An input that the caller writes to between the halves is given as a copy of what it was.
+        An input that the caller overwrites between the two programs is saved as a clone.
         """
         joint = self.imported.joint
         written = {storage_of(joint.values[node]) for node in joint.mutations}
@@ -197,12 +202,12 @@ class Half:
 
 
 def without_version_check(pair: tuple[fx.Node, fx.Node]) -> bool:
-    """Return a key that sorts last what autograd saves without a check of its version."""
+    """Sort key that puts tensors saved without a version check last."""
     return bool(pair[0].meta.get(NO_VERSION_CHECK, False))
 
 
 def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
-    """Return what the outputs of either half are, as the joint graph says it."""
+    """Return the output descriptors of the forward or backward program, from the joint graph."""
     joint = imported.joint
     count = len(joint.forward)
     found = output_node(joint.module).meta.get("desc")
@@ -211,8 +216,8 @@ def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
 
 
 def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a backend of ``torch.compile`` that runs the halves of a partition function as is."""
-    # Imported here, since all of Dynamo comes with it.
+    """Return a ``torch.compile`` backend that runs a partition function's programs as is."""
+    # Imported here, since it imports all of Dynamo.
     aot_autograd = taken("torch._dynamo.backends.common:aot_autograd")
     boxed_nop = taken("torch._dynamo.backends.debugging:boxed_nop")
 
@@ -223,7 +228,7 @@ def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def last_of_limit() -> int:
-    """Return Dynamo's limit of programs for one code if it compiles the last one now, else 0."""
+    """Return Dynamo's recompile limit if this compilation is the last one within it, else 0."""
     compiled = taken("torch._guards:CompileContext.current_compile_id")()
     if compiled is None or compiled.frame_compile_id is None:
         return 0  # AOTAutograd without Dynamo
@@ -237,14 +242,14 @@ def min_cut_backend(
 ) -> Iterator[Callable[..., Any]]:
     """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
 
-    Saved values in the memory of a buffer that the step writes to, such as BatchNorm's running
-    averages, are saved as copies: PyTorch saves the buffer itself, and its backward pass raises.
-    Inductor is spared that by its decompositions, which without its fusion use more memory.
+    Saved values that alias a buffer that the step writes to, such as BatchNorm's running averages,
+    are cloned: PyTorch saves the buffer itself, and its backward pass then raises. Inductor avoids
+    that by its decompositions, which without its fusion use more memory.
 
     Args:
         budget: from 0 to 1.
-        on_halves: is called with the joint graph as it was, how many of its outputs belong to the
-            forward half, and the two graphs that PyTorch makes of it.
+        on_halves: called with the joint graph before partitioning, the number of its forward
+            outputs, and the forward and backward graphs that PyTorch makes of it.
     """
     with min_cut(budget) as cut:
 
@@ -259,11 +264,11 @@ def min_cut_backend(
 
 
 def save_copies_of_written(joint: Joint, forward: fx.GraphModule) -> None:
-    """Save copies of values in the memory of an input that the step writes to.
+    """Clone saved values that alias an input that the step writes to.
 
     Args:
         joint: the joint graph.
-        forward: the forward graph that PyTorch made of it, whose nodes have the same names.
+        forward: the forward graph that PyTorch made of it, with the same node names.
     """
     written = {storage_of(joint.values[node]) for node in joint.mutations}
     names = {node.name for node, value in joint.values.items() if storage_of(value) in written}
@@ -279,7 +284,7 @@ def save_copies_of_written(joint: Joint, forward: fx.GraphModule) -> None:
 
 
 def clone_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """Add a copy of a value to a graph; return it."""
+    """Emit a clone of a value; return its node."""
     clone = graph.call_function(torch.ops.aten.clone.default, (node,))
     clone.meta = dict(node.meta)
     clone.meta.pop("desc", None)
@@ -288,11 +293,11 @@ def clone_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 @contextmanager
 def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
-    """Set PyTorch's ``activation_memory_budget``; yield the partitioner that reads it.
+    """Set PyTorch's ``activation_memory_budget``; yield its min-cut partitioner.
 
-    It writes to the graph that it is given.
+    The partitioner mutates the graph that it is given.
     """
-    # Imported here, since parts of Inductor come with it.
+    # Imported here, since it imports parts of Inductor.
     from torch._functorch import config
 
     cut = taken("torch._functorch.partitioners:min_cut_rematerialization_partition")
@@ -301,8 +306,8 @@ def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
 
 
 def inductor_pass(partition: Callable[..., Any]) -> Any:
-    """Return a partition function as Inductor takes it; what it makes is never cached."""
-    # Imported here, since all of Inductor comes with it.
+    """Wrap a partition function in the form Inductor takes; its results are never cached."""
+    # Imported here, since it imports all of Inductor.
     partitioner: Any = taken("torch._inductor.custom_graph_pass:CustomPartitionerFn")
 
     class Planned(partitioner):  # type: ignore[misc]
@@ -318,14 +323,14 @@ def inductor_pass(partition: Callable[..., Any]) -> Any:
 # Checking ----------------------------------------------------------------------------------------
 
 
-def again_of(schedule: Schedule, imported: Imported) -> set[int]:
+def recomputed_operators(schedule: Schedule, imported: Imported) -> set[int]:
     """Return the operators that a schedule evaluates more than once."""
     times = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
     return {index for index, count in times.items() if count > 1}
 
 
 def check_random(schedule: Schedule, imported: Imported) -> None:
-    """Raise a ScheduleError unless random operators draw first in the order of the traced step."""
+    """Raise a ScheduleError unless random operators first draw in the order of the traced step."""
     graph = imported.graph
     last = -1
     seen: set[int] = set()
@@ -340,7 +345,7 @@ def check_random(schedule: Schedule, imported: Imported) -> None:
             raise ScheduleError(
                 f"step {position}: compute {graph.operators[index].name}, which draws random "
                 f"numbers, comes after {graph.operators[last].name}, which drew later in the "
-                "traced step: both would draw others; legal is the order of the trace"
+                "traced step: both would draw other numbers; expected the order of the trace"
             )
         seen.add(index)
         last = index

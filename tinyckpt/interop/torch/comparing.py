@@ -1,11 +1,12 @@
-"""PyTorch's own ways to trade time for memory, measured, beside plans: ``compare``.
+"""Benchmark against PyTorch's min-cut partitioner: plans at the peak of each memory budget.
 
-``activation_memory_budget`` is PyTorch's option for compiled steps, from 0 to 1; what it leaves at
-the peak is measured, by the allocator, on a copy of the model, and what it computes is counted in
-the two graphs that it makes. Plans are those of the same step's joint graph, within these peaks;
-what the two graphs evaluate is among what is compared, so that no plan is dearer. A plan is charged
-for some bytes that PyTorch's own step need not have (new values of buffers to the end of the step,
-states of generators), so the peak that counts is at least what is predicted of that step.
+``activation_memory_budget`` is PyTorch's setting for compiled steps, from 0 to 1. For each setting
+the peak is measured by the allocator on a copy of the model, and FLOPs are counted in the forward
+and backward graphs that PyTorch makes. Plans are of the same joint graph, within these peaks;
+PyTorch's own schedules are among their seeds, so that no plan is more expensive. A plan is charged
+for some bytes that PyTorch's own step need not store (new values of buffers to the end of the step,
+generator states), so it may use the measured peak or the peak predicted for PyTorch's step,
+whichever is larger.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from tinyckpt.planner.portfolio.pareto import Frontier
 from tinyckpt.planner.portfolio.plan import frontier
 from tinyckpt.planner.portfolio.table import html_table, table
 
-PATIENCE = 20.0  # seconds to search for plans
+FRONTIER_SECONDS = 20.0  # seconds for the search of the frontier
 HEADER = ("activation_memory_budget", "peak", "FLOPs", "a plan in that peak", "modules wrapped")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
-    """A step that PyTorch compiled.
+class CompiledStep:
+    """A training step that PyTorch compiled and ran.
 
     Attributes:
-        peak: bytes at the peak, as the allocator hands them out.
+        peak: peak bytes, as the allocator hands them out.
         flops: FLOPs of a step.
         joint: the joint graph that was compiled.
-        results: how many of its outputs belong to the forward half.
-        halves: what PyTorch made of it.
+        results: the number of its outputs that belong to the forward pass.
+        halves: the forward and backward graphs that PyTorch makes of it.
     """
 
     peak: int
@@ -63,16 +64,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSetting:
-    """One setting of PyTorch's, and what there is within the peak that it leaves.
+    """One setting of PyTorch's, and the best plan and advice within the same peak.
 
     Attributes:
-        budget: the setting.
-        peak: bytes at the peak of a step, as the allocator hands them out.
-        cost: FLOPs of a step, in those of one that recomputes nothing.
-        planned: the cost of the best plan found within that peak, or within what is predicted of
-            PyTorch's own step if that is more; None if there is none.
-        advised: the cost of the best choice of modules to wrap, likewise.
-        failed: what PyTorch raised; peak and cost are 0 then.
+        budget: the setting of ``activation_memory_budget``.
+        peak: measured peak bytes of a step.
+        cost: FLOPs of a step, as a multiple of those without recomputation.
+        planned: cost of the best plan found within that peak, or within the peak predicted for
+            PyTorch's own step if that is larger; None if there is none.
+        advised: cost of the best choice of modules to checkpoint, within the measured peak; None if
+            there is none.
+        failed: the exception that PyTorch raised; peak and cost are 0 then.
     """
 
     budget: float
@@ -85,11 +87,16 @@ class ComparedSetting:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """PyTorch's own settings beside plans.
+    """PyTorch's memory budgets and tinyckpt's plans, setting by setting.
 
     Attributes:
-        rows: by setting.
-        frontier: the plans, for ``viz.frontier``, and ``points`` beside them.
+        rows: one per setting.
+        frontier: the Pareto frontier of the plans, for ``viz.frontier``; ``points`` are PyTorch's.
+
+    >>> from tinyckpt.interop.torch.comparing import ComparedSetting
+    >>> print(Comparison((ComparedSetting(0.5, 2**20, 1.25, 1.1, None),), frontier=None))
+    activation_memory_budget     peak  FLOPs  a plan in that peak  modules wrapped
+                         0.5  1.0 MiB  1.250                1.100  -
     """
 
     rows: tuple[ComparedSetting, ...]
@@ -97,7 +104,7 @@ class Comparison:
 
     @property
     def points(self) -> list[tuple[str, int, float]]:
-        """PyTorch's settings as ``viz.frontier`` takes points: name, bytes, FLOPs."""
+        """PyTorch's settings as the points ``viz.frontier`` takes: name, bytes, FLOPs."""
         once = sum(self.frontier.costs.operators)
         return [
             (f"PyTorch {row.budget:g}", row.peak, row.cost * once)
@@ -132,18 +139,24 @@ def compare(
     model: nn.Module,
     *args: Any,
     budgets: Sequence[float] = BUDGETS,
-    time_limit: float = PATIENCE,
+    time_limit: float = FRONTIER_SECONDS,
 ) -> Comparison:
-    """Return what PyTorch's ``activation_memory_budget`` does to a step, and what plans do.
+    """Measure a step under PyTorch's ``activation_memory_budget``, and plan within each peak.
 
-    The step runs for every setting, compiled to PyTorch's own operators (no Inductor), on copies of
-    the model and of tensors among the arguments; it must fit in memory. Buffers that a step both
-    saves and writes to, as BatchNorm's, are saved as copies, without which PyTorch's backward pass
-    raises below a setting of 1.
+    The step runs once per setting, compiled to PyTorch's own operators (no Inductor), on copies of
+    the model and of the argument tensors; it must fit in memory. Buffers that a step both saves and
+    writes to, such as BatchNorm's, are saved as clones; otherwise PyTorch's backward pass raises
+    below a setting of 1.
+
+    ::
+
+        comparison = tct.compare(model, x, y, budgets=(1.0, 0.5, 0.0))
+        print(comparison)                               # one row per setting
+        viz.frontier(comparison.frontier, points=comparison.points)
 
     Args:
-        model: a module in training whose forward returns a scalar loss.
-        args: what forward takes.
+        model: a module in training mode whose forward returns a scalar loss.
+        args: the arguments of forward.
         budgets: PyTorch's settings, from 0 to 1.
         time_limit: seconds to search for plans.
 
@@ -156,9 +169,9 @@ def compare(
     imported = trace(model, *args).imported
     advice = watched(model, args, None, workspace=True)
     taken = [(budget, step_or_error(model, args, budget)) for budget in settings]
-    steps = [(budget, step) for budget, step in taken if isinstance(step, Taken)]
+    steps = [(budget, step) for budget, step in taken if isinstance(step, CompiledStep)]
     if steps:
-        # The graph that was compiled: what nobody needs is not in it, and names may be others.
+        # The compiled graph: dead code is eliminated in it, and node names may differ.
         first = steps[0][1]
         joint = joint_of_graph(first.joint, first.results, imported.graph.name)
         imported = graph_of(joint, imported.graph.name, "flops", workspace=True)
@@ -187,28 +200,28 @@ def plan_cost(found: Frontier, peak: int) -> float:
 
 
 def advised_cost(advice: Watched, peak: int) -> float:
-    """Return what the best choice of modules to wrap costs, in FLOPs of the plain step."""
+    """Return the cost of the best choice of modules, as a multiple of the plain step's FLOPs."""
     return advice.within(peak).cost
 
 
 def within(cost: Callable[[], float]) -> float | None:
-    """Return a cost, or None if there is nothing within the budget."""
+    """Evaluate a cost; None if nothing is within the budget."""
     try:
         return cost()
     except BudgetError:
         return None
 
 
-def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Taken | str:
-    """Return what comes of a step at a setting, or what PyTorch raised, in a few words."""
+def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> CompiledStep | str:
+    """Compile and run a step at a setting; if PyTorch raises, return a short message instead."""
     try:
         return min_cut_step(model, args, budget)
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:60]}"
 
 
-def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
-    """Return what comes of a step under PyTorch's own partitioner, at a setting of it."""
+def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> CompiledStep:
+    """Compile and run a step under PyTorch's own partitioner at one setting; measure its peak."""
     seen: list[tuple[fx.GraphModule, int, Halves]] = []
     own, given = deepcopy(model), tree_map(copied_leaf, tuple(args))
     torch.compiler.reset()
@@ -227,11 +240,11 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
         peak, _ = allocator_peak(step, device)
     torch.compiler.reset()
     joint, results, halves = seen[-1]
-    return Taken(peak, sum(map(flops_in, halves)), joint, results, halves)
+    return CompiledStep(peak, sum(map(flops_in, halves)), joint, results, halves)
 
 
 def copied_leaf(value: Any) -> Any:
-    """Return a copy of an argument, whose gradient is not that of the argument."""
+    """Copy an argument; a tensor's copy is a leaf whose gradient is its own."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)

@@ -1,13 +1,14 @@
-"""Constant folding by capture: what a forward draws or counts in Python is a number in the graph.
+"""Purity check of a forward: refuse models that compute something else at the next call.
 
-A capture calls the forward once. Random numbers of Python's or NumPy's that it draws would be the
-same in each step of a plan, which is refused. If it changes anything else that it can reach, such
-as a count of its calls or what it keeps of the step before, it is captured once more, after a call
-on copies of all that differs between steps; and unless both graphs compute the same, it is refused.
-A cache of what depends on no argument and no parameter is the same in both.
+A capture calls the forward once and bakes Python numbers in as constants (constant folding by
+tracing). Random numbers drawn from Python's or NumPy's generators would repeat in every step, so
+they are refused. If forward changes any other state that it can reach, such as a call counter or a
+value kept from the previous step, it is captured again, after a call on copies of all tensors that
+differ between steps; unless both graphs compute the same, by value numbering, it is refused. A
+cache of values that depend on no argument and no parameter is the same in both.
 
-What a forward does only at a later call (a warm-up of ten steps) is not seen so, nor what it reads
-of the clock, of files, or of attributes of imported modules.
+Not detected: changes at a later call (a warm-up of ten steps), and reads of the clock, of files, or
+of attributes of imported modules.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from tinyckpt.interop.torch.checks import REGISTERED, value_text
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import GENERATORS, ObjectState
 
-OF_ALL = ("random", "numpy.random")  # the modules behind whose functions stands one generator
-NAMED = 6  # changes that an error names
-BEFORE = "tinyckpt_before"  # the key under which a node says that it is of the call before
+OF_ALL = ("random", "numpy.random")  # modules whose functions share one global generator
+NAMED = 6  # the most changes that an error names
+BEFORE = "tinyckpt_before"  # node metadata key: the node belongs to the previous call
 ATEN = torch.ops.aten
-# What they make depends on the shape and dtype of a tensor, and not on its numbers.
+# Their results depend on the shape and dtype of a tensor, not on its data.
 SHAPED = {
     ATEN.zeros_like, ATEN.ones_like, ATEN.full_like, ATEN.empty_like, ATEN.rand_like,
     ATEN.randn_like, ATEN.new_zeros, ATEN.new_ones, ATEN.new_full, ATEN.new_empty,
@@ -50,8 +51,8 @@ def joint_of_module(model: nn.Module, args: Sequence[Any]) -> Joint:
     """Capture the joint graph of a module whose forward returns a scalar loss.
 
     Raises:
-        GraphError: if PyTorch cannot capture it as one graph, if the forward returns anything but a
-            scalar to differentiate, if the graph has what is not supported, or if the next call of
+        GraphError: if PyTorch cannot capture it as one graph, if forward does not return one
+            differentiable scalar, if the graph has an unsupported operator, or if the next call of
             forward would compute something else.
     """
     name = type(model).__name__
@@ -67,7 +68,7 @@ def joint_of_module(model: nn.Module, args: Sequence[Any]) -> Joint:
     if drawn:
         raise GraphError(
             f"{name}: its forward draws random numbers from {names_of(drawn, whole.state)}, "
-            "which would be the same in each step; legal are those of PyTorch, such as torch.rand"
+            "which would be the same in each step; use those of PyTorch, such as torch.rand"
         )
     joint = joint_of_export(graph, whole, name)
     if changes:
@@ -81,39 +82,39 @@ def joint_of_module(model: nn.Module, args: Sequence[Any]) -> Joint:
                 f"{name}: its forward changes {changed}, and cannot be captured after it: {error}"
             ) from error
         table: dict[Any, int] = {}
-        results = results_of(again, table)
-        # Two results that are one tensor (gradients of an LSTM's biases) are two when PyTorch
-        # remembers what the operator returns on FakeTensors: a third capture remembers, too.
-        if results_of(graph, table) != results != results_of(exported(model, args)[0], table):
+        results = results_text(again, table)
+        # Two results that are one tensor (gradients of an LSTM's biases) become two once PyTorch's
+        # FakeTensor cache has the operator: a third capture hits that cache, as the second does.
+        if results_text(graph, table) != results != results_text(exported(model, args)[0], table):
             raise GraphError(
                 f"{name}: its forward changes {changed}, and computes something else when it is "
-                "called again, where a step of a plan would repeat the first call; legal is a "
-                "forward that computes the same each time, or keeps what differs in buffers. If it "
-                "only prepares itself (a flag, a cache), call the model once before"
+                "called again, where a step of a plan would repeat the first call; expected a "
+                "forward that computes the same at each call, or keeps what differs in buffers. If "
+                "it only initialises itself (a flag, a cache), call the model once before"
             )
     return joint
 
 
-# A call before -----------------------------------------------------------------------------------
+# The previous call -------------------------------------------------------------------------------
 
 
 class CallBefore:
-    """Calls a model as the step before would: on other arguments, parameters and buffers.
+    """Simulates the previous training step: calls the model on copies of all that varies.
 
     Attributes:
-        model: what to call.
-        varying: the names of parameters and buffers that are others in the next step.
+        model: the model to call.
+        varying: the names of parameters and buffers that differ between steps.
     """
 
     def __init__(self, model: nn.Module, varying: set[str]) -> None:
         self.model, self.varying = model, varying
 
     def __call__(self, args: Sequence[Any], now: Tensors) -> None:
-        """Call it, and have parameters and buffers afterwards be what they are now.
+        """Call the model on copies; put parameters and buffers back afterwards.
 
         Args:
-            args: what forward takes.
-            now: parameters and buffers by all their names.
+            args: the arguments of forward.
+            now: parameters and buffers under all their names.
         """
         copies: dict[int, torch.Tensor] = {}
         with fx.traceback.annotate({BEFORE: True}):
@@ -126,20 +127,20 @@ class CallBefore:
         ObjectState(self.model).replace(back)
         for name, _ in list(self.model.named_buffers(remove_duplicate=False)):
             path, _, key = name.rpartition(".")
-            if name in now:  # it may have been assigned anew
+            if name in now:  # forward may have assigned a new tensor
                 setattr(self.model.get_submodule(path), key, now[name])
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a tensor, and anything else as it is."""
+    """Clone a tensor; return any other value unchanged."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-# What a graph computes ---------------------------------------------------------------------------
+# Value numbering ---------------------------------------------------------------------------------
 
 
 class Reference:
-    """Stands for a value in the text of a node's arguments."""
+    """Stands for a value number in the text of a node's arguments."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -148,18 +149,18 @@ class Reference:
         return self.text
 
 
-def results_of(graph: fx.GraphModule, table: dict[Any, int]) -> str:
-    """Return what a graph returns: a text that is equal for graphs that compute the same.
+def results_text(graph: fx.GraphModule, table: dict[Any, int]) -> str:
+    """Return a canonical text of a graph's results, equal for graphs that compute the same.
 
-    Value numbering: nodes that apply an operator to the same values have the same number, in
-    whatever order they stand. Random ones are the same if they draw at the same place.
+    Value numbering: nodes that apply the same operator to the same values share a number, in
+    whatever order they stand. Random operators are equal if they draw at the same position.
 
     Args:
         graph: of the step.
-        table: the numbers so far, shared by the graphs that are compared.
+        table: the numbers assigned so far, shared by the graphs that are compared.
     """
     numbers: dict[fx.Node, Reference] = {}
-    live, drawn = live_in(graph), 0
+    live, drawn = live_nodes(graph), 0
     for place, node in enumerate(graph.graph.nodes):
         if node.op == "output" or node not in live:
             continue
@@ -183,8 +184,8 @@ def results_of(graph: fx.GraphModule, table: dict[Any, int]) -> str:
     return repr(fx.node.map_arg(output_node(graph).args, numbers.__getitem__))
 
 
-def live_in(graph: fx.GraphModule) -> set[fx.Node]:
-    """Return the nodes that the results of a graph depend on, and its inputs."""
+def live_nodes(graph: fx.GraphModule) -> set[fx.Node]:
+    """Return the nodes that the results of a graph depend on (live code), its inputs included."""
     live = set(output_node(graph).all_input_nodes)
     for node in reversed(graph.graph.nodes):
         if node in live:
@@ -193,7 +194,7 @@ def live_in(graph: fx.GraphModule) -> set[fx.Node]:
 
 
 def shape_of(node: fx.Node) -> Reference:
-    """Return what a value is but for its numbers."""
+    """Return a value's dtype, shape, strides and device, without its data."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return Reference(repr(value))
@@ -201,7 +202,7 @@ def shape_of(node: fx.Node) -> Reference:
 
 
 def constant_text(value: Any) -> str:
-    """Return a text that is the same for equal constants: tensors by their bits."""
+    """Return a text that is equal for equal constants: tensors by a hash of their bits."""
     if type(value) not in (torch.Tensor, nn.Parameter) or value.layout != torch.strided:
         return f"{type(value)} {id(value)}"
     data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -212,17 +213,17 @@ def constant_text(value: Any) -> str:
 
 
 def names_of(changes: Sequence[tuple[Any, Any]], state: ObjectState) -> str:
-    """Return what changed, as an error says it."""
+    """Name the changes of a forward for an error."""
     names = list(dict.fromkeys(name_of(found, what, state) for found, what in changes))
     more = ", and others" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
 def name_of(found: Any, what: Any, state: ObjectState) -> str:
-    """Return the name of something that changed: the path to an object, and what of it.
+    """Return the path of a changed object, and of the changed part in it.
 
-    An attribute goes by its module, such as ``blocks.0.calls``, or by its class; a global by the
-    module of Python that it is in; a variable by the function that closes over it.
+    An attribute goes by its module, such as ``blocks.0.calls``, or by its class; a global by its
+    Python module; a variable by the function that closes over it.
     """
     if isinstance(found, str):
         return found
@@ -247,7 +248,7 @@ def name_of(found: Any, what: Any, state: ObjectState) -> str:
 
 
 def parts_in(origin: Any, found: Any) -> Iterator[str]:
-    """Yield by which name an object has another one, and then its own, of a class or function."""
+    """Yield the name by which an object refers to another; then a class's or function's own."""
     if isinstance(origin, FunctionType):
         cells = origin.__closure__ or ()
         for name, cell in zip(origin.__code__.co_freevars, cells, strict=True):

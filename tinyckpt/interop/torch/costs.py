@@ -1,4 +1,4 @@
-"""What an evaluation of a PyTorch operator costs: FLOPs, or seconds by a roofline."""
+"""Cost model of PyTorch operators: FLOPs, or seconds by a roofline (Williams et al. 2009)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils.flop_counter import flop_registry
 from tinyckpt.interop.torch.capture import kind_of, packet_of, storage_of
 from tinyckpt.interop.torch.joint import Joint
 
-# The roofline's machine is NVIDIA's A100 of 80 GB by its data sheet: matrix products of bfloat16,
-# and its memory. What a plan depends on is their ratio: 153 FLOPs in the time of a byte.
+# The roofline's machine is NVIDIA's A100 of 80 GB by its data sheet: peak bfloat16 matrix product
+# rate and memory bandwidth. Plans depend on the ratio alone, the ridge point of 153 FLOPs per byte.
 FLOPS_PER_SECOND = 312e12
 BYTES_PER_SECOND = 2039e9
 
@@ -22,8 +22,8 @@ ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 def flops_of(joint: Joint, node: fx.Node) -> int:
     """Return the floating-point operations of one evaluation, as PyTorch's own counter counts them.
 
-    That counts products and convolutions; all else costs nothing. Of attention on a CPU it does not
-    know, which is counted here as it counts attention on GPUs.
+    Only matrix products, convolutions and attention count; other operators cost nothing. PyTorch's
+    counter lacks attention on a CPU, which is counted here as it counts attention on GPUs.
     """
     packet = packet_of(node)
     values = joint.values
@@ -37,24 +37,24 @@ def flops_of(joint: Joint, node: fx.Node) -> int:
 
 
 def attention_flops(query: Any, key: Any, products: int) -> int:
-    """Return the FLOPs of attention: so many products of queries and keys, or of the same size.
+    """Return the FLOPs of attention: a number of products of the size of queries times keys.
 
-    Forward: scores and their mixture of values. Backward: the scores anew, and two gradients of
-    each product. A mask spares nothing in this count.
+    Forward: scores, and their product with the values. Backward: the scores once more, and two
+    gradients for each product. A mask saves nothing in this count.
     """
     batch, heads, queries, width = query.shape
     return 2 * products * int(batch * heads * queries * key.shape[2] * width)
 
 
 def roofline_seconds(joint: Joint, node: fx.Node, sources: Iterable[fx.Node], flops: int) -> float:
-    """Return the seconds of one evaluation: those of its arithmetic or of its traffic, if longer.
+    """Return the seconds of one evaluation: arithmetic or memory traffic, whichever takes longer.
 
     A view has neither.
 
     Args:
         joint: the graph.
-        node: what makes the results.
-        sources: what is read for that.
+        node: the node that makes the results.
+        sources: its operands.
         flops: of the evaluation.
     """
     read = [storage_of(joint.values[source]) for source in sources]

@@ -1,7 +1,7 @@
-"""The distinct operators of a step that was watched, each measured once, alone.
+"""Memoised operator measurements: each distinct operator of a recorded step is measured once.
 
-``workspace`` and ``costs`` measure nodes of a joint graph; here nodes are made up for operators
-that no graph was captured of, with stand-ins for the tensors that they read.
+``workspace`` and ``costs`` measure nodes of a joint graph; an eager recording has no graph, so each
+distinct call becomes an FX node here, with stand-ins for the tensors that it reads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 
 class Operators:
-    """The distinct operators of a step, and which events are which.
+    """The distinct operator calls of a step, and the call of each event.
 
     Attributes:
-        graph, values: each as a node of a graph without order, on stand-ins for what it reads.
-        node_of: by what an evaluation depends on.
+        graph, values: one node per distinct call, unordered, and its stand-in values.
+        node_of: the node by its key: operator, argument layouts, constants.
         events: the node of each event.
     """
 
@@ -34,7 +34,7 @@ class Operators:
         self.events: dict[int, fx.Node] = {}
 
     def note(self, now: int, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Note an event that evaluates an operator."""
+        """Record an event that evaluates an operator."""
         key = func, repr(tree_map(layout, (args, kwargs)))
         if key not in self.node_of:
             given = tree_map(self.placeholder, (args, kwargs))
@@ -44,7 +44,7 @@ class Operators:
         self.events[now] = self.node_of[key]
 
     def placeholder(self, value: Any) -> Any:
-        """Return a node for a tensor."""
+        """Return a placeholder node for a tensor; any other value unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
         node = self.graph.placeholder("given")
@@ -52,7 +52,7 @@ class Operators:
         return node
 
     def stand_in(self, value: Any) -> Any:
-        """Return a FakeTensor with the layout of another, whose memory it is not in."""
+        """Return a FakeTensor with the layout of another, in a storage of its own."""
         if not isinstance(value, torch.Tensor):
             return value
         size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
@@ -63,7 +63,7 @@ class Operators:
     def measured(
         self, events: int, measuring: bool
     ) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
-        """Return workspace and FLOPs of every event, and the storages that some of them make."""
+        """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
         joint = Joint(
             fx.GraphModule({}, fx.Graph()), self.values, sources=(), tangents=(), forward=(),
             gradients=(), mutations={}, writes=(), inputs={}, gradient_of=(),
@@ -80,7 +80,7 @@ class Operators:
 
 
 def layout(value: Any) -> Any:
-    """Return what an evaluation depends on, of a value: layout and device, if it is a tensor."""
+    """Return what an evaluation's cost depends on in an argument: a tensor's layout and device."""
     if not isinstance(value, torch.Tensor):
         return value
     nbytes = value.untyped_storage().nbytes()

@@ -1,14 +1,13 @@
-"""A training step as plain PyTorch makes it, watched on FakeTensors: what is held, and by whom.
+"""Tensor lifetimes of an eager PyTorch step, recorded on FakeTensors by a dispatch mode.
 
-The model's own Python runs, and PyTorch's own autograd, with tensors that have everything but
-numbers. So whatever decides how long a value lives is the real thing: local variables, in-place
-operators, what each function saves for its backward, the order in which the engine lets go. What a
-joint graph of AOTAutograd shows is close to it but not the same; dropout on a CPU, for one, is
-another program there.
+The model's own Python and PyTorch's own autograd run on tensors that have everything except data.
+So every cause of a lifetime is the real one: local variables, in-place operators, the tensors that
+each autograd function saves, the order in which the engine releases them. AOTAutograd's joint graph
+is close to that but not the same; dropout on a CPU, for one, is another program there.
 
-Two runs are watched. In the first one autograd saves as it always does. In the second one, which
-has no backward half, what it saves is dropped at once: it shows how long values live by themselves,
-as they do in a module under ``torch.utils.checkpoint``.
+Two passes are recorded. In the first, autograd saves as usual. In the second, which is a forward
+pass only, saved tensors are dropped at once: it shows how long values live by themselves, as in a
+module under ``torch.utils.checkpoint``. Out: a ``Recording``.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ from tinyckpt.interop.torch.distinct import Operators
 from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.states import tensors_in
 
-NEVER = 2**62  # a time after all others
+NEVER = 2**62  # sentinel: an event number after all others
 
 
 @dataclass(slots=True)
 class Storage:
-    """Memory that an operator made. Times are counted in events, see ``Recording``.
+    """Memory allocated by an operator. Times are counted in events, see ``Recording``.
 
     Attributes:
-        nbytes: how much.
-        place: which of its operator's results is in it.
-        born: when its operator was evaluated.
-        died: the last event at which it was there.
+        nbytes: its size in bytes.
+        place: the index, among the operator's results, of the result stored in it.
+        born: the event of its operator.
+        died: the last event at which it is live.
         alone: the same, if autograd had saved nothing.
-        stays: whether it is there after a forward pass by itself.
+        stays: whether it outlives a forward pass by itself.
     """
 
     nbytes: int
@@ -69,12 +68,12 @@ class Storage:
 
 @dataclass(slots=True)
 class Saved:
-    """What autograd saved once: a storage, from when until when, and when it was read first.
+    """A tensor that autograd saved: its storage, its lifetime, and its first read.
 
     Attributes:
-        used: until when the function that read it had it.
-        reads: how often it was read.
-        source: the address of its storage, as in ``Recording.sources``.
+        used: the last event at which the function that read it still holds it.
+        reads: the number of reads.
+        source: the id of its storage, as in ``Recording.sources``.
     """
 
     storage: int
@@ -88,7 +87,7 @@ class Saved:
 
 @dataclass(slots=True)
 class Called:
-    """A call of a module that was watched: from when until when, and the storages it was given."""
+    """A call of a watched module: its first and last event, and the storages of its arguments."""
 
     begin: int
     end: int = NEVER
@@ -97,24 +96,24 @@ class Called:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """A training step, event by event.
+    """A training step as a list of events: an event-based memory trace.
 
-    Events are evaluations of operators, and autograd's saving of a value and its first reading.
+    Events are evaluations of operators, autograd's saving of a tensor, and its first read.
 
     Attributes:
-        flops, workspace: of every event; 0 for those that are no operator.
-        forward: how many events the forward half has.
-        storages: the memory that operators made, all of one device.
-        saved: what autograd saved of it, in order, with None for what is not of it.
-        calls: of every module that was watched.
+        flops, workspace: of every event; 0 for events that are no operator.
+        forward: the number of events in the forward pass.
+        storages: the memory that operators allocated, all on one device.
+        saved: the tensors that autograd saved, in order; storage -1 for one that no operator made.
+        calls: of every watched module.
         source_bytes: of parameters, buffers and arguments.
-        on_cpu: whether the step is made on a CPU.
-        sources: address and bytes of each parameter and buffer, by name.
-        freed: what is let go of that was there before the step: events and bytes.
-        kept: of modules, by name, which of the storages that they make a second evaluation leaves,
-            which of the values that it saves, and which storages of the first are gone after it,
-            each with how many storages the second had made by then.
-        restored: of modules, by name, the buffers that are put back for a second evaluation.
+        on_cpu: whether the step runs on a CPU.
+        sources: storage id and bytes of each parameter and buffer, by name.
+        freed: releases of memory allocated before the step: events and bytes.
+        kept: by module name: which of the storages that it makes survive a second evaluation, which
+            of the values that it saves do, and which storages of the first evaluation are freed by
+            the second, each with the number of storages that the second had made by then.
+        restored: by module name, the buffers that are restored for a second evaluation.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -136,13 +135,13 @@ class Recording:
 def record(
     model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any], workspace: bool = True
 ) -> Recording:
-    """Return what happens in a training step, without memory and without a trace in the model.
+    """Record a training step on FakeTensors, which leaves no trace in the model.
 
     Args:
-        model: a module in training whose forward returns a scalar loss.
-        args: what forward takes.
-        watched: modules of the model, by name.
-        workspace: whether to evaluate each distinct operator once, to see what its kernel holds.
+        model: a module in training mode whose forward returns a scalar loss.
+        args: the arguments of forward.
+        watched: modules of the model whose calls to record, by name.
+        workspace: whether to evaluate each distinct operator once, to measure its workspace.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
@@ -155,11 +154,11 @@ def record(
         bare.step(model, args, watched)
         if [s.born for s in bare.made] != [s.born for s in seen.made[: len(bare.made)]]:
             raise GraphError(
-                f"{name}: two forward passes evaluate different operators; legal is a forward that "
+                f"{name}: two forward passes evaluate different operators; expected a forward that "
                 "does the same each time"
             )
         for storage, alone in zip(seen.made, bare.made, strict=False):
-            # What is there after a forward pass by itself, is until the end: the loss.
+            # A value that survives a forward pass by itself, such as the loss, is live to the end.
             storage.stays = alone.died == NEVER
             storage.alone = storage.died if storage.stays else alone.died
         for storage in seen.made[len(bare.made) :]:
@@ -169,26 +168,26 @@ def record(
     return seen.recording(workspace)
 
 
-class Lasting:
-    """Is there as long as what has it."""
+class LifetimeToken:
+    """Token whose finalizer tells when its owner is freed."""
 
 
-class Ticket:
-    """Stands for a value that autograd saved; gone when autograd lets go of it."""
+class SavedHandle:
+    """Handle that autograd stores in place of a saved tensor; freed when autograd releases it."""
 
     def __init__(self, value: Any, saved: Saved) -> None:
         self.value, self.saved = value, saved
 
 
 class StepWatch(DispatchMode):  # type: ignore[misc]
-    """Watches one step.
+    """Dispatch mode that records one step.
 
     Attributes:
-        clock: how many events there were.
-        made: storages that operators made, in order.
-        numbers: of these the tensors that were Python's numbers, which autograd makes itself.
-        scaled: the last operator, if it was given a tensor and a number.
-        live: which of them is at which address, and None for those that were given.
+        clock: the number of events so far.
+        made: storages that operators allocated, in order.
+        numbers: tensors that autograd itself makes of Python numbers, as storages.
+        scaled: the last operator, if it was called with a tensor and a Python number.
+        live: index in ``made`` of each live storage, by its id; sources are not in it.
     """
 
     def __init__(self, mode: FakeMode, saving: bool) -> None:
@@ -211,16 +210,18 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.numbers: list[Storage] = []
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
-        """Make the step: the forward half, and if autograd saves, the backward half."""
+        """Run the step: the forward pass and, if autograd saves, the backward pass."""
         self.calls = {name: [] for name in watched}
         hooks = saved_tensors_hooks(self.save, self.read)
         with ExitStack() as stack, warnings.catch_warnings():
-            # From 2.14 on PyTorch warns that selective checkpoints will heed such hooks one day.
+            # Since 2.14 PyTorch warns that selective checkpoints will respect such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
             given = stack.enter_context(on_fakes(model, args, self.mode))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
-            stack.enter_context(states_taken(lambda state: self.register(state, 0, self.tick())))
+            stack.enter_context(
+                generator_states_noted(lambda state: self.register(state, 0, self.tick()))
+            )
             stack.enter_context(self)
             torch.clear_autocast_cache()
             with hooks:
@@ -228,26 +229,26 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             torch.clear_autocast_cache()
             self.forward = self.clock
             if self.saving:
-                with uncast():
+                with autocast_disabled():
                     loss_of(loss, type(model).__name__).backward()
-            self.over = True  # what is there now is there at the end
+            self.over = True  # later frees are after the step
 
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
-        """Note the storages of parameters, buffers and arguments."""
+        """Record the storages of parameters, buffers and arguments."""
         state = [*model.named_parameters(), *model.named_buffers(remove_duplicate=False)]
         self.sources = {name: (address_of(x), x.nbytes) for name, x in state}
         for storage in {x.untyped_storage() for x in attributes_of(model)}:
-            weakref.finalize(storage, self.let_go, storage.nbytes()).atexit = False
+            weakref.finalize(storage, self.note_freed, storage.nbytes()).atexit = False
         leaves = tree_leaves(([value for _, value in state], given))
         every = {found for x in leaves if (found := storage_of(x))}
         self.source_bytes = sum(nbytes for _, nbytes in every)
         self.device = next((x.device.type for _, x in state), "cpu")
 
     def recording(self, measuring: bool) -> Recording:
-        """Return what was seen; operators are measured only now."""
+        """Return the recording; operators are measured only now."""
         workspace, flops, outputs = self.operators.measured(self.clock, measuring)
         for storage in self.made:
-            # Some kernels make a result in memory larger than it, and never give that back.
+            # Some kernels allocate a storage larger than the result, and do not shrink it.
             sizes = outputs.get(storage.born, ())
             storage.nbytes = max([storage.nbytes, *sizes[storage.place : storage.place + 1]])
         return Recording(
@@ -255,15 +256,15 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             self.source_bytes, self.device == "cpu", self.sources, self.freed,
         )  # fmt: skip
 
-    def let_go(self, nbytes: int) -> None:
-        """Note that something from before the step is gone."""
+    def note_freed(self, nbytes: int) -> None:
+        """Record that memory from before the step is freed."""
         if not self.over:
             self.freed.append((self.clock - 1, nbytes))
 
-    # What happens -----------------------------------------------------------------------------
+    # Events -----------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.off or func.namespace == "prim":  # that asks for a tensor's device, and the like
+        if self.off or func.namespace == "prim":  # queries, such as a tensor's device
             return func(*args, **(kwargs or {}))
         now = self.tick()
         inputs = tree_leaves((args, kwargs))
@@ -277,20 +278,22 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                 new = True
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
-        scaled = is_scaled(func, args) and torch.is_grad_enabled()  # else its node is another's
+        scaled = (
+            is_scaled(func, args) and torch.is_grad_enabled()
+        )  # otherwise it has no autograd node of its own
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
 
     def tick(self) -> int:
         """Count an event; return its number."""
         if self.scaled is not None:
-            self.note_number(*self.scaled)
+            self.note_scalar(*self.scaled)
             self.scaled = None
         self.clock += 1
         return self.clock - 1
 
     def register(self, value: torch.Tensor, place: int, now: int) -> None:
-        """Note the storage that an operator made, unless it is there already."""
+        """Record a storage that an operator allocated, unless it is known."""
         found = storage_of(value)
         assert found is not None  # it is a tensor
         key, nbytes = found
@@ -307,11 +310,11 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
         weakref.finalize(value.untyped_storage(), gone).atexit = False
 
-    def note_number(self, func: Any, args: Any, result: Any, now: int) -> None:
-        """Note the tensor that autograd makes of a Python number and saves, hooks or not."""
+    def note_scalar(self, func: Any, args: Any, result: Any, now: int) -> None:
+        """Record the tensor that autograd makes of a Python number and saves without hooks."""
         value = result()
-        # A view that was written to gets its node when somebody asks for it, under a lock that
-        # whoever asks right now may hold; its number, of eight bytes, is left out.
+        # A view that was written to makes its grad_fn on first access, under a lock that the
+        # caller may hold right now (deadlock); its number, of eight bytes, is left out.
         node = None if value is None or is_view(value) else value.grad_fn
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
         saved = saved_by(node, func, place)
@@ -324,43 +327,44 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         def gone(*gradients: Any) -> None:
             made.died = min(made.died, NEVER if self.over else self.clock - 1)
 
-        node.register_hook(gone)  # it lets go of the number once it was evaluated, or with itself
-        node.metadata["tinyckpt"] = lasting = Lasting()
-        weakref.finalize(lasting, gone).atexit = False
+        node.register_hook(gone)  # it frees the number after its evaluation, or with itself
+        node.metadata["tinyckpt"] = token = LifetimeToken()
+        weakref.finalize(token, gone).atexit = False
 
     def number(self, value: Any) -> int | None:
-        """Return which storage a value is in; None if no operator made it."""
+        """Return the index of a value's storage; None if no operator made it."""
         found = storage_of(value)
         return self.live.get(found[0]) if found else None
 
-    def save(self, value: torch.Tensor) -> Ticket:
-        """Stand in for autograd's saving of a value."""
+    def save(self, value: torch.Tensor) -> SavedHandle:
+        """Pack hook: stands in for autograd's saving of a tensor."""
         now, number, found = self.tick(), self.number(value), storage_of(value)
         saved = Saved(-1 if number is None else number, now, source=found[0] if found else 0)
         self.saved.append(saved)
-        ticket = Ticket(value if self.saving else None, saved)
+        handle = SavedHandle(value if self.saving else None, saved)
 
         def released() -> None:
             saved.released = self.clock - 1
 
-        weakref.finalize(ticket, released).atexit = False
-        return ticket
+        weakref.finalize(handle, released).atexit = False
+        return handle
 
-    def read(self, ticket: Ticket) -> Any:
-        """Stand in for autograd's reading of a value."""
-        if ticket.value is None:
+    def read(self, handle: SavedHandle) -> Any:
+        """Unpack hook: stands in for autograd's reading of a saved tensor."""
+        if handle.value is None:
             raise GraphError(
-                "forward differentiates by itself (torch.autograd.grad); legal is a forward that "
-                "leaves that to the step. trace takes such models"
+                "forward differentiates by itself (torch.autograd.grad), which advice does not "
+                "support; trace takes such models"
             )
-        saved = ticket.saved
+        saved = handle.saved
         saved.read, saved.reads = min(saved.read, self.tick()), saved.reads + 1
-        return self.stand_in(ticket.value, saved)
+        return self.stand_in(handle.value, saved)
 
     def stand_in(self, value: torch.Tensor, saved: Saved) -> torch.Tensor:
-        """Return a tensor of its own in place of what was saved, to see how long it is used.
+        """Return a tensor of its own in place of a saved one, to see how long it is used.
 
-        Under ``checkpoint`` the value is gone then: what it evaluates again it hands out once.
+        Under ``checkpoint`` the saved value is freed by then: a recomputed value is handed out
+        once.
         """
         made = self.made[saved.storage] if saved.storage >= 0 else None
         before, self.off = self.off, True
@@ -378,7 +382,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             now = NEVER if self.over else self.clock - 1
             saved.used = max(saved.used, now)
             if made is not None and made.died < min(now, self.clock - 1):
-                made.died = now  # what was saved lives on as a gradient
+                made.died = now  # the saved value lives on as a gradient
             self.live.pop(key, None)
 
         weakref.finalize(stand.untyped_storage(), gone).atexit = False
@@ -386,7 +390,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def watching(self, watched: Mapping[str, Any]) -> Iterator[None]:
-        """While this is active, note calls of modules."""
+        """Record calls of modules within this context."""
 
         def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = map(self.number, tensors_in((args, kwargs)))
@@ -402,8 +406,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
 
 @contextmanager
-def uncast() -> Iterator[None]:
-    """While this is active, there is no autocast: it stands around forward, not around backward."""
+def autocast_disabled() -> Iterator[None]:
+    """Disable autocast within this context: it applies to forward, not to backward."""
     with ExitStack() as stack:
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
@@ -412,10 +416,10 @@ def uncast() -> Iterator[None]:
 
 
 @contextmanager
-def states_taken(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """While this is active, tell of each state of the generator that ``checkpoint`` takes.
+def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Report each generator state that ``checkpoint`` saves in this context.
 
-    No operator makes it.
+    No operator makes it, so that the dispatch mode does not see it.
     """
     take = torch.get_rng_state
 
@@ -433,9 +437,9 @@ def states_taken(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
 
 @contextmanager
 def forwards(watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]) -> Iterator[None]:
-    """While this is active, modules call something else, which is given their name and forward.
+    """Replace modules' forward by a callback, given their name and forward, within this context.
 
-    That is where ``checkpoint`` stands when it is around them: inside of their hooks.
+    The callback stands where ``checkpoint`` does when it wraps them: inside their hooks.
     """
     before = {name: vars(module).get("forward") for name, module in watched.items()}
     try:
@@ -453,15 +457,15 @@ def forwards(watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]) -
 def on_fakes(
     model: torch.nn.Module, args: Sequence[Any], mode: FakeMode
 ) -> Iterator[tuple[Any, ...]]:
-    """While this is active, parameters, buffers and arguments, yielded, have no numbers.
+    """Replace parameters, buffers and arguments by FakeTensors in this context; yields arguments.
 
-    Nothing else refers to them, and whatever else a forward writes is put back.
+    Nothing else refers to them, and all other state that a forward writes is rolled back.
     """
 
     def fake(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        with warnings.catch_warnings():  # of one that an earlier forward left, which is no leaf
+        with warnings.catch_warnings():  # about a non-leaf that an earlier forward left
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             made = mode.from_tensor(value)
             made.grad = None
@@ -476,7 +480,7 @@ def on_fakes(
 
 
 def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Yield parameters and buffers, and tensors that stand in modules as plain attributes."""
+    """Yield parameters, buffers, and tensors that are plain attributes of modules."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():
@@ -484,10 +488,10 @@ def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def loss_of(returned: Any, name: str) -> Any:
-    """Return the scalar that a forward returned, which may be the one tensor of a dict or tuple.
+    """Return the scalar that a forward returned, possibly the only tensor of a dict or tuple.
 
     Raises:
-        GraphError: if it is none, or there is nothing to differentiate.
+        GraphError: if there is none, or it is not differentiable.
     """
     leaves = [x for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
     check_loss(leaves if leaves else [returned], [x for x in leaves if x.requires_grad], name)

@@ -1,9 +1,9 @@
-"""Which operators a compiler evaluates within the kernels of their readers, without memory.
+"""Operator fusion model: pointwise operators inlined into their consumers, as Inductor does.
 
-Inductor makes one kernel of an operator on single elements and whoever reads what it makes, element
-by element or summed up: the value between them never stands in memory. Here such an operator is one
-with each of its readers. It is not where the other half reads it, or something besides does that
-needs it in memory, such as a product of matrices: a plan may keep it then.
+Inductor makes one kernel of a pointwise operator and its pointwise or reduction consumers; the
+intermediate value is never written to memory. Here such an operator is merged into each of its
+consumers. It is not merged if the backward pass reads it from the forward pass, or if some consumer
+needs it in memory, such as a matrix product: a plan may then save it. Thresholds are Inductor's.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from torch import fx
 from tinyckpt.interop.torch.capture import is_random, storage_of
 from tinyckpt.interop.torch.joint import Joint
 
-# Made within a kernel, from nothing.
+# Constants, generated within a kernel.
 CONSTANTS = {
     torch.ops.aten.full.default,
     torch.ops.aten.scalar_tensor.default,
     torch.ops.prims.iota.default,
 }
-# What has several readers is evaluated in each of their kernels if it takes no more than so many
-# tensors and operators: Inductor's realize_reads_threshold and realize_opcount_threshold.
+# A value with several consumers is recomputed in each of their kernels if that reads at most so
+# many tensors and takes at most so many operators: Inductor's realize_reads_threshold and
+# realize_opcount_threshold.
 MOST_READS, MOST_OPERATORS = 4, 30
 
 Fused = Mapping[fx.Node, tuple[fx.Node, ...]]
 
 
-def fused_into(joint: Joint, *halves: Sequence[fx.Node]) -> Fused:
-    """Return for each operator that has a kernel those that are evaluated within it, in order.
+def fused_into(joint: Joint, *passes: Sequence[fx.Node]) -> Fused:
+    """Map each operator that has a kernel to the operators inlined into it, in order.
 
     Args:
         joint: the graph.
-        halves: its operators, each half in order.
+        passes: its operators: the forward and the backward pass, each in order.
     """
     found: dict[fx.Node, tuple[fx.Node, ...]] = {}
-    for half in halves:
-        inside = without_kernels(joint, half)
-        place = {node: index for index, node in enumerate(half)}
-        for node in half:
+    for nodes in passes:
+        inside = inlined_operators(joint, nodes)
+        place = {node: index for index, node in enumerate(nodes)}
+        for node in nodes:
             if node not in inside:
                 within = ancestors_among(node, inside)
                 found[node] = tuple(sorted(within, key=place.__getitem__))
     return found
 
 
-def without_kernels(joint: Joint, half: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the operators of a half that are evaluated within kernels of others alone."""
-    own, small = set(half), set()
+def inlined_operators(joint: Joint, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """Return the operators of a pass that are only evaluated within other operators' kernels."""
+    own, small = set(nodes), set()
     sizes: dict[fx.Node, tuple[frozenset[fx.Node], int]] = {}  # tensors read, and operators
-    for node in half:
-        if is_by_element(joint, node):
+    for node in nodes:
+        if is_inlinable(joint, node):
             read: frozenset[fx.Node] = frozenset()
             count = 1
             for source in node.all_input_nodes:
@@ -63,18 +64,20 @@ def without_kernels(joint: Joint, half: Sequence[fx.Node]) -> set[fx.Node]:
                 sizes[node] = read, count
                 small.add(node)
     inside: set[fx.Node] = set()
-    for node in reversed(half):
+    for node in reversed(nodes):
         if (
-            is_by_element(joint, node)
+            is_inlinable(joint, node)
             and (len(node.users) == 1 or node in small)
-            and all(user in own and (user in inside or is_kernel(user)) for user in node.users)
+            and all(
+                user in own and (user in inside or is_fusible_consumer(user)) for user in node.users
+            )
         ):
             inside.add(node)
     return inside
 
 
 def ancestors_among(node: fx.Node, inside: set[fx.Node]) -> set[fx.Node]:
-    """Return what a node is computed from through some nodes alone."""
+    """Return the ancestors of a node through inlined nodes alone."""
     found: set[fx.Node] = set()
     stack = [node]
     while stack:
@@ -88,13 +91,13 @@ def ancestors_among(node: fx.Node, inside: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def is_kernel(node: fx.Node) -> bool:
-    """Whether an operator becomes a kernel that computes what it reads, if that is by element."""
+def is_fusible_consumer(node: fx.Node) -> bool:
+    """Whether an operator becomes a kernel that can inline its pointwise operands."""
     return bool({torch.Tag.pointwise, torch.Tag.reduction} & tags_of(node))
 
 
-def is_by_element(joint: Joint, node: fx.Node) -> bool:
-    """Whether a kernel can compute each element of what a node makes where it wants it."""
+def is_inlinable(joint: Joint, node: fx.Node) -> bool:
+    """Whether a kernel can compute each element of a node's value on demand."""
     made = joint.values[node]
     if not isinstance(made, torch.Tensor) or is_random(node):
         return False

@@ -1,8 +1,9 @@
-"""From a joint graph of PyTorch to a graph of tinyckpt: data nodes and abstract operators.
+"""Graph import from PyTorch: a joint FX graph becomes data nodes and abstract operators.
 
-Values that are in one storage are one memory: whoever makes the storage owns it, and the others are
-views. Between the halves stands an operator of its own, which reads the results of the one and
-makes the cotangents that the other begins with; PyTorch has placeholders in their place.
+Values that share a storage are one allocation: the operator that allocates it owns it, and the
+others are views. Between forward and backward pass stands an operator of its own, which reads the
+forward results and makes the cotangents that the backward pass starts from; PyTorch has
+placeholders in their place. Random operators read an explicit generator state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tinyckpt.interop.torch.split_joint import halves
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 Cost = Literal["flops", "roofline", "measured"]
-BEGIN = "backward_begins"  # the operator between the halves
+BEGIN = "backward_begins"  # the operator between forward and backward pass
 STATE = "generator_state"  # the operator before one that draws random numbers
 # Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
 SEEDS = torch.ops.prims.inductor_seeds.default
@@ -45,25 +46,28 @@ ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argum
 
 
 def check_cost(cost: Any) -> None:
-    """Raise an OptionError unless something is one of ``Cost``."""
+    """Raise an OptionError unless a cost is one of ``Cost``."""
     known = get_args(Cost)
     if cost not in known:
-        raise OptionError(f"cost {cost!r:.80}; legal are {', '.join(known)}{meant(cost, known)}")
+        raise OptionError(
+            f"cost {cost!r:.80}; expected one of {', '.join(known)}{meant(cost, known)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A joint graph as a graph of tinyckpt, and which node each operator is.
+    """An imported joint graph, and the FX node of each operator.
 
     Attributes:
-        graph: the graph.
-        joint: what it was made from.
-        calls: the node of every operator, by operator id; None for the one between the halves, and
-            for those that stand for the state of a generator.
-        values: the data nodes that each node makes, or, for one of several results, that it is.
-        pieces: for a node with several results, the nodes that take one out of them.
-        fused: for a node, those that its operator evaluates before it, in order.
-        begin: the id of the operator between the halves.
+        graph: the training graph.
+        joint: the joint graph that it was built from.
+        calls: the FX node of every operator, by operator id; None for the operator between the
+            passes, and for generator states.
+        values: the data nodes of each FX node's results; of one that takes a result out of a tuple,
+            that result's.
+        pieces: for an FX node with several results, the nodes that take one out of them.
+        fused: for an FX node, the nodes that its operator evaluates before it, in order.
+        begin: the id of the operator between the passes.
     """
 
     graph: TrainingGraph
@@ -76,13 +80,14 @@ class Imported:
 
 
 def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool = False) -> Imported:
-    """Return the graph of a joint graph; ``trace`` says what cost and workspace are.
+    """Build the training graph of a joint graph; ``cost`` and ``workspace`` as in ``trace``.
 
-    If the compiler ``fuses``, what needs no memory between two operators makes them one.
+    If the compiler ``fuses``, operators whose values need no memory are merged into their
+    consumers.
     """
     forward, backward = halves(joint)
     fused = fused_into(joint, forward, backward) if fuses else {}
-    building = FxGraphBuilder(joint, forward, fused)
+    builder = FxGraphBuilder(joint, forward, fused)
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
@@ -90,39 +95,39 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
     if workspace or cost == "measured":
         seen = measure(joint, nodes, timed=cost == "measured")
     for source in joint.sources:
-        building.add_source(source)
+        builder.add_source(source)
     for position, node in enumerate(nodes):
         if position == len(forward):
-            building.add_begin()
+            builder.add_begin()
         flops = sum(flops_of(joint, each) for each in (*fused.get(node, ()), node))
         evaluation = {
             "flops": flops,
-            "roofline": roofline_seconds(joint, node, building.sources_of(node), flops),
+            "roofline": roofline_seconds(joint, node, builder.sources_of(node), flops),
             "measured": seen[node].seconds,
         }[cost]
         measured = seen[node] if workspace else MeasuredOperator()
-        building.add_call(node, flops, evaluation, measured, position < len(forward))
+        builder.add_call(node, flops, evaluation, measured, position < len(forward))
     if not backward:
-        building.add_begin()
-    graph, calls = building.graph(name), tuple(building.calls)
-    return Imported(graph, joint, calls, building.values, building.pieces, fused, building.begin)
+        builder.add_begin()
+    graph, calls = builder.graph(name), tuple(builder.calls)
+    return Imported(graph, joint, calls, builder.values, builder.pieces, fused, builder.begin)
 
 
 # The graph ---------------------------------------------------------------------------------------
 
 
 class FxGraphBuilder:
-    """A graph in the making.
+    """A training graph under construction.
 
     Attributes:
-        joint: what it is made from.
-        fused: for a node, those that its operator evaluates before it.
-        data, operators: what is there already.
-        values: the data nodes that each node makes, or, for one of several results, that it is.
-        pieces: for a node with several results, the nodes that take one out of them.
-        calls: the node of each operator.
-        begin: the operator between the halves, once it is there.
-        forward_of: the forward node of each number that autograd gave, whose adjoints have it, too.
+        joint: the joint graph that it is built from.
+        fused: for an FX node, the nodes that its operator evaluates before it.
+        data, operators: added so far.
+        values: the data nodes of each FX node's results.
+        pieces: for an FX node with several results, the nodes that take one out of them.
+        calls: the FX node of each operator.
+        begin: the operator between the passes, once it is added.
+        forward_of: the forward FX node of each autograd sequence number, which its vjps share.
     """
 
     def __init__(self, joint: Joint, forward: Sequence[fx.Node], fused: Fused) -> None:
@@ -135,29 +140,29 @@ class FxGraphBuilder:
         self.values: dict[fx.Node, tuple[int, ...]] = {}
         self.pieces: dict[fx.Node, tuple[fx.Node, ...]] = {}
         self.names: set[str] = set()
-        self.storage: dict[int, int] = {}  # of every data node, which one it is in
-        self.owned: set[int] = set()  # storages that a data node has as its own
-        self.number: dict[fx.Node, int] = {}  # of the operator that a node is
+        self.storage: dict[int, int] = {}  # the storage of every data node
+        self.owned: set[int] = set()  # storages already charged to a data node
+        self.number: dict[fx.Node, int] = {}  # the operator id of a node
         for node in joint.module.graph.nodes:
             if is_piece(node):
                 made = node.args[0]
                 self.pieces[made] = (*self.pieces.get(made, ()), node)
 
     def sources_of(self, node: fx.Node) -> list[fx.Node]:
-        """Return what a node's operator reads."""
+        """Return the operands of a node's operator, inlined nodes included."""
         within = self.fused.get(node, ())
         read = [source for each in (*within, node) for source in each.all_input_nodes]
         return [source for source in dict.fromkeys(read) if source not in within]
 
     def add_source(self, node: fx.Node) -> None:
-        """Add what the caller supplies."""
+        """Add a source: a parameter, buffer, argument or constant."""
         kind, which = self.joint.inputs.get(node, ("", node.name))
         name = f"args[{which}]" if kind == "argument" else str(which)
         role: Role = "constant" if node.op == "get_attr" else ROLES.get(kind, "input")
         self.values[node] = (self.add_value(name, self.joint.values[node], role, None, ()),)
 
     def add_begin(self) -> None:
-        """Add the operator between the halves: from the forward results to their cotangents."""
+        """Add the operator between the passes: from the forward results to their cotangents."""
         results = [d for n in self.joint.forward if isinstance(n, fx.Node) for d in self.values[n]]
         inputs = dict.fromkeys(data for data in results if not self.data[data].is_source)
         number = len(self.operators)
@@ -167,7 +172,7 @@ class FxGraphBuilder:
             outputs.append(self.add_value(node.name, value, "cotangent", number, ()))
             self.values[node] = (outputs[-1],)
         if not outputs:
-            raise GraphError("the joint graph has no backward half: nothing requires a gradient")
+            raise GraphError("the joint graph has no backward pass: nothing requires a gradient")
         self.begin = number
         self.calls.append(None)
         self.operators.append(
@@ -177,9 +182,9 @@ class FxGraphBuilder:
         )
 
     def add_state(self, node: fx.Node, forward: bool) -> int:
-        """Add what a random node must have to draw the same again: the state of its generator.
+        """Add the generator state that lets a recomputed random operator draw the same numbers.
 
-        It is there once, before the first draw; whoever draws again reads it.
+        It is made once, before the first draw; every later draw reads it.
         """
         number, name = len(self.operators), f"{node.name}.state"
         role: Role = "activation" if forward else "cotangent"
@@ -196,12 +201,12 @@ class FxGraphBuilder:
     def add_call(
         self, node: fx.Node, flops: int, cost: float, measured: MeasuredOperator, forward: bool
     ) -> None:
-        """Add a node's operator, with all that it makes."""
+        """Add a node's operator, with its results."""
         inputs = [data for source in self.sources_of(node) for data in self.values[source]]
         is_seeds, workspace = node.target is SEEDS, measured.workspace
         if is_random(node) and not is_seeds:
             inputs.append(self.add_state(node, forward))
-            # Drawing again, it puts the generator's own state aside for as long.
+            # A recomputation saves the generator's current state meanwhile, as workspace.
             workspace += self.data[inputs[-1]].nbytes
         number = len(self.operators)
         role: Role = "activation" if forward else "cotangent"
@@ -210,7 +215,7 @@ class FxGraphBuilder:
         outputs: dict[int, int] = {}
         for index, value in enumerate(made if several else [made]):
             if isinstance(value, list | tuple):
-                raise GraphError(f"{node.name}, {node.target}, returns a nesting of tensors")
+                raise GraphError(f"{node.name}, {node.target}, returns nested tensors")
             if value is not None:
                 name = f"{node.name}.{index}" if several else node.name
                 seen = measured.outputs[index] if measured.outputs else 0
@@ -221,7 +226,7 @@ class FxGraphBuilder:
             self.values[piece] = (outputs[index],) if index in outputs else ()
         for each in (node, *self.fused.get(node, ())):
             self.number.setdefault(each, number)
-        adjoint = None if forward else self.forward_of.get(number_of(node))
+        vjp_of = None if forward else self.forward_of.get(number_of(node))
         self.calls.append(node)
         self.operators.append(
             Operator(
@@ -231,7 +236,7 @@ class FxGraphBuilder:
                 tuple(dict.fromkeys(inputs)),
                 self.values[node],
                 "forward" if forward else "backward",
-                None if adjoint is None else self.number[adjoint],
+                None if vjp_of is None else self.number[vjp_of],
                 scope_of(node),
                 flops,
                 workspace,
@@ -249,10 +254,10 @@ class FxGraphBuilder:
         inputs: Sequence[int],
         seen: int = 0,
     ) -> int:
-        """Add a data node; a view of one of the inputs, if it is in the memory of one.
+        """Add a data node; a view of an input, if it shares that input's storage.
 
-        A storage counts once, for whom it is met first; with the bytes that were seen of it, if
-        those are more.
+        A storage is charged once, to the first data node in it, at the measured bytes if they
+        exceed the declared ones.
         """
         found, number = storage_of(value), len(self.data)
         view_of, nbytes = None, 0
@@ -264,15 +269,15 @@ class FxGraphBuilder:
                 nbytes = 0
             self.owned.add(key)
         spec = spec_of_value(value, None if view_of is not None else nbytes)
-        held = spec.nbytes if view_of is None else 0
+        storage_bytes = spec.nbytes if view_of is None else 0
         while name in self.names:
             name += "_"
         self.names.add(name)
-        self.data.append(DataNode(number, name, spec, role, held, producer, view_of))
+        self.data.append(DataNode(number, name, spec, role, storage_bytes, producer, view_of))
         return number
 
     def graph(self, name: str) -> TrainingGraph:
-        """Return the graph, checked."""
+        """Return the checked training graph."""
         joint, value_of = self.joint, self.values
         written = {
             self.data[value_of[to][0]].name: value_of[new][0] for to, new in joint.mutations.items()
@@ -305,17 +310,17 @@ class FxGraphBuilder:
 
 
 def name_of(what: tuple[str, Any]) -> str:
-    """Return what people call an input: a parameter by its path, an argument by its position."""
+    """Return the name of an input: a parameter's path, or ``args[position]``."""
     kind, which = what
     return f"args[{which}]" if kind == "argument" else str(which)
 
 
 def spec_of_value(value: Any, nbytes: int | None) -> Spec:
-    """Return what a value is.
+    """Return the Spec of a value.
 
     Args:
         value: a FakeTensor, or a number, which takes no memory.
-        nbytes: of the memory that it owns; None if it is a view.
+        nbytes: of the storage that it owns; None if it is a view.
     """
     if not isinstance(value, torch.Tensor):
         return Spec((0,), "uint8")

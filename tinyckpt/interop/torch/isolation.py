@@ -1,10 +1,10 @@
-"""Process isolation: a worker process that may crash or hang without harm to this one.
+"""Process isolation: evaluates operators in a worker process that may crash or hang harmlessly.
 
-Kernels that are handed numbers which cannot occur may do anything. So one process, ``worker.py``,
-evaluates operators for this one, and is replaced when an operator ended it. It is a script by
-itself, started with this interpreter and this ``sys.path``: nothing of the program that asks is
-imported again, be it a notebook, a script without a guard, or the standard input. It is kept for
-the next request, and ends with this process. A forked process starts one of its own.
+Kernels on made-up inputs that cannot occur in a real step may do anything. So one process,
+``worker.py``, evaluates operators on request, and is replaced when an operator kills it. It is a
+script of its own, started with this interpreter and this ``sys.path``: nothing of the calling
+program is imported again, be it a notebook, a script without a guard, or standard input. It is
+reused for the next request, and ends with this process. A forked process starts one of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tinyckpt.interop.torch import worker
 
 START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a cold disk
 DEADLINE = 120.0  # seconds for one evaluation; products of bfloat16 may take that on an old CPU
-DEATHS = 8  # in one call; what still hangs then would take minutes more, each
-# What decides besides arguments which kernel runs, and is no function's to read.
+DEATHS = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
+# Flags that select kernels, beside the arguments; they have no getter functions.
 FLAGS = (
     "backends.mkldnn.enabled",
     "backends.mkldnn.deterministic",
@@ -49,13 +49,13 @@ class NoWorkerError(Exception):
 
 
 class WorkerProcess:
-    """The worker process of this one, or none yet.
+    """The worker of this process, started lazily.
 
     Attributes:
-        process: it, once it is started.
-        settings: what it computes with.
-        refused: why none can be started, once that was found out.
-        lock: one thread asks at a time.
+        process: the worker, once it is started.
+        settings: the thread count and flags that it computes with.
+        refused: why none can be started, once that is known.
+        lock: serialises requests of several threads.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class WorkerProcess:
         self.lock = threading.RLock()
 
     def start(self) -> None:
-        """Start a process, unless there is one; it imports PyTorch while this one goes on."""
+        """Start the worker unless there is one, without waiting for its import of PyTorch."""
         with self.lock:
             if self.process is not None or self.refused:
                 return
@@ -86,7 +86,7 @@ class WorkerProcess:
                 self.refused = str(error)
 
     def stop(self) -> None:
-        """End the process, if there is one, whatever it does."""
+        """Kill the worker, if there is one."""
         with self.lock:
             process, self.process = self.process, None
             if process is None:
@@ -94,15 +94,15 @@ class WorkerProcess:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
-                with suppress(OSError):  # what was still to be written has no reader
+                with suppress(OSError):  # pending writes have no reader
                     if pipe is not None:
                         pipe.close()
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
-        """Return the reply to a request; or, if the process ended over it, a text that says how.
+        """Return the reply to a request; if the worker died of it, a text that says how.
 
         Raises:
-            NoWorkerError: if there is no process to ask.
+            NoWorkerError: if no worker can be started.
         """
         self.start()
         if self.process is None:
@@ -117,7 +117,7 @@ class WorkerProcess:
         return f"the process that evaluated it {ended}" if ended else reply
 
     def exchange(self, request: Any, seconds: float) -> tuple[Any, str]:
-        """Send a request, if it is one, and return the reply, and how the process ended or ""."""
+        """Send a request unless it is None; return the reply, and how the worker ended or ""."""
         process = self.process
         assert process is not None
         assert process.stdin is not None
@@ -138,13 +138,13 @@ class WorkerProcess:
             reply = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(10.0)  # it may have closed its pipes and not have ended yet
+                process.wait(10.0)  # its pipes may close before it exits
             self.stop()
             if expired.is_set():
-                return None, f"was still at it after {seconds:g} seconds"
+                return None, f"was still running after {seconds:g} seconds"
             return None, ending(process.returncode)
         except BaseException:
-            self.stop()  # the reply would be taken for that to the next request
+            self.stop()  # else the next request would read this reply
             raise
         finally:
             timer.cancel()
@@ -152,38 +152,38 @@ class WorkerProcess:
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, by its return code."""
+    """Describe how a process ended, by its return code."""
     return f"ended with signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
 WORKER = WorkerProcess()
-INHERITED: list[Any] = []  # workers of a parent: closed, their pipes would close in both
+INHERITED: list[Any] = []  # workers of a parent process, kept: closing them would close their pipes
 
 
-def forget() -> None:
-    """After a fork: leave the worker to the process that started it."""
+def leave_worker_to_parent() -> None:
+    """After a fork: leave the worker to the parent process."""
     global WORKER
     INHERITED.append(WORKER)
     WORKER = WorkerProcess()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget)
+    os.register_at_fork(after_in_child=leave_worker_to_parent)
 atexit.register(lambda: WORKER.stop())
 
 
 def start() -> None:
-    """Let the worker process start, which takes PyTorch's import, while this one goes on."""
+    """Start the worker process without waiting for its import of PyTorch."""
     WORKER.start()
 
 
 def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the worker's reply to each request; a text for one over which it failed or ended.
+    """Return the worker's reply to each request; a text for a request that failed or killed it.
 
-    After ``DEATHS`` that it ended over, the rest have no reply.
+    After ``DEATHS`` crashes the remaining requests have no reply.
 
     Raises:
-        NoWorkerError: if no process can be started.
+        NoWorkerError: if no worker can be started.
     """
     with WORKER.lock:
         wanted, deaths = settings(), 0
@@ -208,7 +208,7 @@ def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def settings() -> dict[str, Any]:
-    """Return what kernels depend on besides their arguments, as it is in this process."""
+    """Return the global settings of this process that kernels depend on besides their arguments."""
     flags = {}
     for path in FLAGS:
         owner, _, name = path.rpartition(".")

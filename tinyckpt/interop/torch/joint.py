@@ -1,4 +1,7 @@
-"""The joint graph of a training step, as it is handed from the capture to what plans it."""
+"""Joint forward-backward FX graph of a training step, with the role of each node (AOTAutograd's).
+
+The capture makes it; import, fusion, code generation and min-cut read it. Plain data, no logic.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ from torch import fx
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joint:
-    """The joint graph of a training step, and what its nodes are.
+    """The joint graph of a training step, and the roles of its nodes.
 
     Attributes:
-        module: the graph, in FX.
+        module: the FX graph.
         values: the FakeTensor of every node, or a tuple or list of them.
-        sources: the placeholders and constants that the caller supplies, tangents aside.
-        tangents: the placeholders for cotangents of the forward half's results.
-        forward: the outputs of the forward half, as they stand in the graph.
-        gradients: the outputs of the backward half.
+        sources: the placeholders and constants that the caller supplies, tangents excluded.
+        tangents: the placeholders for cotangents of the forward results.
+        forward: the outputs of the forward pass, in the graph's order.
+        gradients: the outputs of the backward pass.
         mutations: for an input that is written to, the node of its new value.
-        writes: the nodes that write them, where the graph does it itself, as Inductor's.
-        inputs: what each placeholder is: ``("parameter", name)``, ``("buffer", name)`` or
-            ``("argument", position among the flat arguments)``; empty for one whose graph does not
+        writes: the nodes that write them, where the graph itself does, as Inductor's.
+        inputs: the role of each placeholder: ``("parameter", name)``, ``("buffer", name)`` or
+            ``("argument", position among the flat arguments)``; absent where the graph does not
             say, as Dynamo's.
-        gradient_of: the input of which each gradient is, if the graph says so.
+        gradient_of: the input that each gradient belongs to, if the graph says so.
     """
 
     module: fx.GraphModule

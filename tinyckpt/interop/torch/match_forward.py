@@ -1,8 +1,9 @@
-"""Which forward operator a backward one is the adjoint of, by the numbers that autograd gives.
+"""Vjp matching: the forward operator of each backward one, by autograd's sequence numbers.
 
-Every node of a joint graph has the number of the function that autograd made last, forward, or is
-evaluating, backward. So an operator that autograd has no function for has the number of the one
-before it; and that one may be gone: of a view that is written to, only copies are left.
+In a joint graph every forward node has the sequence number of the autograd function created last,
+every backward node that of the function being evaluated. So an operator without an autograd
+function has the number of the one before it, which may have been eliminated: of a view that is
+written to, only copies remain.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tinyckpt.interop.torch.joint import Joint, is_piece
 
 
 def number_of(node: fx.Node) -> int | None:
-    """Return autograd's number of the forward operator that a node belongs to, either way.
+    """Return autograd's sequence number of a node, which a forward operator and its vjps share.
 
-    A sum of gradients of one value belongs to none, though PyTorch leaves it the number of whatever
-    the forward half did last.
+    An accumulation of gradients of one value belongs to no operator, though PyTorch gives it the
+    number of the forward pass's last function.
     """
     number: int | None = node.meta.get("seq_nr")
     known = isinstance(number, int) and number >= 0 and not node.meta.get("is_gradient_acc")
@@ -27,15 +28,15 @@ def number_of(node: fx.Node) -> int | None:
 
 
 def is_copy_of_view(node: fx.Node) -> bool:
-    """Whether a view is taken once more, of a value that was written to; it has the first's number.
+    """Whether a view is regenerated after a write to its base; it has the first view's number.
 
-    Of a view of a view, all that are taken once more have the number of the last.
+    For a view of a view, all regenerated views have the number of the last.
     """
     return bool(node.meta.get("is_functional_regenerated"))
 
 
 def numbered(joint: Joint, forward: Iterable[fx.Node]) -> dict[int | None, fx.Node]:
-    """Return the forward operator of each number: the first that a gradient can flow through.
+    """Map each sequence number to its forward operator: the first that a gradient can flow through.
 
     Args:
         joint: the graph.

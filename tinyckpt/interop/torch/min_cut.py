@@ -1,8 +1,9 @@
-"""What PyTorch's own partitioner would do, as schedules: ``min_cut_schedules``, seeds for plans.
+"""Min-cut rematerialization by PyTorch's own partitioner: its schedules, as baselines and seeds.
 
-By ``min_cut_rematerialization_partition`` a compiled step decides what to keep from the forward to
-the backward half, at a setting of ``activation_memory_budget``. Here it runs on copies of the joint
-graph, and nothing is compiled.
+By ``min_cut_rematerialization_partition`` a compiled step decides which activations to save for the
+backward pass, at a setting of ``activation_memory_budget``. Here it runs on copies of the joint
+graph, and nothing is compiled. Out: ``min_cut_schedules``; ``seeded`` adds them to the seeds of a
+plan.
 """
 
 from __future__ import annotations
@@ -34,57 +35,58 @@ from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
 from tinyckpt.planner.portfolio.seeds import checked_seeds
 
 LOG = logging.getLogger(__name__)
-BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range
-# An operator: PyTorch's partitioner took 1.0 to 1.5 ms, in graphs of 222 to 2,672 of them.
+BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # settings over PyTorch's whole range
+# Seconds per operator: PyTorch's partitioner took 1.0 to 1.5 ms, in graphs of 222 to 2,672.
 SECONDS = 1.2e-3
-# Of the time for a plan, what PyTorch's partitioner may take; the search needs the most of it.
+# PyTorch's partitioner's share of the time for a plan; the search needs most of it.
 SHARE = 0.25
 
 
 def min_cut_schedules(
     traced: Traced, budgets: Iterable[float] = BUDGETS, *, time_limit: float = inf
 ) -> list[Schedule]:
-    """Return what PyTorch would evaluate at settings of its ``activation_memory_budget``.
+    """Run PyTorch's min-cut partitioner at several memory budgets; return its schedules.
 
     ::
 
         traced = tct.trace(model, x, y)
         theirs = tct.min_cut_schedules(traced)
-        schedule = tc.plan(traced.graph, budget="2 GiB", seeds=theirs)  # never dearer than they are
+        schedule = tc.plan(traced.graph, budget="2 GiB", seeds=theirs)  # never costs more than
+            theirs
 
-    They are schedules like any other: ``tc.replay`` says what they hold, ``viz.player`` plays them
+    They are schedules like any other: ``tc.replay`` gives their peaks, ``viz.player`` plays them
     beside plans. Their ``checkpoints`` are the forward values that PyTorch saves. They draw the
-    random numbers of the traced step, which PyTorch's own steps at these settings do not always.
+    random numbers of the traced step; PyTorch's own steps at these settings do not always.
 
     Args:
-        traced: what ``trace`` returned; it is left as it was.
+        traced: the result of ``trace``; it is left unchanged.
         budgets: the settings, from 0 (save inputs alone) to 1 (recompute only what is cheap).
-        time_limit: seconds; a setting that would take longer than what is left is not begun.
+        time_limit: seconds; a setting expected to take longer than the time left is not started.
 
     Returns:
-        For each setting a schedule, in their order, without repetitions. Settings at which PyTorch
-        raises are left out, and logged as warnings.
+        One schedule per setting, in order, without duplicates. Settings at which PyTorch raises are
+            left out, and logged as warnings.
 
     Raises:
         OptionError: if a setting is not a number from 0 to 1.
-        ScheduleError: if ``traced`` is something else.
+        ScheduleError: if ``traced`` is not the result of ``trace``.
     """
     check_calls("min_cut_schedules")
     if not isinstance(traced, Traced):
-        raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
+        raise ScheduleError(f"expected the result of trace, got a {type(traced).__name__}")
     settings, seconds = checked_settings(budgets), checked_seconds(time_limit)
-    load_min_cut()  # before the time begins
+    load_min_cut()  # before the clock starts
     clock = Clock(seconds)
     return schedules_at(traced.imported, settings, clock, resident_of(traced.imported.joint))
 
 
 def checked_settings(budgets: Iterable[float]) -> list[float]:
-    """Return settings of ``activation_memory_budget``, or raise an OptionError about the first."""
+    """Validate settings of ``activation_memory_budget``; raise an OptionError otherwise."""
     settings = list(budgets)
     for setting in settings:
         if not isinstance(setting, int | float) or not 0 <= setting <= 1:
             raise OptionError(
-                f"activation_memory_budget {setting!r:.80}; legal are numbers from 0 to 1"
+                f"activation_memory_budget {setting!r:.80}; expected a number from 0 to 1"
             )
     return settings
 
@@ -98,15 +100,15 @@ def schedules_at(
 ) -> list[Schedule]:
     """Return PyTorch's schedules at some settings, as many as there is time for.
 
-    Where PyTorch raises, the setting is left out, and the log says so.
+    Settings at which PyTorch raises are left out, and logged.
 
     Args:
-        imported: the graph, which is left as it was.
+        imported: the graph, which is left unchanged.
         settings: of ``activation_memory_budget``.
-        clock: no setting is begun that would take longer than what is left.
-        resident: which inputs are there before and after the step, by their positions.
-        fits: whether a schedule is within the budget that is asked for: larger settings come next
-            if so, else smaller ones. If not given, they come in their order.
+        clock: no setting is started that is expected to take longer than the time left.
+        resident: positions of the inputs that are resident before and after the step.
+        fits: whether a schedule is within the requested budget: larger settings follow if so, else
+            smaller ones. Without it, settings are tried in order.
     """
     found: list[Schedule] = []
     expected, left = SECONDS * len(imported.graph.operators), list(settings)
@@ -115,7 +117,7 @@ def schedules_at(
         begin = perf_counter()
         try:
             halves = halves_at(imported.joint, setting, resident)
-        except Exception as error:  # of any kind: it is PyTorch's, and no reason to have no plan
+        except Exception as error:  # of any kind: PyTorch's failure must not fail the plan
             LOG.warning(
                 "PyTorch's partitioner fails at activation_memory_budget %g, which is left out: %s",
                 setting,
@@ -134,32 +136,32 @@ def schedules_at(
 
 
 def schedule_at(setting: float, halves: Halves, imported: Imported) -> Schedule:
-    """Return what PyTorch made of a joint graph at a setting, as a schedule."""
+    """Convert PyTorch's partition at one setting to a schedule."""
     options = {"activation_memory_budget": setting}
     return schedule_of(halves, imported, "min_cut", options, "what PyTorch's partitioner makes")
 
 
 def load_min_cut() -> None:
-    """Import what PyTorch's partitioner does, parts of Inductor among it: seconds, once a process.
+    """Import PyTorch's partitioner, parts of Inductor with it: seconds, once per process.
 
-    The second module is one that it would import in its first call, within the time for a plan.
+    The second module is one that it would import during its first call, within the time limit.
     """
     for module in ("torch._functorch.partitioners", "torch._inductor.pattern_matcher"):
-        with suppress(ImportError):  # whoever needs it says so
+        with suppress(ImportError):  # its caller raises then
             import_module(module)
 
 
 def resident_of(joint: Joint) -> list[int]:
-    """Return the positions of parameters and buffers among the inputs: to keep them is free."""
+    """Return the positions of parameters and buffers among the inputs: saving them is free."""
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
     kinds = [joint.inputs.get(node, ("", None))[0] for node in inputs if node not in joint.tangents]
     return [place for place, kind in enumerate(kinds) if kind in ("parameter", "buffer")]
 
 
 def halves_at(joint: Joint, setting: float, resident: Sequence[int]) -> Halves:
-    """Return the forward and the backward graph that PyTorch makes of a copy of a joint graph."""
+    """Partition a copy of a joint graph by PyTorch's min-cut at one setting."""
     with min_cut(setting) as partition, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it has to say is of a step that nobody takes
+        warnings.simplefilter("ignore")  # its warnings are about a step that is never run
         halves: Halves = partition(
             copied(joint.module),
             (),
@@ -172,16 +174,16 @@ def halves_at(joint: Joint, setting: float, resident: Sequence[int]) -> Halves:
 def seeded(
     imported: Imported, budget: Budget | None, options: Mapping[str, Any], resident: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the options of a plan with PyTorch's schedules among its seeds, and the time left.
+    """Add PyTorch's schedules to the seeds of a plan; return its options, time limit reduced.
 
-    Imports do not count as time, and whatever PyTorch takes, the search keeps its own share.
+    Imports do not count as time, and however long PyTorch takes, the search keeps its own share.
 
-    The first setting is the one nearest to the share of store-all's peak that the budget is; then
-    it is larger ones as long as the budget allows, smaller ones as long as it does not. Nothing is
-    added where no search follows, or everything fits.
+    Settings are tried from the one nearest to the budget's share of store-all's peak: then larger
+    ones as long as the budget allows, smaller ones as long as it does not. Nothing is added if no
+    search follows, or if everything fits.
 
     Args:
-        imported: what is planned.
+        imported: the graph to plan.
         budget, options: of ``tc.plan``.
         resident: as in ``schedules_at``.
 
@@ -197,7 +199,7 @@ def seeded(
     budget_size, costs = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
     share = budget_size / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
     if share < 1:
-        load_min_cut()  # before the time begins
+        load_min_cut()  # before the clock starts
         clock = Clock(seconds)
         nearest = sorted(BUDGETS, key=lambda setting: abs(setting - share))
         found = schedules_at(
@@ -208,6 +210,6 @@ def seeded(
             lambda schedule: peak_of(replay(schedule), costs) <= budget_size,
         )
         options["seeds"] += tuple(found)
-        # A setting that is begun ends when it does; what it takes too long is not the search's.
+        # A setting cannot be interrupted; its overtime is not taken from the search.
         options["time_limit"] = max(clock.left(), (1 - SHARE) * seconds)
     return options

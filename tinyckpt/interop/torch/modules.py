@@ -1,6 +1,8 @@
-"""The modules of a model that may be wrapped: which there are, and what stands against it.
+"""Candidate modules for activation checkpointing: discovery, eligibility, and wrapping.
 
-A module may stand in a model under several names; it is one module, whichever name is given.
+In: a model, and names or None for the elements of its outermost module lists. Out: a recording of a
+step, and for each candidate the reason why it must not be wrapped, or "". A module that a model has
+under several names is one module, whichever name is given.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tinyckpt.interop.torch.replaying import verdicts
 from tinyckpt.interop.torch.restoring import contexts, norms_in
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-NAMED = 6  # modules that an error names
+NAMED = 6  # the most modules that an error names
 
 
 def recorded(
@@ -28,32 +30,32 @@ def recorded(
 ) -> tuple[Recording, dict[str, str]]:
     """Record a step of a model; return it, and why modules cannot be wrapped, by name.
 
-    The reason of a module that may be wrapped is empty.
+    The reason of an eligible module is empty.
 
     Args:
-        model, args, modules, workspace: as ``advise`` takes them.
+        model, args, modules, workspace: as in ``advise``.
 
     Raises:
-        GraphError: if it is no model, cannot be run as a training step, or one of the modules that
-            were named cannot be wrapped.
+        GraphError: if it is no model, cannot run as a training step, or a module in ``modules``
+            cannot be wrapped.
     """
     check_model(model)
     name, known = type(model).__name__, modules_of(model)
     if modules is None:
-        names = apart(blocks_of(model), known)
+        names = disjoint_modules(blocks_of(model), known)
     else:
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
-        check_apart(names, known, name)
+        check_disjoint(names, known, name)
     check_measurable(model, args, workspace)
     if workspace:
         isolation.start()
     recording = record(model, args, {each: known[each] for each in names}, workspace)
-    reasons = {each: unusable(known[each], recording.calls[each]) for each in names}
+    reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
     usable = {each: known[each] for each in names if not reasons[each]}
     found = verdicts(model, args, usable)
     for each, verdict in found.items():
-        reasons[each] = verdict.reason or read_again(recording, each)
+        reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
     recording.kept = {
         each: (verdict.kept, verdict.saves, verdict.dropped) for each, verdict in found.items()
     }
@@ -65,10 +67,10 @@ def recorded(
 
 
 def unwrapped(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
-    """Return the modules of some names, none of which is wrapped.
+    """Look up modules by name, none of which may be wrapped.
 
     Raises:
-        GraphError: if a module is not there, or is wrapped already.
+        GraphError: if a module is absent, or is already wrapped.
     """
     name, known = type(model).__name__, modules_of(model)
     check_names(names, known, name)
@@ -79,14 +81,14 @@ def unwrapped(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
 
 
 def check_restored(model: nn.Module, restored: Mapping[str, Sequence[str]]) -> None:
-    """Raise a GraphError if a module lacks a buffer that is to be put back."""
+    """Raise a GraphError if a module lacks a buffer that is to be restored."""
     for name, own in restored.items():
         buffers = dict(model.get_submodule(name).named_buffers(remove_duplicate=False))
         for each in own:
             if each not in buffers:
                 raise GraphError(
-                    f"{type(model).__name__}: {name} has no buffer {each}, which is to be put "
-                    "back; legal is a model of the kind that was advised on"
+                    f"{type(model).__name__}: {name} has no buffer {each}, which is to be "
+                    "restored; expected a model of the kind that was advised on"
                 )
 
 
@@ -99,10 +101,9 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def blocks_of(model: nn.Module) -> list[str]:
-    """Return the modules that one would wrap: elements of the outermost lists of modules.
+    """Return the default candidates: elements of the outermost lists of modules.
 
-    A sequence of modules without children of their own, as of a convolution, a norm and a
-    nonlinearity, is one of them as a whole.
+    A sequence of leaf modules, such as convolution, norm and nonlinearity, is one block as a whole.
     """
     found: list[str] = []
     stack = [("", model)]
@@ -110,7 +111,7 @@ def blocks_of(model: nn.Module) -> list[str]:
         name, module = stack.pop()
         within = [part for _, part in module.named_modules()][1:]
         opened = not name or is_list_of_blocks(module)
-        in_list = bool(name) and isinstance(known_parent(model, name), LISTS)
+        in_list = bool(name) and isinstance(parent_of(model, name), LISTS)
         if opened or (not in_list and any(map(is_list_of_blocks, within))):
             children = [
                 (f"{name}.{child}" if name else child, part)
@@ -122,13 +123,13 @@ def blocks_of(model: nn.Module) -> list[str]:
     return found
 
 
-def known_parent(model: nn.Module, name: str) -> nn.Module:
-    """Return the module in which another one stands."""
+def parent_of(model: nn.Module, name: str) -> nn.Module:
+    """Return the parent of a module."""
     return model.get_submodule(name.rpartition(".")[0])
 
 
 def is_list_of_blocks(module: nn.Module) -> bool:
-    """Whether a module holds others for no purpose of its own, some of them not single layers."""
+    """Whether a module is a plain container, some of whose children are more than single layers."""
     if isinstance(module, nn.ModuleList | nn.ModuleDict):
         return True
     return isinstance(module, nn.Sequential) and any(
@@ -136,8 +137,8 @@ def is_list_of_blocks(module: nn.Module) -> bool:
     )
 
 
-def unusable(module: nn.Module, calls: Sequence[Called]) -> str:
-    """Return why a module cannot be wrapped, or nothing."""
+def call_refusal(module: nn.Module, calls: Sequence[Called]) -> str:
+    """Return why a module cannot be wrapped, or ""."""
     if is_wrapped(module):
         return "is wrapped already"
     if len(calls) != 1:
@@ -145,16 +146,16 @@ def unusable(module: nn.Module, calls: Sequence[Called]) -> str:
     return ""
 
 
-def read_again(recording: Recording, name: str) -> str:
-    """Return why the backward pass of a module cannot do with one more evaluation, or nothing."""
+def saved_tensor_refusal(recording: Recording, name: str) -> str:
+    """Return why the backward pass of a module needs more than one recomputation, or ""."""
     called = recording.calls[name][0]
     if any(called.begin <= s.saved <= called.end and s.reads > 1 for s in recording.saved):
-        return "reads in its backward pass more than once what was saved once (ctx.saved_tensors)"
+        return "reads a saved tensor more than once in its backward pass (ctx.saved_tensors)"
     return ""
 
 
 def checked_module_names(modules: Any) -> list[Any]:
-    """Return names of modules, after checking that they are several."""
+    """Return names of modules as a list; raise a GraphError if they are not a collection."""
     if isinstance(modules, str | bytes) or not isinstance(modules, Iterable):
         raise GraphError(f"modules={modules!r:.80}; give a list of names of modules")
     return list(modules)
@@ -171,16 +172,16 @@ def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -
             )
 
 
-def check_apart(names: Sequence[str], known: dict[str, nn.Module], model: str) -> None:
-    """Raise a GraphError if one of some modules stands in another, or is another."""
+def check_disjoint(names: Sequence[str], known: dict[str, nn.Module], model: str) -> None:
+    """Raise a GraphError if one of some modules is nested in another, or is the same module."""
     for name in names:
         for other in names:
             if other != name and known[name] in set(known[other].modules()):
-                raise GraphError(f"{model}: {name} is in {other}; legal is one of the two")
+                raise GraphError(f"{model}: {name} is in {other}; expected one of the two")
 
 
-def apart(names: Sequence[str], known: dict[str, nn.Module]) -> list[str]:
-    """Return names without those of modules that stand in an earlier one, or have one in them."""
+def disjoint_modules(names: Sequence[str], known: dict[str, nn.Module]) -> list[str]:
+    """Drop modules that are nested in an earlier one, or contain one; return the disjoint names."""
     taken: set[nn.Module] = set()
     inside: set[nn.Module] = set()
     found = []
@@ -202,11 +203,12 @@ def is_wrapped(module: nn.Module) -> bool:
 
 
 def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
-    """Put a module's forward under ``checkpoint``, with its own contexts if it writes to buffers.
+    """Put a module's forward under ``checkpoint``, with contexts that restore its buffers.
 
     Args:
-        module: which is not wrapped yet.
-        restored: names in it of buffers that its second evaluation finds as the first one did.
+        module: not yet wrapped.
+        restored: local names of buffers that its recomputation must find as the first evaluation
+            did.
     """
     options: dict[str, Any] = {}
     if restored or norms_in(module):
@@ -214,18 +216,18 @@ def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, **options)
 
 
-# In words ----------------------------------------------------------------------------------------
+# Texts -------------------------------------------------------------------------------------------
 
 
 def refusals(refused: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each reason why modules cannot be wrapped, which there are before it."""
-    alike: dict[str, list[str]] = {}
+    """Format a line per reason why modules cannot be wrapped, under a heading."""
+    names_by_reason: dict[str, list[str]] = {}
     for name, reason in refused:
-        alike.setdefault(reason, []).append(name)
-    lines = [f"  {listed(names)}: {reason}" for reason, names in alike.items()]
-    return ["", "Not to choose from:", *lines] if lines else []
+        names_by_reason.setdefault(reason, []).append(name)
+    lines = [f"  {listed(names)}: {reason}" for reason, names in names_by_reason.items()]
+    return ["", "Excluded:", *lines] if lines else []
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return some names, as many as an error names."""
+    """Join names for an error, at most ``NAMED`` of them."""
     return ", ".join(names[:NAMED]) + (f", … ({len(names)})" if len(names) > NAMED else "")

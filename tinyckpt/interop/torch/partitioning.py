@@ -1,4 +1,9 @@
-"""Plans for PyTorch's compilers: ``backend``, ``partitioner`` and ``inductor_partitioner``."""
+"""Partition functions and backends for torch.compile: a plan instead of PyTorch's min-cut.
+
+In: a budget. Out: ``partitioner``, a ``partition_fn`` for AOTAutograd that plans each joint graph;
+``backend``, the same with uncompiled programs, for ``torch.compile``; ``inductor_partitioner``, for
+Inductor. Each new shape is planned anew.
+"""
 
 from __future__ import annotations
 
@@ -31,44 +36,49 @@ def partitioner(
     on_plan: Callable[[Schedule], None] | None = None,
     **options: Any,
 ) -> Partition:
-    """Return a ``partition_fn`` for AOTAutograd: what each half of a step computes and keeps.
+    """Return a ``partition_fn`` for AOTAutograd that plans which values to save or recompute.
 
     ::
 
         backend = aot_autograd(fw_compiler=…, bw_compiler=…, partition_fn=tct.partitioner("2 GiB"))
         model = torch.compile(model, backend=backend, fullgraph=True)
 
-    ``backend`` is that with compilers that leave the halves as they are.
+    ``backend`` is that with compilers that leave both programs unchanged.
 
     Each call with other shapes is planned anew: symbolic shapes are replaced by those of the call.
-    Dynamo compiles one code for 8 of them, and says at the 9th call that it stops: with
-    ``fullgraph=True`` it raises, without it such calls run as plain PyTorch, **without a plan**. A
-    RuntimeWarning at the 8th plan says so, too; ``torch._dynamo.config.recompile_limit`` is the
-    number. ``dynamic=False`` makes the first compilation for each shape faster.
+    Dynamo compiles one code object for at most 8 of them, and reports at the 9th call that it
+    stops: with ``fullgraph=True`` it raises, without it such calls run as plain PyTorch, **without
+    a plan**. A RuntimeWarning at the 8th plan says so, too;
+    ``torch._dynamo.config.recompile_limit`` is the number. ``dynamic=False`` makes the first
+    compilation for each shape faster.
 
-    What PyTorch's own partitioner would do is among what is compared, as in ``min_cut_schedules``,
-    for up to a quarter of the time: the plan costs no more than that within the same memory.
+    PyTorch's own min-cut schedules seed the search, as in ``min_cut_schedules``, for up to a
+    quarter of the time: the plan costs no more than theirs within the same memory.
 
     Args:
         budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all. Bytes are
             the same for all shapes, shares are of each shape's own peak.
         cost, workspace: as in ``trace``.
-        fuses: whether the compiler makes one kernel of an operator on single elements and what
-            reads it, as Inductor does, so that what is between them never stands in memory.
-        on_plan: is called with each schedule, one for each shape, for ``print`` or ``tc.replay``.
+        fuses: whether the compiler fuses pointwise operators into their consumers, as Inductor
+            does, so that intermediate values are never written to memory.
+        on_plan: called with each schedule, one for each shape, for ``print`` or ``tc.replay``.
         options: those of ``tc.plan``, such as ``time_limit``.
 
     Raises:
         OptionError: if the cost is unknown, or ``on_plan`` is no function.
 
     Raises, when it is called, which ``torch.compile`` wraps in an error of its own:
-        GraphError: if the graph has what cannot be planned; nothing has run by then.
+        GraphError: if the graph cannot be planned; nothing has run by then.
         BudgetError: if no schedule was found within the budget.
+
+    >>> from tinyckpt.interop import torch as tct
+    >>> callable(tct.partitioner("2 GiB", on_plan=print))
+    True
     """
     check_calls("partitioner")
     check_cost(cost)
     if on_plan is not None and not callable(on_plan):
-        raise OptionError(f"on_plan={on_plan!r:.80}; legal is a function of a schedule")
+        raise OptionError(f"on_plan={on_plan!r:.80}; expected a function of a schedule")
 
     def partition(
         joint_module: fx.GraphModule,
@@ -101,21 +111,25 @@ def backend(
     on_plan: Callable[[Schedule], None] | None = None,
     **options: Any,
 ) -> Callable[..., Any]:
-    """Return a backend for ``torch.compile`` whose steps stay within a budget.
+    """Return a ``torch.compile`` backend whose training steps stay within a memory budget.
 
     ::
 
         model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)
 
     A step evaluates PyTorch's own kernels, those of an eager step. Without ``fullgraph=True`` a
-    model may fall into several graphs, and the budget is for each. Calls with other shapes, such
-    as the last batch of an epoch, are planned anew, up to Dynamo's limit: see ``partitioner``.
+    model may be split into several graphs, and the budget is for each. Calls with other shapes,
+    such as the last batch of an epoch, are planned anew, up to Dynamo's limit: see ``partitioner``.
 
     Args:
         budget, cost, workspace, on_plan, options: as in ``partitioner``.
 
     Raises, when a step runs for the first time:
         As ``partitioner``.
+
+    >>> from tinyckpt.interop import torch as tct
+    >>> callable(tct.backend("50 %", on_plan=print))
+    True
     """
     check_calls("backend")
     return eager_backend(
@@ -130,7 +144,7 @@ def inductor_partitioner(
     on_plan: Callable[[Schedule], None] | None = None,
     **options: Any,
 ) -> Any:
-    """Return what ``torch._inductor.config.custom_partitioner_fn`` takes.
+    """Return a partitioner for ``torch._inductor.config.custom_partitioner_fn``.
 
     ::
 
@@ -138,11 +152,11 @@ def inductor_partitioner(
         torch._inductor.config.allow_buffer_reuse = False
         model = torch.compile(model, fullgraph=True)
 
-    What Inductor makes of a half it decides itself: which operators it fuses is foreseen, not
-    known, and it reorders them, which makes the true peak somewhat smaller or larger than that of
-    the schedule. Workspaces are those of other kernels, and are left out. The second setting is
-    since it holds on to buffers for later use where it estimates that this does not raise the peak
-    of one half.
+    Inductor compiles the forward and backward programs at its own discretion: fusion is predicted,
+    not known, and it reorders operators, so the true peak is somewhat smaller or larger than the
+    schedule's. Workspaces are left out, since its kernels are others. The second setting prevents
+    Inductor from keeping buffers for reuse where it estimates that this does not raise the peak of
+    one program.
 
     Args:
         budget, cost, on_plan, options: as in ``partitioner``.
@@ -154,10 +168,10 @@ def inductor_partitioner(
 
 
 def warn_of_limit(limit: int) -> None:
-    """Warn that Dynamo compiles a code no more after this plan, unless the limit is 0."""
+    """Warn that Dynamo compiles a code object no more after this plan, unless the limit is 0."""
     if limit:
         warnings.warn(
-            f"plan {limit} of one code, and PyTorch compiles it no more than that: a call with "
+            f"plan {limit} of one code object, the last that PyTorch compiles: a call with "
             "other shapes raises with fullgraph=True, and runs without a plan otherwise; "
             f"torch._dynamo.config.recompile_limit = {8 * limit} allows more",
             RuntimeWarning,

@@ -1,14 +1,14 @@
-"""A model's state as Python holds it: taken before a call, put back after it, however it ends.
+"""Snapshot and rollback of Python state: everything reachable from a model, restored after a call.
 
-A forward that runs on FakeTensors writes what forwards write: attributes, lists, caches, counters.
-None of that may stay. ``ObjectState`` takes all that can be reached from a model and its arguments,
-by identity, so that an object under several names is one: attributes of modules, of their classes
-and of plain objects; lists, dicts, sets and arrays in any nesting; what methods and hooks close
-over, and the globals that they name; generators of random numbers. Numbers in tensors are not
-copied: operators run on FakeTensors, which are others. Arrays of NumPy are copied up to ``COPIED``
-bytes; further ones are read-only until they are put back, in the outermost call.
+A forward that runs on FakeTensors has the side effects of any forward: attributes, lists, caches,
+counters. None of them may persist. ``ObjectState`` snapshots all objects reachable from a model and
+its arguments, by identity, so that an object under several names is one: attributes of modules, of
+their classes and of plain objects; lists, dicts, sets and arrays in any nesting; closures and
+globals of methods and hooks; random generators. Tensor data are not copied: operators run on
+FakeTensors instead. NumPy arrays are copied up to ``COPIED`` bytes; further ones are read-only
+until the rollback, in the outermost call.
 
-What a forward writes elsewhere stays, such as files, or attributes of imported modules.
+Side effects elsewhere persist, such as files, or attributes of imported modules.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ import torch
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 ATOMS = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
-# Objects of other classes of these packages are not looked into: locks, threads, handles.
+# Other objects of classes of these packages are opaque: locks, threads, handles.
 FOREIGN = (sys.stdlib_module_names - {"collections", "types"}) | {"numpy", "torch", "tinyckpt"}
-# An object that has one of these, such as a lock, may be written to by others meanwhile, and stays.
+# An object with an attribute from one of these, such as a lock, may be shared, and is left alone.
 SHARED = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
-ALONE = RLock()  # of the thread whose call writes to models
-ABSENT = object()  # in the place of an attribute that is not there
-CELL: Any = vars(CellType)["cell_contents"]  # what a function closes over, as a slot
+LOCK = RLock()  # held by the thread whose call writes to models
+ABSENT = object()  # sentinel for a missing attribute
+CELL: Any = vars(CellType)["cell_contents"]  # a closure cell's value, as a slot
 CACHED = type(lru_cache(len))
 
-Pair = tuple[Callable[..., Any], Callable[..., Any]]  # what takes a state, and what puts it back
-GENERATORS: dict[type, Pair] = {
+GetterAndSetter = tuple[Callable[..., Any], Callable[..., Any]]  # (get, set) of a state
+GENERATORS: dict[type, GetterAndSetter] = {
     random.Random: (random.Random.getstate, random.Random.setstate),
     np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
     np.random.Generator: (
@@ -51,7 +51,7 @@ GENERATORS: dict[type, Pair] = {
     ),
     torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
 }
-GLOBAL: dict[str, Pair] = {
+GLOBAL: dict[str, GetterAndSetter] = {
     "torch": (torch.get_rng_state, torch.set_rng_state),
     "random": (random.getstate, random.setstate),
     "numpy.random": (np.random.get_state, np.random.set_state),
@@ -61,24 +61,25 @@ GLOBAL: dict[str, Pair] = {
     ),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
 }
-ON_GPU: dict[str, Pair] = {
+ON_GPU: dict[str, GetterAndSetter] = {
     "torch.cuda": (torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
 }
-COPIED = 16 * 2**20  # bytes of arrays that are copied at most; further ones are made read-only
+COPIED = 16 * 2**20  # the most bytes of arrays copied; further arrays are made read-only
 
-Put = Callable[[], Iterable[Any]]  # puts something back, and returns what of it was not as before
+Put = Callable[[], Iterable[Any]]  # restores an object, and returns its changed parts
 
 
 def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Have a function leave its arguments, a model among them, and random numbers as they are.
+    """Decorate a function to restore its arguments (a model) and random generators afterwards.
 
-    Whether it returns or raises; and if it is interrupted while things are put back, they all are.
-    One thread at a time: hooks and modes are those of the process, and a model may be shared.
+    They are restored whether it returns or raises; a KeyboardInterrupt during the rollback is
+    raised only after the rollback is complete. One thread at a time: hooks and modes are global to
+    the process, and a model may be shared.
     """
 
     @wraps(call)
     def preserved(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with ALONE:
+        with LOCK:
             state, done, interrupt = ObjectState(args, kwargs), False, None
             try:
                 state.protect()
@@ -98,10 +99,10 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 @contextmanager
 def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
-    """While this is active, tensors that some objects hold are others, given by the ids of these.
+    """Replace tensors, given by id, wherever some objects refer to them, within this context.
 
-    They are under all of their names. Afterwards the objects are as they were before, and the state
-    that this yields says what was not.
+    Every name of such a tensor is replaced. Afterwards the objects are rolled back; the state that
+    this yields records what had changed.
     """
     state = ObjectState(roots)
     try:
@@ -112,17 +113,17 @@ def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectS
 
 
 class ObjectState:
-    """What some objects are now, with all that can be reached from them.
+    """Snapshot of some objects and of everything reachable from them.
 
     Attributes:
-        puts: for everything that can be written to, it and what puts it back.
-        places: by a tensor's id, what puts another one where lists and dicts hold it.
-        others: by a tensor's id, which one was put in its places; it lives no longer for this.
-        seen: the objects by id, which keeps them alive, so that no other one gets the id of one.
+        puts: for every mutable object, it and a function that restores it.
+        places: by a tensor's id, setters of the list and dict entries that refer to it.
+        others: by a tensor's id, its replacement, weakly referenced.
+        seen: the objects by id, kept alive so that no id is reused.
         origins: by an object's id, the object in which it was found first.
-        copied: how many bytes of arrays were copied.
-        large: the arrays that are too large for that, with how many others each is a view of.
-        changes: what was not as before when it was put back: objects, and what of each.
+        copied: bytes of arrays copied so far.
+        large: the arrays too large to copy, each with its depth as a view.
+        changes: differences found at the rollback: objects, and the changed part of each.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -147,30 +148,30 @@ class ObjectState:
                 left += [(found, part) for part in self.take(found)]
 
     def protect(self) -> None:
-        """Make the arrays read-only that are too large to be copied, until they are restored."""
+        """Make the arrays that are too large to copy read-only until the rollback."""
         for _, array in self.large:
             array.flags.writeable = False
 
     def restore(self) -> None:
-        """Put everything back, noting what was not as before.
+        """Roll everything back, recording what had changed.
 
-        This may be interrupted, and done again.
+        This is idempotent: it may be interrupted and repeated.
         """
-        for _, array in sorted(self.large, key=itemgetter(0)):  # a view only after what it is of
+        for _, array in sorted(self.large, key=itemgetter(0)):  # a view after its base
             array.flags.writeable = True
         for found, put in self.puts:
             for what in put():
                 self.changes[id(found), str(what)] = found, what
 
     def replace(self, others: Mapping[int, torch.Tensor]) -> None:
-        """Put other tensors where lists and dicts hold some, given by the ids of these."""
+        """Replace tensors, given by id, in all lists and dicts that refer to them."""
         self.others.update(others)
         for key, other in others.items():
             for place in self.places.get(key, ()):
                 place(other)
 
     def take(self, found: Any) -> Iterable[Any]:
-        """Take what an object is; return what it refers to."""
+        """Snapshot an object; return the objects it refers to."""
         kind = type(found)
         base: Any
         if issubclass(kind, dict):
@@ -193,7 +194,7 @@ class ObjectState:
             base = tuple if issubclass(kind, tuple) else frozenset
             return list(base.__iter__(found))
         if issubclass(kind, torch.Tensor):
-            if found.is_leaf:  # of others a gradient is not kept
+            if found.is_leaf:  # only leaves keep a gradient
                 own = found.requires_grad, found.grad
                 self.puts.append((found, partial(put_leaf, found, *own)))
             return ()
@@ -217,27 +218,27 @@ class ObjectState:
         return self.take_code(found)
 
     def note_places(self, found: Any, base: Any, items: Iterable[tuple[Any, Any]]) -> None:
-        """Note where an object holds tensors."""
+        """Record the entries of an object that are tensors."""
         for key, value in items:
             if isinstance(value, torch.Tensor):
                 self.places.setdefault(id(value), []).append(partial(base.__setitem__, found, key))
 
     def take_array(self, found: Any) -> list[Any]:
-        """Take a copy of an array, if it can still be copied; return what it is a view of."""
+        """Copy an array, if the limit allows; return its base if it is a view."""
         if found.flags.writeable:
             self.copied += found.nbytes
             if self.copied <= COPIED:
                 self.puts.append((found, partial(put_array, found, found.copy())))
             else:
                 self.copied -= found.nbytes
-                self.large.append((views_in(found), found))
+                self.large.append((view_depth(found), found))
         return [] if found.base is None else [found.base]
 
     def take_attributes(self, found: Any) -> list[Any]:
-        """Take the attributes of an object, in a dict and in slots, and those of its class."""
+        """Snapshot the attributes of an object, in its dict, its slots, and its class."""
         kind = type(found)
         own: dict[str, Any] = {}
-        with suppress(AttributeError):  # if all of it is in slots
+        with suppress(AttributeError):  # a class with slots only
             own = object.__getattribute__(found, "__dict__")
         if not issubclass(kind, torch.nn.Module) and any(
             package_of(type(value)) in SHARED for value in own.values()
@@ -248,23 +249,23 @@ class ObjectState:
         return [kind, own, *(self.take_slot(member, found) for member in slots)]
 
     def take_slot(self, member: Any, owner: Any) -> Any:
-        """Take what is in a slot of an object, or in a cell, and return it."""
+        """Snapshot a slot of an object, or a closure cell; return its value."""
         try:
             value = member.__get__(owner)
-        except (AttributeError, ValueError):  # there is nothing in it
+        except (AttributeError, ValueError):  # empty
             value = ABSENT
         self.puts.append((owner, partial(put_slot, member, owner, value)))
         return value
 
     def take_class(self, found: Any) -> list[Any]:
-        """Take the attributes of a class, unless others made it; its parents follow."""
+        """Snapshot the attributes of a class, unless a foreign package defines it; bases follow."""
         own = {} if is_foreign(found) else dict(vars(found))
         if own:
             self.puts.append((found, partial(put_class, found, own)))
         return [*found.__bases__, *own.values()]
 
     def take_code(self, found: Any) -> list[Any]:
-        """Take what a function closes over, and the globals that it names."""
+        """Snapshot a function's closure and the globals that it names; return their values."""
         if isinstance(found, MethodType):
             return [found.__self__, found.__func__]
         if isinstance(found, partial):
@@ -278,7 +279,9 @@ class ObjectState:
         if isinstance(found, CACHED):
             self.puts.append((found, partial(put_cache, found, found.cache_info().misses)))
             return [found.__wrapped__]
-        if hasattr(type(found), "__next__"):  # what it has left is not seen
+        if hasattr(
+            type(found), "__next__"
+        ):  # an iterator, whose position cannot be read: always reported as changed
             self.puts.append((found, lambda: ("",)))
         if not isinstance(found, FunctionType) or is_foreign(found):
             return []
@@ -295,38 +298,38 @@ class ObjectState:
 
 
 def is_foreign(made: Any) -> bool:
-    """Whether a class or function is of a package that is not looked into."""
+    """Whether a class or function is defined in a package that snapshots do not enter."""
     return package_of(made) in FOREIGN
 
 
 def package_of(made: Any) -> str:
-    """Return the package in which a class or function is made; if it does not say, Python's."""
+    """Return the package that defines a class or function; "builtins" if it does not say."""
     module = made.__module__
     return module.partition(".")[0] if isinstance(module, str) else "builtins"
 
 
 def names_in(code: CodeType) -> set[str]:
-    """Return the names of globals and attributes in a function, those inside it included."""
+    """Return the global and attribute names in a code object, nested functions included."""
     inner = [names_in(part) for part in code.co_consts if isinstance(part, CodeType)]
     return set(code.co_names).union(*inner)
 
 
-def views_in(array: Any) -> int:
-    """Return how many arrays an array is a view of."""
+def view_depth(array: Any) -> int:
+    """Return the depth of an array as a view: the number of arrays below it."""
     count = 0
     while isinstance(array := array.base, np.ndarray):
         count += 1
     return count
 
 
-# Putting back ------------------------------------------------------------------------------------
-# Nothing is written that is as it was: others may be reading it. Each returns what was not.
+# Rollback ----------------------------------------------------------------------------------------
+# Unchanged state is not written: other threads may be reading it. Each returns the changed parts.
 
 
 def put_items(
     base: Any, found: Any, items: list[tuple[Any, Any]], others: Mapping[int, Any]
 ) -> list[Any]:
-    """Put the items of a dict back; tensors in place of theirs are no change."""
+    """Restore the items of a dict; replaced tensors do not count as changes."""
     now = list(base.items(found))
     if len(now) == len(items) and all(
         key is other and value is another
@@ -336,7 +339,7 @@ def put_items(
     base.clear(found)
     for key, value in items:
         base.__setitem__(found, key, value)
-    # By ids: a key may have an unusual equality.
+    # By ids: keys may define __eq__.
     before, after = ({id(key): (key, value) for key, value in part} for part in (items, now))
     changed = [
         key
@@ -351,7 +354,7 @@ def put_items(
 def put_sequence(
     base: Any, found: Any, members: list[Any], others: Mapping[int, Any]
 ) -> Iterable[Any]:
-    """Put the members of a list or deque back; tensors in place of theirs are no change."""
+    """Restore the members of a list or deque; replaced tensors do not count as changes."""
     now = list(map(id, base.__iter__(found)))
     if now == list(map(id, members)):
         return ()
@@ -361,7 +364,7 @@ def put_sequence(
 
 
 def put_set(found: set[Any], members: list[Any]) -> Iterable[Any]:
-    """Put the members of a set back."""
+    """Restore the members of a set."""
     if set(map(id, set.__iter__(found))) == set(map(id, members)):
         return ()
     set.clear(found)
@@ -372,7 +375,7 @@ def put_set(found: set[Any], members: list[Any]) -> Iterable[Any]:
 def put_leaf(
     found: torch.Tensor, requires_grad: bool, gradient: torch.Tensor | None
 ) -> Iterable[str]:
-    """Put back whether a tensor requires a gradient, and which it has."""
+    """Restore ``requires_grad`` and ``grad`` of a leaf tensor."""
     if found.requires_grad != requires_grad:
         found.requires_grad_(requires_grad)
         yield "requires_grad"
@@ -382,7 +385,7 @@ def put_leaf(
 
 
 def put_array(found: Any, copy: Any) -> Iterable[str]:
-    """Put the elements of an array back."""
+    """Restore the elements of an array."""
     if found.tobytes() == copy.tobytes():
         return ()
     np.copyto(found, copy)
@@ -390,7 +393,7 @@ def put_array(found: Any, copy: Any) -> Iterable[str]:
 
 
 def put_state(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) -> Iterable[str]:
-    """Put a state of the process or of a generator back; PyTorch's are not looked at."""
+    """Restore a global or generator state; PyTorch's are not compared."""
     tensors = isinstance(before, torch.Tensor | list)
     changed = not tensors and pickle.dumps(get()) != pickle.dumps(before)
     put(before)
@@ -398,7 +401,7 @@ def put_state(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) ->
 
 
 def put_slot(member: Any, owner: Any, value: Any) -> Iterable[str]:
-    """Put back what was in a slot, or in a cell."""
+    """Restore a slot or a closure cell."""
     try:
         now = member.__get__(owner)
     except (AttributeError, ValueError):
@@ -413,7 +416,7 @@ def put_slot(member: Any, owner: Any, value: Any) -> Iterable[str]:
 
 
 def put_class(found: type, own: dict[str, Any]) -> list[str]:
-    """Put the attributes of a class back."""
+    """Restore the attributes of a class."""
     now, changed = dict(vars(found)), []
     for name in now.keys() | own.keys():
         if name.startswith("__") or now.get(name, ABSENT) is own.get(name, ABSENT):
@@ -427,7 +430,7 @@ def put_class(found: type, own: dict[str, Any]) -> list[str]:
 
 
 def put_global(own: dict[str, Any], name: str, value: Any) -> Iterable[str]:
-    """Put a global of a module back."""
+    """Restore a global of a module."""
     if own.get(name, ABSENT) is value:
         return ()
     own[name] = value
@@ -435,7 +438,7 @@ def put_global(own: dict[str, Any], name: str, value: Any) -> Iterable[str]:
 
 
 def put_cache(found: Any, misses: int) -> Iterable[str]:
-    """Empty the cache of a function if it has more in it than before."""
+    """Clear a function's cache if it has more entries than before."""
     if found.cache_info().misses == misses:
         return ()
     found.cache_clear()

@@ -1,13 +1,13 @@
-"""Whether modules compute the same when ``checkpoint`` evaluates them again: tried on FakeTensors.
+"""Recomputation safety check: whether a module computes the same when it is evaluated again.
 
 In: a model, arguments, modules. Out: for each module a ``Verdict``: why it must not be wrapped, or
-which of its buffers have to be put back for its second evaluation.
+the buffers to restore for its second evaluation.
 
-A forward pass is made, and then each module is evaluated again as ``checkpoint`` would: with the
-same objects for arguments, with the Python state as it is by then, until all is saved that was
-saved the first time. What it evaluates, reads and saves has to be the same, from storages whose
-contents are the same; and it has to leave nothing behind that a plain step would not. What a module
-reads that changes with the numbers in tensors, or after many steps only, is not seen.
+Runs a forward pass on FakeTensors, then evaluates each module again as ``checkpoint`` would: with
+the same argument objects, with the Python state as it is by then, until all that was saved the
+first time is saved again (early stop). The second evaluation must evaluate, read and save the same,
+from storages with the same contents, and must leave no side effect that a plain step does not have.
+Not detected: dependence on the data in tensors, and changes after many steps only.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from tinyckpt.interop.torch.states import (
     state_of,
 )
 
-LIMIT = 40  # characters of a value in a reason
+LIMIT = 40  # the most characters of a value in a reason
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comes of evaluating a module again.
+    """The result of evaluating a module twice.
 
     Attributes:
         reason: why it must not be wrapped; empty if it may be.
-        restored: names in it of buffers to put back for its second evaluation.
-        kept: which of the storages that it makes are still there after its second evaluation.
-        saves: which of the values that it saves are so.
-        dropped: which of the storages that its first evaluation made and left are gone after the
-            second, each with the number of storages that this had made by then.
+        restored: local names of buffers to restore for its second evaluation.
+        kept: the storages that it makes which are still live after its second evaluation.
+        saves: the values that it saves which are, likewise.
+        dropped: the storages that the first evaluation left and the second frees, each with the
+            number of storages that the second had made by then.
     """
 
     reason: str = ""
@@ -72,23 +72,22 @@ class Verdict:
 
 
 class EnoughSavedError(Exception):
-    """Ends a second evaluation, as ``checkpoint`` does."""
+    """Early stop: ends a second evaluation at its last saved value, as ``checkpoint`` does."""
 
 
 @dataclass(slots=True, eq=False)
 class Evaluation:
-    """One evaluation of a module.
+    """One evaluation of a module, with a log of its effects.
 
     Attributes:
-        number: that of the next storage when it began.
-        log: what was evaluated: operators with what they read, and what autograd saved.
-        saves, saved: how often autograd saved, and what.
-        made: places, in order, of the storages that it made, by number.
-        dropped: by numbers of storages that went during it, how many it had made by then.
-        writes: by number of a storage the operator that wrote to it last.
-        versions: of storages when it began, where they were written to before.
-        begin, end: the state of Python before and after it.
-        handed: what it was handed, as it was before.
+        log: operators with their operands, and the values that autograd saved, in order.
+        saves, saved: the number of values that autograd saved, and weak references to them.
+        made: storages that it made, by number, with their positions in order.
+        dropped: storages freed during it, by number, with the number that it had made by then.
+        writes: by number of a storage, the operator that wrote to it last.
+        versions: write counts of storages when it began.
+        begin, end: the Python state before and after it.
+        handed, handed_after: the state of its arguments before and after it.
     """
 
     name: str
@@ -114,7 +113,7 @@ class Evaluation:
     autocast: tuple[Any, ...] = ()
 
     def given(self) -> dict[str, Any]:
-        """Return what it is handed, by the names of its parameters."""
+        """Bind its arguments to the names of its parameters."""
         try:
             bound = inspect.signature(self.forward).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
@@ -124,7 +123,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor that an operator reads: storage, how often it was written to, and layout."""
+    """A tensor operand: storage, version (the number of writes to it so far), and layout."""
 
     number: int
     version: int
@@ -134,10 +133,10 @@ class Ref:
 def verdicts(
     model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module]
 ) -> dict[str, Verdict]:
-    """Return for each of some modules what comes of evaluating it again.
+    """Evaluate each of some modules twice; return a verdict by name.
 
     Args:
-        model, args: as ``record`` takes them.
+        model, args: as in ``record``.
         watched: modules that are called once in a step, by name.
     """
     if not watched:
@@ -148,14 +147,14 @@ def verdicts(
 
 
 class Replays(DispatchMode):  # type: ignore[misc]
-    """Makes a forward pass, and evaluates modules again.
+    """Dispatch mode that runs a forward pass, then evaluates modules again.
 
     Attributes:
-        live: the numbers of storages by their addresses.
-        version: how often each storage was written to, by number.
-        writer: which module wrote to it last, and with which operator.
-        names: what storages of parameters and buffers are called.
-        running: the evaluation that is being made.
+        live: the numbers of live storages, by id.
+        version: the number of writes to each storage, by number.
+        writer: the module that wrote to it last, and by which operator.
+        names: names of the storages of parameters and buffers.
+        running: the current evaluation.
     """
 
     def __init__(self, mode: FakeMode) -> None:
@@ -175,7 +174,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def verdicts(
         self, model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module]
     ) -> dict[str, Verdict]:
-        """Return for each module what comes of evaluating it again."""
+        """Evaluate each module twice; return a verdict by name."""
         with on_fakes(model, args, self.mode) as given, self:
             for kind, named in (
                 ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
@@ -190,20 +189,20 @@ class Replays(DispatchMode):  # type: ignore[misc]
             with forwards(watched, call):
                 model(*given)
             found = {}
-            while self.evaluations:  # each goes with its arguments, and their graph with them
+            while self.evaluations:  # popping frees its arguments, and their autograd graph
                 each = self.evaluations.pop()
-                found[each.name] = self.judged(each)
+                found[each.name] = self.verdict_of(each)
         return {name: found.get(name, Verdict()) for name in watched}
 
     # First evaluations ------------------------------------------------------------------------
 
     def first(self, made: Evaluation) -> Any:
-        """Make a first evaluation."""
-        if self.running is not None:  # it stands in another one, or in itself
+        """Run a first evaluation."""
+        if self.running is not None:  # nested in another evaluation, or recursive
             return made.forward(*made.args, **made.kwargs)
         self.evaluations.append(made)
         made.slots = dict(made.module.named_buffers(remove_duplicate=False))
-        with self.unseen():
+        with self.unlogged():
             made.copies = restoring.copies_of(
                 {restoring.slot_of(made.module, name): x for name, x in made.slots.items()}
             )
@@ -215,14 +214,14 @@ class Replays(DispatchMode):  # type: ignore[misc]
         return result
 
     def states(self, made: Evaluation) -> tuple[State, State]:
-        """Return the state of Python that an evaluation may read, and what it is handed."""
+        """Return the Python state that an evaluation may read, and the state of its arguments."""
         return (
             state_of(made.module, made.forward, self.number),
             state_handed(made.given(), self.number),
         )
 
     def evaluate(self, made: Evaluation) -> Any:
-        """Evaluate a module, and note what it does."""
+        """Evaluate a module, logging its effects."""
         made.versions = Counter(self.version)
         self.running = made
         try:
@@ -232,15 +231,15 @@ class Replays(DispatchMode):  # type: ignore[misc]
             self.running = None
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
-        """While this is active, operators are not noted."""
+    def unlogged(self) -> Iterator[None]:
+        """Log no operators within this context."""
         before, self.off = self.off, True
         try:
             yield
         finally:
             self.off = before
 
-    # What happens -----------------------------------------------------------------------------
+    # Events -----------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -266,7 +265,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         return result
 
     def ref(self, value: Any) -> Any:
-        """Return what tells a tensor, or any other argument of an operator."""
+        """Return a hashable description of an operand: a ``Ref`` for a tensor, else its text."""
         if isinstance(value, torch.Tensor):
             number = self.number(value)
             layout = tuple(value.shape), value.stride(), value.storage_offset(), value.dtype
@@ -285,15 +284,15 @@ class Replays(DispatchMode):  # type: ignore[misc]
         return self.live[key]
 
     def drop(self, key: int) -> None:
-        """Note that a storage is gone."""
+        """Record that a storage is freed."""
         number = self.live.pop(key, None)
         if self.running is not None and number is not None:
             self.running.dropped[number] = len(self.running.made)
 
     def save(self, value: torch.Tensor) -> torch.Tensor:
-        """Stand in for autograd's saving of a value."""
+        """Pack hook: stands in for autograd's saving of a tensor."""
         made = self.running
-        with self.unseen():
+        with self.unlogged():
             kept = value.detach()
         if made is not None:
             made.log.append((None, self.ref(kept)))
@@ -305,16 +304,16 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     # Second evaluations -----------------------------------------------------------------------
 
-    def judged(self, first: Evaluation) -> Verdict:
-        """Return what comes of evaluating a module again."""
-        if first.saves == 0 or not first.grad:  # then it is never evaluated again
+    def verdict_of(self, first: Evaluation) -> Verdict:
+        """Evaluate a module again, its running averages ignored or restored; return a verdict."""
+        if first.saves == 0 or not first.grad:  # never recomputed
             return Verdict()
         own = self.written_buffers(first)
         averages = self.averages(first, own)
         restored = tuple(name for name in own if name not in averages)
-        found = self.again(first, restored, averages)
+        found = self.evaluate_again(first, restored, averages)
         if found.reason and averages:
-            other = self.again(first, own, ())
+            other = self.evaluate_again(first, own, ())
             return found if other.reason else other
         return found
 
@@ -328,7 +327,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         )
 
     def averages(self, first: Evaluation, written: Sequence[str]) -> tuple[str, ...]:
-        """Return those of some buffers that are running averages, which only norms read."""
+        """Return the buffers that are running averages: only their norms read them."""
         norms = set(restoring.norms_in(first.module))
         found = {
             name: self.number(value)
@@ -346,10 +345,10 @@ class Replays(DispatchMode):  # type: ignore[misc]
             name for name in found if restoring.slot_of(first.module, name)[0] not in owners
         )
 
-    def again(
+    def evaluate_again(
         self, first: Evaluation, restored: tuple[str, ...], averages: Sequence[str]
     ) -> Verdict:
-        """Evaluate a module again, and return what comes of it."""
+        """Evaluate a module a second time and compare; return a verdict."""
         reason = self.changed_before(first)
         if reason:
             return Verdict(reason)
@@ -357,7 +356,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         before = set(self.live.values())
         second.begin, second.handed = self.states(second)
         with ExitStack() as stack:
-            with self.unseen():
+            with self.unlogged():
                 kept, contexts = restoring.contexts(first.module, restored)
                 if isinstance(kept, restoring.Kept):
                     kept.copies = {slot: first.copies[slot] for slot in kept.slots}
@@ -400,22 +399,22 @@ class Replays(DispatchMode):  # type: ignore[misc]
         )
 
     def changed_before(self, first: Evaluation) -> str:
-        """Say which argument is not what it was, since the first evaluation."""
+        """Describe the argument that changed since the first evaluation, or ""."""
         values = first.given()
         now = state_handed(values, self.number)
         for path, old, new in changed(first.handed, first.handed_after):
-            return handed_text(path, old, new, "{0} {1} that it is handed ({2})")
+            return handed_text(path, old, new, "{0} {1} passed to it ({2})")
         for path, old, new in changed(first.handed_after, now):
-            return handed_text(path, old, new, "is handed {1} ({2}) that its caller {0} afterwards")
+            return handed_text(path, old, new, "is passed {1} ({2}) that its caller {0} afterwards")
         for value in first.args:
             if isinstance(value, torch.Tensor):
                 number = self.number(value)
                 if self.version[number] != first.versions[number] and number not in first.writes:
-                    return self.written_text(number, "a tensor that it is handed")
+                    return self.written_text(number, "a tensor argument")
         return ""
 
     def changed_by(self, first: Evaluation, second: Evaluation) -> str:
-        """Say which Python state a second evaluation finds, or leaves, that is not as it was."""
+        """Describe Python state that the second evaluation finds or leaves changed, or ""."""
         for path, old, new in changed(first.begin, first.end):
             if isinstance(old, RandomState):
                 return changes(path, old, new)
@@ -430,7 +429,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def difference(
         self, first: Evaluation, second: Evaluation, labels: Sequence[Mapping[int, str]]
     ) -> str:
-        """Say how a second evaluation differs from the first, as far as it went."""
+        """Describe the first difference between the logs of two evaluations, or ""."""
         logs = [
             [entry for raw in each.log if (entry := Canonical(each, own).entry(raw)) is not None]
             for each, own in zip((first, second), labels, strict=True)
@@ -443,17 +442,17 @@ class Replays(DispatchMode):  # type: ignore[misc]
             zip(*logs, strict=False), zip(*raws, strict=False), strict=True
         ):
             if any(isinstance(x, torch.Generator) for x in tree_leaves(raw[1])):
-                return "draws from a torch.Generator, whose state checkpoint does not set back"
+                return "draws from a torch.Generator, whose state checkpoint does not restore"
             if one != other:
                 found = changed(first.begin, second.begin)
                 text = self.described(first, raw, raw_other)
-                return next((f"{text}: {path} is another one then" for path, *_ in found), text)
+                return next((f"{text}: {path} has changed by then" for path, *_ in found), text)
         if second.saves < first.saves:
             return f"saves {first.saves} tensors, and {second.saves} when it is evaluated again"
         return self.written_elsewhere(first, labels[0])
 
     def described(self, first: Evaluation, one: Any, other: Any) -> str:
-        """Say how two evaluations of an operator differ."""
+        """Describe how two evaluations of an operator differ."""
         if one[0] is not other[0]:
             names = [
                 "saves a tensor" if each is None else f"evaluates {each}"
@@ -464,17 +463,17 @@ class Replays(DispatchMode):  # type: ignore[misc]
             if isinstance(ref, Ref) and isinstance(found, Ref):
                 if ref.number == found.number and ref.number not in first.made:
                     if ref.version != found.version:
-                        what = self.what_is(first, ref.number)
+                        what = self.storage_text(first, ref.number)
                         if self.written[ref.number] == {first.name}:
                             return f"writes to {what} ({first.writes[ref.number]})"
                         return self.written_text(ref.number, what)
                 elif ref.layout == found.layout and ref.number not in first.made:
-                    what = self.what_is(first, ref.number)
+                    what = self.storage_text(first, ref.number)
                     return f"reads {what} at first, but another tensor when it is evaluated again"
-        return f"gives {one[0] or 'autograd'} something else when it is evaluated again"
+        return f"passes other operands to {one[0] or 'autograd'} when it is evaluated again"
 
     def written_elsewhere(self, first: Evaluation, labels: Mapping[int, str]) -> str:
-        """Say which parameter or buffer it reads that others write to in the same step."""
+        """Describe a parameter or buffer that it reads and other modules write to, or ""."""
         for entry in first.log:
             for number in numbers_in(entry):
                 if number in self.names and labels.get(number) != "average":
@@ -484,31 +483,31 @@ class Replays(DispatchMode):  # type: ignore[misc]
         return ""
 
     def written_again(self, second: Evaluation, labels: Mapping[int, str]) -> str:
-        """Say what a second evaluation writes to that is not its own."""
+        """Describe a write of the second evaluation to memory that is not its own, or ""."""
         for number, operator in second.writes.items():
             if number not in second.made and labels.get(number, "average") == "average":
-                return f"writes to {self.what_is(second, number)} ({operator})"
+                return f"writes to {self.storage_text(second, number)} ({operator})"
         return ""
 
-    def what_is(self, each: Evaluation, number: int) -> str:
-        """Say what a storage is to a module."""
+    def storage_text(self, each: Evaluation, number: int) -> str:
+        """Describe a storage from a module's point of view."""
         if number in self.names:
             return self.names[number]
         if number in {
             self.number(x) for x in tree_leaves((each.args, each.kwargs)) if is_tensor(x)
         }:
-            return "what it is given"
-        return "a tensor that it did not make"
+            return "an argument"
+        return "a tensor from outside"
 
     def written_text(self, number: int, what: str, where: str = "") -> str:
-        """Say that a storage is written to after it was read."""
+        """Describe a storage that is written to after it was read."""
         name, operator = self.writer[number]
         by = f" by {where or name}" if where or name else ""
         return f"reads {what}, which is written to{by} ({operator})"
 
 
 def writes_of(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """Return the tensors that an operator writes to, of what it is given."""
+    """Return the tensors that an operator writes to, undeclared running averages included."""
     if func in AVERAGING:
         given = arguments_of(func, args, kwargs)
         averages = (given["running_mean"], given["running_var"])
@@ -525,19 +524,19 @@ def is_tensor(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, or text."""
+    """Whether a value is a number or text."""
     return isinstance(value, bool | int | float | str)
 
 
 def changes(path: str, old: Any, new: Any) -> str:
-    """Say that a module changes some state when it is evaluated again."""
+    """Describe the side effect of an evaluation on Python state."""
     if isinstance(old, RandomState):
-        return f"draws from {path}, whose state checkpoint does not set back"
+        return f"draws from {path}, whose state checkpoint does not restore"
     return f"changes {path} each time it is evaluated ({shown(old)}, then {shown(new)})"
 
 
 def handed_text(path: str, old: Any, new: Any, text: str) -> str:
-    """Say that something is changed that a module was handed."""
+    """Describe the change of a module's argument."""
     kinds = [str(x).rpartition(" ")[2] for x in (old, new)]
     what = {"elements": "list", "items": "dict"}.get(kinds[0], "object")
     grew = kinds[0] == kinds[1] and what == "list"
@@ -546,34 +545,34 @@ def handed_text(path: str, old: Any, new: Any, text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as reasons show it."""
+    """Return the text of a value, shortened for a reason."""
     text = str(value)
     return text if len(text) <= LIMIT else f"{text[:LIMIT]}…"
 
 
 def numbers_in(entry: Any) -> set[int]:
-    """Return the numbers of storages in an entry of a log."""
+    """Return the storage numbers in a log entry."""
     return {ref.number for ref in tree_leaves(entry[1]) if isinstance(ref, Ref)}
 
 
 def averages_only(entry: Any) -> bool:
-    """Whether an operator treats buffers of a norm as running averages, in training."""
+    """Whether an operator uses a norm's buffers as running averages only, in training."""
     func, read = entry
     if func is None:
-        return True  # what a batch norm saves for its backward, which does not read it either
+        return True  # saved by a batch norm for its backward, which does not read it either
     if func in AVERAGING:
         return bool(arguments_of(func, *read)["training"] == "True")
     return func is torch.ops.aten.add_.Tensor  # the number of batches
 
 
 class Canonical:
-    """Names tensors in a log independently of the evaluation."""
+    """Canonicalizes log entries, so that equal evaluations have equal logs."""
 
     def __init__(self, made: Evaluation, labels: Mapping[int, str]) -> None:
         self.made, self.labels = made, labels
 
     def entry(self, raw: Any) -> Any:
-        """Return an entry of a log; None for one that need not be repeated."""
+        """Return the canonical form of a log entry; None for one that need not be repeated."""
         func, read = raw
         if func in AVERAGING:
             given = arguments_of(func, *read)
@@ -585,11 +584,11 @@ class Canonical:
         return func, tree_map(self.ref, read)
 
     def is_average(self, value: Any) -> bool:
-        """Whether a tensor is a running average."""
+        """Whether an operand is a running average."""
         return isinstance(value, Ref) and self.labels.get(value.number) == "average"
 
     def ref(self, value: Any) -> Any:
-        """Return what tells a tensor."""
+        """Return the canonical form of an operand."""
         if not isinstance(value, Ref):
             return value
         made = self.made
@@ -603,7 +602,7 @@ class Canonical:
 
 
 def autocast_state() -> tuple[Any, ...]:
-    """Return whether operators on a CPU and a GPU are cast, and to what."""
+    """Return whether autocast is enabled on CPU and GPU, and its dtypes."""
     return tuple(
         (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         for kind in ("cpu", "cuda")
@@ -611,7 +610,7 @@ def autocast_state() -> tuple[Any, ...]:
 
 
 def enter_autocast(stack: ExitStack, state: tuple[Any, ...]) -> None:
-    """Cast what operators get as it was, with no cast in the cache."""
+    """Enter an earlier autocast state, with an empty cast cache."""
     torch.clear_autocast_cache()
     for was, (kind, on, dtype) in zip(state, autocast_state(), strict=True):
         if was != (kind, on, dtype):

@@ -1,10 +1,10 @@
-"""Contexts for a module's two evaluations under ``checkpoint``, so that buffers are written once.
+"""Buffer snapshots around recomputation, so that a checkpointed module updates its buffers once.
 
-A recomputation reads buffers as they were before the first evaluation, and what it writes to them
-is dropped: copies are taken before the first one (``Kept``), are in their places during the second
-(``Again``), and afterwards those are back which were there before it, however it ends. Batch norms
-need no copies, since training does not read running averages: the batch counts nothing the second
-time.
+A recomputation must read buffers as they were before the first evaluation, and its writes to them
+are discarded: copies are taken before the first evaluation (``Kept``), stand in for the buffers
+during the second (``Again``), and afterwards the current buffers are put back, even if it fails.
+Batch norms need no copies, since training does not read running averages: momentum is 0 during the
+recomputation. For ``context_fn`` of ``torch.utils.checkpoint``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Slot = tuple[nn.Module, str]  # where a module keeps a buffer
 def contexts(
     module: nn.Module, restored: Sequence[str] = ()
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return contexts for both evaluations of a module, for one call of it.
+    """Return the contexts of a module's first and second evaluation, for one call of it.
 
     Args:
-        module: which is under ``checkpoint``.
-        restored: names in it of buffers that are put back for the second evaluation.
+        module: under ``checkpoint``.
+        restored: local names of buffers to restore for the second evaluation.
     """
     slots = {name: slot_of(module, name) for name in restored}
     owners = {owner for owner, _ in slots.values()}
@@ -40,13 +40,13 @@ def contexts(
 
 
 def slot_of(module: nn.Module, name: str) -> Slot:
-    """Return where a buffer is kept, by its name in a module."""
+    """Return the owner and the local key of a buffer, by its name in a module."""
     path, _, key = name.rpartition(".")
     return module.get_submodule(path), key
 
 
 class Kept:
-    """Takes copies of buffers when it is entered, which is before a first evaluation."""
+    """Context of the first evaluation: copies buffers on entry."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
@@ -60,9 +60,9 @@ class Kept:
 
 
 class Again:
-    """Has copies in place of buffers while it is active, as often as it is entered.
+    """Context of the second evaluation: copies stand in for buffers; reentrant.
 
-    That is once a backward pass: more than once if the graph is retained.
+    It is entered once per backward pass: more than once if the graph is retained.
     """
 
     def __init__(self, kept: Kept, norms: Sequence[nn.Module]) -> None:
@@ -70,15 +70,15 @@ class Again:
         self.active = ExitStack()
 
     def __enter__(self) -> None:
-        self.active.enter_context(not_averaging(self.norms))
-        self.active.enter_context(in_place(copies_of(self.kept.copies)))
+        self.active.enter_context(running_averages_frozen(self.norms))
+        self.active.enter_context(buffers_replaced(copies_of(self.kept.copies)))
 
     def __exit__(self, *error: Any) -> bool | None:
         return self.active.__exit__(*error)
 
 
 def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> dict[Slot, torch.Tensor | None]:
-    """Return copies of buffers; one that stands in several places is copied once."""
+    """Clone buffers; a buffer in several slots is cloned once."""
     copies: dict[int, torch.Tensor | None] = {id(None): None}
     with torch.no_grad():
         for value in values.values():
@@ -88,8 +88,8 @@ def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> dict[Slot, torch.Te
 
 
 @contextmanager
-def in_place(values: Mapping[Slot, torch.Tensor | None]) -> Iterator[None]:
-    """While this is active, other tensors stand where some buffers did."""
+def buffers_replaced(values: Mapping[Slot, torch.Tensor | None]) -> Iterator[None]:
+    """Replace buffers by other tensors within this context."""
     before = {(owner, key): own_buffers(owner).get(key) for owner, key in values}
     try:
         for (owner, key), value in values.items():
@@ -104,7 +104,7 @@ def in_place(values: Mapping[Slot, torch.Tensor | None]) -> Iterator[None]:
 
 
 def norms_in(module: nn.Module) -> list[nn.Module]:
-    """Return the modules in one that keep running averages."""
+    """Return the norms within a module that update running averages."""
     return [
         part
         for part in module.modules()
@@ -113,11 +113,11 @@ def norms_in(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def not_averaging(norms: Sequence[Any]) -> Iterator[None]:
-    """While this is active, running averages take up nothing: the batch counts with factor 0.
+def running_averages_frozen(norms: Sequence[Any]) -> Iterator[None]:
+    """Freeze running averages within this context: momentum is 0.
 
-    Were they not tracked at all, autograd would save less than the first time, which ``checkpoint``
-    does not allow.
+    If they were not tracked at all, autograd would save fewer tensors than the first time, which
+    ``checkpoint`` refuses.
     """
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     try:

@@ -1,4 +1,8 @@
-"""A schedule as a training step: ``step``."""
+"""Schedule execution in PyTorch: a traced training step as a function, without autograd: ``step``.
+
+In: a schedule and the trace it was planned on. Out: a function of the arguments that returns loss
+and gradients. Arguments, parameters and ties are checked against the trace before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +28,44 @@ from tinyckpt.interop.torch.versions import check_calls
 def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[str, Any]]]:
     """Return a function that runs a schedule of a traced model in PyTorch.
 
-    It takes what ``trace`` was given, with the same shapes, and returns the loss and the gradients,
-    by the names that ``named_parameters()`` gives: one for each parameter, however many names that
-    has in the model, and none for one that is frozen or of no use. An argument that requires a
-    gradient is ``args[0]``. It holds what ``replay`` of the schedule says, and no autograd tape.
-    Parameters are those that the model has when it is called, and its buffers are written to as by
-    a call of the model, once. What else forward writes, such as a count of its calls, is not
-    written. Hooks on gradients of parameters are called. Autocast is that of the trace, whichever
-    is active in the step. ``.grad`` is left as it is::
+    It takes the arguments of ``trace``, with the same shapes, and returns the loss and the
+    gradients, by the names of ``named_parameters()``: one for each parameter, however many names it
+    has in the model, and none for a frozen or unused one. An argument that requires a gradient is
+    ``args[0]``. Its peak is that of ``replay``, and there is no autograd tape. Parameters are those
+    that the model has at the call, and its buffers are updated once, as by a call of the model.
+    Other side effects of forward, such as a count of its calls, do not happen. Hooks on gradients
+    of parameters are called. Autocast is that of the trace, whichever is active in the step.
+    ``.grad`` is left unchanged::
 
         loss, gradients = step(x, y)
         for name, parameter in model.named_parameters():
             parameter.grad = gradients.get(name)
         optimizer.step()
 
-    Loss and gradients are those of plain PyTorch to the last bit, where that evaluates the same
-    kernels. On a CPU it draws other numbers for dropout; then they are those of store-all.
+    Loss and gradients are bitwise those of plain PyTorch, where that evaluates the same kernels. On
+    a CPU plain PyTorch draws other numbers for dropout; then they are those of store-all.
 
     Args:
         schedule: of ``traced.graph``.
-        traced: what ``trace`` returned.
+        traced: the result of ``trace``.
 
     Raises:
-        ScheduleError: if the schedule is none, is not legal, is of another graph, or moves values
-            to the host; or if the second is not what ``trace`` returned. When called, a GraphError
-            if arguments or parameters are not as they were traced, tied otherwise, or have hooks
+        ScheduleError: if the schedule is none, is not legal, is of another graph, or offloads
+            values; or if ``traced`` is not the result of ``trace``. When called, a GraphError if
+            arguments or parameters differ from the traced ones, are tied otherwise, or have hooks
             on ``.grad``, before anything runs.
+
+    >>> import tinyckpt as tc
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> traced = tct.trace(Loss(4, 1, bias=False), torch.ones(8, 4), workspace=False)
+    >>> step = tct.step(tc.plan(traced.graph, "store_all"), traced)
+    >>> loss, gradients = step(torch.ones(8, 4))
+    >>> gradients["weight"].tolist()
+    [[8.0, 8.0, 8.0, 8.0]]
     """
     check_calls("step")
     check_traced(traced, Traced)
@@ -65,10 +81,10 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
         sources = {joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)}
         for what in filter(None, joint.gradient_of):
             check_hooks(sources[what], name_of(what))
-        # Enabled, since kernels of recurrent networks keep what their backward reads only then; but
-        # nothing requires a gradient, so there is no tape.
+        # Grad mode is on, since kernels of recurrent networks save residuals only then; but no
+        # tensor requires a gradient, so there is no tape.
         with torch.enable_grad(), ExitStack() as stack:
-            for device in devices:  # casts are in the program
+            for device in devices:  # casts are operators of the program
                 stack.enter_context(torch.autocast(device, enabled=False))
             results = program(*[x.detach() if isinstance(x, torch.Tensor) else x for x in given])
         with torch.no_grad():
@@ -84,7 +100,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
                 if gradient is not None
             }
             (loss,) = made.values()
-            # Last: what raises or is interrupted before has written none of them.
+            # Last, so that an exception or interrupt before has written none of them.
             for buffer, value in written:
                 buffer.copy_(value)
         return loss, gradients
@@ -93,19 +109,19 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
 
 
 def check_hooks(source: Any, name: str) -> None:
-    """Raise a GraphError if a tensor has hooks on its ``.grad``, which a step leaves alone."""
+    """Raise a GraphError if a tensor has hooks on its ``.grad``, which a step does not write."""
     if has_late_hooks(source):
         raise GraphError(
             f"{name} has a hook on its .grad (register_post_accumulate_grad_hook), which step does "
-            "not write; legal are hooks on gradients (register_hook)"
+            "not write; use hooks on gradients (register_hook)"
         )
 
 
 def source_of(traced: Traced, node: fx.Node, leaves: list[Any]) -> Any:
-    """Return what to pass for a placeholder, after checking that it is as it was traced.
+    """Return the value to pass for a placeholder, checked against the trace.
 
     Raises:
-        GraphError: says what it is and what it was.
+        GraphError: gives its layout now and when traced.
     """
     joint, model = traced.imported.joint, traced.model
     expected = joint.values[node]
@@ -120,10 +136,10 @@ def source_of(traced: Traced, node: fx.Node, leaves: list[Any]) -> Any:
 
 
 def checked_arguments(traced: Traced, args: tuple[Any, ...]) -> list[Any]:
-    """Return the leaves of arguments that are as they were traced.
+    """Return the leaves of arguments, checked against the traced nesting and layouts.
 
     Raises:
-        GraphError: names the first that is not.
+        GraphError: names the first that differs.
     """
     nesting, expected = traced.arguments
     leaves, found = tree_flatten(args)
@@ -138,7 +154,7 @@ def checked_arguments(traced: Traced, args: tuple[Any, ...]) -> list[Any]:
 
 
 def check_like(value: Any, expected: Any, what: str) -> None:
-    """Raise a GraphError unless a value has the layout that was traced; a number, that value."""
+    """Raise a GraphError unless a tensor has the traced layout, or a number the traced value."""
     if not isinstance(expected, torch.Tensor):
         if value is expected or (type(value) is type(expected) and value == expected):
             return
@@ -153,10 +169,10 @@ def check_like(value: Any, expected: Any, what: str) -> None:
 
 
 def layout(value: Any) -> tuple[Any, ...]:
-    """Return what a program depends on."""
+    """Return dtype, shape, strides and device, on which a program is specialised."""
     return value.dtype, tuple(value.shape), value.stride(), value.device
 
 
 def layout_text(value: Any) -> str:
-    """Return shape, dtype, strides and device as errors say them."""
+    """Format dtype, shape, device and strides for errors."""
     return f"{value_text(value)} on {value.device} with strides {tuple(value.stride())}"

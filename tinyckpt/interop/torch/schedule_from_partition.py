@@ -1,10 +1,9 @@
-"""From the two graphs of a step that PyTorch made to a schedule of the joint graph they are from.
+"""Schedule of a partition: a forward and a backward graph by PyTorch, read as an evaluation order.
 
-A partitioner of PyTorch's says by two graphs what is evaluated in either half. They are read as one
-order of evaluations. What they leave out (a value that is equal to another one, the state of a
-generator) is evaluated where it is first needed, since a schedule has every operator once at least.
-So whatever PyTorch made, a legal schedule comes out, which draws the random numbers of the traced
-step.
+In: the two graphs of a partitioner and the joint graph they were made from. Out: a legal schedule
+of the joint graph. Operators that the two graphs omit (duplicates merged by common subexpression
+elimination, generator states) are evaluated where they are first needed, since a schedule evaluates
+every operator at least once. Random operators first draw in the order of the traced step.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Halves = Sequence[fx.GraphModule]
 def schedule_of(
     halves: Halves, imported: Imported, policy: str, options: Mapping[str, Any], note: str
 ) -> Schedule:
-    """Return what two halves evaluate as a schedule; what they save are its checkpoints.
+    """Convert a forward and a backward graph to a schedule; their saved values are its checkpoints.
 
     Args:
-        halves: forward and backward graph, whose nodes have the names of the joint graph's.
-        imported: that graph.
-        policy, options, note: what the schedule says of its origin.
+        halves: forward and backward graph, with the joint graph's node names.
+        imported: the joint graph.
+        policy, options, note: recorded in the schedule as its origin.
     """
     order, saved = order_of(halves, imported), saved_by(halves, imported)
     flat = Flat(imported.graph)
@@ -40,30 +39,29 @@ def schedule_of(
 
 
 def order_of(halves: Halves, imported: Imported) -> list[int]:
-    """Return the order in which two halves evaluate operators, with those that they leave out."""
-    graph, order = imported.graph, Order(imported)
+    """Return the evaluation order of two graphs, completed by the operators that they omit."""
+    graph, order = imported.graph, OrderBuilder(imported)
     together = evaluated_with(halves, imported)
     for half in halves:
         for name in calls_in(half):
             for operator in together.get(name, ()):
                 order.evaluate(operator)
-        # All that belongs to the forward half, and then what its results turn into cotangents.
+        # Complete the forward pass, then make the cotangents of its results.
         for operator in range(graph.forward_count):
-            order.ensure(operator)
-        order.ensure(imported.begin)
+            order.evaluate_once(operator)
+        order.evaluate_once(imported.begin)
     for operator in range(len(graph.operators)):
-        order.ensure(operator)
+        order.evaluate_once(operator)
     return order.operators
 
 
-class Order:
-    """An order in the making.
+class OrderBuilder:
+    """An evaluation order under construction.
 
     Attributes:
-        imported: whose operators they are.
         operators: the evaluations so far.
-        before: for each operator those that must have been evaluated.
-        done: which operators were.
+        before: for each operator, its predecessors: producers of operands, earlier random draws.
+        done: whether each operator has been evaluated.
     """
 
     def __init__(self, imported: Imported) -> None:
@@ -72,34 +70,35 @@ class Order:
         self.done = bytearray(len(graph.operators))
         makers = [[graph.data[data].producer for data in op.inputs] for op in graph.operators]
         self.before = [[maker for maker in each if maker is not None] for each in makers]
-        # What draws random numbers does so in the order of the traced step.
+        # Random operators first draw in the order of the traced step.
         calls = enumerate(imported.calls)
         random = [number for number, node in calls if node is not None and is_random(node)]
         for first, second in pairwise(random):
             self.before[second].append(first)
 
-    def ensure(self, operator: int) -> None:
-        """Evaluate an operator unless it was."""
+    def evaluate_once(self, operator: int) -> None:
+        """Evaluate an operator unless it has been evaluated."""
         if not self.done[operator]:
             self.evaluate(operator)
 
     def evaluate(self, operator: int) -> None:
-        """Evaluate an operator, once more if it was, after what it needs and was not."""
+        """Append an evaluation (recomputation if not the first) after missing predecessors."""
         needed, todo = {operator}, list(self.before[operator])
         while todo:
             other = todo.pop()
             if not self.done[other] and other not in needed:
                 needed.add(other)
                 todo += self.before[other]
-        for other in sorted(needed):  # ids rise from what is read to who reads it
+        for other in sorted(needed):  # ids are a topological order
             self.operators.append(other)
             self.done[other] = 1
 
 
 def evaluated_with(halves: Halves, imported: Imported) -> Mapping[str, list[int]]:
-    """Return for each node of two halves, by name, its operator and those that it stands for.
+    """Map each node name to its operator and to the duplicates that it stands for.
 
-    PyTorch evaluates equal calls once. Ours are evaluated together with the one that it evaluates.
+    PyTorch merges equal calls (common subexpression elimination); the merged operators are
+    evaluated together with the remaining one.
     """
     evaluated = {name for half in halves for name in calls_in(half)}
     operators = {node: index for index, node in enumerate(imported.calls) if node is not None}
@@ -121,19 +120,19 @@ def evaluated_with(halves: Halves, imported: Imported) -> Mapping[str, list[int]
 
 
 def calls_in(half: fx.GraphModule) -> list[str]:
-    """Return the names of what a half evaluates; what it is given has names of the same kind."""
+    """Return the names of the nodes that a graph evaluates, placeholders excluded."""
     return [node.name for node in half.graph.nodes if node.op == "call_function"]
 
 
 def saved_by(halves: Halves, imported: Imported) -> frozenset[int]:
-    """Return the forward values that a forward graph hands to the backward one.
+    """Return the forward values that a forward graph saves for the backward graph.
 
-    Of values that stand in the backward half of the traced graph, since only that reads them, those
-    that they are views of.
+    For a saved view that belongs to the traced graph's backward pass, as its only reader, the
+    forward value that it is a view of.
     """
     graph = imported.graph
-    handed = output_node(halves[0]).args[0][len(imported.joint.forward) :]
-    names = {node.name for node in handed if isinstance(node, fx.Node)}
+    saved_nodes = output_node(halves[0]).args[0][len(imported.joint.forward) :]
+    names = {node.name for node in saved_nodes if isinstance(node, fx.Node)}
     saved = set()
     for node, values in imported.values.items():
         for data in values if node.name in names else ():

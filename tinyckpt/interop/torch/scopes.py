@@ -1,4 +1,4 @@
-"""To which module of a model an operator belongs."""
+"""Module paths of FX nodes: hooks annotate each captured operator with its calling module."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-SCOPE = "tinyckpt_module"  # the key under which an operator's node says its module
+SCOPE = "tinyckpt_module"  # node metadata key of the module path
 
 
 @contextmanager
 def scoped(model: torch.nn.Module) -> Iterator[None]:
-    """While this is active, note for each node of a capture which module it belongs to.
+    """Annotate each node captured within this context with its module's path.
 
-    By hooks for all modules there are: the model itself is not touched.
+    By global module hooks: the model itself is not modified.
     """
     names = {module: name for name, module in model.named_modules() if name}
     entered: list[AbstractContextManager[None]] = []
@@ -42,6 +42,6 @@ def scoped(model: torch.nn.Module) -> Iterator[None]:
 
 
 def scope_of(node: fx.Node) -> str:
-    """Return the scope that a node's module is, such as ``blocks/0/attention``; or nothing."""
+    """Return the module path of a node as a scope, such as ``blocks/0/attention``, or ""."""
     path: str = (node.meta.get("custom") or {}).get(SCOPE, "")
     return path.replace(".", "/")

@@ -1,10 +1,10 @@
-"""Selective checkpointing: every block under ``checkpoint``, but for some operators' results.
+"""Selective activation checkpointing (PyTorch SAC): which operators' results to save in each block.
 
 In: a model, arguments, a budget. Out: a policy for PyTorch's
-``create_selective_checkpoint_contexts``, chosen among a few, and its peak. Each is tried on
-FakeTensors, with PyTorch's own ``checkpoint`` around the model's modules, and watched (``eager``):
-what PyTorch holds of the results that a policy saves, though nobody reads some of them, is in the
-prediction because it is held there, too.
+``create_selective_checkpoint_contexts``, chosen among those in ``SAVED``, and its peak. Each
+candidate is run on FakeTensors, with PyTorch's own ``checkpoint`` around the model's modules, and
+recorded (``eager``): results that PyTorch stores for a policy although nothing reads them are
+therefore in the prediction.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planner.model.budget import budget_in_bytes
 
-ATTENTION = "_scaled_dot_product"  # begins the names of attention's kernels, whichever it is
-# By what is saved: names of operators; that of attention is the beginning of one.
+ATTENTION = "_scaled_dot_product"  # prefix of the names of all attention kernels
+# Candidates: names of operators whose results are saved; ATTENTION is a prefix.
 SAVED: dict[str, tuple[str, ...]] = {
     "nothing": (),
     "attention": (ATTENTION,),
@@ -44,18 +44,21 @@ SAVED: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selective:
-    """Modules to wrap, whose results of some operators are saved.
+    """Modules to checkpoint, and the operators whose results are saved in them.
 
     Attributes:
         model: the name of the model's class.
-        modules: names of the modules to wrap; none if the step fits as it is.
-        saved: whose results are kept, one of ``SAVED``.
-        peak: bytes at the peak of a training step, as in ``Advice``.
-        cost: FLOPs of a step, in those of the plain one.
-        plain_peak: bytes at the peak of the plain step.
-        tried: what was looked at: whose results, peak and cost.
-        restored: those of the modules that write to buffers of theirs, and the names of these.
+        modules: names of the modules to wrap; none if the step fits without.
+        saved: the operators whose results are saved, a key of ``SAVED``.
+        peak: peak bytes of a training step, as in ``Advice``.
+        cost: FLOPs of a step, as a multiple of the plain step's.
+        plain_peak: peak bytes of the plain step.
+        tried: all evaluated candidates: key, peak and cost.
+        restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that cannot be wrapped, results that cannot be saved, and why.
+
+    >>> Selective("GPT", ("blocks.0",), "attention", 2**20, 1.2, 2**21, tried=()).saved
+    'attention'
     """
 
     model: str
@@ -79,7 +82,7 @@ class Selective:
         return "\n".join([text, *refusals(self.refused)])
 
     def policy(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        """Say of an operator whether its results are saved.
+        """Decide whether an operator's results are saved.
 
         For ``create_selective_checkpoint_contexts``::
 
@@ -91,11 +94,11 @@ class Selective:
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
-        Buffers that are written in forward, such as running averages, are updated once a step, as
+        Buffers that forward writes to, such as running averages, are updated once a step, as
         without wrapping, and gradients are those without wrapping.
 
         Raises:
-            GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
+            GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
         restored = dict(self.restored)
         modules = unwrapped(model, self.modules)
@@ -113,18 +116,30 @@ def selective(
     modules: Sequence[str] | None = None,
     workspace: bool = True,
 ) -> Selective:
-    """Return which operators' results to save, with all blocks under ``checkpoint``.
+    """Choose the operators whose results to save, all blocks being under ``checkpoint``.
 
-    The choice is the cheapest in FLOPs within the budget, of the few in ``SAVED``; ``advise``
-    chooses among modules instead. The model is left as it is until ``Selective.apply``.
+    Returns the cheapest candidate of ``SAVED`` within the budget, in FLOPs; ``advise`` chooses
+    among modules instead. The model is left unchanged until ``Selective.apply``.
 
     Args:
         model, args, budget, workspace: as in ``advise``.
-        modules: names of the modules to wrap; by default those that ``advise`` chooses from.
+        modules: names of the modules to wrap; by default the candidates of ``advise``.
 
     Raises:
-        BudgetError: if no choice is within the budget; says the smallest peak.
+        BudgetError: if no candidate is within the budget; says the smallest peak.
         GraphError: as ``advise``.
+
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)), Loss(4, 1))
+    >>> found = tct.selective(model, torch.ones(8, 4), budget="1 MiB", workspace=False)
+    >>> found.modules, found.cost  # the plain step fits
+    ((), 1.0)
+    >>> [saved for saved, peak, cost in found.tried]
+    ['nothing', 'attention', 'matrix products', 'matrix products and attention']
     """
     check_calls("selective")
     recording, reasons = recorded(model, args, modules, workspace)
@@ -139,7 +154,7 @@ def selective(
         try:
             with wrapped(model, chosen, saved, restored):
                 peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
-        except GraphError as error:  # such as of results that are written in place afterwards
+        except GraphError as error:  # for example, results that are written in place afterwards
             if not operators:
                 raise
             refused += ((f"results of {saved}", str(error)),)
@@ -166,7 +181,7 @@ def selective(
 
 
 def policy_of(saved: str) -> Callable[..., CheckpointPolicy]:
-    """Return the policy that saves results of some operators, by their key in ``SAVED``."""
+    """Return the SAC policy that saves the results of some operators, by their key in ``SAVED``."""
     names = SAVED[saved]
 
     def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -178,8 +193,8 @@ def policy_of(saved: str) -> Callable[..., CheckpointPolicy]:
     return policy
 
 
-class Both:
-    """Contexts one in the other, which may be entered any number of times."""
+class NestedContexts:
+    """Nested contexts that may be entered any number of times."""
 
     def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
         self.contexts = contexts
@@ -196,14 +211,14 @@ class Both:
 def contexts(
     module: nn.Module, saved: str, restored: Sequence[str]
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return contexts for both evaluations of a module."""
+    """Return the contexts of a module's first and second evaluation."""
     keeping, again = restoring.contexts(module, restored)
     first, second = create_selective_checkpoint_contexts(policy_of(saved))
-    return Both(keeping, first), Both(again, second)
+    return NestedContexts(keeping, first), NestedContexts(again, second)
 
 
 def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
-    """Put a module's forward under ``checkpoint``, with results of some operators saved."""
+    """Put a module's forward under ``checkpoint``, with the results of some operators saved."""
     made = partial(contexts, module, saved, tuple(restored))
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=made)
 
@@ -212,7 +227,7 @@ def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
 def wrapped(
     model: nn.Module, names: Sequence[str], saved: str, restored: Mapping[str, Sequence[str]]
 ) -> Iterator[None]:
-    """While this is active, some modules are wrapped, to be recorded."""
+    """Wrap some modules within this context, to record them."""
     modules = [model.get_submodule(name) for name in names]
     before = [vars(module).get("forward") for module in modules]
     try:

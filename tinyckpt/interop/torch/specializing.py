@@ -1,9 +1,9 @@
-"""Specialisation of joint graphs with symbolic shapes to the shapes that they are compiled for.
+"""Shape specialisation of joint graphs: symbolic shapes replaced by those of the current call.
 
-Dynamo compiles a function with fixed shapes first, and with symbolic ones when it is called with
+Dynamo compiles a function with static shapes first, and with symbolic ones when it is called with
 others, such as the last and smaller batch of an epoch. A plan needs bytes, so each symbol is
-replaced by its number here. To read that number adds a guard: a call with another one is compiled,
-and planned, anew.
+replaced by its value here. Reading the value adds a guard: a call with another one is compiled, and
+planned, anew.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def specialize(graph: fx.GraphModule) -> None:
-    """Replace the symbols of a joint graph by their numbers, in place.
+    """Replace the symbols of a joint graph by their values, in place.
 
-    Symbols that depend on numbers in tensors have none; they are left, and the graph as it was.
+    Data-dependent (unbacked) symbols have none; then the graph is left unchanged.
     """
     nodes = list(graph.graph.nodes)
     found = [x for node in nodes for x in tree_leaves(node.meta.get("val")) if is_symbolic(x)]
-    if not found or any(map(has_no_number, found)):
+    if not found or any(map(is_unbacked, found)):
         return
     numbers = {
         node: number_of(node.meta["val"]) for node in nodes if type(node.meta.get("val")) in SYMBOLS
@@ -38,7 +38,7 @@ def specialize(graph: fx.GraphModule) -> None:
         node.args = fx.node.map_arg(node.args, lambda each: numbers.get(each, each))
         node.kwargs = fx.node.map_arg(node.kwargs, lambda each: numbers.get(each, each))
         if node.op == "placeholder":
-            node.meta["val"] = tree_map(lambda x: fixed(x, storages), node.meta.get("val"))
+            node.meta["val"] = tree_map(lambda x: specialized(x, storages), node.meta.get("val"))
     for node in numbers:
         if node.op != "placeholder":
             graph.graph.erase_node(node)
@@ -47,25 +47,25 @@ def specialize(graph: fx.GraphModule) -> None:
     graph.recompile()
 
 
-def has_no_number(value: Any) -> bool:
-    """Whether a symbol or shape is not known in this call, as lengths in nested tensors are not."""
+def is_unbacked(value: Any) -> bool:
+    """Whether a symbol or shape is unbacked or a nested tensor's length: unknown in this call."""
     if isinstance(value, torch.Tensor):
-        return any(map(has_no_number, value.shape))
+        return any(map(is_unbacked, value.shape))
     nested = isinstance(value, torch.SymInt) and value.node.is_nested_int()
     return nested or bool(has_free_unbacked_symbols(value))
 
 
 def number_of(symbol: Any) -> Any:
-    """Return the number that a symbol is in this call, and guard on it."""
+    """Return the value of a symbol in this call, adding a guard on it."""
     return SYMBOLS[type(symbol)](symbol)
 
 
-def fixed(value: Any, storages: dict[Any, torch.Tensor]) -> Any:
-    """Return a symbol's number, or a FakeTensor with fixed extents in place of one without.
+def specialized(value: Any, storages: dict[Any, torch.Tensor]) -> Any:
+    """Return a symbol's value, or a FakeTensor with static shape in place of a symbolic one.
 
     Args:
         value: of a placeholder.
-        storages: the memory of those before, which it may share with them.
+        storages: the storages of earlier placeholders, with which it may share memory.
     """
     if type(value) in SYMBOLS:
         return number_of(value)

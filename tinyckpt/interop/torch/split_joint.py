@@ -1,8 +1,8 @@
-"""The order of a joint graph's nodes: the forward half, then the backward half.
+"""Forward-backward partition of a joint graph, with dead code elimination and lazy scheduling.
 
-Two things differ from PyTorch's order. Results nobody needs are left out. And what the forward half
-computes and its results do not need stands right before its first reader in the backward half,
-since otherwise a plan would have to compute all of it when the backward half begins.
+Two things differ from PyTorch's node order. Dead code is eliminated. And forward operators that the
+forward results do not depend on are moved to right before their first consumer in the backward
+pass, since otherwise a plan would have to compute all of them when the backward pass begins.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tinyckpt.interop.torch.joint import Joint, is_piece
 
 
 def halves(joint: Joint) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Return the nodes of either half, in the order in which they are to be evaluated.
+    """Return the nodes of the forward and of the backward pass, in evaluation order.
 
-    Without those that nobody needs, but with all that draw random numbers: what follows them would
-    draw others. These stay in their half, in their order.
+    Dead code is eliminated, random operators excepted: later ones would draw other numbers. These
+    stay in their pass, in their order.
     """
     nodes = [node for node in joint.module.graph.nodes if node.op == "call_function"]
     random = [node for node in nodes if is_random(node)]
@@ -32,11 +32,11 @@ def halves(joint: Joint) -> tuple[list[fx.Node], list[fx.Node]]:
         node for node in nodes if node in needed and not is_piece(node) and node not in joint.writes
     ]
     late = [node for node in calls if node not in forward]
-    return [node for node in calls if node in forward], lazily(late, after_tangents)
+    return [node for node in calls if node in forward], lazily_ordered(late, after_tangents)
 
 
 def ancestors(ends: Iterable[Any]) -> set[fx.Node]:
-    """Return some nodes and all that they are computed from."""
+    """Return some nodes and all their ancestors (a backward slice)."""
     found: set[fx.Node] = set()
     stack = [node for node in ends if isinstance(node, fx.Node)]
     while stack:
@@ -48,7 +48,7 @@ def ancestors(ends: Iterable[Any]) -> set[fx.Node]:
 
 
 def descendants(nodes: Iterable[fx.Node], begins: Iterable[fx.Node]) -> set[fx.Node]:
-    """Return some nodes and all that are computed from them."""
+    """Return some nodes and all their descendants."""
     found = set(begins)
     for node in nodes:
         if any(source in found for source in node.all_input_nodes):
@@ -56,8 +56,8 @@ def descendants(nodes: Iterable[fx.Node], begins: Iterable[fx.Node]) -> set[fx.N
     return found
 
 
-def lazily(nodes: Sequence[fx.Node], after_tangents: set[fx.Node]) -> list[fx.Node]:
-    """Return nodes with those that no cotangent flows through right before their first reader."""
+def lazily_ordered(nodes: Sequence[fx.Node], after_tangents: set[fx.Node]) -> list[fx.Node]:
+    """Move nodes that no cotangent flows through to right before their first consumer."""
     position = {node: index for index, node in enumerate(nodes)}
     placed: set[fx.Node] = set()
     order: list[fx.Node] = []

@@ -1,9 +1,9 @@
-"""Python state that a module's evaluation may read or change, as a table of paths and values.
+"""Python state that a module's evaluation may read or change, flattened to paths and values.
 
-Attributes of the module and of those inside it, of their classes, and of objects; lists and dicts
-in any nesting; what their methods close over, and the globals that these name; generators of random
-numbers; what the module is handed. ``checkpoint`` sets none of that back before it evaluates a
-module again. Tensors are told by the storage that they are in.
+Attributes of the module and its submodules, of their classes, and of objects; lists and dicts in
+any nesting; closures of their methods, and the globals that these name; random generators; the
+module's arguments. ``checkpoint`` restores none of that before it evaluates a module again, so
+``replaying`` compares such states. Tensors are identified by storage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 
 from tinyckpt.interop.torch.preserving import GENERATORS, is_foreign, names_in
 
-DEPTH, MOST = 8, 50_000  # of nesting, and of values: what is deeper is not seen
+DEPTH, MOST = 8, 50_000  # limits of nesting and of table entries; beyond, changes go undetected
 ATOMS = (bool, int, float, complex, str, bytes)
 REGISTERED = {"_parameters", "_buffers", "_modules", "forward"}
 State = dict[str, Any]
@@ -31,14 +31,14 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HeldTensor:
-    """A tensor in a state: the number of its storage."""
+    """A tensor in a state, identified by the number of its storage."""
 
     storage: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """What a generator of random numbers draws next."""
+    """A hash of a random generator's state."""
 
     state: int
 
@@ -46,13 +46,13 @@ class RandomState:
 def state_of(
     module: nn.Module, forward: Callable[..., Any], number: Callable[[Any], int | None]
 ) -> State:
-    """Return the state that a module's evaluation may read, without what it is handed.
+    """Flatten the state that a module's evaluation may read, its arguments excluded.
 
     Args:
-        module, forward: what is evaluated.
+        module, forward: the module and its forward.
         number: returns the number of a tensor's storage.
     """
-    walk = Walk(number)
+    walk = StateWalk(number)
     walk.found["Python's random numbers"] = RandomState(hash(random.getstate()))
     walk.found["NumPy's random numbers"] = RandomState(
         hash(repr(np.random.get_state(legacy=False)))
@@ -70,22 +70,22 @@ def state_of(
 
 
 def state_handed(given: Mapping[str, Any], number: Callable[[Any], int | None]) -> State:
-    """Return the state of what a module is handed, by the names of its arguments."""
-    walk = Walk(number)
+    """Flatten the state of a module's arguments, by their names."""
+    walk = StateWalk(number)
     for name, value in given.items():
         walk.take(name, value)
     return walk.found
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors that some arguments hold, inside objects, too."""
-    walk = Walk(lambda tensor: None)
+    """Return the tensors within some arguments, those inside objects included."""
+    walk = StateWalk(lambda tensor: None)
     walk.take("", value)
     return walk.tensors
 
 
-class Walk:
-    """Goes through values, and notes what they are by their paths."""
+class StateWalk:
+    """Traversal that flattens objects to a table of paths and values."""
 
     def __init__(self, number: Callable[[Any], int | None]) -> None:
         self.number = number
@@ -94,7 +94,7 @@ class Walk:
         self.seen: set[int] = set()
 
     def take(self, path: str, value: Any, depth: int = 0) -> None:
-        """Note a value, and what is in it."""
+        """Add a value and its parts to the table."""
         kind = type(value)
         if depth > DEPTH or len(self.found) > MOST:
             return
@@ -135,7 +135,7 @@ class Walk:
                 self.take(f"{path}.{key}", item, depth + 1)
 
     def attributes(self, path: str, values: Mapping[str, Any]) -> None:
-        """Note the attributes of a class, and what its methods name."""
+        """Add the attributes of a class, and what its methods refer to."""
         for key, value in values.items():
             if isinstance(value, property):
                 value = value.fget
@@ -145,7 +145,7 @@ class Walk:
                 self.take(f"{path}.{key}", value)
 
     def code(self, path: str, value: Any, depth: int) -> None:
-        """Note what a function closes over, and globals that it names."""
+        """Add a function's closure and the globals that it names."""
         if isinstance(value, MethodType):
             self.take(path, value.__func__, depth)
             if not isinstance(value.__self__, nn.Module | type):
@@ -157,14 +157,14 @@ class Walk:
             for key, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 try:
                     self.take(key, cell.cell_contents, depth + 1)
-                except ValueError:  # it is empty
+                except ValueError:  # an empty cell
                     continue
             for key in sorted(names_in(value.__code__) & value.__globals__.keys()):
                 self.take(f"global {key}", value.__globals__[key], depth + 1)
 
 
 def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, in a dict and in slots."""
+    """Yield the attributes of an object, in its slots and its dict."""
     for kind in type(value).__mro__:
         for key, member in vars(kind).items():
             if isinstance(member, MemberDescriptorType) and hasattr(value, key):
@@ -173,7 +173,7 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def changed(before: State, after: State) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the paths at which two states differ, with both values; None for what is not there."""
+    """Yield the paths at which two states differ, with both values; None where a path is absent."""
     for path in (*before, *(path for path in after if path not in before)):
         if before.get(path) != after.get(path):
             yield path, before.get(path), after.get(path)

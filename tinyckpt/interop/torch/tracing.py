@@ -1,4 +1,4 @@
-"""From a PyTorch module, or a program that torch.export wrote, to a graph that plans: ``trace``."""
+"""Tracing PyTorch modules and torch.export programs to training graphs, data-free: ``trace``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,22 @@ from tinyckpt.interop.torch.versions import check_calls
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A training step of a PyTorch module: its graph, and what ``step`` needs to run plans of it.
+    """A traced training step: the graph to plan on, and the model that ``step`` runs plans of.
 
     Attributes:
-        imported: the graph, and the nodes that its operators stand for.
-        model: the module; parameters and buffers are looked up in it whenever a step runs.
-        arguments: the nesting of the arguments that it was traced with, and its leaves: FakeTensors
-            in place of tensors.
-        names: for each name of a parameter or buffer the first one that the same tensor has.
+        imported: the graph, and the FX nodes of its operators.
+        model: the module; its parameters and buffers are looked up whenever a step runs.
+        arguments: the tree structure of the traced arguments, and the leaves: FakeTensors in place
+            of tensors.
+        names: for each name of a parameter or buffer, the first name of the same tensor.
+
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> tct.trace(Loss(4, 1, bias=False), torch.ones(8, 4), workspace=False)
+    <Traced Loss, 9 operators>
     """
 
     imported: Imported
@@ -41,7 +49,7 @@ class Traced:
 
     @property
     def graph(self) -> TrainingGraph:
-        """The graph, which plans, replays and draws like any other."""
+        """The training graph, which plans, replays and draws like any other."""
         return self.imported.graph
 
     def __repr__(self) -> str:
@@ -50,32 +58,40 @@ class Traced:
 
 @preserving
 def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) -> Traced:
-    """Return the graph of a training step of a PyTorch module, captured without memory.
+    """Trace a training step of a PyTorch module to a graph, without memory.
 
-    Forward and backward half are PyTorch's own operators, with the module paths as scopes and each
-    backward operator as the adjoint of its forward one. No kernel runs but, once each, alone and in
-    a process of its own, those whose temporaries are to be known; one that cannot be evaluated so
-    counts none, with a warning. The model, its buffers and the state of the random
-    numbers are left as they are. Results are the loss and the new values of buffers, gradients go
-    by the names of parameters: the first, of one that has several.
+    Forward and backward pass are PyTorch's own operators, with module paths as scopes and each
+    backward operator linked to the forward operator that it is the vjp of. Runs no kernel except,
+    once each, in isolation and in a process of its own, those whose workspace is measured; an
+    operator that cannot be evaluated so counts none, with a warning. The model, its buffers and
+    random generators are left unchanged. Results are the loss and the new values of buffers;
+    gradients go by the names of parameters: the first, of a tied one.
 
     Args:
         model: a module whose forward returns a scalar loss; or a program of ``torch.export`` whose
             forward does, or the path of its ``.pt2`` file. Its parameters and the arguments may be
             FakeTensors or on the device ``meta``, which is traced as a CPU's, if ``workspace`` is
             False.
-        args: what forward takes: tensors, in any nesting that PyTorch knows. For an exported
-            program they may be left out.
-        cost: what plans minimise: ``flops``, as PyTorch's own counter counts them; ``roofline``,
+        args: the arguments of forward: tensors, in any pytree. Optional for an exported program.
+        cost: the objective of plans: ``flops``, as PyTorch's own counter counts them; ``roofline``,
             the seconds of arithmetic or of memory traffic on one NVIDIA A100, whichever are more;
             ``measured``, the seconds of every operator, evaluated alone, here.
-        workspace: whether each distinct operator is evaluated once to see which memory its kernel
-            holds besides inputs and outputs. Kernels of convolutions do.
+        workspace: whether to evaluate each distinct operator once to measure its kernel's temporary
+            memory. Kernels of convolutions have some.
 
     Raises:
-        GraphError: if the model is none, does not return a scalar, refuses the arguments, or has
-            what cannot be planned; the model is as it was.
+        GraphError: if the model is none, does not return a scalar, refuses the arguments, or cannot
+            be planned; the model is left unchanged.
         OptionError: if the cost is unknown.
+
+    >>> import torch
+    >>> from tinyckpt.interop import torch as tct
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).sum()
+    >>> traced = tct.trace(Loss(4, 1, bias=False), torch.ones(8, 4), workspace=False)
+    >>> list(traced.graph.gradients), traced.graph.operators[-1].name
+    (['weight'], 't_3')
     """
     check_calls("trace")
     check_cost(cost)
@@ -84,7 +100,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     compiled = compiled_in(model)
     if compiled is not None:
         raise GraphError(
-            f"{type(model).__name__}: {compiled or 'it'} is compiled already; legal is the module "
+            f"{type(model).__name__}: {compiled or 'it'} is compiled already; pass the module "
             "that torch.compile was given"
         )
     check_measurable(model, arguments, workspace or cost == "measured")
@@ -96,7 +112,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
 
 
 def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Module, Sequence[Any]]:
-    """Return the module to trace, and its arguments; those of an exported program if none are."""
+    """Resolve the module to trace and its arguments, from a module, exported program or path."""
     if isinstance(model, str | os.PathLike):
         path = os.fspath(model)
         try:
@@ -120,7 +136,7 @@ def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Modu
 
 
 def layout_of(joint: Joint, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the nesting of arguments, and its leaves, FakeTensors in place of tensors."""
+    """Return the tree structure of arguments, and the leaves, FakeTensors in place of tensors."""
     leaves, nesting = tree_flatten(tuple(args))
     place = {which: node for node, (kind, which) in joint.inputs.items() if kind == "argument"}
     return nesting, tuple(

@@ -1,8 +1,8 @@
-"""Whether PyTorch is installed, and which of its calls that are not public each entry point needs.
+"""PyTorch version compatibility: the private attributes that each entry point needs, checked.
 
-``NEEDED`` is the only place where such calls are named; other files take them by ``taken``. Without
-one of them the entry points that need it raise when they are called, by ``check_calls``, and the
-others work.
+``NEEDED`` alone names such attributes; other files look them up by ``taken``. If one is absent in
+the installed version, the entry points that need it raise when they are called (``check_calls``),
+and the others work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tinyckpt.base.errors import BackendError
 from tinyckpt.interop.frameworks import check_installed
 
-# The tests ran with each of these minor versions, on a CPU; others bring a warning.
+# Minor versions that the tests ran with, on a CPU; others raise a warning.
 TESTED = ("2.13", "2.14", "2.15")
 
 STEPS = ("backend", "inductor_partitioner", "partitioner")
@@ -51,13 +51,13 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "torch._prims.rng_prims:run_and_save_rng_state": (*STEPS, "step"),
     "torch._prims.rng_prims:run_with_rng_state": (*STEPS, "step"),
     "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols": STEPS,
-    # Of backend and partitioners it gives seeds alone: a log says where it fails.
+    # backend and partitioners use these for seeds alone: a failure is logged, not raised.
     "torch._functorch.config:activation_memory_budget": MIN_CUT,
     "torch._functorch.config:enable_autograd_cache": MIN_CUT,
     "torch._functorch.partitioners:min_cut_rematerialization_partition": MIN_CUT,
     "torch._inductor.custom_graph_pass:CustomPartitionerFn": ("inductor_partitioner",),
 }
-# What is passed to them by name.
+# Keyword parameters that are passed.
 KEYWORDS = {
     "torch._subclasses:FakeTensorMode": ("allow_non_fake_inputs",),
     "torch._functorch.partitioners:min_cut_rematerialization_partition": (
@@ -68,7 +68,7 @@ KEYWORDS = {
 
 
 def check_torch() -> None:
-    """Warn if PyTorch is installed in a version that the tests did not run with.
+    """Warn if the installed PyTorch version is not one of those tested.
 
     Raises:
         BackendError: if it is not installed; says what to install.
@@ -77,8 +77,8 @@ def check_torch() -> None:
     if ".".join(version().split(".")[:2]) not in TESTED:
         warnings.warn(
             f"PyTorch {version()} is installed; tinyckpt.interop.torch was tested with "
-            f"{', '.join(TESTED)}. What needs a call that this version does not have says so when "
-            "it is used",
+            f"{', '.join(TESTED)}. Entry points that need a call which this version lacks raise "
+            "when they are used",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -90,9 +90,9 @@ def version() -> str:
 
 
 def taken(path: str) -> Any:
-    """Return what PyTorch has at a path of ``NEEDED``; an empty class if it has nothing there.
+    """Look up a private attribute by its path in ``NEEDED``; an empty class if it is absent.
 
-    So a file can be imported, and define classes, that an entry point refuses to use.
+    So a file can be imported, and define subclasses, whose entry points refuse to run.
     """
     assert path in NEEDED, path
     found = at(path)
@@ -100,7 +100,7 @@ def taken(path: str) -> Any:
 
 
 def at(path: str) -> Any:
-    """Return what is at a path, ``module:attribute.attribute``; None if nothing is."""
+    """Look up ``module:attribute.attribute``; None if it is absent."""
     module, _, names = path.partition(":")
     try:
         return reduce(getattr, names.split("."), import_module(module))
@@ -109,10 +109,10 @@ def at(path: str) -> Any:
 
 
 def check_calls(entry: str) -> None:
-    """Do nothing if PyTorch has all that an entry point needs.
+    """Raise unless PyTorch has every private attribute that an entry point needs.
 
     Raises:
-        BackendError: names all that PyTorch does not have, and what to install.
+        BackendError: names all that are absent, and what to install.
     """
     absent = [what for path in NEEDED if entry in NEEDED[path] for what in missing(path)]
     if absent:
@@ -123,7 +123,7 @@ def check_calls(entry: str) -> None:
 
 
 def missing(path: str) -> list[str]:
-    """Return what is not there: what is at a path, or parameters that are passed to it by name."""
+    """Return the absent attribute of a path, or its absent keyword parameters."""
     found, name = at(path), path.replace(":", ".")
     if found is None:
         return [name]

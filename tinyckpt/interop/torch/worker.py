@@ -1,8 +1,9 @@
-"""The worker process: evaluates operators alone, on tensors made up for them, and may die of it.
+"""Worker process of operator measurement: evaluates single operators on made-up tensors.
 
-``isolation`` runs this file as a script, in a process that imports PyTorch and nothing of tinyckpt.
-Requests come in as pickles, one operator each, with layouts in place of tensors; replies go out the
-same way: bytes and seconds, or the text of an error. Whatever kernels print is dropped.
+``isolation`` runs this file as a script, in a process that imports PyTorch and nothing of tinyckpt,
+since an operator may crash it. Requests are pickles, one operator each, with layouts in place of
+tensors; replies are pickles of bytes and seconds, or the text of an error. Output of kernels is
+discarded.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from time import perf_counter
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path[:] = sys.argv[1:]  # only now: a user's folder may have names of the standard library
+    sys.path[:] = sys.argv[1:]  # after the standard library: a user's folder may shadow it
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-REPEATS = 5  # of a timed operator; the shortest counts, since whatever disturbs makes it longer
+REPEATS = 5  # of a timed operator; the minimum counts, since noise only adds time
 
 
-# What the allocator hands out --------------------------------------------------------------------
+# Allocator ---------------------------------------------------------------------------------------
 
 
 @contextmanager
 def profiled() -> Iterator[profile]:
-    """Record what the CPU's allocator does."""
+    """Profile the CPU allocator."""
     # The profiler writes to the terminal when it starts and stops, unless told not to beforehand.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -39,23 +40,23 @@ def profiled() -> Iterator[profile]:
 
 
 def changes_of(profiler: profile) -> list[int]:
-    """Return the bytes that the allocator handed out, or took back if less than 0, by time."""
+    """Return the bytes that the allocator handed out, or took back if negative, by time."""
     events = profiler.profiler.kineto_results.events()
     found = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     return [nbytes for _, nbytes in sorted(found, key=lambda change: change[0])]
 
 
 def peak_and_rest(changes: Iterable[int]) -> tuple[int, int]:
-    """Return the most bytes that were held, and those that are held at the end."""
-    held = peak = 0
+    """Return the peak of live bytes, and the live bytes at the end."""
+    live = peak = 0
     for nbytes in changes:
-        held += nbytes
-        peak = max(peak, held)
-    return peak, held
+        live += nbytes
+        peak = max(peak, live)
+    return peak, live
 
 
 def allocated(function: Callable[[], Any], device: str) -> tuple[int, int, Any]:
-    """Return the most bytes that a function held, those that it still holds, and its result."""
+    """Run a function; return its peak bytes, the bytes still live after it, and its result."""
     if not device.startswith("cuda"):
         with profiled() as profiler:
             result = function()
@@ -79,12 +80,12 @@ def evaluated(request: dict[str, Any]) -> tuple[int, tuple[int, ...], float]:
         request: as ``workspace.request_of`` makes it.
     """
     target = operator_of(request["operator"], request["modules"])
-    args = mapped(made_up, request["args"])
-    kwargs = {name: mapped(made_up, value) for name, value in request["kwargs"].items()}
+    args = mapped(tensor_of_layout, request["args"])
+    kwargs = {name: mapped(tensor_of_layout, value) for name, value in request["kwargs"].items()}
     if request["forward"]:
-        # What a kernel leaves to its backward one has a type and contents that only it knows.
+        # Residuals of a forward kernel have dtypes and contents that only it can make.
         name, given, handed_on = request["forward"]
-        results = operator_of(name)(*mapped(made_up, given))
+        results = operator_of(name)(*mapped(tensor_of_layout, given))
         args = [results[handed_on[i]] if i in handed_on else x for i, x in enumerate(args)]
     device = request["device"]
     peak, left, result = allocated(lambda: target(*args, **kwargs), device)
@@ -98,7 +99,7 @@ def evaluated(request: dict[str, Any]) -> tuple[int, tuple[int, ...], float]:
 
 
 def seconds_of(function: Callable[[], Any], device: str) -> float:
-    """Return the seconds of one evaluation, the shortest of a few."""
+    """Return the seconds of one evaluation, the minimum of ``REPEATS``."""
     synchronize = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     seconds = []
     for _ in range(REPEATS):
@@ -111,14 +112,14 @@ def seconds_of(function: Callable[[], Any], device: str) -> float:
 
 
 def operator_of(name: str, modules: Sequence[str] = ()) -> Any:
-    """Return an operator by its full name, such as ``aten.add.Tensor``.
+    """Look up an operator by its full name, such as ``aten.add.Tensor``.
 
     Args:
         name: of the operator.
-        modules: what to import, until it is registered.
+        modules: imported one by one until it is registered.
 
     Raises:
-        LookupError: if it is not registered then.
+        LookupError: if none of them registers it.
     """
     namespace, packet, overload = name.split(".")
     for module in (None, *modules):
@@ -131,8 +132,8 @@ def operator_of(name: str, modules: Sequence[str] = ()) -> Any:
     raise LookupError(f"only the process that registered {name} knows it")
 
 
-def made_up(value: Any) -> Any:
-    """Return a tensor of a layout: numbers from 0 to 1, or zeros; any other value as it is.
+def tensor_of_layout(value: Any) -> Any:
+    """Return a tensor of a layout: uniform random numbers or zeros; any other value unchanged.
 
     Zeros are legal as indices, and as masks.
     """
@@ -149,7 +150,7 @@ def made_up(value: Any) -> Any:
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return a nesting of lists and tuples with each leaf replaced."""
+    """Map a function over the leaves of nested lists and tuples."""
     if isinstance(value, list):
         return [mapped(function, each) for each in value]
     if isinstance(value, tuple):
@@ -158,7 +159,7 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def leaves(value: Any) -> list[Any]:
-    """Return what is in a nesting of lists and tuples."""
+    """Flatten nested lists and tuples."""
     if isinstance(value, list | tuple):
         return [leaf for each in value for leaf in leaves(each)]
     return [value]
@@ -168,7 +169,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 def set_up(settings: dict[str, Any]) -> None:
-    """Compute as the process that asks does: see ``isolation.settings``."""
+    """Apply the caller's global settings: see ``isolation.settings``."""
     torch.set_num_threads(settings["threads"])
     torch.set_default_dtype(settings["dtype"])
     torch.use_deterministic_algorithms(settings["deterministic"], warn_only=settings["warn_only"])
@@ -178,7 +179,7 @@ def set_up(settings: dict[str, Any]) -> None:
 
 
 def flag_owner(path: str) -> Any:
-    """Return an object of PyTorch by its path, such as ``backends.mkldnn``."""
+    """Look up an object of PyTorch by its path, such as ``backends.mkldnn``."""
     found = torch
     for name in path.split("."):
         found = getattr(found, name)
@@ -186,9 +187,9 @@ def flag_owner(path: str) -> Any:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    keep_no_core()
+    """Serve requests until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
+    disable_core_dumps()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -202,7 +203,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            # Gradients are enabled, and nothing requires one: some kernels, as of LSTMs, ask.
+            # Grad mode is on, but no tensor requires a gradient: some kernels (LSTMs) check it.
             reply = None
             if "threads" in request:
                 set_up(request)
@@ -212,8 +213,8 @@ def main() -> None:
             reply = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def keep_no_core() -> None:
-    """Let no file be written when this process crashes."""
+def disable_core_dumps() -> None:
+    """Disable core dumps of this process."""
     try:
         import resource
     except ImportError:  # Windows, which writes none

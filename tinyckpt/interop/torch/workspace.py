@@ -1,8 +1,9 @@
-"""What kernels hold besides inputs and outputs, and how long they take: each evaluated alone.
+"""Operator profiling: workspace (temporary memory) and seconds of kernels, in isolation.
 
-The truth about memory is what the allocator hands out. On a CPU the profiler sees each of its
-blocks come and go, kernels' temporaries included; on a GPU the allocator counts for itself.
-Operators are evaluated on made-up numbers, in a process that may die of it: see ``isolation``.
+Memory is defined as what the allocator hands out. On a CPU the profiler records each of its blocks,
+kernels' temporaries included; on a GPU the allocator keeps its own statistics. Operators are
+evaluated on made-up inputs, in a process that may crash: see ``isolation``. Measurements are cached
+by operator, layouts and settings.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.worker import allocated, mapped
 
-KEPT = 4_000  # distinct operators whose measurements are kept, 2 kB each
-NAMED = 6  # operators that a warning names
+KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
+NAMED = 6  # the most operators that a warning names
 Result = TypeVar("Result")
-# Of backward kernels, what they get from their forward one, in types and contents that only it
-# knows: reserved buffers, statistics of another precision than the input's. So that is evaluated
-# first, with these arguments (names are the backward operator's, all else constants), and its
-# results, by number, are handed on.
+# Residuals that only the forward kernel can make, since their dtypes and contents are its own:
+# reserved buffers, statistics of another precision than the input's. So the forward operator is
+# evaluated first, with these arguments (names are the backward operator's, all else constants), and
+# its results, by number, are passed on.
 FORWARD: dict[str, tuple[str, tuple[Any, ...], dict[str, int]]] = {
     "native_layer_norm_backward": (
         "native_layer_norm",
@@ -86,19 +87,19 @@ FORWARD: dict[str, tuple[str, tuple[Any, ...], dict[str, int]]] = {
         ),
         {"output": 0, "reserve": 3, "weight_buf": 4},
     ),
-    # Zeros are no legal pivots, which count from 1.
+    # Pivots count from 1, so zeros are illegal.
     "linalg_lu_solve": ("linalg_lu_factor_ex", ("LU",), {"pivots": 1}),
     "lu_unpack": ("linalg_lu_factor_ex", ("LU_data",), {"LU_pivots": 1}),
     "linalg_ldl_solve": ("linalg_ldl_factor_ex", ("LD",), {"pivots": 1}),
 }  # fmt: skip
-# What takes handles, packed weights or buffers that nothing here can make is not evaluated.
+# Not evaluated: operators that read handles, packed weights or buffers of unknown format.
 OPAQUE = (
     "lstm_mps_backward", "quantized_lstm", "quantized_gru", "quantized_lstm_cell",
     "quantized_gru_cell", "quantized_rnn_relu_cell", "quantized_rnn_tanh_cell",
 )  # fmt: skip
 OPAQUE_NAMESPACES = ("quantized", "sparse", "prepacked", "xnnpack", "mkldnn_prepacked", "onednn")
 
-# What registers the operators of a namespace that PyTorch itself does not know at first.
+# Modules whose import registers the operators of a namespace.
 REGISTERED_BY = {
     "prims": ("torch._prims", "torch._inductor.inductor_prims"),
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
@@ -113,14 +114,14 @@ REGISTERED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOperator:
-    """What was seen of one operator.
+    """Measurement of one operator.
 
     Attributes:
-        workspace: bytes that its kernel held at its peak, less what is held of it afterwards.
+        workspace: peak bytes of its kernel, less the bytes still live afterwards.
         outputs: bytes of the storage of each result, which may be larger than the tensor: some
-            kernels reduce in place. Empty if none was seen.
-        seconds: of one evaluation; 0 unless asked for.
-        failure: why nothing was seen; empty if it was.
+            kernels reduce in place. Empty if not measured.
+        seconds: of one evaluation; 0 unless timed.
+        failure: why it could not be measured; empty if it was.
     """
 
     workspace: int = 0
@@ -135,48 +136,53 @@ KNOWN: OrderedDict[str, MeasuredOperator] = (
 
 
 def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple[int, Result]:
-    """Run a function; return the peak of what the allocator held for it, in bytes, and its result.
+    """Run a function; return the peak bytes that the allocator handed out for it, and its result.
 
-    What was allocated before is not counted.
+    Earlier allocations are not counted.
 
     Args:
-        function: takes nothing; what it returns is held by the caller from then on.
+        function: takes nothing; its result stays live in the caller.
         device: ``cpu``, or that of a GPU.
+
+    >>> import torch
+    >>> peak, result = allocator_peak(lambda: torch.ones(256))
+    >>> peak  # 256 float32 of 4 bytes
+    1024
     """
     gc.collect()
     peak, _, result = allocated(function, device)
     return peak, result
 
 
-# Operators by themselves -------------------------------------------------------------------------
+# Operators in isolation --------------------------------------------------------------------------
 
 
 def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node, MeasuredOperator]:
-    """Evaluate every distinct operator once, alone, on tensors made up for it.
+    """Evaluate every distinct operator once, in isolation, on made-up tensors.
 
-    Operators are the same if they are called with the same arguments but for numbers in tensors.
-    What only returns views is not evaluated: it has no kernel. One that cannot be evaluated counts
-    none, with a warning. What was seen is kept for the next call; seconds are taken anew.
+    Operators are distinct if their arguments differ in more than tensor data. Operators that only
+    return views have no kernel and are not evaluated. An operator that cannot be evaluated counts
+    none, with a warning. Measurements are cached for the next call; seconds are measured anew.
 
     Args:
-        joint: where shapes, strides and devices are known from.
+        joint: the source of shapes, strides and devices.
         calls: the nodes to measure.
         timed: whether to measure seconds as well, in evaluations of their own.
 
     Raises:
-        GraphError: if tensors are on a device that is not here; or if an operator that is to be
-            timed cannot be evaluated.
+        GraphError: if tensors are on a device that is absent; or if an operator that is to be timed
+            cannot be evaluated.
     """
     found = dict.fromkeys(calls, MeasuredOperator())
-    alike: dict[str, list[fx.Node]] = {}
+    nodes_by_request: dict[str, list[fx.Node]] = {}
     requests: dict[str, dict[str, Any]] = {}
     for node in calls:
         if not is_view(joint, node):
             request = request_of(joint, node, timed)
             requests.setdefault(repr(request), request)
-            alike.setdefault(repr(request), []).append(node)
+            nodes_by_request.setdefault(repr(request), []).append(node)
     try:
-        seen = seen_of(requests)
+        seen = measurements_of(requests)
     except isolation.NoWorkerError as error:
         if timed:
             raise GraphError(
@@ -184,12 +190,12 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
                 "a cost other than measured does without"
             ) from error
         warnings.warn(
-            f"memory that kernels use besides inputs and outputs counts as 0: it is measured in a "
-            f"process of its own, and none can be started: {error}; workspace=False says nothing",
+            f"the workspace (temporary memory) of kernels counts as 0: it is measured in a process "
+            f"of its own, and none can be started: {error}; workspace=False silences this",
             stacklevel=2,
         )
         return found
-    for key, nodes in alike.items():
+    for key, nodes in nodes_by_request.items():
         found |= dict.fromkeys(nodes, seen[key])
     check_failures(found, timed)
     return found
@@ -213,17 +219,17 @@ def check_failures(found: dict[fx.Node, MeasuredOperator], timed: bool) -> None:
     texts = [f"{kind} ({seen.failure})" for kind, (_, seen) in failed.items()]
     more = f", and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
     warnings.warn(
-        "memory that these operators use besides inputs and outputs counts as 0, since they cannot "
-        f"be evaluated alone: {', '.join(texts[:NAMED])}{more}; workspace=False says nothing",
+        "the workspace (temporary memory) of these operators counts as 0, since they cannot be "
+        f"evaluated alone: {', '.join(texts[:NAMED])}{more}; workspace=False silences this",
         stacklevel=3,
     )
 
 
-def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOperator]:
-    """Return what was seen of each request, now or before.
+def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOperator]:
+    """Return the measurement of each request, cached or new.
 
     Raises:
-        NoWorkerError: if no process can be started for those that were not seen before.
+        NoWorkerError: if no process can be started for the new ones.
     """
     settings = repr(isolation.settings())
     missing = [
@@ -249,12 +255,12 @@ def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOperator]:
 
 
 def request_of(joint: Joint, node: fx.Node, timed: bool) -> dict[str, Any]:
-    """Return what the worker needs to evaluate an operator: names and layouts, no tensors.
+    """Return the worker's request for an operator: names and layouts, no tensors.
 
-    ``failure`` says why it is not to be evaluated, if it is not.
+    ``failure`` says why it is not to be evaluated, if so.
 
     Raises:
-        GraphError: if a tensor's device is not here.
+        GraphError: if a tensor's device is absent.
     """
     values, operator = joint.values, operator_name(node.target)
     tensors = [
@@ -275,7 +281,7 @@ def request_of(joint: Joint, node: fx.Node, timed: bool) -> dict[str, Any]:
     if operator is None:
         failure = "it is no operator of PyTorch's"
     elif kind_of(node) in OPAQUE or namespace in OPAQUE_NAMESPACES:
-        failure = "it reads what only other operators can make"
+        failure = "only other operators can make its operands"
     return {
         "operator": operator,
         "modules": REGISTERED_BY.get(namespace, ()),
@@ -291,7 +297,7 @@ def request_of(joint: Joint, node: fx.Node, timed: bool) -> dict[str, Any]:
 def forward_of(
     node: fx.Node, args: Any, kwargs: Any
 ) -> tuple[str, list[Any], dict[int, int]] | None:
-    """Return which operator to evaluate first, its arguments, and which result replaces which.
+    """Return the forward operator to evaluate first, its arguments, and which results to hand on.
 
     None if there is none; see ``FORWARD``.
     """
@@ -309,7 +315,7 @@ def forward_of(
 
 
 def layout(value: Any) -> Any:
-    """Return what the worker makes a tensor of: a dict; any other value as it is."""
+    """Return a tensor's layout as a dict for the worker; any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     return {
@@ -322,7 +328,7 @@ def layout(value: Any) -> Any:
 
 
 def check_device(value: torch.Tensor) -> None:
-    """Raise a GraphError unless a tensor's device is here."""
+    """Raise a GraphError if a tensor's device is absent."""
     device = value.device
     if device.type == "meta" or (device.type == "cuda" and not torch.cuda.is_available()):
         raise GraphError(
@@ -332,12 +338,12 @@ def check_device(value: torch.Tensor) -> None:
 
 
 def is_view(joint: Joint, node: fx.Node) -> bool:
-    """Whether all that a node makes is in the memory of what it reads."""
+    """Whether all results of a node alias its operands."""
     given = {storage_of(x) for source in node.all_input_nodes for x in leaves_of(joint, source)}
     return all(storage_of(x) in given for x in leaves_of(joint, node))
 
 
 def leaves_of(joint: Joint, node: fx.Node) -> list[Any]:
-    """Return the values of a node, without nesting."""
+    """Return the flattened values of a node."""
     found: list[Any] = tree_leaves(joint.values[node])
     return found

@@ -1,11 +1,13 @@
-"""What a training step holds if some of its modules are under ``torch.utils.checkpoint``.
+"""Memory model of ``torch.utils.checkpoint``: peak and FLOPs of a step, for any modules wrapped.
 
-From one recording follows every choice of modules, without running anything again. A module that is
-wrapped drops what autograd saved inside it, and holds its arguments instead; when the backward half
-first reads one of the dropped values, the module is evaluated again up to the last value that it
-had saved, and these stay until they are released, as in the plain step.
+In: one recording of the plain step. Out: ``evaluate``, for any subset of modules, without running
+anything again. A wrapped module drops the tensors that autograd saved inside it, and keeps its
+arguments instead; when the backward pass first reads one of the dropped tensors, the module is
+recomputed up to the last tensor that it had saved, and these stay until they are released, as in
+the plain step.
 
-This is PyTorch's checkpoint with ``use_reentrant=False``, its default ``early_stop`` included.
+This is PyTorch's checkpoint with ``use_reentrant=False``, its default ``early_stop`` included. Live
+bytes are prefix sums of changes per event.
 """
 
 from __future__ import annotations
@@ -18,28 +20,28 @@ import torch
 
 from tinyckpt.interop.torch.eager import NEVER, Called, Recording
 
-# The generator's state, which a wrapped module holds so as to draw the same numbers again.
+# Generator state that a wrapped module saves, so that its recomputation draws the same numbers.
 STATE_BYTES = torch.get_rng_state().nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What wrapping one module changes.
+    """The effect of wrapping one module on lifetimes and FLOPs.
 
     Attributes:
-        begin, end: its call in the forward half.
-        read: the event of the backward half before which it is evaluated again; ``NEVER`` if its
+        begin, end: the events of its call in the forward pass.
+        read: the event of the backward pass before which it is recomputed; ``NEVER`` if its
             backward reads nothing.
-        released: the event with which all that it saved is gone, and its arguments with it.
+        released: the event at which all that it saved is freed, and its arguments with it.
         given: the storages of its arguments.
-        inside: storages made inside it and saved there, each with its last release.
-        copies: storages that its second evaluation makes and leaves, each with its last use.
-        replaced: other storages that what it leaves changes the last use of: those that were in an
-            attribute in its place, and those that it saves.
-        again: bytes at the peak of its second evaluation, beyond what is there already.
-        flops: of its second evaluation.
-        kept: bytes of copies of buffers that are put back for its second evaluation.
-        of_buffers: of those that autograd saves then, bytes, and the last use.
+        inside: storages made and saved inside it, each with its last release.
+        copies: storages that its recomputation makes and leaves, each with its last use.
+        replaced: other storages whose last use it changes: earlier values of attributes that it
+            overwrites, and values from outside that it saves.
+        recompute_peak: peak bytes of its recomputation, beyond the bytes live before it.
+        flops: of its recomputation.
+        kept: bytes of buffer copies that are restored for its recomputation.
+        of_buffers: of those that autograd saves then: bytes, and the last use.
     """
 
     begin: int
@@ -50,14 +52,14 @@ class Module:
     inside: dict[int, int]
     copies: dict[int, int]
     replaced: dict[int, int]
-    again: int
+    recompute_peak: int
     flops: int
     kept: int = 0
     of_buffers: tuple[tuple[int, int], ...] = ()
 
 
 class Wrapping:
-    """The step's peak and FLOPs for any choice of modules."""
+    """Peak and FLOPs of a step for any choice of wrapped modules."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -73,58 +75,61 @@ class Wrapping:
             for name, calls in recording.calls.items()
             if len(calls) == 1
         }
-        # Of every storage its last use, as far as it is not autograd's saving inside some module.
+        # For every storage: the modules inside which autograd saved it, with the releases.
         self.saved_in: list[dict[str, int]] = [{} for _ in recording.storages]
         for name, module in self.modules.items():
             for storage, released in module.inside.items():
                 self.saved_in[storage][name] = released
-        self.fixed = self.fixed_ends()
+        self.fixed = self.ends_all_wrapped()
 
-    def until(self, time: int) -> int:
-        """Return a time as an event of the step: what is never gone is there at the last."""
+    def clamped(self, time: int) -> int:
+        """Clamp a time to the step's events: a value never freed is live at the last one."""
         return min(time, self.last)
 
     def module(self, name: str, called: Called) -> Module:
-        """Return what wrapping one module changes."""
+        """Return the effect of wrapping one module."""
         record = self.recording
         saved = [s for s in record.saved if called.begin <= s.saved <= called.end]
         read = min((s.read for s in saved), default=NEVER)
         stop = max((s.saved for s in saved), default=called.begin)
-        released = max((self.until(s.released) for s in saved), default=called.end)
+        released = max((self.clamped(s.released) for s in saved), default=called.end)
         inside: dict[int, int] = {}
         copies: dict[int, int] = {}
         for each in saved:
             number = each.storage
             if number >= 0 and record.storages[number].born >= called.begin:
-                inside[number] = max(inside.get(number, -1), self.until(each.released))
-                # What is evaluated again is handed out once.
-                used = self.until(each.used if each.reads else each.released)
+                inside[number] = max(inside.get(number, -1), self.clamped(each.released))
+                # A recomputed value is handed out once.
+                used = self.clamped(each.used if each.reads else each.released)
                 copies[number] = max(copies.get(number, -1), used)
         buffers = dict(record.sources[f"{name}.{own}"] for own in record.restored.get(name, ()))
         of_buffers: dict[int, int] = {}
         for each in saved:
             if each.storage < 0 and each.source in buffers:
-                used = self.until(each.used if each.reads else each.released)
+                used = self.clamped(each.used if each.reads else each.released)
                 of_buffers[each.source] = max(of_buffers.get(each.source, -1), used)
-        stays, replaced, going = self.staying(name, called, read)
+        stays, replaced, going = self.surviving_storages(name, called, read)
         copies |= dict.fromkeys(stays, self.last)
-        again = flops = 0
+        recompute_peak = flops = 0
         if read < NEVER:
             flops = sum(record.flops[called.begin : stop + 1])
-            again = self.peak_again(called.begin, stop, copies, going) + sum(buffers.values())
+            recompute_peak = self.recomputation_peak(called.begin, stop, copies, going) + sum(
+                buffers.values()
+            )
         return Module(
             called.begin, called.end, read, released, tuple(sorted(called.given)), inside, copies,
-            replaced, again, flops, sum(buffers.values()),
+            replaced, recompute_peak, flops, sum(buffers.values()),
             tuple((buffers[source], end) for source, end in of_buffers.items()),
         )  # fmt: skip
 
-    def staying(
+    def surviving_storages(
         self, name: str, called: Called, read: int
     ) -> tuple[list[int], dict[int, int], dict[int, int]]:
-        """Return which storages a second evaluation leaves, and until when the first ones are.
+        """Return the storages that a recomputation leaves, and changed last uses of the first ones.
 
-        They are what a module keeps in attributes, for example, and what their graph saves; what
-        was in the same attribute before is gone then: third, after which event of the evaluation.
+        A recomputation leaves values that a module keeps in attributes, for example, and tensors
+        that their graph saves. Third: the earlier values of such attributes, each with the event of
+        the recomputation that frees it.
         """
         record = self.recording
         own = [n for n, s in enumerate(record.storages) if called.begin <= s.born <= called.end]
@@ -134,7 +139,7 @@ class Wrapping:
             number, storage = own[place], record.storages[own[place]]
             if storage.stays and storage.died == NEVER:
                 outside = [
-                    self.until(s.released)
+                    self.clamped(s.released)
                     for s in record.saved
                     if s.storage == number and not called.begin <= s.saved <= called.end
                 ]
@@ -149,15 +154,15 @@ class Wrapping:
         }
         return [own[place] for place in places], replaced, going
 
-    def peak_again(
+    def recomputation_peak(
         self, begin: int, stop: int, copies: Collection[int], going: Mapping[int, int]
     ) -> int:
-        """Return the most bytes that a second evaluation holds of its own.
+        """Return the peak bytes of a recomputation's own values.
 
         Args:
-            begin, stop: the first event that is evaluated again, and the last.
+            begin, stop: the first and the last event that is recomputed.
             copies: storages that it makes and leaves.
-            going: storages that go after an event of it.
+            going: storages that it frees, each after an event.
         """
         change = np.zeros(stop - begin + 3, dtype=np.int64)
         for number, storage in enumerate(self.recording.storages):
@@ -167,23 +172,23 @@ class Wrapping:
                 change[end + 1 - begin] -= storage.nbytes
             if number in going:
                 change[min(going[number], stop) + 1 - begin] -= storage.nbytes
-        held = np.cumsum(change[: stop - begin + 1]) + self.workspace[begin : stop + 1]
-        # fork_rng notes the state that it comes back to.
-        return int(held.max()) + self.state
+        live = np.cumsum(change[: stop - begin + 1]) + self.workspace[begin : stop + 1]
+        # fork_rng saves the current generator state meanwhile.
+        return int(live.max()) + self.state
 
-    def fixed_ends(self) -> np.ndarray:
-        """Return when every storage would be gone if all modules were wrapped, arguments aside."""
-        ends = np.array([self.until(s.alone) for s in self.recording.storages], dtype=np.int64)
+    def ends_all_wrapped(self) -> np.ndarray:
+        """Return every storage's last use if all modules were wrapped, arguments aside."""
+        ends = np.array([self.clamped(s.alone) for s in self.recording.storages], dtype=np.int64)
         for each in self.recording.saved:
             if each.storage >= 0 and not any(
                 module.begin <= each.saved <= module.end and each.storage in module.inside
                 for module in self.modules.values()
             ):
-                ends[each.storage] = max(ends[each.storage], self.until(each.released))
+                ends[each.storage] = max(ends[each.storage], self.clamped(each.released))
         return ends
 
     def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
-        """Return peak, in bytes, and FLOPs of a step with some modules wrapped."""
+        """Return peak bytes and FLOPs of a step with some modules wrapped."""
         ends = self.fixed.copy()
         for name, module in self.modules.items():
             if name in chosen:
@@ -209,14 +214,14 @@ class Wrapping:
                 change[module.read + 1] += nbytes
                 change[max(released, module.read) + 1] -= nbytes
             for storage, released in module.copies.items() if module.read < NEVER else ():
-                # Computed again right before it is read.
+                # Recomputed right before it is read.
                 change[module.read + 1] += self.nbytes[storage]
                 change[max(released, module.read) + 1] -= self.nbytes[storage]
-        held = np.cumsum(change[:-1])
-        peak = int((held + self.workspace).max())
+        live = np.cumsum(change[:-1])
+        peak = int((live + self.workspace).max())
         flops = self.flops
         for module in wrapped:
             if module.read < NEVER:
-                peak = max(peak, int(held[module.read]) + module.again)
+                peak = max(peak, int(live[module.read]) + module.recompute_peak)
                 flops += module.flops
         return peak, flops

@@ -1,1 +1,1 @@
-"""Dynamic programs over chains of stages: Chen, Revolve, Rotor, Rockmate."""
+"""Checkpointing dynamic programs over a chain of stages: Chen, Revolve, Rotor, Rockmate."""

@@ -1,9 +1,11 @@
-"""The way back through a block as a small graph of its own, run in less and less memory.
+"""Eviction inside one block: its backward pass as a small graph, run in less and less memory.
 
-What waits for the block is given, by an operator too dear to be evaluated again, so that it can be
-given up when it has been read. The block's state is there in any case, as sources are. What a
-backward operator makes of forward values alone is made when it is asked for, and may be made again
-like they are.
+The block options of Rockmate (``block_options``) need backward passes of one block at many peaks. A
+block becomes a graph of its own, on which the eviction planner (``heuristics.eviction``) runs with
+a shrinking budget. Live-in values (saved values and cotangents from outside the block) are produced
+by pseudo-operators too expensive to be evaluated again, so that they can be evicted once they have
+been read. The block's input state weighs nothing, as sources do. Values that backward operators
+make of forward values alone are evaluated on demand, and can be recomputed like forward values.
 """
 
 from __future__ import annotations
@@ -19,34 +21,35 @@ from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
 from tinyckpt.planner.model.liveness import Problem
 
-GIVEN = 2  # operators that give what waits: storages, then views of them
-BLOCK_SCORES = (by_distance(0.0), by_distance(0.5))
-MOST_RUNS = 12  # with one sequence and score, each in less memory
-LESS = 15, 16  # of the memory that a run took, the next may take so much
+LIVE_IN_OPERATORS = 2  # pseudo-operators that produce live-in values: storages, views
+BLOCK_HEURISTICS = (by_distance(0.0), by_distance(0.5))
+MAX_EVICTION_RUNS = 12  # per sequence and heuristic, each run in less memory
+BUDGET_SHRINK = 15, 16  # ratio of the next budget to the peak of the run before
 
 
-class Passage:
-    """The way back through a block.
+class BlockBackward:
+    """The backward pass of one block as a graph to plan.
 
     Attributes:
         problem: the block as a graph, and its costs.
-        own: for each operator of it which one of the whole graph it is; -1 for those that give.
-        sequence: the operators to evaluate; others are when they are asked for.
+        own: for each of its operators the id in the whole graph; -1 for the pseudo-operators that
+            produce live-in values.
+        sequence: the operators to evaluate, in order; all others are evaluated on demand.
     """
 
     def __init__(
         self, whole: Problem, operators: Sequence[int], state: Collection[int],
         waits: Collection[int], cotangents: Collection[int], after: Collection[int],
     ) -> None:  # fmt: skip
-        """Make the graph.
+        """Build the graph of the block.
 
         Args:
             whole: the whole graph, with its costs.
             operators: of the block, in order.
-            state: what is held in any case.
-            waits: what is there at first.
-            cotangents: of these, what backward operators made.
-            after: what must be there at the end.
+            state: values that are resident throughout.
+            waits: live-in values: resident when the backward pass of the block begins.
+            cotangents: those of the live-in values that backward operators made.
+            after: live-out values: resident at the end.
         """
         graph, costs, root = whole.graph, whole.costs, whole.root
         held = {root[data] for data in state}
@@ -60,7 +63,7 @@ class Passage:
         views = sorted(data for data in given if root[data] != data)
         values = list(dict.fromkeys([*storages, *views, *touched]))
         number = {data: place for place, data in enumerate(values)}
-        self.own = [-1] * GIVEN
+        self.own = [-1] * LIVE_IN_OPERATORS
         made = [
             Operator(place, f"given_{place}", "given", (), tuple(number[data] for data in some))
             for place, some in enumerate((storages, views))
@@ -78,16 +81,18 @@ class Passage:
         for place, data in enumerate(values):
             node = graph.data[data]
             base = root[data] if data in given else node.view_of
-            # Of a view of what is there in any case it is enough that it weighs nothing.
+            # A view of a value that is resident throughout needs no root: it weighs nothing.
             shared = base is not None and base != data and root[data] not in held
             view_of = number.get(base) if shared and base is not None else None
             nodes.append(replace(node, id=place, producer=producer.get(place), view_of=view_of))
         kept = [number[data] for data in after if data in number]
-        dear = 1.0 + sum(costs.operators[i] for i in operators)
+        prohibitive = 1.0 + sum(costs.operators[i] for i in operators)
         small = Graph("block", tuple(nodes), tuple(made), (), sorted(kept))
         self.problem = Problem(small, Costs(
             tuple(
-                costs.operators[i] if i >= 0 and not graph.operators[i].once else dear * len(made)
+                costs.operators[i]
+                if i >= 0 and not graph.operators[i].once
+                else prohibitive * len(made)
                 for i in self.own
             ),
             tuple(0 if root[data] in held else costs.data[data] for data in values),
@@ -97,7 +102,7 @@ class Passage:
         flowing = {number[data] for data in cotangents if data in number}
         wanted, anything = set(kept), not flowing
         self.sequence: list[int] = []
-        for operator in made[GIVEN:]:
+        for operator in made[LIVE_IN_OPERATORS:]:
             if self.own[operator.id] >= graph.forward_count and (
                 anything
                 or not flowing.isdisjoint(operator.inputs)
@@ -109,25 +114,27 @@ class Passage:
     def orders(
         self, built: Sequence[int], budget: int, runs: int
     ) -> Iterator[tuple[list[int], int]]:
-        """Yield ways back as operators of the whole graph, and the most memory they hold.
+        """Yield backward passes as operators of the whole graph, each with its peak memory.
 
         Args:
-            built: for every operator of the whole graph its place in another order to try.
-            budget: twice of it is where each series of runs begins; each may take less than
-                that before.
-            runs: about how many there may be.
+            built: for every operator of the whole graph its position in another order to try.
+            budget: each series of runs begins at twice this budget; every further run has a smaller
+                one than the run before it.
+            runs: upper limit of the number of runs, approximately.
         """
         sequences = [self.sequence, sorted(self.sequence, key=lambda i: built[self.own[i]])]
-        given = list(range(GIVEN))
-        for sequence, score in product(sequences, BLOCK_SCORES):
+        given = list(range(LIVE_IN_OPERATORS))
+        for sequence, score in product(sequences, BLOCK_HEURISTICS):
             most = 2 * budget
-            for _ in range(min(MOST_RUNS, runs // (len(sequences) * len(BLOCK_SCORES)))):
+            for _ in range(
+                min(MAX_EVICTION_RUNS, runs // (len(sequences) * len(BLOCK_HEURISTICS)))
+            ):
                 try:
                     order = Eviction(self.problem, most, score, [*given, *sequence]).run()
                 except BudgetError:
                     break
-                if min(order[GIVEN:], default=GIVEN) < GIVEN:
-                    break  # it would take what was given up
+                if min(order[LIVE_IN_OPERATORS:], default=LIVE_IN_OPERATORS) < LIVE_IN_OPERATORS:
+                    break  # it would read a live-in value that was evicted
                 peak = self.problem.peak(order)
-                yield [self.own[i] for i in order[GIVEN:]], peak
-                most = peak * LESS[0] // LESS[1]
+                yield [self.own[i] for i in order[LIVE_IN_OPERATORS:]], peak
+                most = peak * BUDGET_SHRINK[0] // BUDGET_SHRINK[1]

@@ -1,14 +1,17 @@
-"""The ways to go through a block: what it saves for its backward half, and what that takes.
+"""Block options: what a block may save for its backward pass, at what memory and cost (Rockmate).
 
-Rotor records a stage whole or not at all. A block of a real network can save the products of
-matrices and make the rest again, or half of those, and so on: each way takes another amount of
-memory while it waits, another while the block is gone back through, and costs another amount.
+Rotor records a stage completely or not at all. A block of a real network can save the matrix
+products and recompute the rest, or save half of them, and so on: each option takes other amounts of
+memory between the two passes and during each of them, and another recomputation cost.
+``rockmate_dp`` chooses one option per block.
 
 Source: X. Zhao, T. Le Hellard, L. Eyraud-Dubois, J. Gusak and O. Beaumont, "Rockmate: an efficient,
 fast, automatic and generic tool for re-materialization in PyTorch", ICML 2023, arXiv 2307.01236,
-whose blocks have such ways, made by an integer program. Here they are the minimum cuts of
-``saving``, what is next to them, and the runs of ``passage`` in less and less memory. Blocks that
-are alike, such as the layers of a transformer, are looked at once.
+whose blocks have such options, made by an integer program. Here they are the minimum cuts of
+``min_cut``, their neighbours (one value more or less saved), and the evictions of
+``block_backward`` in less and less memory. Of identical blocks, such as the layers of a
+transformer, only the first is examined; the others take over its options (memoisation by
+structure). Options dominated in cost and all three memories are dropped (Pareto filter).
 """
 
 from __future__ import annotations
@@ -17,30 +20,35 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tinyckpt.base.deadline import ENDLESS, Clock
-from tinyckpt.planner.chain_dp.block_backward import Passage
-from tinyckpt.planner.chain_dp.min_cut import Making, SavedSet, best_choices, chosen
+from tinyckpt.planner.chain_dp.block_backward import BlockBackward
+from tinyckpt.planner.chain_dp.min_cut import (
+    RecomputeGraph,
+    SavedSet,
+    evaluate_choice,
+    hull_corners,
+)
 from tinyckpt.planner.model.chain_stages import ChainStage, Measure, Stages, waiting_cotangents
 from tinyckpt.planner.model.liveness import Problem
 
-MOST_WAYS = 40  # through a block, besides those that take least of something
-# What differs by less than this share of store-all's peak is as good as equal.
-GRAINS = 512
-# Runs over a block times its operators, for all shapes of blocks together: some seconds.
+MAX_BLOCK_OPTIONS = 40  # per block, in addition to the options with the least of each memory
+# Memory differences below store-all's peak divided by this count as none.
+MEMORY_GRAINS = 512
+# Eviction runs on a block times its operators, total over all distinct blocks: some seconds.
 OPTION_EVALUATIONS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to go through a block. Memory is without the block's own state and others' results.
+class BlockOption:
+    """One option for a block. Memory excludes the block's input state and results of other blocks.
 
     Attributes:
-        saved: the values that wait for the backward half, what holds their memory among them.
-        record: the forward operators to evaluate on the way there, in order.
-        back: the operators to evaluate on the way back, in order: those of the backward half, and
-            those that make again what it reads.
-        held: memory of what is saved and of the cut behind the block.
-        cost: of all evaluations there and back, but for one of each backward operator.
-        there_peak, back_peak: most memory on the way there and on the way back.
+        saved: the values saved for the backward pass, with the values that own their storage.
+        record: the forward operators to evaluate in the forward pass, in order.
+        back: the operators to evaluate in the backward pass, in order: its own, and recomputations
+            of what they read.
+        held: memory of the saved values and of the cut behind the block.
+        cost: of all evaluations in both passes, without one evaluation per backward operator.
+        there_peak, back_peak: peak memory of the forward pass and of the backward pass.
     """
 
     saved: tuple[int, ...]
@@ -54,13 +62,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stage, and what is there when it is gone back through.
+    """A stage with the values that are live around its backward pass.
 
     Attributes:
         stage: the stage.
-        state: the values that cross the cut before it.
-        behind: backward values that wait for it or stages before it.
-        waiting: backward values that wait for stages before it.
+        state: the values that cross the cut before it: its input state.
+        behind: live-in cotangents: backward values for this stage or earlier ones.
+        waiting: cotangents that stay live: backward values for earlier stages.
     """
 
     stage: ChainStage
@@ -69,27 +77,28 @@ class Block:
     waiting: frozenset[int]
 
 
-class Ways:
-    """The ways through all blocks of a graph.
+class BlockOptions:
+    """The options of all blocks of a graph.
 
     Attributes:
-        through: for every block the ways to go there and later back.
-        alone: for every block the ways to go back through it from its state, nothing saved.
+        through: for every block the options to run forward now and backward later.
+        recomputed: for every block the options to run both passes from its input state, with
+            nothing saved.
     """
 
     def __init__(
         self, problem: Problem, parts: Stages, built: Sequence[int], deadline: Clock = ENDLESS
     ) -> None:
-        """Find the ways.
+        """Enumerate the options.
 
         Args:
             problem: graph and costs.
             parts: the blocks.
-            built: for every operator a number: another order of the backward half to try.
+            built: for every operator its position in another order of the backward pass to try.
             deadline: of the search; an OutOfTimeError is raised when it is up.
         """
         self.problem, self.built, self.deadline = problem, built, deadline
-        self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // GRAINS)
+        self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // MEMORY_GRAINS)
         self.measure = Measure(problem, deadline)
         self.outputs = set(problem.graph.outputs)
         waiting = [*map(frozenset, waiting_cotangents(problem.graph, parts)), frozenset[int]()]
@@ -98,25 +107,26 @@ class Ways:
             for i, stage in enumerate(parts)
         ]
         shapes = [self.shape(block) for block in blocks]
-        # Of each shape the block that is looked at: its operators and values, in order.
+        # The first block of each structure is the one examined; the others translate its options.
         first = {shape: place for place, (shape, _, _) in reversed(list(enumerate(shapes)))}
         work = sum(len(shapes[place][1]) for place in first.values())
         self.runs = OPTION_EVALUATIONS // max(work, 1)
-        found = {shape: self.made(blocks[place]) for shape, place in first.items()}
-        self.through: list[list[Way]] = []
-        self.alone: list[list[Way]] = []
+        found = {shape: self.enumerate_options(blocks[place]) for shape, place in first.items()}
+        self.through: list[list[BlockOption]] = []
+        self.recomputed: list[list[BlockOption]] = []
         for shape, operators, values in shapes:
             _, own_operators, own_values = shapes[first[shape]]
             to_operator = dict(zip(own_operators, operators, strict=True))
             to_value = dict(zip(own_values, values, strict=True))
-            for ways, those in zip((self.through, self.alone), found[shape], strict=True):
-                ways.append([translated(way, to_operator, to_value) for way in those])
+            for options, those in zip((self.through, self.recomputed), found[shape], strict=True):
+                options.append([translated(option, to_operator, to_value) for option in those])
 
     def shape(self, block: Block) -> tuple[object, list[int], list[int]]:
-        """Return what blocks that are alike have in common, and the operators and values in order.
+        """Return the structural key of a block, and its operators and values in order.
 
-        Two blocks are alike if their operators, in order, cost and weigh the same, and read the
-        same of each other and of what is held for the same reason.
+        Two blocks are identical if their operators, in order, have equal costs and sizes, read each
+        other's results at the same positions, and touch values in the same roles (input state,
+        output cut, tape, cotangents, results of the graph).
         """
         graph, costs, root = self.problem.graph, self.problem.costs, self.problem.root
         stage = block.stage
@@ -141,22 +151,22 @@ class Ways:
                 said.append(number.get(data))
         return tuple(said), operators, list(number)
 
-    def made(self, block: Block) -> tuple[list[Way], list[Way]]:
-        """Return the ways through a block, and those from its state alone."""
-        making, wanted = self.making(block)
-        corners = best_choices(making, wanted, self.deadline)
-        nothing = chosen(making, wanted, set())
-        choices = neighbouring_choices(making, wanted, corners, self.deadline)
-        through = [self.way(block, choice.saved) for choice in choices]
-        alone = [self.way(block, nothing.saved)]
+    def enumerate_options(self, block: Block) -> tuple[list[BlockOption], list[BlockOption]]:
+        """Enumerate a block's options that save values, and those from its input state alone."""
+        recompute, wanted = self.recompute(block)
+        corners = hull_corners(recompute, wanted, self.deadline)
+        nothing = evaluate_choice(recompute, wanted, set())
+        choices = neighbouring_saved_sets(recompute, wanted, corners, self.deadline)
+        through = [self.option(block, choice.saved) for choice in choices]
+        recomputed = [self.option(block, nothing.saved)]
         runs = self.runs // (len(corners) + 1)
-        frugal = [self.frugal(block, self.way(block, choice.saved), runs) for choice in corners]
-        through += [way for ways in frugal for way in ways]
-        alone += self.frugal(block, alone[0], runs)
-        return worth_it(through, self.grain), worth_it(alone, self.grain)
+        frugal = [self.frugal(block, self.option(block, choice.saved), runs) for choice in corners]
+        through += [option for options in frugal for option in options]
+        recomputed += self.frugal(block, recomputed[0], runs)
+        return pareto_front(through, self.grain), pareto_front(recomputed, self.grain)
 
-    def making(self, block: Block) -> tuple[Making, list[int]]:
-        """Return how a block makes its storages, and those that its backward half reads."""
+    def recompute(self, block: Block) -> tuple[RecomputeGraph, list[int]]:
+        """Return the recompute graph of a block's storages, and those its backward pass reads."""
         graph, root, costs = self.problem.graph, self.problem.root, self.problem.costs
         there = self.measure.roots(block.state)
         maker = {
@@ -174,17 +184,19 @@ class Ways:
             for operator in maker.values()
         }
         wanted = dict.fromkeys(root[data] for data in block.stage.tape)
-        # What may not be evaluated twice is saved in any case; no sum of others is as dear.
+        # An operator that may not be evaluated twice gets a cost above any sum of the others', so
+        # that its values are saved in any case.
         cost = {operator: float(costs.operators[operator]) for operator in reads}
-        dear = 1.0 + 2.0 * sum(cost.values())
-        cost.update((operator, dear) for operator in cost if graph.operators[operator].once)
+        prohibitive = 1.0 + 2.0 * sum(cost.values())
+        cost.update((operator, prohibitive) for operator in cost if graph.operators[operator].once)
         size = {data: costs.data[data] for data in maker}
-        return Making(reads, maker, cost, size), [data for data in wanted if data in maker]
+        return RecomputeGraph(reads, maker, cost, size), [data for data in wanted if data in maker]
 
-    def way(self, block: Block, storages: Collection[int]) -> Way:
-        """Return the way that saves some storages of a block, and all views of them, for nothing.
+    def option(self, block: Block, storages: Collection[int]) -> BlockOption:
+        """Return the option that saves given storages of a block, and all their views.
 
-        What a backward operator reads and is not there is made right before it, and stays.
+        Views weigh nothing. A value that a backward operator reads and that is not resident is
+        recomputed right before it, and stays.
         """
         self.deadline.check()
         graph, costs, stage = self.problem.graph, self.problem.costs, block.stage
@@ -203,7 +215,7 @@ class Ways:
         evaluated = [*record, *(i for i in back if i < graph.forward_count)]
         held = self.measure.roots(block.state)
         waits, after = {*kept, *stage.cut}, block.waiting | self.results(stage)
-        return Way(
+        return BlockOption(
             saved=tuple(sorted(kept)),
             record=tuple(record),
             back=tuple(back),
@@ -213,30 +225,30 @@ class Ways:
             back_peak=self.measure.peak(back, before, after, held),
         )
 
-    def frugal(self, block: Block, way: Way, runs: int) -> list[Way]:
-        """Return the ways that save the same and go back in less memory."""
+    def frugal(self, block: Block, option: BlockOption, runs: int) -> list[BlockOption]:
+        """Return the options with the same saved values and a backward pass in less memory."""
         stage, cost = block.stage, self.problem.costs.operators
         elsewhere = {data for data in stage.tape if not self.makes(stage, data)}
-        passage = Passage(
+        backward_pass = BlockBackward(
             self.problem, [*stage.forward, *stage.backward], block.state,
-            elsewhere.union(way.saved, block.behind), block.behind,
+            elsewhere.union(option.saved, block.behind), block.behind,
             block.waiting | self.results(stage),
         )  # fmt: skip
-        once = sum(cost[i] for i in (*way.record,)) - sum(cost[i] for i in stage.backward)
+        once = sum(cost[i] for i in (*option.record,)) - sum(cost[i] for i in stage.backward)
         found = []
-        for back, peak in passage.orders(self.built, way.back_peak, runs):
+        for back, peak in backward_pass.orders(self.built, option.back_peak, runs):
             self.deadline.check()
             total = once + sum(cost[i] for i in back)
-            found.append(replace(way, back=tuple(back), cost=total, back_peak=peak))
+            found.append(replace(option, back=tuple(back), cost=total, back_peak=peak))
         return found
 
     def results(self, stage: ChainStage) -> set[int]:
-        """Return the results of the graph that a stage's backward half makes."""
+        """Return the results of the graph that a stage's backward operators make."""
         operators = self.problem.graph.operators
         return {data for i in stage.backward for data in operators[i].outputs} & self.outputs
 
     def makes(self, stage: ChainStage, data: int) -> bool:
-        """Whether a stage's forward half makes a value."""
+        """Whether a stage's forward operators make a value."""
         producer = self.problem.graph.data[data].producer
         forward = stage.forward
         return producer is not None and bool(forward) and forward[0] <= producer <= forward[-1]
@@ -244,7 +256,7 @@ class Ways:
     def producers(
         self, stage: ChainStage, wanted: Iterable[int], there: Collection[int]
     ) -> set[int]:
-        """Return the forward operators of a stage that make some values from what is there."""
+        """Return the forward operators of a stage that make wanted values from resident ones."""
         graph = self.problem.graph
         found: set[int] = set()
         todo = list(wanted)
@@ -259,53 +271,56 @@ class Ways:
         return found
 
 
-def worth_it(ways: Iterable[Way], grain: int) -> list[Way]:
-    """Return the ways that no other is as good as in all respects, the cheapest first.
+def pareto_front(options: Iterable[BlockOption], grain: int) -> list[BlockOption]:
+    """Return the Pareto front of the options: cost against three memories, the cheapest first.
 
-    Of more than ``MOST_WAYS`` those that are spread from the cheapest to the dearest, and those
-    that take least of one kind of memory: without them less would fit.
+    A front of more than ``MAX_BLOCK_OPTIONS`` is thinned evenly from the cheapest to the most
+    expensive; the minimum of each kind of memory is kept, since without it small budgets would
+    become infeasible.
 
     Args:
-        ways: any.
-        grain: memory that makes no difference.
+        options: options of one block, in any order.
+        grain: memory differences below this count as none.
     """
-    best: list[tuple[tuple[float, ...], Way]] = []
-    for way in sorted(ways, key=lambda way: (way.cost, *memory_of(way))):
-        own = (way.cost, *(size // grain for size in memory_of(way)))
+    best: list[tuple[tuple[float, ...], BlockOption]] = []
+    for option in sorted(options, key=lambda option: (option.cost, *memory_of(option))):
+        own = (option.cost, *(size // grain for size in memory_of(option)))
         if not any(all(a <= b for a, b in zip(o, own, strict=True)) for o, _ in best):
-            best.append((own, way))
-    if len(best) <= MOST_WAYS:
-        return [way for _, way in best]
+            best.append((own, option))
+    if len(best) <= MAX_BLOCK_OPTIONS:
+        return [option for _, option in best]
     last = len(best) - 1
-    places = {place * last // (MOST_WAYS - 1) for place in range(MOST_WAYS)}
+    places = {place * last // (MAX_BLOCK_OPTIONS - 1) for place in range(MAX_BLOCK_OPTIONS)}
     for sizes in zip(*(own for own, _ in best), strict=True):
         places.add(sizes.index(min(sizes)))
     return [best[place][1] for place in sorted(places)]
 
 
-def memory_of(way: Way) -> tuple[int, int, int]:
-    """Return all that a way takes of memory."""
-    return way.held, way.back_peak, way.there_peak
+def memory_of(option: BlockOption) -> tuple[int, int, int]:
+    """Return the three memories of an option: saved, backward peak, forward peak."""
+    return option.held, option.back_peak, option.there_peak
 
 
-def neighbouring_choices(
-    making: Making, wanted: Collection[int], corners: Sequence[SavedSet], deadline: Clock
+def neighbouring_saved_sets(
+    recompute: RecomputeGraph, wanted: Collection[int], corners: Sequence[SavedSet], deadline: Clock
 ) -> list[SavedSet]:
-    """Return some choices, and those with one value more or less saved."""
+    """Return sets of saved values, and their neighbours: one value more or less saved."""
     found = {choice.saved: choice for choice in corners}
     for corner in corners:
         for value in wanted:
             deadline.check()
-            choice = chosen(making, wanted, corner.saved ^ {value})
+            choice = evaluate_choice(recompute, wanted, corner.saved ^ {value})
             found.setdefault(choice.saved, choice)
     return list(found.values())
 
 
-def translated(way: Way, to_operator: dict[int, int], to_value: dict[int, int]) -> Way:
-    """Return a way through a block as one through another that is alike."""
+def translated(
+    option: BlockOption, to_operator: dict[int, int], to_value: dict[int, int]
+) -> BlockOption:
+    """Return an option of one block as the option of another, identical block."""
     return replace(
-        way,
-        saved=tuple(to_value[data] for data in way.saved),
-        record=tuple(to_operator[operator] for operator in way.record),
-        back=tuple(to_operator[operator] for operator in way.back),
+        option,
+        saved=tuple(to_value[data] for data in option.saved),
+        record=tuple(to_operator[operator] for operator in option.record),
+        back=tuple(to_operator[operator] for operator in option.back),
     )

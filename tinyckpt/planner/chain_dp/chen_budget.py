@@ -1,9 +1,9 @@
-"""Chen's planner with a budget: fill a segment up to a size, cut, go on; search for the best size.
+"""Chen's memory-budget planner: close a segment at a size threshold, search for the best threshold.
 
-Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
-arXiv 1604.06174, algorithm 3 and the search over its budget that the text proposes. The paper
-estimates the memory of a size as the cuts plus the largest segment; here each candidate is
-measured, so that what is returned is within the budget.
+Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016, arXiv
+1604.06174, algorithm 3 and the search over its budget that the text proposes. The paper estimates
+the memory of a threshold as the cuts plus the largest segment; here each candidate is measured by
+liveness, so that the returned schedule is within the budget.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tinyckpt.planner.chain_dp.segments import (
 from tinyckpt.planner.model.chain_stages import cheap_cuts, crossing_values
 from tinyckpt.planner.model.liveness import Flat, Problem
 
-SIZES = 48  # candidates, from a single stage to all of them, in equal ratios
+SEGMENT_SIZES = 48  # thresholds, from one stage to all of them, in geometric progression
 
 
 def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
-    """Return the cuts that close a segment once it holds more than ``size``."""
+    """Place the cuts greedily: close a segment once its values exceed ``size``."""
     graph = flat.graph
     weight = {
         i: sum(costs.data[data] for data in graph.operators[i].outputs)
@@ -52,14 +52,14 @@ def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
 
 
 def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
-    """Yield sizes of a segment, from large to small, with their cuts; each set of cuts once."""
+    """Yield size thresholds, from large to small, with their cuts; each set of cuts once."""
     graph = flat.graph
     total = sum(
         costs.data[d] for i in read_on_the_way_back(graph) for d in graph.operators[i].outputs
     )
     before = None
-    for step in range(SIZES + 1):
-        size = int(total ** (1 - step / SIZES)) if total else 0
+    for step in range(SEGMENT_SIZES + 1):
+        size = int(total ** (1 - step / SEGMENT_SIZES)) if total else 0
         cuts = filled_segments(flat, costs, size)
         if cuts != before:
             yield size, cuts
@@ -73,18 +73,18 @@ def plan_chen_budget(
     budget: int | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Fill segments up to the size with the least cost within the budget.
+    """Choose the segment size of the least cost within the budget.
 
     Args:
-        graph: the training graph; cuts lie where least crosses.
-        costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; if not given, the
-            smallest peak that any size has.
+        graph: the training graph; cuts are placed where the fewest bytes cross.
+        costs: of evaluations, and sizes of values.
+        budget: the largest peak allowed, in the memory unit of the costs; if not given, the
+            smallest peak of any segment size.
         time_limit: seconds after which the best so far is returned.
 
     Raises:
         BudgetError: if no size is within the budget.
-        OutOfTimeError: if there is no time for another size before one is.
+        OutOfTimeError: if the time is up before any size is within the budget.
     """
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
@@ -96,7 +96,7 @@ def plan_chen_budget(
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
         pace.note(deadline.spent() - before, len(order))
         before = deadline.spent()
-        is_cut = not pace.allows(deadline, len(order))  # another would take about as long
+        is_cut = not pace.allows(deadline, len(order))  # the next size would take about as long
         if is_cut:
             break
     smallest = min(found)
@@ -120,7 +120,7 @@ def plan_chen_budget(
 CHEN_BUDGET = Policy(
     "chen_budget",
     plan_chen_budget,
-    "fill segments up to a size, and search for the size that suits the budget",
+    "close segments at a size threshold, and search for the threshold that suits the budget",
     "a heuristic",
     "48 times O(V + E)",
     "Chen et al. 2016, arXiv 1604.06174, algorithm 3",

@@ -1,8 +1,8 @@
-"""Chen's recursion: keep k states at equal distances, and treat each part between them likewise.
+"""Recursive checkpointing in O(log n) memory (Chen): keep k states, recurse into each part between.
 
-Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
-arXiv 1604.06174, section 4.4: memory g(n) = k + g(n / (k+1)), which is O(k log n / log(k+1)), for
-O(n log n / log(k+1)) evaluations. With k = 1 it is recursive bisection.
+Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016, arXiv
+1604.06174, section 4.4: memory g(n) = k + g(n / (k+1)), which is O(k log n / log(k+1)), for O(n log
+n / log(k+1)) evaluations. With k = 1 it is recursive bisection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tinyckpt.planner.model.liveness import Flat
 
 
 def recursive_actions(steps: int, k: int = 1) -> list[StageAction]:
-    """Return the actions that reverse a chain of steps with k states kept at every level."""
+    """Return the actions that reverse a chain with k checkpoints per level of recursion."""
     actions = [StageAction("keep", 0)]
     todo = [(0, steps)]
     while todo:
@@ -48,16 +48,16 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
     peak of p + 2 nodes.
 
     Args:
-        graph: the training graph; its stages lie between the cuts where least crosses.
-        costs: tells what values weigh, for the choice of the cuts; stages are counted.
-        k: states to keep at every level, 1 or more.
+        graph: the training graph; its stages lie between the cuts where the fewest bytes cross.
+        costs: sizes of values, for the choice of the cuts; stages count as equal.
+        k: checkpoints per level of recursion, 1 or more.
 
     Raises:
         PolicyOptionError: if ``k`` is not an integer of 1 or more.
         ScheduleError: if the schedule would be too long.
     """
     if type(k) is not int or k < 1:
-        raise PolicyOptionError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
+        raise PolicyOptionError(f"chen_recursive: k={k!r}; expected an integer of 1 or more")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_recursive")
     flat = Flat(graph)
@@ -74,7 +74,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
 CHEN_RECURSIVE = Policy(
     "chen_recursive",
     plan_chen_recursive,
-    "keep the state in the middle, and treat each half likewise: O(log n) memory",
+    "recursive bisection: keep the middle state, recurse into both halves: O(log n) memory",
     "a heuristic: O(log n) memory for O(n log n) evaluations on a chain",
     "O(V + E) and the schedule",
     "Chen et al. 2016, arXiv 1604.06174, section 4.4",

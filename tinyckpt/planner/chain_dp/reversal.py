@@ -1,9 +1,10 @@
-"""Going back through stages: the few actions that all planners for chains are made of.
+"""Chain reversal actions (advance, keep, record, back) and their lowering to an evaluation order.
 
-A planner for chains (Revolve, Rotor, Chen's recursion) knows stages 0 to L-1 and states 0 to L-1:
-state i is what crosses the cut before stage i, and state 0 the sources. Its plan is a list of
-actions. ``order_of`` turns them into an order of evaluations on any graph, with the stages of
-``tinyckpt.stages``; the frees follow from the order, as everywhere.
+The chain planners (Revolve, Rotor, Chen's recursion) know stages 0 to L-1 and states 0 to L-1:
+state i is the set of values that cross the cut before stage i, and state 0 the sources. A plan is a
+list of actions, as in checkpoint_schedules. ``order_of`` lowers the actions to an order of
+evaluations on any graph, with the stages of ``model.chain_stages``; frees follow from the order by
+liveness, as everywhere.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from tinyckpt.planner.model.liveness import Flat
 
 
 class StageAction(NamedTuple):
-    """One action of a planner for chains.
+    """One action of a chain planner.
 
-    - ``advance``: read as: from state ``first``, evaluate stages up to state ``last``.
-    - ``keep``: read as: state ``first`` stays until the sweep has come back to it.
-    - ``record``: read as: evaluate stage ``first``, and keep what its backward reads.
-    - ``back``: read as: make what the backward half of stage ``first`` reads, unless it was
-      recorded, and evaluate that half.
+    - ``advance``: read as: from state ``first``, evaluate stages up to state ``last``, saving none.
+    - ``keep``: read as: state ``first`` stays until the backward sweep has come back to it.
+    - ``record``: read as: evaluate stage ``first`` and save its tape: the values its backward
+      reads.
+    - ``back``: read as: recompute the tape of stage ``first``, unless it was recorded, and evaluate
+      its backward operators.
     """
 
     verb: Literal["advance", "keep", "record", "back"]
@@ -35,14 +37,14 @@ class StageAction(NamedTuple):
 
 
 def order_of(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
-    """Return the order of evaluations that some actions amount to."""
+    """Lower actions to an order of evaluations."""
     order: list[int] = []
-    # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
+    # Operators that no later action evaluates, such as the loss: evaluated at the first pass.
     once: dict[int, tuple[int, ...]] = {}
     if stages.once.items:
         once = {i: own for i in range(len(stages)) if (own := stages.once.of(i, i + 1))}
     recorded: set[int] = set()
-    # Columns as they are: this loop runs for every action of a long plan.
+    # Raw columns (values, offsets) for speed: this loop runs for every action of a long plan.
     advance, advance_at = stages.advance
     replay, replay_at = stages.replay
     backward, backward_at = stages.backward
@@ -66,7 +68,7 @@ def order_of(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
 
 
 def unique_in_order(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
-    """Return operators of a stage in order, each once."""
+    """Return operators of a stage in build order, without duplicates."""
     return tuple(sorted({*operators, *once}))
 
 
@@ -78,8 +80,8 @@ def schedule_of(
     options: Mapping[str, Any],
     note: str,
 ) -> Schedule:
-    """Return the schedule that some actions amount to, as a policy's own."""
-    # In one pass: a long plan need never be there as a whole.
+    """Lower actions to the schedule of a policy."""
+    # In one pass: a long plan is never materialised as a whole.
     kept: set[int] = set()
     rest = iter(actions)
     order = order_of(stages, chain(first_sweep(stages, rest, kept), rest))
@@ -87,7 +89,7 @@ def schedule_of(
 
 
 def first_kept(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
-    """Return the values that are kept from the first sweep on: the rings in pictures."""
+    """Return the checkpoints of the first forward sweep: the values ringed in pictures."""
     kept: set[int] = set()
     for _ in first_sweep(stages, iter(actions), kept):
         pass
@@ -97,7 +99,7 @@ def first_kept(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
 def first_sweep(
     stages: Stages, actions: Iterator[StageAction], kept: set[int]
 ) -> Iterator[StageAction]:
-    """Yield the actions to the first ``back``, and note in ``kept`` what they keep until then."""
+    """Yield the actions up to the first ``back``, adding the values they keep to ``kept``."""
     for action in actions:
         verb, first, _ = action
         if verb == "keep" and first > 0:
@@ -110,5 +112,5 @@ def first_sweep(
 
 
 def nothing_to_reverse(graph: Graph) -> bool:
-    """Whether the graph lacks a forward or a backward half, so that one evaluation each is all."""
+    """Whether a forward or backward pass is missing, so that every operator is evaluated once."""
     return graph.forward_count in (0, len(graph.operators))

@@ -1,12 +1,12 @@
-"""Revolve: with s slots for states, the fewest evaluations that go back through a chain.
+"""Revolve: binomial checkpointing, the fewest forward evaluations to reverse a chain from s slots.
 
 Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
-Software 26(1), 2000, doi:10.1145/347837.347846: l steps are reversed from s slots with
-``t(l, s) = r l - C(s + r, r - 1)`` advances, where r is the smallest integer with
-``C(s + r, s) >= l``. **The slot of the initial state is one of the s**, although here the initial
-state is the sources, which cost nothing.
+Software 26(1), 2000, doi:10.1145/347837.347846: l steps are reversed from s slots with ``t(l, s) =
+r l - C(s + r, r - 1)`` advances, where r is the smallest integer with ``C(s + r, s) >= l``. **The
+slot of the initial state is one of the s**, although here the initial state is the sources, which
+cost nothing.
 
-Revolve takes all stages for equal. On a graph where they are not, Rotor does better.
+Revolve assumes that all stages are equal. Where they differ in cost or size, Rotor does better.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform
 from tinyckpt.planner.model.chain_stages import Stages, cheap_cuts, stages
 from tinyckpt.planner.model.liveness import Flat, Problem
 
-# Evaluations of the longest plan that is tried for a budget: minutes' worth of work would not be
-# worth it. A longer one can be had by its number of slots.
-LONGEST_TRIED = 600_000
+# Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
+# can be requested by their number of slots.
+MAX_TRIED_EVALUATIONS = 600_000
 
 
 def split(steps: int, slots: int) -> int:
-    """Return how far to advance before the next state is kept.
+    """Return the number of steps to advance before the next checkpoint (Revolve's split point).
 
     Several distances give the fewest advances; among those, this is one with the fewest states
     written. With b(s, r) = C(s + r, s): between b(s, r-2) and b(s, r-1), and such that b(s-1, r-1)
@@ -61,11 +61,11 @@ def reversal(steps: int, slots: int) -> Iterator[StageAction]:
 
     Args:
         steps: number of stages, 1 or more.
-        slots: number of states that may be held at once, the initial one included; 1 or more.
+        slots: states stored at once, the initial one included; 1 or more.
     """
     yield StageAction("keep", 0)
     splits: dict[tuple[int, int], int] = {}
-    # Each entry: reverse the steps from first to last with this many slots; its state is held.
+    # Stack entries: reverse the steps from first to last with this many slots, its state stored.
     todo = [(0, steps, slots)]
     while todo:
         first, last, free = todo.pop()
@@ -96,27 +96,27 @@ def plan_revolve(
     budget: int | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Keep at most ``slots`` states, or as many as the budget allows, and place them by Revolve.
+    """Store at most ``slots`` states, or as many as fit the budget, placed by Revolve.
 
     On ``chain(n)`` with s slots: (n+1) + t(n+1, s) evaluations, peak at most s+2 nodes, and no
     schedule with that peak has fewer.
 
     Args:
-        graph: the training graph; its stages lie between the cuts where least crosses.
-        costs: tells what values weigh; stages count as equal.
-        slots: states held at once, the sources included; by default, what the budget allows, or
-            about the number with which no stage is advanced through more than twice.
-        budget: the peak to stay within, in the memory unit of the costs.
-        time_limit: seconds that the search for the slots of a budget may take.
+        graph: the training graph; its stages lie between the cuts where the fewest bytes cross.
+        costs: sizes of values, for the choice of the cuts; stages count as equal.
+        slots: states stored at once, the sources included; by default, as many as the budget
+            allows, or about the number with which no stage is advanced through more than twice.
+        budget: the largest peak allowed, in the memory unit of the costs.
+        time_limit: seconds for the search for the largest number of slots within the budget.
 
     Raises:
         PolicyOptionError: if ``slots`` is not an integer of 1 or more.
         ScheduleError: if they are so few that the schedule would be too long.
-        BudgetError: if one slot is too many.
+        BudgetError: if even the fewest slots exceed the budget.
         OutOfTimeError: if the time is up.
     """
     if slots is not None and (type(slots) is not int or slots < 1):
-        raise PolicyOptionError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
+        raise PolicyOptionError(f"revolve: slots={slots!r}; expected an integer of 1 or more")
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
@@ -125,40 +125,40 @@ def plan_revolve(
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
-        chosen = most_slots(Problem(graph, costs), parts, budget, deadline)
+        chosen = largest_feasible_slots(Problem(graph, costs), parts, budget, deadline)
     what = f"revolve on {graph.name} with {counted(chosen, 'slot')}"
-    check_length(evaluations_of(graph, len(parts), chosen), what)
+    check_length(estimated_evaluations(graph, len(parts), chosen), what)
     actions = reversal(len(parts), min(chosen, len(parts)))
-    note = noted(len(parts), chosen)
+    note = revolve_note(len(parts), chosen)
     return schedule_of(flat, parts, actions, "revolve", {"slots": chosen}, note)
 
 
-def noted(stages: int, slots: int) -> str:
-    """Return what a plan says of itself."""
+def revolve_note(stages: int, slots: int) -> str:
+    """Return the note of a Revolve schedule: stages, slots and advances."""
     return (
         f"{counted(stages, 'stage')} from {counted(slots, 'slot')}: "
         f"{counted(advances(stages, slots), 'advance')}, the fewest if all stages were equal"
     )
 
 
-def evaluations_of(graph: Graph, stages: int, slots: int) -> float:
-    """Return about how many evaluations it takes to go back through some equal stages."""
+def estimated_evaluations(graph: Graph, stages: int, slots: int) -> float:
+    """Return the approximate number of evaluations to reverse a number of equal stages."""
     share = graph.forward_count / max(stages, 1)
     return advances(stages, slots) * share + len(graph.operators)
 
 
-def slots_tried(graph: Graph, stages: int) -> list[int]:
-    """Return numbers of slots: all of the few, fewer and fewer of the many; none too long a plan.
+def slot_grid(graph: Graph, stages: int) -> list[int]:
+    """Return the slot counts to try: all small ones, sparser towards large; no schedule too long.
 
-    On a uniform chain all are the best for some budget; there the closed form tells which.
+    On a uniform chain each of them is optimal for some budget; there the closed form tells which.
     """
-    numbers = steps_up_to(stages)
-    short = [n for n in numbers if evaluations_of(graph, stages, n) <= LONGEST_TRIED]
+    numbers = geometric_grid(stages)
+    short = [n for n in numbers if estimated_evaluations(graph, stages, n) <= MAX_TRIED_EVALUATIONS]
     return short or numbers[-1:]
 
 
-def steps_up_to(count: int) -> list[int]:
-    """Return numbers from 1 to ``count``: all of the small ones, fewer and fewer of the large."""
+def geometric_grid(count: int) -> list[int]:
+    """Return a roughly geometric grid from 1 to ``count``: all small numbers, few large ones."""
     numbers = []
     number = 1
     while number < count:
@@ -175,28 +175,30 @@ def slots_for(steps: int, most: int) -> int:
     return slots
 
 
-def most_slots(problem: Problem, parts: Stages, budget: int, deadline: Clock = ENDLESS) -> int:
-    """Return the most slots, of those that are tried, whose peak is within the budget.
+def largest_feasible_slots(
+    problem: Problem, parts: Stages, budget: int, deadline: Clock = ENDLESS
+) -> int:
+    """Search for the largest number of slots, among those tried, whose peak is within the budget.
 
-    The peak grows with the slots almost always, not always; what is found is checked, and is the
-    largest number below which a bisection saw it grow.
+    The peak almost always grows with the slots, but not always; so the result is checked, and is
+    the largest number below which a bisection saw the peak grow.
 
     Raises:
-        BudgetError: if the fewest slots are too many.
+        BudgetError: if even the fewest slots exceed the budget.
         OutOfTimeError: if the time is up.
     """
     chain = uniform_chain(problem.graph, problem.costs)
     if chain is not None and budget >= 3 * chain[1]:
         return min(budget // chain[1] - 2, chain[0])
-    tried = slots_tried(problem.graph, len(parts))
+    tried = slot_grid(problem.graph, len(parts))
 
     def peak(slots: int) -> int:
         deadline.check()
         return problem.peak(order_of(parts, reversal(len(parts), slots)))
 
-    low, high = 0, len(tried) + 1  # so many of those that are tried fit, or fewer than so many
+    low, high = 0, len(tried) + 1  # invariant: the grid's first `low` fit, `high` do not
     while high - low > 1:
-        # Few slots make long schedules: come from above, by ever larger steps down.
+        # Few slots make long schedules: halve from above until one fits, then bisect.
         middle = high // 2 if low == 0 else (low + high) // 2
         if peak(tried[middle - 1]) <= budget:
             low = middle
@@ -215,7 +217,7 @@ def most_slots(problem: Problem, parts: Stages, budget: int, deadline: Clock = E
 REVOLVE = Policy(
     "revolve",
     plan_revolve,
-    "as many states as there are slots, placed for the fewest advances on equal stages",
+    "binomial checkpointing: states in slots, placed for the fewest advances on equal stages",
     "optimal on uniform chains, with the fewest states written; a heuristic elsewhere",
     "O(V + E) and the schedule",
     "Griewank and Walther 2000, doi:10.1145/347837.347846",

@@ -1,11 +1,15 @@
-"""Blocks: Rotor's dynamic program over blocks that may be gone through in many ways.
+"""Dynamic program over blocks with options, as in Rockmate: Rotor choosing what each block saves.
 
-See ``chain_dp.block_options`` for the ways, and ``rotor`` for the program. With Opt(s, t, m) the
-least cost to go back through the blocks s to t from m units of memory, state s not counted:
+Source: as in ``rotor`` (Beaumont et al. 2019, arXiv 1911.13214), with block options as in Rockmate
+(Zhao et al. 2023, arXiv 2307.01236); ``block_options`` enumerates them. With Opt(s, t, m) the least
+cost to reverse blocks s to t within m units of memory, state s not counted:
 
-- *go through s in a way w*: evaluate block s saving what w saves, solve (s+1, t) with what remains,
-  go back through s;
-- *keep state k*: advance from s to k, solve (k, t) with what remains, then (s, k-1).
+- *run s with option w*: run block s forward saving the values of w, solve (s+1, t) in the remaining
+  memory, run block s backward;
+- *keep state k*: advance from s to k, solve (k, t) in the remaining memory, then (s, k-1).
+
+The policy ``blocks`` is this program on the blocks between separators. It is optimal for the
+options it is given, up to the rounding of memory to levels.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.lowering import alive_order, from_order, kept_values
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.block_options import Way, Ways
+from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, unique_in_order
 from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
@@ -34,26 +38,30 @@ from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest, first_t
 from tinyckpt.planner.model.chain_stages import Stages, StageSizes, cheap_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
 
-MOST_BLOCKS, FEWEST_BLOCKS = 130, 4
+MAX_BLOCKS, MIN_BLOCKS = 130, 4
 ROCKMATE_LEVELS = 256
-LENGTHS = (1, 2)  # of blocks, in separators
-SWEEPS = tuple((which, half) for which in range(len(LENGTHS)) for half in (False, True))
+BLOCK_LENGTHS = (1, 2)  # in separator intervals
+SWEEPS = tuple((which, half) for which in range(len(BLOCK_LENGTHS)) for half in (False, True))
 
 
-class Pass(NamedTuple):
-    """One thing to do: keep state ``first``, advance from it to ``last``, go there, go back."""
+class BlockAction(NamedTuple):
+    """One action on blocks: a ``StageAction`` with a block option.
+
+    ``keep`` and ``advance`` are as there; ``there`` runs block ``first`` forward, ``back`` runs it
+    backward, with the option ``option``.
+    """
 
     verb: str
     first: int
     last: int = -1
-    way: Way | None = None
+    option: BlockOption | None = None
 
 
 def block_cuts(problem: Problem) -> list[int]:
-    """Return the forward operators behind which to cut: at separators, if there are enough."""
+    """Return the forward operators after which to cut: at separators, if there are enough."""
     graph, flat = problem.graph, problem.flat
     places = sorted({producer_of(graph, data) for data in separators(graph)})
-    if len(places) < FEWEST_BLOCKS:
+    if len(places) < MIN_BLOCKS:
         places = cheap_cuts(flat, problem.costs)
     chosen: list[int] = []
     before = -1
@@ -65,35 +73,42 @@ def block_cuts(problem: Problem) -> list[int]:
         ):
             chosen.append(place)
         elif chosen:
-            chosen[-1] = place  # nothing but views since: the later of the two
+            chosen[-1] = place  # only views since the last cut: move it to here
         before = place
     return chosen
 
 
 class BlockTable:
-    """Opt(s, t, m) for all blocks s <= t and all levels of memory m, and how it is reached."""
+    """The table Opt(s, t, m) for all blocks s <= t and memory levels m, with its choices."""
 
     def __init__(
-        self, sizes: StageSizes, ways: Ways, unit: int, levels: int, deadline: Clock = ENDLESS
+        self,
+        sizes: StageSizes,
+        options: BlockOptions,
+        unit: int,
+        levels: int,
+        deadline: Clock = ENDLESS,
     ) -> None:
-        self.unit, self.levels, self.ways = unit, levels, ways
+        self.unit, self.levels, self.options = unit, levels, options
         count = len(sizes.advance)
         rounded = rounding(unit)
         made = np.array([0, *accumulate(rounded(sizes.results))])
         behind = made[-1] - made[1:]
         self.state = rounded(sizes.state)
         pending, advance_peak = rounded(sizes.pending) + behind, rounded(sizes.advance_peak)
-        both = [*ways.through, *ways.alone]
-        advance, *costs = scaled(sizes.advance, *([way.cost for way in each] for each in both))
+        both = [*options.through, *options.recomputed]
+        advance, *costs = scaled(
+            sizes.advance, *([option.cost for option in each] for each in both)
+        )
         advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
-        self.held = [rounded([way.held for way in each]) for each in ways.through]
-        there = [rounded([way.there_peak for way in each]) for each in both]
-        back = [rounded([way.back_peak for way in each]) for each in both]
-        # Column 0 stands for "less than nothing" and is never feasible.
+        self.held = [rounded([option.held for option in each]) for each in options.through]
+        there = [rounded([option.there_peak for option in each]) for each in both]
+        back = [rounded([option.back_peak for option in each]) for each in both]
+        # Column 0 is a sentinel for negative memory and never feasible; column m + 1 is level m.
         memory = np.arange(-1, levels + 1)
         best_of = np.full((count, count, len(memory)), np.inf, np.float32)
         lowered = np.full_like(best_of, np.inf)
-        # k - s: keep state k; -1 - w: go through s in way w; 0: infeasible. Of a single block w.
+        # k - s: keep state k; -1 - w: run s with option w; 0: infeasible. Of a single block: w.
         self.choice = np.zeros(best_of.shape, np.int16)
         for s in range(count - 1, -1, -1):
             deadline.check()
@@ -101,9 +116,9 @@ class BlockTable:
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
             columns = shifted(memory, self.state[s, s + 1 + sharing])
             after_record = shifted(memory, self.held[s])
-            alone = costs[count + s][:, None] + np.zeros(len(memory))
-            alone[memory < (back[count + s] + behind[s])[:, None]] = np.inf
-            best_of[s, s], self.choice[s, s] = alone.min(axis=0), alone.argmin(axis=0)
+            recomputed = costs[count + s][:, None] + np.zeros(len(memory))
+            recomputed[memory < (back[count + s] + behind[s])[:, None]] = np.inf
+            best_of[s, s], self.choice[s, s] = recomputed.min(axis=0), recomputed.argmin(axis=0)
             lowered[s, s] = best_of[s, s, own_state]
             held = np.append(0, self.state[s, s + 1 :])
             passing = np.maximum.accumulate(advance_peak[s:] + held)
@@ -121,58 +136,58 @@ class BlockTable:
                 if len(self.held[s]):
                     first = best_of[s + 1, t][after_record] + costs[s][:, None].astype(np.float32)
                     first[memory < np.maximum(pending[t] + there[s][:, None], back_from)] = np.inf
-                    way = first.argmin(axis=0)
-                    through = np.take_along_axis(first, way[None], 0)[0]
+                    option = first.argmin(axis=0)
+                    through = np.take_along_axis(first, option[None], 0)[0]
                     better = through <= best
-                    best[better], choice[better] = through[better], -1 - way[better]
+                    best[better], choice[better] = through[better], -1 - option[better]
                 best_of[s, t], self.choice[s, t] = best, choice
                 lowered[s, t] = best[own_state]
         self.is_feasible = np.isfinite(best_of[0, -1, 1:]).tolist()
 
-    def passes(self, level: int) -> list[Pass]:
-        """Return what to do in the best plan from a level of memory, which must be feasible."""
-        found = [Pass("keep", 0)]
-        todo: list[tuple[int, int, int] | Pass] = [(0, len(self.choice) - 1, level)]
+    def actions(self, level: int) -> list[BlockAction]:
+        """Backtrack through the table: the actions of the best plan at a feasible memory level."""
+        found = [BlockAction("keep", 0)]
+        todo: list[tuple[int, int, int] | BlockAction] = [(0, len(self.choice) - 1, level)]
         while todo:
             item = todo.pop()
-            if isinstance(item, Pass):
+            if isinstance(item, BlockAction):
                 found.append(item)
                 continue
             s, t, memory = item
             choice = int(self.choice[s, t, memory + 1])
             if s == t:
-                found.append(Pass("back", s, way=self.ways.alone[s][choice]))
+                found.append(BlockAction("back", s, option=self.options.recomputed[s][choice]))
             elif choice < 0:
-                way = self.ways.through[s][-1 - choice]
-                found.append(Pass("there", s, way=way))
-                todo.append(Pass("back", s, way=way))
+                option = self.options.through[s][-1 - choice]
+                found.append(BlockAction("there", s, option=option))
+                todo.append(BlockAction("back", s, option=option))
                 todo.append((s + 1, t, memory - int(self.held[s][-1 - choice])))
             else:
                 k = s + choice
-                found += [Pass("advance", s, k), Pass("keep", k)]
+                found += [BlockAction("advance", s, k), BlockAction("keep", k)]
                 todo.append((s, k - 1, memory))
                 todo.append((k, t, memory - int(self.state[s, k])))
         return found
 
 
-def order_of_passes(parts: Stages, passes: list[Pass]) -> list[int]:
-    """Return the order of evaluations that some passes amount to."""
+def order_of_actions(parts: Stages, actions: list[BlockAction]) -> list[int]:
+    """Lower block actions to an order of evaluations."""
     order: list[int] = []
-    # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
+    # Operators that no later action evaluates, such as the loss: evaluated at the first pass.
     once = {i: own for i in range(len(parts)) if (own := parts.once.of(i, i + 1))}
-    for verb, first, last, way in passes:
+    for verb, first, last, option in actions:
         if verb == "advance":
             for index in range(first, last):
                 order += unique_in_order(parts.advance.of(index, index + 1), once.pop(index, ()))
         elif verb == "there":
-            assert way is not None
-            order += unique_in_order(way.record, once.pop(first, ()))
+            assert option is not None
+            order += unique_in_order(option.record, once.pop(first, ()))
         elif verb == "back":
-            assert way is not None
+            assert option is not None
             just = once.pop(first, ())
             order += just
             skip = set(just)
-            for operator in way.back:
+            for operator in option.back:
                 if operator in skip:
                     skip.discard(operator)
                 else:
@@ -180,13 +195,14 @@ def order_of_passes(parts: Stages, passes: list[Pass]) -> list[int]:
     return order
 
 
-def unit_of(sizes: StageSizes, ways: Ways, largest: int) -> int:
-    """Return the size of a level, such that what is kept is near whole numbers of it.
+def unit_of(sizes: StageSizes, options: BlockOptions, largest: int) -> int:
+    """Choose the bytes per memory level so that saved sizes are close to multiples of it.
 
-    It is between one and two shares of the largest.
+    Of the units between one and two shares of the largest memory, it has the least total rounding
+    error.
     """
     share = max(1, -(-largest // ROCKMATE_LEVELS))
-    held = [way.held for each in ways.through for way in each]
+    held = [option.held for each in options.through for option in each]
     kept, times = np.unique(np.array([*sizes.state[0], *held]), return_counts=True)
     units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
     remainder = kept % units[:, None]
@@ -195,11 +211,11 @@ def unit_of(sizes: StageSizes, ways: Ways, largest: int) -> int:
 
 
 class RockmatePlans:
-    """The plans of one graph, from tables that no budget decides.
+    """The block plans of one graph, from tables that do not depend on a budget.
 
-    The blocks lie between separators, or are twice as long; longer, where those are too many. A
-    table is for all of store-all's peak, or finer, for the lower half of it. The backward half is
-    in the order in which memory grows least.
+    A block spans one separator interval, or two; more, where there are too many. A table covers
+    memory up to store-all's peak or, at twice the resolution, up to half of it. The backward pass
+    is in the order in which memory grows least.
     """
 
     def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
@@ -207,59 +223,60 @@ class RockmatePlans:
         self.reordered = frugal_problem(problem, deadline)
         self.highest = problem.peak(range(len(self.sequence)))
         cuts = block_cuts(self.reordered)
-        lengths = LENGTHS if len(cuts) <= MOST_BLOCKS else (-(-len(cuts) // MOST_BLOCKS),)
+        lengths = BLOCK_LENGTHS if len(cuts) <= MAX_BLOCKS else (-(-len(cuts) // MAX_BLOCKS),)
         self.cuts = [cuts[::-1][::length][::-1] for length in lengths]
-        self.known: dict[int, tuple[Stages, StageSizes, Ways]] = {}
+        self.known: dict[int, tuple[Stages, StageSizes, BlockOptions]] = {}
         self.tables: dict[tuple[int, bool], BlockTable] = {}
 
-    def blocks(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, Ways]:
-        """Return the blocks of one of the lengths, what they hold and the ways through them."""
+    def blocks(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, BlockOptions]:
+        """Return the blocks of one length, their sizes and their options, computed once."""
         if which not in self.known:
             parts = stages(self.reordered.flat, self.cuts[which])
             sizes = stage_sizes(self.reordered, parts, deadline)
-            ways = Ways(self.reordered, parts, self.sequence, deadline)
-            self.known[which] = parts, sizes, ways
+            options = BlockOptions(self.reordered, parts, self.sequence, deadline)
+            self.known[which] = parts, sizes, options
         return self.known[which]
 
     def table(self, which: int, half: bool, deadline: Clock) -> BlockTable:
-        """Return the table for blocks of a length, and for all of memory or the lower half."""
+        """Return the table for blocks of one length, for the whole or the lower half of memory."""
         if (which, half) not in self.tables:
-            _, sizes, ways = self.blocks(which, deadline)
+            _, sizes, options = self.blocks(which, deadline)
             highest = self.highest // 2 if half else self.highest
-            unit = unit_of(sizes, ways, highest)
-            self.tables[which, half] = BlockTable(sizes, ways, unit, ROCKMATE_LEVELS, deadline)
+            unit = unit_of(sizes, options, highest)
+            self.tables[which, half] = BlockTable(sizes, options, unit, ROCKMATE_LEVELS, deadline)
         return self.tables[which, half]
 
     def plans(
         self, which: int, half: bool, deadline: Clock = ENDLESS, low: float = 0, high: float = inf
     ) -> Iterator[Candidate]:
-        """Yield plans, from little memory to much, those next to each other not alike.
+        """Yield plans, from little memory to much, skipping consecutive duplicates.
 
         Args:
-            which: of the lengths of blocks.
+            which: index of the block length.
             half: whether the table is for the lower half of memory.
             deadline: of the search.
-            low, high: memory from which, and below which, plans are made; about what they take.
+            low, high: range of memory, lower end included, of the levels to plan for; the peaks of
+                the plans are near them.
 
         Raises:
             OutOfTimeError: if the time is up.
-            ScheduleError: if too much crosses the cuts.
+            ScheduleError: if too many values cross the cuts.
         """
         if which >= len(self.cuts):
             return
         table, parts = self.table(which, half, deadline), self.blocks(which, deadline)[0]
-        before: list[Pass] = []
+        before: list[BlockAction] = []
         for level in range(ROCKMATE_LEVELS + 1):
             deadline.check()
             if not table.is_feasible[level] or not low <= level * table.unit < high:
                 continue
-            passes = table.passes(level)
-            if passes != before:
-                order = alive_order(self.reordered.flat, order_of_passes(parts, passes))
-                kept = sum(item.verb == "keep" for item in passes)
+            actions = table.actions(level)
+            if actions != before:
+                order = alive_order(self.reordered.flat, order_of_actions(parts, actions))
+                kept = sum(item.verb == "keep" for item in actions)
                 note = f"{counted(len(parts), 'block')}, {counted(kept, 'state')} kept"
                 yield Candidate("blocks", note, translated(order.tolist(), self.sequence))
-            before = passes
+            before = actions
 
 
 def plan_blocks(
@@ -269,12 +286,12 @@ def plan_blocks(
     budget: int | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Go back through the graph's blocks at the least cost within the budget.
+    """Reverse the graph's blocks at the least cost within the budget.
 
     Args:
         graph: the training graph; a block lies between two separators.
-        costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+        costs: of evaluations, and sizes of values.
+        budget: the largest peak allowed, in the memory unit of the costs; if not given, half of
             store-all's peak, or the next tenth of it that is feasible.
         time_limit: seconds after which the best so far is returned.
 
@@ -312,8 +329,8 @@ def plan_blocks(
 BLOCKS = Policy(
     "blocks",
     plan_blocks,
-    "the least cost on a chain of blocks, each kept in part as minimum cuts and runs suggest",
-    "optimal for the ways through the blocks that it looks at, up to rounding",
-    "O(m B^2 (B + w)) for B blocks, w ways through each and m levels of memory; B is at most 130",
-    "Beaumont et al. 2019, arXiv 1911.13214, with ways as in Zhao et al. 2023, arXiv 2307.01236",
+    "the least cost on a chain of blocks, each with a choice of what it saves (min-cuts)",
+    "optimal for the block options that it enumerates, up to rounding",
+    "O(m B^2 (B + w)) for B blocks, w options each and m levels of memory; B is at most 130",
+    "Beaumont et al. 2019, arXiv 1911.13214, with options as in Zhao et al. 2023, arXiv 2307.01236",
 )

@@ -1,20 +1,20 @@
-"""Rotor: the best schedule of a chain of unequal stages that keeps states persistently.
+"""Rotor: optimal persistent checkpointing of a heterogeneous chain, a dynamic program over memory.
 
 Source: O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly and A. Shilova, "Optimal checkpointing
-for heterogeneous chains: how to train deep neural networks with limited memory", 2019,
-arXiv 1911.13214, theorem 1; also "Rotor", github.com/hiepacs-team/rotor. With Opt(s, t, m) the
-least cost to reverse stages s to t from m units of memory, state s not counted:
+for heterogeneous chains: how to train deep neural networks with limited memory", 2019, arXiv
+1911.13214, theorem 1; also "Rotor", github.com/hiepacs-team/rotor. With Opt(s, t, m) the least cost
+to reverse stages s to t within m units of memory, state s not counted:
 
-- *record first*: evaluate stage s keeping its tape, solve (s+1, t) with what remains, go back
-  through s;
-- *keep state k*: advance from s to k, solve (k, t) with what remains, then (s, k-1).
+- *record first*: evaluate stage s saving its tape, solve (s+1, t) in the remaining memory, run
+  stage s backward;
+- *keep state k*: advance from s to k, solve (k, t) in the remaining memory, then (s, k-1).
 
-Persistent means that a state, once kept, stays until the sweep has come back to it. Without that
-the problem is NP-hard, and better schedules may exist.
+Persistent means that a checkpoint, once stored, stays until the backward sweep has come back to it.
+Without that restriction the problem is NP-hard, and better schedules may exist.
 
 Beyond the paper, so that any training graph is a chain of stages: a state may be several values,
-shared with earlier states (a skip connection is held once, however many cuts it crosses); results
-such as gradients stay, so that less memory remains for the stages before.
+shared with earlier states (a skip connection is stored once, however many cuts it crosses); results
+such as gradients stay, so that less memory remains for earlier stages.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from tinyckpt.planner.model.chain_stages import Stages, StageSizes, stage_sizes,
 from tinyckpt.planner.model.liveness import Problem
 
 ROTOR_LEVELS = 256
-MOST_ROTOR_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
+MAX_ROTOR_LEVELS = 1_000  # at these, the tables of 200 stages take 400 MB
 UNITS_TRIED = 500
-# Shares of store-all's peak, one in so many, with a table each. Half is where most budgets are; one
-# of the others is for what half finds nothing for, since its levels are larger than the values.
+# Divisors of store-all's peak, with one table each. Most budgets are in the half; a finer table is
+# for budgets where the half finds nothing, since its levels are larger than the values.
 HALVES, FINER = (1, 2), (4, 8, 16, 32)
 
 
 class Table:
-    """Opt(s, t, m) for all stages s <= t and all levels of memory m, and how it is reached.
+    """The table Opt(s, t, m) for all stages s <= t and memory levels m, with its choices.
 
-    The m of the table counts the results of the stages behind t as free; what they take is
-    subtracted where m is compared. So the left part of a split has the m of the whole.
+    The m of the table counts the results of the stages behind t as free; their memory is subtracted
+    where m is compared. So the left part of a split has the m of the whole.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class Table:
         advance_peak = rounded(sizes.advance_peak)
         advance, record, replay = scaled(sizes.advance, sizes.record, sizes.replay)
         advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
-        # Column 0 stands for "less than nothing" and is never feasible.
+        # Column 0 is a sentinel for negative memory and never feasible; column m + 1 is level m.
         memory = np.arange(-1, levels + 1)
-        # Single precision: what is found is costed exactly afterwards.
+        # Single precision: the plans found are costed exactly afterwards.
         self.best = np.full((count, count, len(memory)), np.inf, np.float32)
-        # The same with the memory of state s taken away, for when nothing else holds part of it.
+        # The same after subtracting the memory of state s, where no other state shares part of it.
         lowered = np.full_like(self.best, np.inf)
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
         self.choice = np.full(self.best.shape, -1, np.int16)
         for s in range(count - 1, -1, -1):
             deadline.check()
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
-            # States of which this one holds a part: skip connections.
+            # Later states that share values with this one: skip connections.
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
             columns = shifted(memory, self.state[s, s + 1 + sharing])
             after_record = shifted(memory, self.recorded[s : s + 1])[0]
@@ -89,7 +89,7 @@ class Table:
             held = np.append(0, self.state[s, s + 1 :])
             passing = np.maximum.accumulate(advance_peak[s:] + held)
             for t in range(s + 1, count):
-                # Keep state k: the right part has less memory by that state, the left part as much.
+                # Keep state k: the right part has less memory by that state, the left the same.
                 cost = lowered[s + 1 : t + 1, t] + self.best[s, s:t]
                 for place, column in zip(sharing, columns, strict=True):
                     if place < t - s:
@@ -109,15 +109,15 @@ class Table:
                 lowered[s, t] = best[own_state]
 
     def actions(self, level: int, first: int = 0, last: int | None = None) -> list[StageAction]:
-        """Return the actions that reverse stages at the least cost, once the first state is kept.
+        """Backtrack through the table: the actions of least cost, once the first state is kept.
 
         Args:
             level: of memory; a feasible one: ``best[first, last, level + 1]`` is finite.
-            first, last: stages; all of them if not given. If the last one is before the first, go
-                back through the first, which was recorded.
+            first, last: stages; all of them if not given. If ``last`` precedes ``first``, run only
+                the backward of stage ``first``, which was recorded.
         """
         actions: list[StageAction] = []
-        # Each entry: solve (s, t) from a level; or, with t < s, go back through a recorded stage.
+        # Stack entries: solve (s, t) at a level; or, with t < s, reverse the recorded stage s.
         todo = [(first, len(self.best) - 1 if last is None else last, level)]
         while todo:
             s, t, memory = todo.pop()
@@ -139,25 +139,27 @@ class Table:
 
 
 def scaled(*costs: Sequence[float]) -> list[Any]:
-    """Return costs times a power of two, so that the largest fits single precision."""
+    """Scale costs by a common power of two, so that the largest fits single precision."""
     exponent = frexp(max(map(max, costs)))[1]
     return [np.ldexp(np.asarray(each, np.float64), -exponent) for each in costs]
 
 
 def shifted(memory: Integers, less: Integers) -> Integers:
-    """Return the columns of the table with less memory, one row for each size."""
+    """Return the table columns after subtracting sizes from memory: one row per size."""
     return np.asarray(np.maximum(memory - less[:, None], -1) + 1)
 
 
 def rounding(unit: int) -> Any:
-    """Return a function that turns sizes into the nearest number of units."""
+    """Return a function that rounds sizes to the nearest number of units."""
     return lambda sizes: (np.asarray(sizes, np.int64) + unit // 2) // unit
 
 
 def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
-    """Return the size of a level, such that the sizes of what is kept are near whole numbers of it.
+    """Choose the bytes per memory level so that stored sizes are close to multiples of it.
 
-    It is between one and two shares of the largest; or exact, if few levels are enough for that.
+    Of the units between one and two shares of the largest memory, it has the least total rounding
+    error; or it is exact (the greatest common divisor of all sizes) if that needs no more levels
+    than allowed.
     """
     exact = gcd(
         *sizes.recorded, *sizes.advance_peak, *sizes.record_peak, *sizes.replay_peak,
@@ -195,10 +197,10 @@ def candidates(
 
 
 class RotorPlans:
-    """Rotor's plans of one graph, from tables that no budget decides.
+    """Rotor's plans of one graph, from tables that do not depend on a budget.
 
-    One table is for all of store-all's peak, and others, each finer, for the lower half of it, and
-    of that. The backward half is in the order in which memory grows least.
+    One table covers memory up to store-all's peak, and others, each at a finer resolution, up to
+    half of it, a quarter, and so on. The backward pass is in the order in which memory grows least.
     """
 
     def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
@@ -215,8 +217,9 @@ class RotorPlans:
         """Yield orders of evaluations and their actions, from much memory to little.
 
         Args:
-            share: one in so many of store-all's peak is what they are within, about.
-            levels: into how many levels that is divided.
+            share: the table covers memory up to one ``share``-th of store-all's peak,
+                approximately.
+            levels: number of levels that range is divided into.
             deadline: of the search.
 
         Raises:
@@ -224,17 +227,17 @@ class RotorPlans:
         """
         largest = self.highest // share
         if share in FINER and self.unit(share, levels) == self.unit(2, levels):
-            return  # no finer than what was tried
+            return  # no finer than the table of the half
         found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, deadline)
         for order, actions in found:
             yield translated(order, self.sequence), actions
 
     def unit(self, share: int, levels: int) -> int:
-        """Return the size of a level."""
+        """Return the bytes per level of memory."""
         return unit_of(self.sizes, self.highest // share, levels)
 
     def note(self, actions: list[StageAction]) -> str:
-        """Return what was done, in a sentence."""
+        """Return the note of a Rotor schedule: stages, and states kept."""
         states = sum(action.verb == "keep" for action in actions)
         return f"{counted(len(self.parts), 'stage')}, {counted(states, 'state')} kept"
 
@@ -247,25 +250,25 @@ def plan_rotor(
     levels: int = ROTOR_LEVELS,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Reverse the graph's stages at the least cost within the budget, states kept persistently.
+    """Reverse the graph's stages at the least cost within the budget, by Rotor's dynamic program.
 
     Args:
         graph: the training graph; a stage is a forward operator, or several if there are many.
-        costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+        costs: of evaluations, and sizes of values.
+        budget: the largest peak allowed, in the memory unit of the costs; if not given, half of
             store-all's peak, or the smallest that is found.
-        levels: into how many levels store-all's peak, or the lower half of it, is divided; or a
-            smaller share of it, if half has no plan within the budget. Sizes are rounded to them;
-            the peak is checked exactly.
-        time_limit: seconds after which it is given up.
+        levels: number of levels that store-all's peak, or the lower half of it, is divided into; or
+            a smaller share of it, if half has no plan within the budget. Sizes are rounded to
+            levels; the peak is checked exactly.
+        time_limit: seconds after which the search gives up.
 
     Raises:
-        PolicyOptionError: if an option is not legal.
+        PolicyOptionError: if an option is invalid.
         BudgetError: if no schedule of this kind is within the budget.
         OutOfTimeError: if the time is up.
     """
-    if type(levels) is not int or not 1 <= levels <= MOST_ROTOR_LEVELS:
-        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to {MOST_ROTOR_LEVELS}")
+    if type(levels) is not int or not 1 <= levels <= MAX_ROTOR_LEVELS:
+        raise PolicyOptionError(f"rotor: levels={levels!r}; expected 1 to {MAX_ROTOR_LEVELS}")
     clock = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))
@@ -280,7 +283,7 @@ def plan_rotor(
         shares.append(shares.pop(0))
     for share in shares:
         if share == 1 and smallest[2]:
-            break  # all of memory has the largest levels, and finds nothing smaller
+            break  # the table of the whole is the coarsest: no smaller peak
         for order, actions in sweep.plans(share, levels, clock):
             peak = problem.peak(order)
             if peak <= budget_size:
@@ -299,7 +302,7 @@ def plan_rotor(
 def rotor_schedule(
     sweep: RotorPlans, levels: int, order: list[int], actions: list[StageAction]
 ) -> Schedule:
-    """Return the schedule of an order, with what was done."""
+    """Lower an order to the schedule of the policy ``rotor``, with its note and checkpoints."""
     graph, kept = sweep.problem.graph, first_kept(sweep.parts, actions)
     return from_order(graph, order, "rotor", {"levels": levels}, sweep.note(actions), kept)
 

@@ -1,8 +1,8 @@
-"""Segments: keep what crosses some cuts, recompute each segment between two of them once.
+"""Segment checkpointing (Chen): keep the values that cross the cuts, recompute each segment once.
 
-The lowering that the policies of Chen et al. share; they differ in where they cut. The values of
-the last segment are kept as well, since the backward sweep begins there: recomputing them would
-save nothing.
+The lowering that the policies of Chen et al. (2016, arXiv 1604.06174) share; they differ in where
+they cut. The values of the last segment are saved as well, since the backward sweep begins there:
+recomputing them would save no memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tinyckpt.core.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place between two segments: behind an operator, with the values to keep there."""
+    """A boundary between two segments: after an operator, with the values to keep there."""
 
     after: int
     kept: tuple[int, ...]
@@ -25,7 +25,7 @@ class Cut:
 
 
 def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
-    """Return the order of evaluations that keeps what crosses the cuts."""
+    """Return the order of evaluations that keeps the values crossing the cuts."""
     last_target = last_target_of(graph)
     last_cut = cuts[-1].after if cuts else -1
     kept = set(kept_at(cuts)).union(
@@ -39,12 +39,12 @@ def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
 
 
 def kept_at(cuts: Sequence[Cut]) -> list[int]:
-    """Return the values to keep at any of the cuts."""
+    """Return the values kept at any of the cuts."""
     return sorted({data for cut in cuts for data in cut.kept})
 
 
 def read_on_the_way_back(graph: Graph) -> list[int]:
-    """Return the forward operators whose results the backward half reads."""
+    """Return the forward operators whose results the backward pass reads."""
     last_target = last_target_of(graph)
     return [
         operator.id
@@ -54,7 +54,7 @@ def read_on_the_way_back(graph: Graph) -> list[int]:
 
 
 def note_of(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> str:
-    """Return what was done, in a sentence."""
+    """Return the note of a segmented schedule: stages, segments, separators, kept values."""
     note = f"{counted(stages, 'stage')} in {counted(segments, 'segment')}"
     several = sum(not cut.at_separator for cut in cuts)
     if several:

@@ -1,6 +1,8 @@
-"""The exact planner's machinery: a staged model for a solver, and a search that makes it exact.
+"""Exact planning: a CP-SAT relaxation with Benders cuts, and A* searches over resident sets.
 
-``reduced``: the problem without sources, views and dead ends, in whole numbers. ``model`` and
-``order``: the staged relaxation, for CP-SAT. ``search``: what a stage really costs. ``solver``: the
-loop around the two. The policy ``optimal`` puts them together.
+``reduced_graph``: the problem without sources, views and dead operators, in integers and bit sets.
+``cp_model`` and ``stage_order``: the staged relaxation as a constraint program. ``stage_astar``:
+the exact cost of one stage. ``benders``: the loop of solving, pricing and cutting. ``optimal``: the
+policy that combines them. ``offload_astar``, with ``offload_state_space`` and ``astar_bound``:
+exact search for the least makespan with a host memory.
 """

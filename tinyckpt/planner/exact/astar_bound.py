@@ -1,15 +1,17 @@
-"""What remains at least from where values are: the estimate of the search with a host.
+"""Admissible A* heuristic for offloading: a lower bound on the remaining makespan of a placement.
 
-Let copies to the host give their memory up at once. Then what is left of the link is one line of
-work: of all ways from some places to the results, each takes some time to compute and some time of
-the link, neither of which is gained by waiting. Those of which nothing else is better in both are a
-front, and all fronts are found at once by going back from the results, the cheapest first.
+Relaxation: copies to the host free their memory at once. Then all that remains of the link is one
+queue: every path from a placement (which values are on the device, which on the host) to the
+results takes some compute time and some link time, and waiting reduces neither. The Pareto front of
+the two is found for all placements at once, by a backward search from the results, the cheapest
+first.
 
-A point (c, w) of a front says: if the link is free in x, then it takes max(c, x + w) at least.
-Going back, before an evaluation of a: nothing is copied by what is handed over after it while it
-lasts, so c becomes max(c, w) + a. Before a fetch: what is fetched is read after it has arrived, and
-something follows from that, whatever else is done: the tail. Before a copy to the host: with one
-engine the link has more to do; with two this line is that of the copies back, and has not.
+A point (c, w) of a front (compute time, link time) says: if the link is free after x ticks, the
+rest takes max(c, x + w) ticks at least. Backward steps: before an evaluation of duration a, copies
+handed over after the evaluation cannot run during it, so c becomes max(c, w) + a. Before a fetch,
+the fetched value is read after it has arrived, and some evaluations follow from that in any case:
+the tail. Before a copy to the host, with one engine the link has more to do; with two engines this
+queue is that of the copies back, and has not.
 """
 
 from __future__ import annotations
@@ -18,39 +20,39 @@ import heapq
 from math import inf
 from time import monotonic
 
-from tinyckpt.planner.exact.offload_state_space import MoveKind, Places
+from tinyckpt.planner.exact.offload_state_space import MoveKind, OffloadStateSpace
 from tinyckpt.planner.exact.reduced_graph import members
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 
-NO_COPY = -1  # w of a way without copies; it need not wait for the link
-CLOCK_EVERY_PLACES = 256  # places between two looks at the clock
+NO_COPY = -1  # w of a path without copies; it need not wait for the link
+PLACEMENTS_PER_CLOCK_CHECK = 256  # amortises the clock call
 
 Front = list[tuple[int, int]]  # c ascends, w descends
-Origin = tuple[tuple[int, int], MoveKind, int]  # device and host before a move, and the move
+Origin = tuple[tuple[int, int], MoveKind, int]  # placement before a transition, and the transition
 
 
 def fronts(
-    places: Places, most: float = inf, deadline: float = inf
+    space: OffloadStateSpace, most: float = inf, deadline: float = inf
 ) -> dict[tuple[int, int], Front]:
-    """Return the front of each device and host that moves lead to, if the results can be reached.
+    """Return the Pareto front of every placement that is reachable and can reach the results.
 
     Args:
-        places: the graph.
-        most: how many places may be looked at.
+        space: the state space of the graph.
+        most: limit of the number of placements visited.
         deadline: by ``time.monotonic``.
 
     Raises:
-        SearchLimitError: if places or time do not suffice.
+        SearchLimitError: if placements or time do not suffice.
     """
-    before, goals = reached(places, most, deadline)
-    tail = tails(places)
-    is_shared = places.link.engines == 1
+    before, goals = reached(space, most, deadline)
+    tail = tail_times(space)
+    is_shared = space.link.engines == 1
     found: dict[tuple[int, int], Front] = {}
     heap = [(0, NO_COPY, goal) for goal in goals]
     count = 0
     while heap:
         count += 1
-        if count % CLOCK_EVERY_PLACES == 0 and monotonic() > deadline:
+        if count % PLACEMENTS_PER_CLOCK_CHECK == 0 and monotonic() > deadline:
             raise SearchLimitError
         computing, copying, key = heapq.heappop(heap)
         front = found.setdefault(key, [])
@@ -59,13 +61,13 @@ def fronts(
         front.append((computing, copying))
         for origin, kind, which in before[key]:
             if kind is MoveKind.EVALUATE:
-                point = max(computing, copying) + places.cost[which], copying
+                point = max(computing, copying) + space.cost[which], copying
             elif kind is MoveKind.FETCH:
-                point = computing, places.lasts[which] + max(copying, tail[which])
+                point = computing, space.lasts[which] + max(copying, tail[which])
             elif copying == NO_COPY:
-                continue  # what never comes back need not be copied
+                continue  # a value that is never fetched need not be offloaded
             else:
-                point = computing, copying + places.lasts[which] * is_shared
+                point = computing, copying + space.lasts[which] * is_shared
             earlier = found.get(origin)
             if not earlier or earlier[-1][1] > point[1]:
                 heapq.heappush(heap, (*point, origin))
@@ -73,22 +75,24 @@ def fronts(
 
 
 def reached(
-    places: Places, most: float, deadline: float
+    space: OffloadStateSpace, most: float, deadline: float
 ) -> tuple[dict[tuple[int, int], list[Origin]], list[tuple[int, int]]]:
-    """Return where each device and host can be come to from, and those with all results."""
+    """Explore all placements: return the predecessors of each, and the goal placements."""
     start = 0, 0
     before: dict[tuple[int, int], list[Origin]] = {start: []}
     goals: list[tuple[int, int]] = []
     todo, count = [start], 0
     while todo:
         key = todo.pop()
-        if not places.goal & ~key[0]:
+        if not space.goal & ~key[0]:
             goals.append(key)
             continue
         count += 1
-        if len(before) > most or (count % CLOCK_EVERY_PLACES == 0 and monotonic() > deadline):
+        if len(before) > most or (
+            count % PLACEMENTS_PER_CLOCK_CHECK == 0 and monotonic() > deadline
+        ):
             raise SearchLimitError
-        for move in places.moves(*key):
+        for move in space.moves(*key):
             after = move.device, move.host
             if after not in before:
                 before[after] = []
@@ -97,27 +101,27 @@ def reached(
     return before, goals
 
 
-def tails(places: Places) -> dict[int, int]:
-    """Return for each value that can be moved the least that is evaluated from when it is read.
+def tail_times(space: OffloadStateSpace) -> dict[int, int]:
+    """Return for each movable value the least compute time that follows once it is read.
 
-    A backward operator is evaluated once, and all that depend on it after it. What a forward one
-    makes is read again, if it is no result: why else was it evaluated?
+    A backward operator is evaluated once, and so are all its descendants after it. The output of a
+    forward operator is read again unless it is a result: no other reason to evaluate it exists.
     """
     after: dict[int, int] = {}
     least: dict[int, int] = {}
-    for operator in reversed(places.operators):
-        readers = [r for data in members(places.makes[operator]) for r in places.readers[data]]
+    for operator in reversed(space.operators):
+        readers = [r for data in members(space.makes[operator]) for r in space.readers[data]]
         after[operator] = 0
         for reader in readers:
             after[operator] |= after[reader] | 1 << reader
-        if places.makes[operator] & places.goal and operator < places.graph.forward_count:
+        if space.makes[operator] & space.goal and operator < space.graph.forward_count:
             follows = 0
-        elif operator < places.graph.forward_count:
+        elif operator < space.graph.forward_count:
             follows = min((least[reader] for reader in readers), default=0)
         else:
-            follows = sum(places.cost[other] for other in members(after[operator]))
-        least[operator] = places.cost[operator] + follows
+            follows = sum(space.cost[other] for other in members(after[operator]))
+        least[operator] = space.cost[operator] + follows
     return {
-        data: min((least[reader] for reader in places.readers[data]), default=0)
-        for data in members(places.movable)
+        data: min((least[reader] for reader in space.readers[data]), default=0)
+        for data in members(space.movable)
     }

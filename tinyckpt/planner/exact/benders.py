@@ -1,13 +1,14 @@
-"""The loop around the staged models: solve, find out what the stages really cost, cut, repeat.
+"""Logic-based Benders decomposition: solve the CP-SAT master, price its stages by A*, add cuts.
 
-Each round asks CP-SAT for the model's least cost, which is a bound, and for a solution. The stages
-of the solution are priced one by one by ``exact.stage_astar``. Where they cost what the model
-thought, the evaluations found are a schedule of least cost. Where one costs more, a cut says so for
-every stage between such states, and the next round begins.
+Each round asks CP-SAT for the least cost of the relaxation, which is a lower bound, and for a
+solution. The stages of the solution are priced one by one by ``exact.stage_astar`` (the
+subproblems). If every stage costs what the master assumed, the evaluations found are an optimal
+schedule. If a stage costs more, a cut raises its cost for every stage between such resident sets,
+and the next round begins.
 
-What CP-SAT runs matters: its default portfolio proves next to nothing here. Two full searches that
-take their bounds from the linear relaxation do: reduced costs for a start, then cores, which find
-the last few evaluations that a bound lacks.
+The choice of CP-SAT's subsolvers matters: its default portfolio proves next to nothing here. Two
+full searches that take their bounds from the linear relaxation do: ``reduced_costs`` for a start,
+then ``core``, which closes the last few evaluations of the gap.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from tinyckpt.planner.exact.cp_model import Master, add_cut, is_always, is_never
 from tinyckpt.planner.exact.reduced_graph import Reduced, as_set, members
 from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch, lift
 
-# Pairs of CP-SAT's full searches, and the share of the time for a pair before the next one's turn.
+# Pairs of CP-SAT's full searches, each with its share of the time before the next pair's turn.
 SUBSOLVERS = ((("reduced_costs", "max_lp"), 0.07), (("core", "max_lp"), 1.0))
-CHOSEN_STATES = 50_000  # visited in search of a way that evaluates what the model chose
-ANY_STATES = 15_000  # ... or anything
+CHOSEN_STATES = 50_000  # A* states to price a stage with the master's operators
+ANY_STATES = 15_000  # ... or with any operators
 FLOAT_SLACK = 1e-3
-DIRECT_STATES = 20_000  # visited before any model is built; that takes a second or so
+DIRECT_STATES = 20_000  # A* states before any master is built: about a second
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStage:
-    """One stage of a model's solution: sets, and the cost of ``again`` as the model sees it."""
+    """One stage of a master solution: sets, and the cost of ``again`` that the master assumes."""
 
     first: int | None
     again: int
     held: int
-    thought: int
+    assumed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the solver says: how far it got, a bound on the cost, and stages if it has any."""
+    """A solver's answer: status, lower bound on the cost, and the stages of a solution, if any."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     bound: int
@@ -51,14 +52,15 @@ class Answer:
 
 
 class ExactSearch:
-    """A search for the cheapest schedule, and what it knows so far.
+    """The state of a search for the cheapest schedule.
 
     Attributes:
-        order: the best evaluations so far, of the reduced operators; None if there are none.
-        cost: what they cost, in whole numbers.
-        lower: no schedule costs less.
+        order: the best order of evaluations so far, of the reduced operators; None if there is
+            none.
+        cost: its cost, as an integer: the upper bound.
+        lower: the lower bound: no schedule costs less.
         infeasible: whether no schedule is within the budget.
-        rounds, cuts: how often a model was solved, and what it was told since.
+        rounds, cuts: number of master problems solved, and of cuts added.
     """
 
     def __init__(
@@ -73,23 +75,23 @@ class ExactSearch:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to find out."""
+        """Whether the optimum, or infeasibility, is proven."""
         return self.infeasible or (self.order is not None and self.lower >= self.cost)
 
     def know(self, order: list[int]) -> None:
-        """Take an order that is within the budget, if it is the best so far."""
+        """Accept an order that is within the budget as the incumbent, if it is the best so far."""
         cost = sum(self.reduced.cost[operator] for operator in order)
         if self.order is None or cost < self.cost:
             self.order, self.cost = order, cost
 
     def offer(self, order: list[int]) -> None:
-        """Take an order if it is within the true budget and the best so far."""
+        """Accept an order as the incumbent, if it is within the true budget and the best so far."""
         order = self.reduced.legal(order)
         if self.fits(order):
             self.know(order)
 
     def directly(self) -> None:
-        """Search the states of the whole problem, as if it were one stage, if they are few."""
+        """Run A* over the resident sets of the whole problem as one stage, if these are few."""
         search = StageSearch(self.reduced, self.reduced.outputs)
         bound = None if self.order is None else self.cost
         try:
@@ -104,13 +106,13 @@ class ExactSearch:
             self.offer(found[1])
 
     def run(self, master: Master, seconds: float, everything: bool = True) -> None:
-        """Work with one model until all is known, the time is up, or it does not lead further.
+        """Iterate on one master until the optimum is proven, the time is up, or no cut is found.
 
         Args:
-            master: the model; cuts are added to it.
-            seconds: to spend on it at most.
-            everything: whether it is a relaxation of all schedules that are asked about, so that
-                its bound counts.
+            master: the master problem; cuts are added to it.
+            seconds: time limit for this master.
+            everything: whether the master is a relaxation of all schedules in question, so that its
+                bound counts.
         """
         deadline = min(self.deadline, monotonic() + seconds)
         begin, phase = monotonic(), 0
@@ -132,16 +134,16 @@ class ExactSearch:
             phase += not proven and not is_last_phase
 
     def hinted(self, master: Master) -> Master:
-        """Return the model, bounded from above by the best order and with that for a hint."""
+        """Return the master, bounded from above by the incumbent and warm-started with it."""
         if self.order is not None:
             master.model.add(master.cost <= self.cost)
             hint(master, self.order)
         return master
 
     def note(self, master: Master, answer: Answer, everything: bool) -> bool:
-        """Take note of what an answer says of all schedules; return whether the model has more."""
+        """Update the bound from an answer; return whether the master has more to tell."""
         if answer.status == "infeasible":
-            # The best order so far has its place in every relaxation of all schedules.
+            # The incumbent is feasible in every relaxation of all schedules.
             assert not everything or self.order is None, "a known schedule is cut off"
             self.infeasible = everything
             return False
@@ -151,22 +153,22 @@ class ExactSearch:
         return True
 
     def realise(self, master: Master, stages: Sequence[ModelStage], deadline: float) -> int:
-        """Price the stages of a solution, cut where they are dearer; return the number of cuts."""
+        """Price the stages of a solution, cut where they cost more; return the number of cuts."""
         order: list[int] | None = []
         before = cuts = 0
         for stage in stages:
             made = self.reduced.makes_set[stage.first] if stage.first is not None else 0
             try:
-                way, is_dearer = self.price(master, before, stage.held & ~made, stage, deadline)
+                path, is_cut = self.price(master, before, stage.held & ~made, stage, deadline)
             except SearchLimitError:
                 return cuts
-            cuts += is_dearer
-            if way is None and not is_dearer:
+            cuts += is_cut
+            if path is None and not is_cut:
                 return cuts
-            if way is None or order is None:
+            if path is None or order is None:
                 order = None
             else:
-                order += way if stage.first is None else [*way, stage.first]
+                order += path if stage.first is None else [*path, stage.first]
             before = stage.held
         if order is not None:
             self.offer(order)
@@ -175,15 +177,15 @@ class ExactSearch:
     def price(
         self, master: Master, start: int, goal: int, stage: ModelStage, deadline: float
     ) -> tuple[list[int] | None, bool]:
-        """Return the evaluations of a stage, None if unknown, and whether it was cut off as dearer.
+        """Price a stage: return its evaluations, None if unknown, and whether a cut was added.
 
         Raises:
-            SearchLimitError: if nothing can be said of the stage.
+            SearchLimitError: if the stage can be neither priced nor cut.
         """
         refuted = False
         try:
             chosen = StageSearch(self.reduced, goal, stage.again)
-            found = chosen.cheapest(start, stage.thought, CHOSEN_STATES, deadline)
+            found = chosen.cheapest(start, stage.assumed, CHOSEN_STATES, deadline)
             if found is not None:
                 return found[1], False
             refuted = True
@@ -192,13 +194,14 @@ class ExactSearch:
         except SearchLimitError:
             if not refuted or monotonic() > deadline:
                 raise
-            # Too large to price. What was chosen does not do: it takes more, or something else.
-            add_cut(master, start, goal, stage.thought + 1, stage.again)
+            # Too large to price. The chosen operators do not suffice: the stage costs more, or
+            # needs others.
+            add_cut(master, start, goal, stage.assumed + 1, stage.again)
             return None, True
-        if found is not None and found[0] <= stage.thought:
+        if found is not None and found[0] <= stage.assumed:
             return found[1], False
         bound = None if found is None else found[0]
-        if bound is not None and stage.thought >= master.dearest:
+        if bound is not None and stage.assumed >= master.cost_cap:
             raise SearchLimitError
         lifted = lift(self.reduced, start, goal, bound, deadline, master.repeatable)
         add_cut(master, *lifted, bound)
@@ -206,21 +209,21 @@ class ExactSearch:
 
 
 def solved(master: Master, subsolvers: Sequence[str], seconds: float) -> Answer:
-    """Return what CP-SAT finds out about a model in some time, with two workers."""
+    """Solve a master by CP-SAT with one worker per subsolver, within a time limit."""
     cp_model = solver_module()
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = len(subsolvers)
     solver.parameters.subsolvers.extend(subsolvers)
-    # It finds nothing that the hint and the searches do not, and warns of its own failures.
+    # LNS finds nothing that the hint and the searches do not, and warns of its own failures.
     solver.parameters.use_lns = False
-    # An interrupt shall reach Python.
+    # Let Python handle interrupts.
     solver.parameters.catch_sigint_signal = False
     status = interruptible(solver, master.model)
     if status == cp_model.INFEASIBLE:
         return Answer("infeasible", 0)
     assert status != cp_model.MODEL_INVALID, master.model.validate()
-    # The bound is a float, and may miss a whole number by a little to either side.
+    # The bound is a float near an integer: subtract its rounding error before rounding up.
     bound = solver.best_objective_bound
     least = ceil(bound - FLOAT_SLACK - abs(bound) * 2.0**-50)
     if status == cp_model.UNKNOWN:
@@ -232,7 +235,7 @@ def solved(master: Master, subsolvers: Sequence[str], seconds: float) -> Answer:
 
 
 def interruptible(solver: Any, model: Any) -> Any:
-    """Return the status of a solve that Ctrl-C ends: the solver itself would not let Python know.
+    """Solve in a thread, so that Ctrl-C ends it: the solver itself would block Python's signals.
 
     Raises:
         KeyboardInterrupt: when the solver has stopped.
@@ -246,7 +249,7 @@ def interruptible(solver: Any, model: Any) -> Any:
         finally:
             done.set()
 
-    # An event, since Thread.join takes a thread for finished when it is interrupted (Python 3.11).
+    # An event: an interrupted Thread.join marks the thread as finished (Python 3.11).
     Thread(target=work).start()
     try:
         while not done.wait(0.05):
@@ -259,7 +262,7 @@ def interruptible(solver: Any, model: Any) -> Any:
 
 
 def stage_of(master: Master, solver: Any, stage: int) -> ModelStage:
-    """Return a stage of the solution that a solver has."""
+    """Return one stage of the solution in a solver."""
 
     def chosen(terms: dict[int, Any]) -> int:
         return as_set(
@@ -270,13 +273,13 @@ def stage_of(master: Master, solver: Any, stage: int) -> ModelStage:
 
     first = members(chosen(master.first[stage]))
     again = chosen(master.again[stage])
-    thought = sum(master.reduced.cost[operator] for operator in members(again))
-    thought += solver.value(master.extra[stage])
-    return ModelStage(first[0] if first else None, again, chosen(master.held[stage]), thought)
+    assumed = sum(master.reduced.cost[operator] for operator in members(again))
+    assumed += solver.value(master.extra[stage])
+    return ModelStage(first[0] if first else None, again, chosen(master.held[stage]), assumed)
 
 
 def hint(master: Master, order: Sequence[int]) -> None:
-    """Tell the model of a schedule, unless its first evaluations come in an order not allowed."""
+    """Warm-start the model with a schedule, unless its first evaluations violate the order."""
     stages = stages_of_order(master, order)
     for stage, (first, _, _) in enumerate(stages):
         allowed = master.first[stage]
@@ -294,9 +297,9 @@ def hint(master: Master, order: Sequence[int]) -> None:
 
 
 def stages_of_order(master: Master, order: Sequence[int]) -> list[tuple[int | None, int, int]]:
-    """Return the stages of an order: what ends them, what they evaluate, what is held at the end.
+    """Split an order into stages: first evaluation, evaluations before it, resident set at the end.
 
-    Values are held until their last reader before they are made anew.
+    Values stay resident until the last reader before they are recomputed (liveness).
     """
     reduced = master.reduced
     wanted, during = reduced.outputs, [0] * len(order)
@@ -319,5 +322,5 @@ def stages_of_order(master: Master, order: Sequence[int]) -> list[tuple[int | No
 
 
 def with_roots(reduced: Reduced, values: int) -> int:
-    """Return some values and the roots of the views among them."""
+    """Return a set of values with the roots of the views in it."""
     return values | as_set(root for view, root in reduced.root.items() if values >> view & 1)

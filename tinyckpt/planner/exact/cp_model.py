@@ -1,23 +1,23 @@
-"""The staged model: a relaxation of all schedules, small enough for a solver to prove things about.
+"""CP-SAT model of rematerialization: a staged relaxation of all schedules, after Checkmate.
 
-A schedule is cut into stages: each ends with the *first* evaluation of an operator, and what comes
-behind the last of them is a stage of its own, in which a result may be made again. Variables tell
-for each stage which operator is first evaluated at its end, which are evaluated within it, and what
-is resident at its end. Within a stage the model knows necessary conditions, but no order, and not
-how often something is evaluated:
+A schedule is cut into stages: each ends with the *first* evaluation of an operator, and what
+follows the last of them is a stage of its own, in which a result may be recomputed. Boolean
+variables say, for each stage, which operator is first evaluated at its end, which operators are
+evaluated within it, and which values are resident at its end. Within a stage the model has
+necessary conditions, but no order, and no number of evaluations of one operator:
 
-- what is resident at the end was so before, or is made in the stage;
-- what is read was resident before, or is made in the stage;
-- what is resident all through the stage leaves room for each evaluation in it.
+- a value resident at the end was so before, or is made in the stage;
+- a value read was resident before, or is made in the stage;
+- values resident throughout the stage leave room for each evaluation in it.
 
 So every legal schedule gives a solution of no higher cost, and the least cost of the model is a
-bound on all schedules. What a stage really costs is found by ``exact.stage_astar``; where it is
-more, ``add_cut`` tells the model. Which first evaluations end the stages: see
+lower bound for all schedules. The true cost of a stage is found by ``exact.stage_astar``; where it
+is higher, ``add_cut`` adds a Benders cut. Which first evaluations end the stages: see
 ``exact.stage_order``.
 
 One stage for each first evaluation is from Checkmate (Jain et al. 2020, arXiv 1910.02653), whose
-stages have a fixed order inside and evaluate everything once at most. Leaving both out, so that the
-model bounds all schedules, is this project's.
+stages have a fixed order inside and evaluate every operator once at most. Leaving both out, so that
+the model bounds all schedules, is this project's.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from typing import Any
 from tinyckpt.base.errors import BackendError
 from tinyckpt.planner.exact.reduced_graph import Reduced, as_set, members
 
-# A variable of the solver, an expression over some, or a constant.
+# A solver variable, an expression of variables, or a constant.
 Term = Any
 
 
 def solver_module() -> Any:
-    """Return OR-tools' CP-SAT.
+    """Import OR-tools' CP-SAT.
 
     Raises:
         BackendError: if it is not installed.
@@ -50,18 +50,18 @@ def solver_module() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A model and its variables; a stage that leaves no choice has constants instead.
+    """A master problem and its variables; a stage that leaves no choice has constants instead.
 
     Attributes:
         model: of CP-SAT.
-        reduced: the problem.
+        reduced: the reduced graph.
         path: the operators whose first evaluations end stages, if those are not all.
         first: for each stage, by operator: whether its first evaluation ends the stage.
         again: for each stage, by operator: whether it is evaluated before the stage's end.
         held: for each stage, by value: whether it is resident during the evaluation at its end.
-        extra: for each stage: what cuts say it costs on top.
-        cost: to be minimised.
-        dearest: the most that an extra or a cut can say.
+        extra: for each stage: the cost that cuts add.
+        cost: the objective, to be minimised.
+        cost_cap: upper limit of an extra and of the bound in a cut.
     """
 
     model: Any
@@ -72,7 +72,7 @@ class Master:
     held: list[dict[int, Term]]
     extra: list[Term]
     cost: Term
-    dearest: int
+    cost_cap: int
 
     @property
     def repeatable(self) -> int:
@@ -81,7 +81,7 @@ class Master:
         return ~self.reduced.once | found
 
     def spent(self, stage: int) -> Term:
-        """Return what the model thinks is spent in a stage before its end."""
+        """Return the cost that the model assumes for a stage before its end."""
         cost = self.reduced.cost
         chosen = sum(cost[operator] * again for operator, again in self.again[stage].items())
         return chosen + self.extra[stage]
@@ -97,14 +97,14 @@ def is_always(term: Term) -> bool:
     return isinstance(term, int) and term == 1
 
 
-def sealed(
+def assemble_master(
     model: Any, reduced: Reduced, path: list[int] | None, first: list[dict[int, Term]],
     again: list[dict[int, Term]], held: list[dict[int, Term]], base: int,
 ) -> Master:  # fmt: skip
-    """Return the model with its objective, what has to be at the end, and nothing else as yet."""
-    # No plan of interest is as dear; and sums of extras fit 64 bits, for 500 stages and more.
-    dearest = 16 * sum(reduced.cost) + 1
-    extra = [model.new_int_var(0, dearest, "") for _ in held]
+    """Assemble the model: objective, and results required at the end; no stage constraints yet."""
+    # No plan of interest costs as much; and sums of extras fit 64 bits, for 500 stages and more.
+    cost_cap = 16 * sum(reduced.cost) + 1
+    extra = [model.new_int_var(0, cost_cap, "") for _ in held]
     evaluated = sum(
         reduced.cost[operator] * chosen
         for stage in again
@@ -116,15 +116,15 @@ def sealed(
     model.minimize(cost)
     for data in members(reduced.outputs):
         model.add(held[-1][data] == 1)
-    return Master(model, reduced, path, first, again, held, extra, cost, dearest)
+    return Master(model, reduced, path, first, again, held, extra, cost, cost_cap)
 
 
 def add_stage(master: Master, stage: int, forced: bool = False) -> None:
-    """Add what holds in one stage.
+    """Add the constraints of one stage.
 
     Args:
         master: the model.
-        stage: which.
+        stage: its index.
         forced: whether first evaluations may be of no use by themselves.
     """
     throughout = add_arrivals(master, stage)
@@ -134,7 +134,7 @@ def add_stage(master: Master, stage: int, forced: bool = False) -> None:
 
 
 def add_arrivals(master: Master, stage: int) -> dict[int, Term]:
-    """Say where values come from; return for each whether it is resident all through the stage."""
+    """Constrain where values come from; return for each whether it is resident throughout."""
     model, producer = master.model, master.reduced.producer
     before = master.held[stage - 1] if stage else {}
     throughout = {}
@@ -154,7 +154,7 @@ def add_arrivals(master: Master, stage: int) -> dict[int, Term]:
 
 
 def add_room(master: Master, stage: int, throughout: dict[int, Term]) -> None:
-    """Say that memory suffices: at the stage's end, and for each evaluation before."""
+    """Add the memory constraints: at the stage's end, and for each evaluation before."""
     model, reduced = master.model, master.reduced
     size, workspace = reduced.size, reduced.workspace
     model.add(
@@ -172,7 +172,7 @@ def add_room(master: Master, stage: int, throughout: dict[int, Term]) -> None:
 
 
 def add_readiness(master: Master, stage: int) -> None:
-    """Say that what is read is there: from the stage before, or made in this one."""
+    """Constrain inputs: resident from the stage before, or made in this one."""
     model, reduced = master.model, master.reduced
     before = master.held[stage - 1] if stage else {}
     again = master.again[stage]
@@ -186,10 +186,10 @@ def add_readiness(master: Master, stage: int) -> None:
 
 
 def add_use(master: Master, stage: int, forced: bool) -> None:
-    """Say that nothing is evaluated or held in vain: a schedule without that is no dearer.
+    """Exclude useless evaluations and residency (dominance): no optimal cost is lost.
 
-    What is evaluated again may have been there when the stage began: read, freed to make room, and
-    made anew within the stage. So that is not excluded.
+    An operator evaluated again may have had its output resident when the stage began: read, freed
+    to make room, and recomputed within the stage. So that is not excluded.
     """
     model, reduced = master.model, master.reduced
     first, again, held = master.first[stage], master.again[stage], master.held[stage]
@@ -204,7 +204,7 @@ def add_use(master: Master, stage: int, forced: bool) -> None:
             continue
         operator = reduced.producer[data]
         uses = sum(first.get(reader, 0) for reader in reduced.readers[data])
-        # An operator of several outputs makes those too that nobody wants now.
+        # An operator of several outputs also makes outputs that have no reader now.
         if forced or len(reduced.makes[operator]) > 1:
             uses += first.get(operator, 0)
         if len(reduced.makes[operator]) > 1:
@@ -218,26 +218,27 @@ def add_use(master: Master, stage: int, forced: bool) -> None:
 def add_cut(
     master: Master, start: int, goal: int, bound: int | None, chosen: int | None = None
 ) -> None:
-    """Say that no stage gets from within ``start`` to all of ``goal`` for less than ``bound``.
+    """Add the Benders cut: to get from within ``start`` to all of ``goal`` costs ``bound``.
 
-    The goal is what is there when all but the evaluation at the stage's end are over.
+    No stage does so for less. The goal is what is resident when all evaluations but the one at the
+    stage's end are over.
 
     Args:
         master: the model.
         start, goal: sets of values.
-        bound: a cost; None if there is no way at all.
-        chosen: the set of operators that this is said of; None for all.
+        bound: a cost; None if the goal cannot be reached at all.
+        chosen: the set of operators for which the cut holds; None for all.
     """
     model, producer = master.model, master.reduced.producer
     for stage, held in enumerate(master.held):
         if not all(data in held for data in members(goal)):
             continue
-        # What is made at the stage's very end is held then, but need not be part of a goal.
+        # A value made by the stage's last evaluation is resident then, but not part of a goal.
         makers = [master.first[stage].get(producer[data], 0) for data in members(goal)]
         if any(is_always(maker) for maker in makers):
             continue
         before = master.held[stage - 1] if stage else {}
-        # Literals with which the cut does not apply.
+        # Literals under which the cut does not apply.
         off = [term for data, term in before.items() if not start >> data & 1]
         off += [~held[data] for data in members(goal)]
         off += [maker for maker in makers if not is_never(maker)]
@@ -249,5 +250,5 @@ def add_cut(
         else:
             on = model.new_bool_var("")
             model.add_bool_or([*off, on])
-            least = min(bound, master.dearest)
+            least = min(bound, master.cost_cap)
             model.add(master.spent(stage) >= least).only_enforce_if(on)

@@ -1,30 +1,31 @@
-"""The least makespan with a host: keep, recompute or move each value, by exact search.
+"""Offloading by A*: the least makespan over keep, recompute and move, searched exactly.
 
-A* over what is where: which values are on the device and which on the host, and when everything
-that is on its way will have ended. Moves are the steps of schedules (``places``), timed as
-``offload.simulate`` times them. The estimate lets copies to the host give their memory up at once
-(``remaining``). Of two ways to the same places, one is of no interest if nothing in it comes
-earlier: all times are maxima of sums, so whatever follows comes no earlier either.
+A state is a placement (which values are on the device and which on the host) together with the
+times at which all running copies end. Transitions are the steps of schedules
+(``offload_state_space``), timed as ``offload.simulate`` times them. The admissible heuristic
+relaxes copies to the host to free their memory at once (``astar_bound``). Dominance: of two states
+with the same placement, one is pruned if none of its times is earlier; all times are maxima of
+sums, so whatever follows is no earlier either.
 
-What is found with few moments in each place, mostly the best way, is the limit of the search that
-proves it: of ways that take as long, none is looked at.
+A first, incomplete search keeps only a few states per placement (a beam). Its makespan, in most
+cases the optimum, is the upper bound of the search that proves it, which visits no state that takes
+as long.
 
-The class of schedules: backward operators are evaluated once, and results are not moved; what is
-passed back may be, to make room for a recomputation. Within it nothing is left out but what cannot
-help:
+The class of schedules: backward operators are evaluated once, and results are not moved; cotangents
+may be moved, to make room for a recomputation. Within it nothing is left out but what cannot help:
 
-- a value is freed where room is wanted or once it has no more readers, and what is fetched is not
+- a value is freed where memory is wanted or once it has no more readers, and a fetched value is not
   freed before it has arrived;
 - a copy to the host is handed over right after the last evaluation that made or read the value, or
-  right behind another in the line of its engine: handed over earlier, it ends no later, and so does
-  all that waits for it. Only where the host has no room for all that can be moved may it have to
-  wait. Values that are all alike leave one engine in any order: there, it is right behind a copy
-  back, or in the order of their numbers.
+  right behind another in the queue of its engine: handed over earlier, it ends no later, and
+  neither does anything that waits for it. Only where the host has no room for all that can be moved
+  may it have to wait. If all values have the same size, they may leave one engine in any order:
+  there, a copy is right behind a copy back, or in the order of the values' ids (symmetry breaking).
 
 Source: the class is that of O. Beaumont, L. Eyraud-Dubois and A. Shilova, "Efficient combination of
-rematerialization and offloading for training DNNs", NeurIPS 2021, with what is passed back, and
-without its assumptions on where the offloaded values stand; their dynamic program, which those
-allow, is not implemented here.
+rematerialization and offloading for training DNNs", NeurIPS 2021, with cotangents, and without its
+assumptions on where the offloaded values stand; their dynamic program, which those allow, is not
+implemented here. The search is A* (Hart, Nilsson and Raphael 1968).
 """
 
 from __future__ import annotations
@@ -40,28 +41,31 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Step
 from tinyckpt.planner.exact.astar_bound import NO_COPY, Front, fronts
-from tinyckpt.planner.exact.offload_state_space import MoveKind, Places, Transition
+from tinyckpt.planner.exact.offload_state_space import MoveKind, OffloadStateSpace, Transition
 from tinyckpt.planner.exact.reduced_graph import members
 from tinyckpt.planner.exact.stage_astar import UNREACHABLE, SearchLimitError
 from tinyckpt.planner.offload.link import Link
 
 OFFLOAD_SCOPE = "schedules that evaluate backward operators once and move no results"
-WIDTH = 6  # moments in the same places, at first: finds the best way in most cases, proves nothing
+# Beam width of the first search: in most cases its makespan is the optimum, without proof.
+STATES_PER_PLACEMENT = 6
 ALL_VALUES = -1  # the set of all values
-Found = tuple[int, list[Transition]]  # a makespan, and the moves to it
-Ends = tuple[tuple[int, int], ...]  # values and when their copies end, ascending by value
+Found = tuple[int, list[Transition]]  # a makespan, and the transitions to it
+Ends = tuple[tuple[int, int], ...]  # pairs of a value and the end of its copy, by value
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What is where, as soon as the last evaluation has ended. Times are in ticks.
+class TimedState:
+    """A search state: the placement, and all times, as soon as the last evaluation has ended.
+
+    Times are in ticks.
 
     Attributes:
         device, host: sets of values.
-        now: when that is.
-        out, back: when the line of each direction is free.
-        leaving: values on their way to the host, whose memory is still taken.
-        arriving: values on their way to the device.
+        now: the current time.
+        out, back: when the queue of each direction is free.
+        leaving: values being copied to the host, whose memory is still taken.
+        arriving: values being copied to the device.
         may_leave: the values whose copies to the host may be handed over now.
     """
 
@@ -76,13 +80,13 @@ class Moment:
 
 
 def is_searched(graph: Graph, costs: Costs) -> bool:
-    """Whether the search knows all that a graph has: it knows no views, updates, or once."""
+    """Whether the search supports a graph: bytes, and no views, updates or ``once``."""
     views = any(node.view_of is not None for node in graph.data)
     return not (views or graph.once or graph.updates) and costs.memory_unit == "bytes"
 
 
-class HostSearch:
-    """Ways to the results of a graph.
+class OffloadSearch:
+    """An A* search for the least makespan to the results of a graph.
 
     Args:
         graph, costs: what to evaluate; see ``is_searched``.
@@ -93,12 +97,12 @@ class HostSearch:
     def __init__(
         self, graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float = inf
     ) -> None:
-        self.places = Places(graph, costs, link, budget, host_budget)
-        self.budget, self.size = budget, self.places.size
+        self.space = OffloadStateSpace(graph, costs, link, budget, host_budget)
+        self.budget, self.size = budget, self.space.size
         self.is_shared = link.engines == 1
-        movable = members(self.places.movable)
-        self.are_alike = len({self.size[data] for data in movable}) < 2
-        self.has_room = self.places.weight(self.places.movable) <= host_budget
+        movable = members(self.space.movable)
+        self.same_size = len({self.size[data] for data in movable}) < 2
+        self.has_room = self.space.weight(self.space.movable) <= host_budget
         self.remaining: dict[tuple[int, int], Front] = {}
         self.states, self.most, self.deadline = 0, inf, inf
         self.best: Found | None = None
@@ -106,83 +110,85 @@ class HostSearch:
     def cheapest(
         self, states: float = inf, deadline: float = inf
     ) -> tuple[Fraction, list[Step]] | None:
-        """Return the least makespan and the steps to it, or None if nothing is within the budgets.
+        """Return the least makespan and its steps, or None if no schedule is within the budgets.
 
         Args:
-            states: how many may be looked at, and how many places before.
+            states: limit of the number of states visited, and of placements before.
             deadline: by ``time.monotonic``.
 
         Raises:
             SearchLimitError: if states or time do not suffice; ``steps`` are the best by then.
         """
-        self.remaining = fronts(self.places, states, deadline)
+        self.remaining = fronts(self.space, states, deadline)
         self.states, self.most, self.deadline = 0, states, deadline
-        least = self.estimate(Moment(0, 0))
+        least = self.estimate(TimedState(0, 0))
         if least == UNREACHABLE:
             return None
-        self.best = self.found(WIDTH, UNREACHABLE)
-        if self.best is None:  # what was left out may have been the only way
+        self.best = self.found(STATES_PER_PLACEMENT, UNREACHABLE)
+        if self.best is None:  # the beam may have pruned the only path
             self.best = self.found(inf, UNREACHABLE)
-            assert self.best is not None, "copies end, so what the estimate goes by is a way"
+            assert self.best is not None, (
+                "copies end, so the path that the estimate follows is feasible"
+            )
         elif self.best[0] > least:
             self.best = self.found(inf, self.best[0]) or self.best
-        return Fraction(self.best[0], self.places.ticks), self.steps()
+        return Fraction(self.best[0], self.space.ticks), self.steps()
 
     def steps(self) -> list[Step]:
-        """Return the best steps that have been found, none if there are none."""
+        """Return the steps of the incumbent; none if there is no incumbent."""
         moves = self.best[1] if self.best else []
         return [step for move in moves for step in move.steps()]
 
     def found(self, width: float, most_ticks: int) -> Found | None:
-        """Return the least makespan below a bound and the moves to it, or None if there is none.
+        """Run A*: return the least makespan below a bound and its transitions, or None.
 
         Args:
-            width: how many moments are looked at of those in the same places; if not all, what is
-                found is a way, and need not be the best one.
-            most_ticks: in ticks.
+            width: states kept per placement; if not infinite, the result is feasible, and need not
+                be optimal.
+            most_ticks: the upper bound, in ticks.
         """
-        known: list[tuple[Moment, int, Transition | None]] = [(Moment(0, 0), -1, None)]
+        known: list[tuple[TimedState, int, Transition | None]] = [(TimedState(0, 0), -1, None)]
         best: dict[tuple[int, int], list[int]] = {(0, 0): [0]}
-        beaten: set[int] = set()  # by something that came up later, and comes no later
+        dominated: set[int] = set()  # by a state that was found later and dominates it
         heap = [(0, 0, 0)]
         while heap:
             place = heapq.heappop(heap)[2]
-            moment = known[place][0]
-            if place in beaten:
+            state = known[place][0]
+            if place in dominated:
                 continue
-            if not self.places.goal & ~moment.device:
-                return moment.now, walked(known, place)
+            if not self.space.goal & ~state.device:
+                return state.now, backtrack(known, place)
             self.states += 1
             if self.states > self.most or monotonic() > self.deadline:
                 raise SearchLimitError
-            for after, move in self.moves(moment):
+            for after, move in self.moves(state):
                 estimate = self.estimate(after)
                 if estimate >= most_ticks:
                     continue
                 others = best.setdefault((after.device, after.host), [])
                 if len(others) >= width:
                     continue
-                if any(self.comes_no_later(known[other][0], after) for other in others):
+                if any(self.dominates(known[other][0], after) for other in others):
                     continue
-                worse = [o for o in others if self.comes_no_later(after, known[o][0])]
+                worse = [o for o in others if self.dominates(after, known[o][0])]
                 if worse:
-                    beaten.update(worse)
-                    others[:] = [other for other in others if other not in beaten]
+                    dominated.update(worse)
+                    others[:] = [other for other in others if other not in dominated]
                 others.append(len(known))
                 heapq.heappush(heap, (estimate, -after.now, len(known)))
                 known.append((after, place, move))
         return None
 
-    def estimate(self, moment: Moment) -> int:
-        """Return a makespan that no way through a moment is below."""
-        front = self.remaining.get((moment.device, moment.host))
-        if front is None:  # no way on from there, or something was fetched in vain
+    def estimate(self, state: TimedState) -> int:
+        """Return a lower bound on the makespan of every path through a state."""
+        front = self.remaining.get((state.device, state.host))
+        if front is None:  # a dead end, or a useless fetch
             return UNREACHABLE
-        wait = max(0, moment.back - moment.now)
-        return moment.now + min(max(c, w + wait) if w != NO_COPY else c for c, w in front)
+        wait = max(0, state.back - state.now)
+        return state.now + min(max(c, w + wait) if w != NO_COPY else c for c, w in front)
 
-    def comes_no_later(self, one: Moment, other: Moment) -> bool:
-        """Whether nothing of one moment comes later than the same of another, in equal places."""
+    def dominates(self, one: TimedState, other: TimedState) -> bool:
+        """Whether one state dominates another of the same placement: none of its times is later."""
         now = other.now
         if one.now > now or one.out > other.out or one.back > other.back:
             return False
@@ -194,77 +200,79 @@ class HostSearch:
                 return False
         if not one.leaving:
             return True
-        if not self.is_shared:  # with one engine whatever comes back has left before
+        if not self.is_shared:  # with one engine, a fetch implies that the offload ended
             ends, line = dict(other.leaving), max(now, other.back)
             if any(end > max(ends.get(data, 0), line) for data, end in one.leaving):
                 return False
-        moments = [now, *(end for _, end in other.leaving if end > now)]
-        return all(self.held(one.leaving, at) <= self.held(other.leaving, at) for at in moments)
+        times = [now, *(end for _, end in other.leaving if end > now)]
+        return all(self.held(one.leaving, at) <= self.held(other.leaving, at) for at in times)
 
-    def held(self, leaving: Ends, moment: int) -> int:
-        """Return the bytes that copies to the host still hold after some moment."""
-        return sum(self.size[data] for data, end in leaving if end > moment)
+    def held(self, leaving: Ends, time: int) -> int:
+        """Return the bytes that copies to the host still occupy after a given time."""
+        return sum(self.size[data] for data, end in leaving if end > time)
 
-    def moves(self, moment: Moment) -> Iterator[tuple[Moment, Transition]]:
-        """Yield what may follow, and how."""
+    def moves(self, state: TimedState) -> Iterator[tuple[TimedState, Transition]]:
+        """Yield the successors of a state, and the transitions to them."""
         arriving = 0
-        for data, _ in moment.arriving:
+        for data, _ in state.arriving:
             arriving |= 1 << data
-        for move in self.places.moves(moment.device, moment.host, arriving):
+        for move in self.space.moves(state.device, state.host, arriving):
             if move.kind is MoveKind.EVALUATE:
-                yield self.evaluated(moment, move), move
+                yield self.evaluated(state, move), move
             elif move.kind is MoveKind.FETCH:
-                yield self.fetched(moment, move), move
-            elif moment.may_leave >> move.which & 1:
-                yield self.offloaded(moment, move), move
+                yield self.fetched(state, move), move
+            elif state.may_leave >> move.which & 1:
+                yield self.offloaded(state, move), move
 
-    def offloaded(self, moment: Moment, move: Transition) -> Moment:
-        """Return the moment after a copy to the host has been handed over."""
-        now, data = moment.now, move.which
-        end = max(now, moment.out) + self.places.lasts[data]
-        back = end if self.is_shared else moment.back
-        leaving = with_end(moment.leaving, data, end, now)
+    def offloaded(self, state: TimedState, move: Transition) -> TimedState:
+        """Return the state after a copy to the host has been handed over."""
+        now, data = state.now, move.which
+        end = max(now, state.out) + self.space.lasts[data]
+        back = end if self.is_shared else state.back
+        leaving = with_end(state.leaving, data, end, now)
         may_leave = ALL_VALUES
-        if self.has_room and self.is_shared and self.are_alike:
-            may_leave = moment.may_leave & -(2 << data)
-        return Moment(move.device, move.host, now, end, back, leaving, moment.arriving, may_leave)
+        if self.has_room and self.is_shared and self.same_size:
+            may_leave = state.may_leave & -(2 << data)
+        return TimedState(
+            move.device, move.host, now, end, back, leaving, state.arriving, may_leave
+        )
 
-    def fetched(self, moment: Moment, move: Transition) -> Moment:
-        """Return the moment after a copy back has been handed over; there is room in the end.
+    def fetched(self, state: TimedState, move: Transition) -> TimedState:
+        """Return the state after a copy back has been handed over; there is room in the end.
 
-        With a line for each direction it is all the same whether what leaves is handed over before
-        what comes back, or after; but for a place on the host, which it gives up.
+        With a queue for each direction the order in which an offload and a fetch are handed over
+        does not matter, except for the room on the host, which the fetch frees.
         """
-        now, data = moment.now, move.which
-        begin = max([now, moment.back, *(end for left, end in moment.leaving if left == data)])
-        begin = self.room_at(begin, moment.leaving, self.places.weight(move.device))
-        end = begin + self.places.lasts[data]
-        out = end if self.is_shared else moment.out
+        now, data = state.now, move.which
+        begin = max([now, state.back, *(end for left, end in state.leaving if left == data)])
+        begin = self.room_at(begin, state.leaving, self.space.weight(move.device))
+        end = begin + self.space.lasts[data]
+        out = end if self.is_shared else state.out
         may_leave = 0 if self.has_room and not self.is_shared else ALL_VALUES
-        arriving = with_end(moment.arriving, data, end, now)
-        return Moment(move.device, move.host, now, out, end, moment.leaving, arriving, may_leave)
+        arriving = with_end(state.arriving, data, end, now)
+        return TimedState(move.device, move.host, now, out, end, state.leaving, arriving, may_leave)
 
-    def evaluated(self, moment: Moment, move: Transition) -> Moment:
-        """Return the moment after an evaluation; there is room in the end."""
+    def evaluated(self, state: TimedState, move: Transition) -> TimedState:
+        """Return the state after an evaluation; there is room in the end."""
         operator = move.which
-        reads, makes = self.places.reads[operator], self.places.makes[operator]
-        arrivals = [end for data, end in moment.arriving if reads >> data & 1]
-        taken = self.places.weight(move.device | move.dead) + self.places.workspace[operator]
-        begin = self.room_at(max([moment.now, *arrivals]), moment.leaving, taken)
-        now = begin + self.places.cost[operator]
-        return Moment(
+        reads, makes = self.space.reads[operator], self.space.makes[operator]
+        arrivals = [end for data, end in state.arriving if reads >> data & 1]
+        taken = self.space.weight(move.device | move.dead) + self.space.workspace[operator]
+        begin = self.room_at(max([state.now, *arrivals]), state.leaving, taken)
+        now = begin + self.space.cost[operator]
+        return TimedState(
             move.device,
             move.host,
             now,
-            max(moment.out, now),
-            max(moment.back, now),
-            tuple(entry for entry in moment.leaving if entry[1] > now),
-            tuple(entry for entry in moment.arriving if entry[1] > now),
+            max(state.out, now),
+            max(state.back, now),
+            tuple(entry for entry in state.leaving if entry[1] > now),
+            tuple(entry for entry in state.arriving if entry[1] > now),
             reads | makes if self.has_room else ALL_VALUES,
         )
 
     def room_at(self, begin: int, leaving: Ends, taken: int) -> int:
-        """Return when so much of the copies to the host has ended that there is room."""
+        """Return the time by which enough copies to the host have ended for there to be room."""
         if taken + self.held(leaving, begin) <= self.budget:
             return begin
         ends = sorted(end for _, end in leaving if end > begin)
@@ -272,12 +280,14 @@ class HostSearch:
 
 
 def with_end(ends: Ends, data: int, end: int, now: int) -> Ends:
-    """Return the ends with one more, unless it is over."""
+    """Return the ends with one more, unless it is already past."""
     return tuple(sorted([*ends, (data, end)])) if end > now else ends
 
 
-def walked(known: list[tuple[Moment, int, Transition | None]], place: int) -> list[Transition]:
-    """Return the moves to a moment."""
+def backtrack(
+    known: list[tuple[TimedState, int, Transition | None]], place: int
+) -> list[Transition]:
+    """Backtrack: return the transitions to a state."""
     moves: list[Transition] = []
     while (move := known[place][2]) is not None:
         moves.append(move)

@@ -1,12 +1,13 @@
-"""What can follow where values are on the device or on the host, without a clock.
+"""State space of offloading: placements of values on device and host, and transitions, untimed.
 
-Moves are the steps of schedules: an evaluation, a copy to the host, a copy back. Values are freed
-along with one of them: forward ones that are in the way of what takes memory, as few as it takes,
-or as keep it from waiting for copies; and what has no readers left. So no backward operator is ever
-evaluated a second time. Results are not moved, but are made again if that helps.
+A placement is a pair of bit sets: the values on the device, and those on the host. Transitions are
+the steps of schedules: an evaluation, a copy to the host, a copy back. Each also frees values:
+minimal sets of forward values, to make room for what takes memory, or to keep it from waiting for
+copies; and values with no readers left. So no backward operator is ever evaluated a second time.
+Results are not moved, but are recomputed if that helps.
 
-Which moves there are depends on the places alone. ``hosted`` asks for them again and again, with
-other times; ``remaining`` goes them in reverse.
+The transitions depend on the placement alone, and are memoised: ``offload_astar`` asks for them
+with many different times, and ``astar_bound`` traverses them in reverse.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tinyckpt.planner.offload.link import Link
 
 
 class MoveKind(Enum):
-    """What a move does, besides freeing."""
+    """The kind of a transition, besides frees."""
 
     OFFLOAD = auto()
     FETCH = auto()
@@ -35,14 +36,14 @@ class MoveKind(Enum):
 
 
 class Transition(NamedTuple):
-    """A move, and what is where behind it.
+    """A transition, and the placement after it.
 
     Attributes:
-        kind: what it does.
+        kind: offload, fetch or evaluate.
         which: the value, or the operator.
-        freed: values that are freed before.
-        device, host: sets of values, behind it.
-        dead: values that are freed behind it: nothing reads them any more.
+        freed: values that are freed before it.
+        device, host: sets of values: the placement after it.
+        dead: values that are freed after it, since nothing reads them any more.
     """
 
     kind: MoveKind
@@ -53,18 +54,18 @@ class Transition(NamedTuple):
     dead: int = 0
 
     def steps(self) -> list[Step]:
-        """Return the move as steps of a schedule."""
+        """Return the transition as steps of a schedule."""
         makers: dict[MoveKind, type[Offload | Fetch | Compute]]
         makers = {MoveKind.OFFLOAD: Offload, MoveKind.FETCH: Fetch, MoveKind.EVALUATE: Compute}
         step = makers[self.kind](self.which)
         return [*map(Free, members(self.freed)), step, *map(Free, members(self.dead))]
 
 
-class Places:
-    """A graph, as the search knows it: values and sets of them as integers, times in ticks.
+class OffloadStateSpace:
+    """A graph as a search space: values and their sets as integers, times in ticks.
 
     Args:
-        graph, costs: what to evaluate; see ``hosted.is_searched``.
+        graph, costs: what to evaluate; see ``offload_astar.is_searched``.
         link: to the host.
         budget, host_budget: bytes.
     """
@@ -103,12 +104,11 @@ class Places:
         self.weights: dict[int, int] = {}
 
     def moves(self, device: int, host: int, arriving: int = 0) -> tuple[Transition, ...]:
-        """Return what may follow.
+        """Return the transitions from a placement, memoised.
 
         Args:
-            device, host: where the values are.
-            arriving: those on the device which are still on their way, and stay until they are
-                there.
+            device, host: the placement.
+            arriving: values on the device whose copies have not ended, and which stay until then.
         """
         key = device, host, arriving
         if key not in self.known_moves:
@@ -116,22 +116,22 @@ class Places:
         return self.known_moves[key]
 
     def found_moves(self, device: int, host: int, arriving: int) -> Iterator[Transition]:
-        """Yield what may follow."""
+        """Enumerate the transitions from a placement."""
         useful = self.useful(device | host)
         for data in members(device & self.movable & useful & ~arriving):
             if self.weight(host | 1 << data) <= self.host_budget:
                 yield Transition(MoveKind.OFFLOAD, data, 0, device & ~(1 << data), host | 1 << data)
         for data in members(host & useful):
-            for freed in self.rooms(device, host, 1 << data, 0, arriving):
+            for freed in self.eviction_sets(device, host, 1 << data, 0, arriving):
                 there = device & ~freed | 1 << data
                 yield Transition(MoveKind.FETCH, data, freed, there, host & ~(1 << data))
         for operator in self.operators:
             reads, makes = self.reads[operator], self.makes[operator]
             if reads & ~device or makes & (host | arriving) or not makes & useful & ~device:
                 continue
-            stale = makes & device  # some of several outputs are there still: they go first
+            stale = makes & device  # outputs still resident are freed first
             fixed = arriving | reads | stale
-            for freed in self.rooms(device, host, makes, self.workspace[operator], fixed):
+            for freed in self.eviction_sets(device, host, makes, self.workspace[operator], fixed):
                 there = device & ~freed | makes
                 dead = there & ~self.useful(there | host) & ~(arriving & ~reads)
                 yield Transition(
@@ -139,9 +139,10 @@ class Places:
                 )
 
     def useful(self, present: int) -> int:
-        """Return the values that may still be read, or are results, with some there already.
+        """Return the values that may still be read, or are results, given the values present.
 
-        What forward operators read may be, as long as what they make may: it can be made again.
+        Inputs of a forward operator may be read as long as its outputs may: it can be evaluated
+        again.
         """
         if present not in self.known_useful:
             useful, seen = self.goal, set()
@@ -156,11 +157,13 @@ class Places:
             self.known_useful[present] = useful
         return self.known_useful[present]
 
-    def rooms(self, device: int, host: int, more: int, workspace: int, fixed: int) -> Iterator[int]:
-        """Yield the sets of values to free so that something has room in the end, or at once.
+    def eviction_sets(
+        self, device: int, host: int, more: int, workspace: int, fixed: int
+    ) -> Iterator[int]:
+        """Enumerate minimal sets of values to free so that there is room in the end, or at once.
 
-        Of what is on the host, copies may still hold memory: so much can be worth to be freed more,
-        and no value besides that is not needed for it.
+        Copies to the host may still occupy the memory of values on the host: up to that much more
+        can be worth freeing, and no value beyond.
         """
         excess = self.weight(device | more) + workspace - self.budget
         most = max(0, excess) + self.weight(host)
@@ -174,7 +177,7 @@ class Places:
                     yield freed
 
     def weight(self, values: int) -> int:
-        """Return the memory of a set of values."""
+        """Return the memory of a set of values, memoised."""
         if values not in self.weights:
             self.weights[values] = sum(self.size[data] for data in members(values))
         return self.weights[values]

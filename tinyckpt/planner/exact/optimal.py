@@ -1,22 +1,23 @@
-"""Optimal: the cheapest of all schedules within a budget, with a proof, for small graphs.
+"""Optimal rematerialization by constraint programming: a schedule of least cost, with a proof.
 
-A staged relaxation of all schedules is solved by OR-tools' CP-SAT and made exact where it matters;
-see ``exact.cp_model``, ``exact.stage_order``, ``exact.stage_astar`` and ``exact.benders``. It
-begins with the best of the other policies and with ``bounds.flow_bound``, and searches the states
-of the whole problem as far as these are few. First evaluations in build order come next: quickly
-solved, and often as good as any. Then the model of a longest path, for a bound. Then the whole
-model, in which the solver chooses the order of all first evaluations.
+For small graphs. A staged relaxation of all schedules is solved by OR-tools' CP-SAT and made exact
+by Benders cuts where it matters; see ``exact.cp_model``, ``exact.stage_order``,
+``exact.stage_astar`` and ``exact.benders``. The search starts from the best of the other policies
+(upper bound) and from ``lower_bounds.flow_bound`` (lower bound), and runs A* over the resident sets
+of the whole problem as far as these are few. The first master has first evaluations in build order:
+quickly solved, and often as good as any. Then the master of a longest path, for a bound. Then the
+full master, in which the solver chooses the order of all first evaluations.
 
 Optimal means: among all legal schedules as ``replay`` has them, in any order, with any number of
 recomputations, nothing moved to the host. A chain of 16 layers or a network of some 30 operators
-takes seconds; beyond, there may be only a better schedule and a better bound than before. What is
-not proven is called heuristic, with the bound. Two operators that could be run side by side are a
-choice of order here; symmetric parts of a graph are not exploited.
+takes seconds; beyond, there may be only a better schedule and a better bound than before. A result
+that is not proven is called heuristic, with the bound. The order of two independent operators
+counts as a choice here; symmetric parts of a graph are not exploited.
 
 Sources: staged models as in Checkmate, Jain et al. 2020, arXiv 1910.02653, whose schedules evaluate
-each operator at most once a stage, in build order; the relaxation over all schedules, the pricing
-of stages by search and the cuts are this project's. CP-SAT: Perron, Didier and Gay, "The
-CP-SAT-LP solver", 2023, doi:10.4230/LIPIcs.CP.2023.3.
+each operator at most once per stage, in build order; the relaxation over all schedules, the pricing
+of stages by search and the cuts are this project's. CP-SAT: Perron, Didier and Gay, "The CP-SAT-LP
+solver", 2023, doi:10.4230/LIPIcs.CP.2023.3.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tinyckpt.planner.chain_dp.revolve import plan_revolve
 from tinyckpt.planner.chain_dp.rotor import plan_rotor
 from tinyckpt.planner.exact.benders import ExactSearch
 from tinyckpt.planner.exact.cp_model import Master, solver_module
-from tinyckpt.planner.exact.reduced_graph import LARGEST_TOTAL, Scale, reduce_problem, whole_costs
+from tinyckpt.planner.exact.reduced_graph import LARGEST_TOTAL, Scale, integer_costs, reduce_problem
 from tinyckpt.planner.exact.stage_order import longest_path, path_model, whole_model
 from tinyckpt.planner.heuristics.backward_order import frugal_sequence
 from tinyckpt.planner.heuristics.greedy import greedy_orders, settings_of
@@ -47,21 +48,23 @@ from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, flow_bound, necessary, smallest_budget
 
 BUILD_ORDER_SCOPE = "schedules whose first evaluations come in build order"
-# Shares of the time that is left, for first evaluations in build order and for a longest path.
+# Shares of the remaining time: first evaluations in build order, and along a longest path.
 ORDERED_SHARE, PATH_SHARE = 1 / 6, 1 / 8
-# To build a model takes about that long for every pair of operators; not worth it if time is short.
+# Time to build a model, per pair of operators; not worth it if less than that is left.
 BUILD_SECONDS = 2e-4
 # The total of the costs in the models. Where coefficients exceed 2^30, the presolve of CP-SAT 9.15
-# was seen to lose solutions; this stays far from there.
+# was seen to lose solutions; this stays far below.
 LARGEST_SOLVED = 2**28
-# Costs that are no whole numbers count as equal if they agree to seven digits.
+# Costs that are not integers count as equal if they agree to seven digits.
 TOLERANCE = 1e-7
-MOST_OPERATORS = 5_000  # of which there are sets of all descendants: beyond, they take long to make
-LEAST_SECONDS = 0.01  # for a second budget, where the first took all the time
+MAX_SEARCHED_OPERATORS = 5_000  # beyond, the bit sets of all descendants take long to build
+MIN_SECONDS = 0.01  # for the second budget, if the first took all the time
 
 
-class Inquiry:
-    """What is asked, and what is known so far: of all schedules, or of those in build order.
+class ProofState:
+    """A planning problem with its incumbents and bounds, over all schedules or a class.
+
+    The class, if any, is that of schedules whose first evaluations come in build order.
 
     Attributes:
         problem, budget: the graph and its costs, and the largest peak allowed.
@@ -69,9 +72,9 @@ class Inquiry:
         deadline: by ``time.monotonic``.
         orders: orders of evaluations that are within the budget.
         smallest: the smallest peak found, within the budget or not.
-        bound: no schedule of the class costs less.
+        bound: lower bound: no schedule of the class costs less.
         infeasible: whether no schedule of the class is within the budget.
-        rounds, cuts: how often a model was solved, and what it was told since.
+        rounds, cuts: number of master problems solved, and of cuts added.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Inquiry:
         self.rounds = self.cuts = 0
 
     def offer(self, order: Sequence[int]) -> bool:
-        """Take an order, without what nothing depends on, if it is of the class and fits."""
+        """Accept an order, without its dead operators, if it is of the class and within budget."""
         needed = set(self.needed)
         kept = [operator for operator in order if operator in needed]
         firsts = list(dict.fromkeys(kept))
@@ -105,7 +108,7 @@ class Inquiry:
         return min(self.orders, key=self.problem.cost_of)
 
     def search(self, largest: int) -> tuple[ExactSearch, Scale]:
-        """Return a search that knows what is known, and how it counts costs.
+        """Return an exact search with all known orders and bounds, and its scale of costs.
 
         Args:
             largest: total of the costs up to which they are not rounded.
@@ -122,7 +125,7 @@ class Inquiry:
         return search, scale
 
     def learn(self, search: ExactSearch, scale: Scale) -> None:
-        """Take over what a search has found out; its orders have been offered."""
+        """Take over the bound and the counts of a search; its orders have been offered."""
         self.bound = max(self.bound, float(scale.bound(search.lower)))
         self.infeasible = search.infeasible
         self.rounds += search.rounds
@@ -141,8 +144,8 @@ def plan_optimal(
 
     Args:
         graph: the training graph.
-        costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+        costs: of evaluations, and sizes of values.
+        budget: the largest peak allowed, in the memory unit of the costs; if not given, half of
             store-all's peak, or the smallest that is found if that is too little.
         time_limit: seconds after which the best schedule so far is returned, with its bound. An
             interrupt (Ctrl-C) does the same at once.
@@ -152,10 +155,10 @@ def plan_optimal(
     Raises:
         BackendError: if OR-tools is not installed.
         BudgetError: if no schedule is within the budget, or none is found in time.
-        PolicyOptionError: if an option is not legal.
+        PolicyOptionError: if an option is invalid.
     """
     if order not in ("free", "build"):
-        raise PolicyOptionError(f"optimal: order={order!r}; legal are 'free' and 'build'")
+        raise PolicyOptionError(f"optimal: order={order!r}; expected 'free' or 'build'")
     if not checked_seconds(time_limit) > 0:
         raise PolicyOptionError(
             f"optimal: time_limit={time_limit!r}; it must be more than 0 seconds"
@@ -170,41 +173,41 @@ def plan_optimal(
         except BudgetError as error:
             if error.smallest is None:
                 raise
-            budget, time_limit = error.smallest, max(clock.left(), LEAST_SECONDS)
+            budget, time_limit = error.smallest, max(clock.left(), MIN_SECONDS)
     budget_size = budget
     chain = uniform_chain(graph, costs)
     if chain is not None and budget_size >= 3 * chain[1]:
-        # Proven in closed form; Revolve attains it, and evaluates first in build order.
+        # The closed form proves it; Revolve attains it, with first evaluations in build order.
         schedule = plan_revolve(graph, costs, budget=budget_size)
         bound = cost_bound(graph, costs, budget_size)
         proven = Certificate("optimal", bound, bound, budget_size, costs.unit, costs.memory_unit)
         options = {"budget": budget_size, "time_limit": time_limit, "order": order}
         return replace(schedule, policy="optimal", options=options, certificate=proven)
-    inquiry = Inquiry(problem, budget_size, order == "build", monotonic() + clock.left(), clock)
+    proof = ProofState(problem, budget_size, order == "build", monotonic() + clock.left(), clock)
     try:
-        for known in known_orders(problem, budget_size, clock):
-            inquiry.offer(known)
-        if not inquiry.infeasible:
-            inquire(inquiry)
+        for known in incumbent_orders(problem, budget_size, clock):
+            proof.offer(known)
+        if not proof.infeasible:
+            prove(proof)
     except KeyboardInterrupt:
-        if not inquiry.orders:
+        if not proof.orders:
             raise
-    if not inquiry.orders:
-        raise budget_error(inquiry, time_limit)
-    best = inquiry.best()
+    if not proof.orders:
+        raise budget_error(proof, time_limit)
+    best = proof.best()
     return from_order(
         graph,
         best,
         "optimal",
         {"budget": budget_size, "time_limit": time_limit, "order": order},
-        f"{len(best) - len(inquiry.needed)} recomputations; "
-        f"{inquiry.rounds} models solved, {inquiry.cuts} cuts",
-        certificate=certificate_of(inquiry, best),
+        f"{len(best) - len(proof.needed)} recomputations; "
+        f"{proof.rounds} models solved, {proof.cuts} cuts",
+        certificate=certificate_of(proof, best),
     )
 
 
-def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[int]]:
-    """Yield orders that other policies make in time, whether they are within the budget or not."""
+def incumbent_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[int]]:
+    """Yield the orders of other policies, as many as time allows, within the budget or not."""
     graph, costs = problem.graph, problem.costs
     stored = list(range(len(graph.operators)))
     sequence = frugal_sequence(problem, clock)
@@ -229,33 +232,36 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
         return
 
 
-def inquire(inquiry: Inquiry) -> None:
-    """Search until the optimum is proven or the time is up: first directly, then with models.
+def prove(proof: ProofState) -> None:
+    """Search until the optimum is proven or the time is up: first by A*, then by master problems.
 
-    In a graph too large for that, nothing is searched: the best that other policies make remains,
-    with the bound that is known of any graph.
+    A graph too large for that is not searched: the best order of the other policies remains, with
+    the lower bound that holds for any graph.
     """
-    if len(inquiry.needed) > MOST_OPERATORS:
+    if len(proof.needed) > MAX_SEARCHED_OPERATORS:
         return
     for largest, work in ((LARGEST_TOTAL, search_states), (LARGEST_SOLVED, solve_models)):
-        search, scale = inquiry.search(largest)
+        search, scale = proof.search(largest)
         try:
             if not search.settled:
-                work(search, inquiry.build_order)
-        finally:  # an interrupt does not undo what is proven
-            inquiry.learn(search, scale)
+                work(search, proof.build_order)
+        finally:  # keep what is proven, even on an interrupt
+            proof.learn(search, scale)
         if search.settled:
             return
 
 
 def search_states(search: ExactSearch, build_order: bool) -> None:
-    """Search the states of the whole problem, if they are few; they know of no order."""
+    """Run A* over the resident sets of the whole problem, unless build order is required.
+
+    It does not know of an order, and gives up where the states are many.
+    """
     if not build_order:
         search.directly()
 
 
 def solve_models(search: ExactSearch, build_order: bool) -> None:
-    """Solve model after model, each knowing what the one before has found."""
+    """Solve one master after another, each from the incumbent and bound of the one before."""
     reduced = search.reduced
     count = len(reduced.operators)
     in_order = range(count)
@@ -266,7 +272,7 @@ def solve_models(search: ExactSearch, build_order: bool) -> None:
         if not search.settled and remaining > BUILD_SECONDS * count**2:
             search.run(build(), share * remaining, everything)
 
-    if build_order or len(path) == count:  # where there is but one order, one model does
+    if build_order or len(path) == count:  # only one order: one model suffices
         attempt(lambda: whole_model(reduced, in_order), 1.0)
         return
     attempt(lambda: whole_model(reduced, in_order), ORDERED_SHARE, everything=False)
@@ -274,26 +280,26 @@ def solve_models(search: ExactSearch, build_order: bool) -> None:
     attempt(lambda: whole_model(reduced, None), 1.0)
 
 
-def certificate_of(inquiry: Inquiry, order: list[int]) -> Certificate:
-    """Return what is proven of the cost of an order."""
-    problem = inquiry.problem
+def certificate_of(proof: ProofState, order: list[int]) -> Certificate:
+    """Return the certificate of an order: what is proven of its cost."""
+    problem = proof.problem
     cost = problem.cost_of(order)
-    exact = whole_costs([problem.costs.operators[i] for i in inquiry.needed], LARGEST_TOTAL)[
+    exact = integer_costs([problem.costs.operators[i] for i in proof.needed], LARGEST_TOTAL)[
         1
     ].exact
     tolerance = 1.0 if exact else 1 + TOLERANCE
     status, scope = "heuristic", ""
-    # A bound on a class is none on all schedules.
-    bound = inquiry.general_bound if inquiry.build_order else inquiry.bound
+    # A lower bound for a class does not hold for all schedules.
+    bound = proof.general_bound if proof.build_order else proof.bound
     if cost <= bound * tolerance:
         status = "optimal"
-    elif cost <= inquiry.bound * tolerance:
-        status, scope, bound = "optimal in its class", BUILD_ORDER_SCOPE, inquiry.bound
+    elif cost <= proof.bound * tolerance:
+        status, scope, bound = "optimal in its class", BUILD_ORDER_SCOPE, proof.bound
     return Certificate(
         status,  # type: ignore[arg-type]
         cost,
         min(cost, bound),
-        inquiry.budget,
+        proof.budget,
         problem.costs.unit,
         problem.costs.memory_unit,
         scope,
@@ -301,23 +307,23 @@ def certificate_of(inquiry: Inquiry, order: list[int]) -> Certificate:
     )
 
 
-def budget_error(inquiry: Inquiry, time_limit: float) -> BudgetError:
+def budget_error(proof: ProofState, time_limit: float) -> BudgetError:
     """Return the error that says what is known of feasible budgets."""
-    problem, smallest = inquiry.problem, inquiry.smallest
+    problem, smallest = proof.problem, proof.smallest
     unit = problem.costs.memory_unit
     what = f"no schedule of {problem.graph.name}"
-    if inquiry.build_order:
+    if proof.build_order:
         what += " whose first evaluations come in build order"
-    if inquiry.infeasible:
-        text = f"{what} is within {memory_text(inquiry.budget, unit)}, which is proven"
+    if proof.infeasible:
+        text = f"{what} is within {memory_text(proof.budget, unit)}, which is proven"
     else:
-        text = f"{what} within {memory_text(inquiry.budget, unit)} was found in {time_limit:g} s"
+        text = f"{what} within {memory_text(proof.budget, unit)} was found in {time_limit:g} s"
     if smallest is None:
         return BudgetError(text)
-    least = smallest_budget(problem, inquiry.needed)
-    if inquiry.infeasible and not inquiry.build_order:
+    least = smallest_budget(problem, proof.needed)
+    if proof.infeasible and not proof.build_order:
         step = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
-        least = max(least, (inquiry.budget // step + 1) * step)
+        least = max(least, (proof.budget // step + 1) * step)
     text += f"; the smallest peak found is {memory_text(smallest, unit)}"
     if smallest <= least:
         text += ", and proven to be the smallest there is"

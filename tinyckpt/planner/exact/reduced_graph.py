@@ -1,14 +1,15 @@
-"""A graph reduced to what an exact search needs: operators and values as small numbers and bits.
+"""Reduced problem for exact search: dead operators and sources removed, bit sets, integer costs.
 
 Operators that no result depends on are dropped, and so are sources. The others are numbered from 0
-in build order, values likewise; a set of them is an integer whose ones are its members. Costs and
-sizes are whole numbers here, so that a solver can add them without error.
+in build order, values likewise; a set of them is an integer used as a bit set: bit i is member i.
+Costs and sizes are integers here, so that a solver can add them without error.
 
-A view and what it is a view of share memory. Here the root counts as resident whenever a view of it
-is. Where the root is its operator's only output, that loses nothing: its memory is held anyway, and
-while it is, nobody has to evaluate that operator. Where there are several outputs, one may want the
-operator again for another of them while a view holds the old memory: two copies, of which one is
-counted here. So this is a relaxation then: bounds stay bounds, and peaks must be checked.
+A view and its root, the value that owns the storage, share memory. Here the root counts as resident
+whenever a view of it is. Where the root is its operator's only output, that loses nothing: its
+memory is taken anyway, and while it is, there is no reason to evaluate that operator. Where there
+are several outputs, the operator may be wanted again for another of them while a view keeps the old
+memory alive: two copies, of which one is counted here. So this is a relaxation then: bounds stay
+bounds, and peaks must be checked.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from math import gcd
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary
 
-# Totals of costs and of sizes that are kept exactly.
+# Largest total of costs, and of sizes, that is kept exactly.
 LARGEST_TOTAL = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How costs became whole numbers.
+    """How costs were scaled to integers.
 
     Attributes:
         base: the exact cost of every needed operator once.
-        whole_base: the same in whole numbers.
-        unit: what a whole number stands for.
+        whole_base: the same in integers.
+        unit: the cost that the integer 1 stands for.
         exact: whether nothing was rounded; else costs were rounded down.
     """
 
@@ -42,14 +43,14 @@ class Scale:
     exact: bool
 
     def bound(self, whole: int) -> Fraction:
-        """Return the bound on costs that a bound in whole numbers amounts to.
+        """Convert a lower bound in integers to a lower bound on costs.
 
-        Every needed operator is evaluated once at its true cost; what was rounded down is the rest.
+        Every needed operator is evaluated once at its true cost; only the rest was rounded down.
         """
         return self.base + self.unit * max(0, whole - self.whole_base)
 
     def whole_bound(self, bound: float) -> int:
-        """Return the bound in whole numbers that a bound on costs amounts to; 0 if none."""
+        """Convert a lower bound on costs to one in integers; 0 if costs were rounded."""
         if not self.exact:
             return 0
         ratio = Fraction(bound) * (1 - Fraction(1, 10**12)) / self.unit
@@ -58,7 +59,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What an exact search works on; all indices count what is left, all sets are integers.
+    """The input of an exact search: reduced operators and values by index, sets as integers.
 
     Attributes:
         operators, data: original ids.
@@ -66,9 +67,9 @@ class Reduced:
         makes: values that it makes.
         reads_set, makes_set: the same as sets.
         producer, readers: of every value.
-        cost, size, workspace, budget: whole numbers; sizes rounded down, if at all.
-        outputs: what has to be there at the end, roots of views included.
-        root: for every view the value in whose memory it is.
+        cost, size, workspace, budget: integers; sizes rounded down, if at all.
+        outputs: values that must be resident at the end, roots of views included.
+        root: for every view the value that owns its storage.
         views: for every root the set of its views.
         ancestors, descendants: of every operator, itself not among them.
         once: the operators that may not be evaluated twice.
@@ -98,11 +99,11 @@ class Reduced:
         return sum(self.size[data] for data in members(values))
 
     def original(self, order: Iterable[int]) -> list[int]:
-        """Return an order of the reduced operators as one of the graph's."""
+        """Return an order of the reduced operators as an order of the graph's."""
         return [self.operators[operator] for operator in order]
 
     def legal(self, order: Iterable[int]) -> list[int]:
-        """Return an order without evaluations for the second time that may not be."""
+        """Return an order without the illegal second evaluations of ``once`` operators."""
         found: list[int] = []
         spent = 0
         for operator in order:
@@ -112,13 +113,13 @@ class Reduced:
         return found
 
     def own(self, order: Iterable[int]) -> list[int]:
-        """Return an order of the graph's operators as one of the reduced ones."""
+        """Return an order of the graph's operators as an order of the reduced ones."""
         number = {original: index for index, original in enumerate(self.operators)}
         return [number[original] for original in order if original in number]
 
 
 def members(values: int) -> list[int]:
-    """Return the members of a set, ascending.
+    """Return the members of a bit set, ascending.
 
     >>> members(0b1101)
     [0, 2, 3]
@@ -132,7 +133,7 @@ def members(values: int) -> list[int]:
 
 
 def as_set(items: Iterable[int]) -> int:
-    """Return the set of some numbers.
+    """Return the bit set of some numbers.
 
     >>> as_set([0, 2, 3])
     13
@@ -146,7 +147,7 @@ def as_set(items: Iterable[int]) -> int:
 def reduce_problem(
     problem: Problem, budget: int, largest: int = LARGEST_TOTAL
 ) -> tuple[Reduced, Scale]:
-    """Return what is left of a problem for an exact search within a budget, and how costs scaled.
+    """Reduce a problem for an exact search within a budget; return it with the scale of its costs.
 
     Args:
         problem: any graph and costs.
@@ -168,12 +169,12 @@ def reduce_problem(
         for value in values:
             readers[value].append(index)
     producer = [index for index, values in enumerate(makes) for _ in values]
-    ancestors = reach(reads, producer)
+    ancestors = ancestor_sets(reads, producer)
     results = {at[d] for d in graph.outputs if d in at}
-    cost, scale = whole_costs(
+    cost, scale = integer_costs(
         [problem.costs.operators[operator] for operator in operators], largest
     )
-    sizes, room = whole_sizes(
+    sizes, room = integer_sizes(
         [int(problem.size[d]) for d in data],
         [int(problem.workspace[operator]) for operator in operators],
         budget,
@@ -195,13 +196,13 @@ def reduce_problem(
         root=root,
         views={base: as_set(v for v in root if root[v] == base) for base in root.values()},
         ancestors=ancestors,
-        descendants=reached(makes, readers),
+        descendants=descendant_sets(makes, readers),
         once=as_set(i for i, operator in enumerate(operators) if graph.operators[operator].once),
     ), scale  # fmt: skip
 
 
-def reach(reads: Sequence[Sequence[int]], producer: Sequence[int]) -> list[int]:
-    """Return the set of the ancestors of every operator."""
+def ancestor_sets(reads: Sequence[Sequence[int]], producer: Sequence[int]) -> list[int]:
+    """Return the set of the ancestors of every operator (transitive closure)."""
     ancestors: list[int] = []
     for values in reads:
         found = 0
@@ -211,8 +212,8 @@ def reach(reads: Sequence[Sequence[int]], producer: Sequence[int]) -> list[int]:
     return ancestors
 
 
-def reached(makes: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> list[int]:
-    """Return the set of the descendants of every operator."""
+def descendant_sets(makes: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> list[int]:
+    """Return the set of the descendants of every operator (transitive closure)."""
     descendants = [0] * len(makes)
     for index in range(len(makes) - 1, -1, -1):
         found = 0
@@ -223,16 +224,16 @@ def reached(makes: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) ->
     return descendants
 
 
-def whole_costs(costs: Sequence[float], largest: int) -> tuple[list[int], Scale]:
-    """Return costs as whole numbers: exactly if their total is not too large, else rounded down.
+def integer_costs(costs: Sequence[float], largest: int) -> tuple[list[int], Scale]:
+    """Scale costs to integers: exactly if their total is not too large, else rounded down.
 
-    >>> whole_costs([0.5, 1.0, 3.0], 100)[0], whole_costs([2e9, 6e9], 100)[0]
+    >>> integer_costs([0.5, 1.0, 3.0], 100)[0], integer_costs([2e9, 6e9], 100)[0]
     ([1, 2, 6], [1, 3])
-    >>> whole_costs([7.0, 1000.0], 100)[0]
+    >>> integer_costs([7.0, 1000.0], 100)[0]
     [0, 99]
     """
     exact = [Fraction(float(cost)) for cost in costs]
-    # Floats are whole numbers of some power of two.
+    # Floats are integer multiples of a power of two.
     denominator = max((cost.denominator for cost in exact), default=1)
     unit = Fraction(gcd(*(int(cost * denominator) for cost in exact)) or 1, denominator)
     total = sum(exact, Fraction(0))
@@ -243,10 +244,10 @@ def whole_costs(costs: Sequence[float], largest: int) -> tuple[list[int], Scale]
     return whole, Scale(total, sum(whole), unit, is_exact)
 
 
-def whole_sizes(
+def integer_sizes(
     sizes: Sequence[int], workspace: Sequence[int], budget: int
 ) -> tuple[list[int], int]:
-    """Return sizes, then workspaces, and the budget in units that divide all of them.
+    """Divide sizes, workspaces and the budget by the greatest common divisor of all but the budget.
 
     Where that leaves totals too large to add, a coarser unit is taken and sizes are rounded down:
     whatever fitted fits still, so that bounds stay bounds.

@@ -1,16 +1,17 @@
-"""The exact cost of one stage: from what is resident to what has to be, by A* over resident sets.
+"""A* over resident sets: the least cost from one set of resident values to another (pebbling).
 
-A state is the set of resident values. A move evaluates an operator, with any smallest set of values
-freed before it that makes room; to hold more than that is never worse. The estimate is what is
-missing for certain: the producers of the goal's values that are not there, and so on backwards. It
-never exceeds the true cost, so the first time the goal comes up, its cost is the least.
+The exact cost of a stage, or of the whole problem. A state is the set of resident values. A
+transition evaluates an operator, after freeing any minimal set of values that makes room; keeping
+more than that is never worse. The admissible heuristic is the cost of all operators certainly
+missing: the producers of goal values that are not resident, and so on backwards. It never exceeds
+the true cost, so the first time the goal is reached, its cost is the least.
 
-What was evaluated and may not be again is part of the state, as a mark: a member of the set beyond
-all values, which is never freed.
+An operator that may be evaluated only once is remembered in the state by a mark: a bit beyond those
+of all values, which is never freed.
 
 Source: Hart, Nilsson and Raphael, "A formal basis for the heuristic determination of minimum cost
 paths", 1968, doi:10.1109/TSSC.1968.300136. States can be exponentially many, so every search is
-capped, and says so by a SearchLimitError rather than by an answer. Views: see ``reduced``.
+capped, and says so by a SearchLimitError rather than by an answer. Views: see ``reduced_graph``.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from time import monotonic
 
 from tinyckpt.planner.exact.reduced_graph import Reduced, members
 
-EVERYTHING = -1  # the set of all operators
+ALL_OPERATORS = -1  # the set of all operators
 UNREACHABLE = 1 << 62
-FREES_PER_STATE = 16  # sets of values to free that are looked at, on average
+FREES_PER_STATE = 16  # sets of values to free examined per state, on average
 LIFT_STATES = 20_000
 
 
 class SearchLimitError(Exception):
-    """A search was cut short: neither a way nor its absence is proven."""
+    """A search was cut short: neither a path nor its absence is proven."""
 
 
 class StageSearch:
-    """Ways to one goal.
+    """An A* search for paths to one goal.
 
     Args:
-        reduced: the problem.
-        goal: values to have at the end, and others if there is room.
+        reduced: the reduced graph.
+        goal: values to have at the end; others may be resident if there is room.
         only: the operators that may be evaluated.
     """
 
-    def __init__(self, reduced: Reduced, goal: int, only: int = EVERYTHING) -> None:
+    def __init__(self, reduced: Reduced, goal: int, only: int = ALL_OPERATORS) -> None:
         self.reduced, self.goal, self.only = reduced, goal, only
         needed = 0
         for data in members(goal):
@@ -52,7 +53,7 @@ class StageSearch:
         for operator in self.operators:
             self.useful |= reduced.reads_set[operator]
         self.effort = 0
-        # The marks of operators that may not be evaluated twice; of the others, none.
+        # Bit of the mark of each operator that may be evaluated only once; 0 for the others.
         self.values = (1 << len(reduced.data)) - 1
         self.mark = [
             (reduced.once >> operator & 1) << (len(reduced.data) + operator)
@@ -62,12 +63,12 @@ class StageSearch:
     def cheapest(
         self, start: int, bound: int | None, states: int, deadline: float = inf
     ) -> tuple[int, list[int]] | None:
-        """Return the least cost and the evaluations, or None if none costs at most the bound.
+        """Return the least cost and the evaluations, or None if no path costs at most the bound.
 
         Args:
-            start: values that are there.
-            bound: cost beyond which a way is of no interest; None if any is.
-            states: how many may be visited.
+            start: values resident at the start.
+            bound: largest cost of interest; None if any is.
+            states: limit of the number of states visited.
             deadline: by ``time.monotonic``.
 
         Raises:
@@ -88,7 +89,7 @@ class StageSearch:
             if spent > best[resident]:
                 continue
             if not self.goal & ~resident:
-                return spent, walked(back, start, resident)
+                return spent, backtrack(back, start, resident)
             for operator, after in self.moves(resident):
                 cost = spent + self.reduced.cost[operator]
                 if cost < best.get(after, UNREACHABLE):
@@ -97,7 +98,7 @@ class StageSearch:
         return None
 
     def missing(self, resident: int) -> int:
-        """Return what must be paid at least: for all that the goal certainly needs again."""
+        """Return the admissible heuristic: the cost of all evaluations certainly still needed."""
         reduced, total, seen = self.reduced, 0, 0
         wanted = self.goal & ~resident
         while wanted:
@@ -114,7 +115,7 @@ class StageSearch:
         return total
 
     def moves(self, resident: int) -> Iterator[tuple[int, int]]:
-        """Yield operators that can be evaluated and the values that are there afterwards."""
+        """Yield the operators that can be evaluated, each with the resident set afterwards."""
         reduced, spent = self.reduced, resident & ~self.values
         resident &= self.values
         for operator in self.operators:
@@ -124,19 +125,20 @@ class StageSearch:
             mark = self.mark[operator]
             if spent & mark:
                 continue
-            # Of several outputs some may be there still: they go first.
+            # Outputs that are still resident are freed first.
             held = resident & ~makes
             over = reduced.weight(held | makes) + reduced.workspace[operator] - reduced.budget
             for left in self.freed(held, reads, over):
                 yield operator, (left | makes) & self.useful | spent | mark
 
     def freed(self, held: int, keep: int, over: int) -> Iterator[int]:
-        """Yield what is left after freeing any smallest set of values that weighs enough."""
+        """Yield the sets left after freeing any minimal set of values that weighs enough."""
         if over <= 0:
             yield held
             return
         reduced = self.reduced
-        # A root goes with its views. The heaviest first: then the last one freed was needed.
+        # A root is freed with its views. Heaviest first: then the last freed one was necessary, so
+        # every set is minimal.
         groups = [
             (reduced.weight(group & held), group)
             for data in members(held & ~keep)
@@ -163,8 +165,8 @@ class StageSearch:
                     todo.append((index + 1, left & ~group, missing - freed))
 
 
-def walked(back: dict[int, tuple[int, int]], start: int, end: int) -> list[int]:
-    """Return the evaluations that lead from start to end."""
+def backtrack(back: dict[int, tuple[int, int]], start: int, end: int) -> list[int]:
+    """Backtrack: return the evaluations that lead from start to end."""
     path = []
     while end != start:
         end, operator = back[end]
@@ -178,15 +180,15 @@ def lift(
     goal: int,
     bound: int | None,
     deadline: float,
-    only: int = EVERYTHING,
+    only: int = ALL_OPERATORS,
 ) -> tuple[int, int]:
-    """Return a larger start and a smaller goal between which the bound still holds.
+    """Strengthen a cut: enlarge its start and shrink its goal as long as the bound holds.
 
     Args:
-        reduced: the problem.
-        start, goal: values; to get from one to the other costs at least the bound.
-        bound: a cost, or None if there is no way at all.
-        deadline: by ``time.monotonic``; what is lifted until then is returned.
+        reduced: the reduced graph.
+        start, goal: values; to get from the first to the second costs at least the bound.
+        bound: a cost, or None if the goal cannot be reached at all.
+        deadline: by ``time.monotonic``; the result is as far lifted as possible until then.
         only: the operators that the bound is about.
     """
 

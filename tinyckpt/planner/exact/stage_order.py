@@ -1,10 +1,11 @@
-"""Which first evaluations end the stages of a staged model: all of them, or those along a path.
+"""Master problems by stage order: first evaluations fixed, free (a permutation), or on a path.
 
-All of them (``whole_model``), in a given order or in any: then the model tells first evaluations
-from later ones, and where the order is free the solver chooses a permutation. Or those along a
-longest path of the graph (``path_model``), whose order nobody can change: a weaker model without a
-permutation in it, whose linear relaxation is strong. Both are relaxations of all schedules; what
-holds within their stages is in ``exact.cp_model``.
+Which first evaluations end the stages of the staged relaxation (``exact.cp_model``). All of them
+(``whole_model``), in a given order or in any: then the model tells first evaluations from later
+ones, and where the order is free the solver chooses a permutation. Or those along a longest path of
+the graph (``path_model``), whose order is fixed by their dependencies: a weaker model without a
+permutation in it, whose linear relaxation is strong. All are relaxations, of all schedules or of
+those in the given order; the constraints within their stages are in ``exact.cp_model``.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tinyckpt.planner.exact.cp_model import (
     Master,
     Term,
     add_stage,
+    assemble_master,
     is_always,
-    sealed,
     solver_module,
 )
 from tinyckpt.planner.exact.reduced_graph import Reduced, as_set, members
@@ -27,9 +28,9 @@ def whole_model(reduced: Reduced, order: Sequence[int] | None) -> Master:
     """Return the model in which every first evaluation ends a stage.
 
     Args:
-        reduced: the problem.
-        order: in which order the first evaluations come; None for any. An order that is given may
-            ask for evaluations that are of no use by themselves.
+        reduced: the reduced graph.
+        order: the order of the first evaluations; None for any. A given order may include
+            evaluations that are of no use by themselves.
     """
     count = len(reduced.operators)
     model = solver_module().CpModel()
@@ -63,7 +64,7 @@ def whole_model(reduced: Reduced, order: Sequence[int] | None) -> Master:
             if earliest[operator] <= stage <= (count if is_result else last[operator]):
                 for data in reduced.makes[operator]:
                     held[stage][data] = model.new_bool_var("")
-    master = sealed(model, reduced, None, first, again, held, sum(reduced.cost))
+    master = assemble_master(model, reduced, None, first, again, held, sum(reduced.cost))
     for stage in range(count + 1):
         add_stage(master, stage, order is not None)
     add_demands(master, done)
@@ -73,9 +74,9 @@ def whole_model(reduced: Reduced, order: Sequence[int] | None) -> Master:
 def evaluated_before(
     model: Any, first: list[dict[int, Term]], earliest: Sequence[int], latest: Sequence[int]
 ) -> list[list[Term]]:
-    """Return for each stage, and one behind the last, which operators have been evaluated before.
+    """Add the variables of operators evaluated before each stage, and before one after the last.
 
-    Every operator has its first evaluation at one stage from its earliest to its latest.
+    Every operator has its first evaluation at exactly one stage from its earliest to its latest.
     """
     count = len(earliest)
     done: list[list[Term]] = [[0] * count for _ in range(count + 2)]
@@ -98,7 +99,7 @@ def permute(
     model: Any, reduced: Reduced, first: list[dict[int, Term]], done: list[list[Term]],
     earliest: Sequence[int], latest: Sequence[int],
 ) -> None:  # fmt: skip
-    """Say that one first evaluation ends each stage, and none before those it depends on."""
+    """Constrain first evaluations to a topological permutation: one per stage, inputs before."""
     count = len(reduced.operators)
     for stage in range(count):
         model.add(sum(first[stage].values()) == 1)
@@ -111,9 +112,9 @@ def permute(
 
 
 def last_stages(reduced: Reduced, earliest: Sequence[int], latest: Sequence[int]) -> list[int]:
-    """Return for each operator the last stage in which it can be of use to evaluate it again.
+    """Return for each operator the last stage in which a recomputation of it can be of use.
 
-    Something behind it has yet to be evaluated first, or it is for a result that was freed: then
+    A descendant of it has yet to be evaluated first, or it is for a result that was freed: then
     that is the stage behind all first evaluations. A result whose first evaluation comes last is
     not freed any more.
     """
@@ -135,12 +136,12 @@ def last_stages(reduced: Reduced, earliest: Sequence[int], latest: Sequence[int]
 def path_model(reduced: Reduced, path: list[int]) -> Master:
     """Return the model whose stages end with the first evaluations along a path of the graph.
 
-    What else a stage evaluates, for the first time or again, is not told apart.
+    First evaluations and recomputations of other operators within a stage are not told apart.
     """
     count, stages = len(reduced.operators), len(path)
     model = solver_module().CpModel()
     position = {operator: stage for stage, operator in enumerate(path)}
-    # An operator's first evaluation comes behind those of its ancestors on the path.
+    # An operator's first evaluation comes after those of its ancestors on the path.
     earliest = [
         position.get(
             operator,
@@ -173,7 +174,7 @@ def path_model(reduced: Reduced, path: list[int]) -> Master:
             times = sum(chosen[operator] for chosen in again if operator in chosen)
             model.add(times == 1 if reduced.once >> operator & 1 else times >= 1)
     base = sum(reduced.cost[operator] for operator in path)
-    master = sealed(model, reduced, path, first, again, held, base)
+    master = assemble_master(model, reduced, path, first, again, held, base)
     for stage in range(stages + 1):
         add_stage(master, stage)
     return master
@@ -196,9 +197,9 @@ def longest_path(reduced: Reduced) -> list[int]:
 
 
 def add_demands(master: Master, done: list[list[Term]]) -> None:
-    """Say that what a first evaluation reads later is resident now or evaluated again by then.
+    """Add valid inequalities: a value read later is resident now or evaluated again by then.
 
-    This follows from the rest for whole numbers; it is for the linear relaxation.
+    They follow from the other constraints for integers, and tighten the linear relaxation.
     """
     model, reduced = master.model, master.reduced
     for data in range(len(reduced.data)):

@@ -1,1 +1,1 @@
-"""Heuristics: eviction, greedy, local search, beam search."""
+"""Rematerialization heuristics: eviction, DTR, greedy, local search, beam search, knapsack."""

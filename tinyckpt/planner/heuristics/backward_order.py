@@ -1,9 +1,10 @@
-"""In which order the backward half runs: build order, or the one that lets memory grow least.
+"""Greedy list scheduling of the backward pass: among ready operators, least memory growth first.
 
-All backward operators must run, but not in the order in which ``differentiate`` wrote them. To take
-the gradient of a weight before the cotangent moves on can be the difference between a plan that
-fits and none. A reordered graph is a graph like any other: plan on it, and translate the order of
-evaluations back. Several planners do so: sequence and problem are found once for each problem.
+All backward operators must run, but not in the order in which ``differentiate`` wrote them.
+Computing the gradient of a weight before the cotangent moves on can decide whether a plan fits at
+all. A problem comes in; a topological order of its operators, or the problem in that order, goes
+out. A reordered graph is a graph like any other: plan on it, and map the order of evaluations back
+(``translated``). Several planners do so; sequence and problem are memoised per problem.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _problems: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
 def frugal_sequence(problem: Problem, deadline: Clock = ENDLESS) -> list[int]:
-    """Return the operators: the forward half as built, the backward half by least growth.
+    """Order the operators: the forward pass as built, the backward pass by least memory growth.
 
-    Of the backward operators that are ready, the next is the one whose results weigh least beyond
-    what it reads last. Results of the graph do not count: they have to be held some day anyway.
+    The next backward operator is the ready one with the least memory of its outputs minus that of
+    the inputs of which it is the last reader. Results of the graph do not count, since they become
+    resident in every order. Memoised.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
@@ -36,7 +38,7 @@ def frugal_sequence(problem: Problem, deadline: Clock = ENDLESS) -> list[int]:
 
 
 def frugal_problem(problem: Problem, deadline: Clock = ENDLESS) -> Problem:
-    """Return the problem with its operators in the order of ``frugal_sequence``.
+    """Return the problem with its operators in the order of ``frugal_sequence``. Memoised.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
@@ -55,7 +57,7 @@ def frugal_problem(problem: Problem, deadline: Clock = ENDLESS) -> Problem:
 
 
 def least_growth(problem: Problem, deadline: Clock) -> list[int]:
-    """Find the sequence."""
+    """List scheduling with a priority queue whose stale entries are skipped; see above."""
     graph, size = problem.graph, problem.size.tolist()
     outputs = set(graph.outputs)
     first = graph.forward_count
@@ -83,7 +85,7 @@ def least_growth(problem: Problem, deadline: Clock) -> list[int]:
         deadline.check()
         grown, index = heapq.heappop(queue)
         if index not in ready or growth(index)[0] != grown:
-            continue  # done already, or queued again with what it is worth now
+            continue  # stale: evaluated already, or queued again with its current growth
         ready.discard(index)
         sequence.append(index)
         operator = graph.operators[index]
@@ -104,11 +106,11 @@ def least_growth(problem: Problem, deadline: Clock) -> list[int]:
 
 
 def reordered(graph: Graph, sequence: Sequence[int], deadline: Clock = ENDLESS) -> Graph:
-    """Return the graph with its operators in another order; data nodes keep their ids.
+    """Renumber the operators of a graph in another order; data nodes keep their ids.
 
     Args:
         graph: any graph.
-        sequence: all operator ids in a legal order, the forward ones first.
+        sequence: all operator ids in a topological order, the forward ones first.
         deadline: of the search.
 
     Raises:
@@ -132,5 +134,9 @@ def reordered(graph: Graph, sequence: Sequence[int], deadline: Clock = ENDLESS) 
 
 
 def translated(order: Iterable[int], sequence: Sequence[int]) -> list[int]:
-    """Return an order of a reordered graph as one of the graph it came from."""
+    """Map an order of a reordered graph back to operator ids of the original graph.
+
+    >>> translated([0, 1, 0, 2], [0, 2, 1])
+    [0, 2, 0, 1]
+    """
     return [sequence[index] for index in order]

@@ -1,12 +1,12 @@
-"""In which order operators are evaluated for the first time, so that they take little memory.
+"""Beam search for a topological order of low peak memory, without recomputation.
 
-Build order is one of many legal ones. Where a graph has branches, another order may hold far less
-at its peak, and costs nothing. To find the best one is NP-hard (Sethi, "Complete register
-allocation problems", 1975, doi:10.1137/0204020); here a beam goes through the operators, and after
-each step keeps the sets of evaluated operators that have held least at their peak, and of those the
-ones that hold least now. Sets that were reached in two ways are one.
+Build order is one of many topological orders. Where a graph has branches, another order may have a
+far lower peak, at no cost. Finding the best one is NP-hard (Sethi, "Complete register allocation
+problems", 1975, doi:10.1137/0204020). The states of the beam are sets of evaluated operators; after
+each step those with the lowest peak so far survive, ties broken by the memory live now. Sets
+reached by different orders are merged (as in dynamic programming over subsets).
 
-In an order without recomputations memory is held in blocks: a value and its views, from the
+In an order without recomputations memory is live in blocks: a value and its views, from the
 evaluation of the value to the last reader of any of them.
 """
 
@@ -18,30 +18,34 @@ from typing import NamedTuple
 from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.planner.model.liveness import Problem
 
+# Beam widths that are tried, in states: a wider beam finds lower peaks, in proportional time.
 WIDTHS = (10, 100, 1000)
-# To look at one operator that might be next takes 0.7 to 1.7 microseconds, and as long as to copy
-# some 400 of the numbers that a set is known by. So these are a minute at most.
+# Expansions (a state and a ready operator) that a beam may take in total. An expansion takes 0.7 to
+# 1.7 microseconds, so these are a minute at most; larger: wider beams for larger graphs.
+# COPIED: integers of a state that are copied in the time of one expansion; larger: copies count for
+# less in the estimate.
 BEAM_STEPS, COPIED = 35_000_000, 400
 
 
 class Path(NamedTuple):
-    """Operators in the order of their evaluation: the last one, and those before it."""
+    """Order of evaluations as a linked list that states share: the last operator and its prefix."""
 
     operator: int
     before: Path | None
 
 
 class PartialOrder(NamedTuple):
-    """A set of operators that have been evaluated, in the order that holds least at its peak.
+    """State of the beam: a set of evaluated operators, with the order of lowest peak found for it.
 
     Attributes:
-        peak, live: the most memory so far, and what is held now.
-        key: of the set, the same in whatever order.
-        unread: for each block how many of its readers are to come.
-        awaited: for each operator how many of those it depends on are to come.
-        ready: operators of which none is.
-        path: the operator evaluated last, and the path before; None at the beginning. States that
-            were gone through are not held: in a graph of 10,000 operators they are gigabytes.
+        peak, live: peak memory so far, and memory live now.
+        key: hash of the set, independent of the order (Zobrist hashing: the exclusive or of a
+            random key per operator).
+        unread: for each block, the number of readers still to come.
+        awaited: for each operator, the number of predecessors still to come.
+        ready: operators all of whose predecessors have been evaluated.
+        path: the operator evaluated last, and the path before; None at the beginning. Predecessor
+            states are not kept: in a graph of 10,000 operators they would take gigabytes.
     """
 
     peak: int
@@ -54,14 +58,15 @@ class PartialOrder(NamedTuple):
 
 
 class BlockDependencies:
-    """What operators make, read and wait for, block by block.
+    """Dependences of operators, and the storage blocks that they define and use.
 
     Attributes:
-        makes: for each operator the memory that its results take, and its workspace.
-        reads: for each operator the blocks that it reads, with their sizes; sources aside.
-        useless: for each operator the memory of those results that nobody reads.
-        after: for each operator those that wait for it: its readers, and updates of what it reads.
-        start: the state before anything is evaluated.
+        makes: for each operator, the memory of its outputs, and its workspace.
+        reads: for each operator, the blocks that it reads with their sizes, sources excluded; a
+            result of the graph has size 0 here, since it is never freed.
+        useless: for each operator, the memory of its outputs that have no reader (dead values).
+        after: for each operator, its successors: readers, and updates of sources that it reads.
+        start: the initial state.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -105,15 +110,15 @@ class BlockDependencies:
 
 
 def widths_for(blocks: BlockDependencies) -> list[int]:
-    """Return the widths of beams that take no more than a minute, ascending; the least anyway."""
+    """Return the beam widths affordable within a minute, ascending; the smallest one always."""
     work = work_of(blocks)
     return [width for width in WIDTHS if width == WIDTHS[0] or width * work <= BEAM_STEPS]
 
 
 def work_of(blocks: BlockDependencies) -> int:
-    """Return how many operators are looked at to go through all of them in build order.
+    """Estimate the expansions of a beam of width 1 by following build order.
 
-    Of each set are looked at those that are ready; what is copied of it counts as so many more.
+    A state is expanded by each ready operator; copying it counts as further expansions.
     """
     awaited, ready, looked_at = blocks.start.awaited.copy(), len(blocks.start.ready), 0
     for after in blocks.after:
@@ -126,10 +131,25 @@ def work_of(blocks: BlockDependencies) -> int:
 
 
 def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLESS) -> list[int]:
-    """Return the order that a beam of so many sets finds.
+    """Find an order of low peak memory by beam search.
+
+    Args:
+        blocks: the dependences of a problem.
+        width: the number of states that survive each step.
+        deadline: of the search.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
+
+    >>> import tinyckpt as tc
+    >>> def loss(x):
+    ...     a, b = tc.tanh(x), tc.sin(x)  # build order: both large values are live at once
+    ...     return tc.sum(a) + tc.sum(b)
+    >>> graph = tc.build(loss, tc.Spec(1000))
+    >>> problem = Problem(graph, tc.cost.evaluations(graph))
+    >>> order = frugal_order(BlockDependencies(problem), 10)
+    >>> problem.peak(range(len(graph.operators))), problem.peak(order)
+    (16008, 8016)
     """
     random = Random(0)
     keys = [random.getrandbits(62) for _ in blocks.makes]
@@ -152,7 +172,7 @@ def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLES
                 if known is None or (peak, live) < known[:2]:
                     found[key] = peak, live, key, state, operator
         best = sorted(found.values(), key=lambda entry: entry[:3])[:width]
-        deadline.check()  # copies take no longer than the choice of them
+        deadline.check()  # copying the survivors takes no longer than selecting them
         states = [evaluated(blocks, *entry) for entry in best]
     return order_of(min(states, key=lambda state: state.peak))
 
@@ -160,7 +180,7 @@ def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLES
 def evaluated(
     blocks: BlockDependencies, peak: int, live: int, key: int, state: PartialOrder, operator: int
 ) -> PartialOrder:
-    """Return the state after one more operator."""
+    """Return the successor state after one more operator."""
     unread, awaited = state.unread.copy(), state.awaited.copy()
     for block, _ in blocks.reads[operator]:
         unread[block] -= 1
@@ -173,7 +193,7 @@ def evaluated(
 
 
 def order_of(state: PartialOrder) -> list[int]:
-    """Return the operators in the order that led to a state."""
+    """Unroll the linked list of a state into an order of operators."""
     order = []
     path = state.path
     while path is not None:

@@ -1,14 +1,14 @@
-"""Levels: the budgets that planners plan for, which the graph decides and not who asks.
+"""Budget grid: the memory budgets at which heuristics plan, which depend on the graph only.
 
-A planner that runs within a budget (greedy, dtr) may by chance do better in less memory than in
-more. The portfolio must not. So such a planner is never asked about the budget itself, but about
-the nearest of some levels below, and the portfolio asks about all levels. Then its best within a
-budget is never dearer than what the planner finds for it, nor than its own best within less: it has
-seen both.
+A planner that runs within a budget (greedy, dtr) may by chance find a cheaper plan in less memory
+than in more. The portfolio must be monotone in the budget. So such a planner never plans for the
+requested budget, but for the nearest grid level below, and the portfolio plans at all levels. Its
+best plan within a budget then never costs more than the planner's own for that budget, nor more
+than its own best within a smaller one: it has compared both.
 
-In a small graph the levels are what runs take that have just enough memory, as far as they are not
-too many; in a large one they are spread over all memory, and what is found at one is made to use
-the room up to the next.
+In a small graph the levels are the peaks of probing runs, thinned if they are too many; in a large
+one they are spread over the range of feasible memory, and a plan found at one level is extended to
+use the memory up to the next.
 """
 
 from __future__ import annotations
@@ -30,26 +30,32 @@ from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 
-# Runs over a graph, times its operators, that a search may take: a run takes some 20 microseconds
-# an operator, so that these take a second or two. There are at most so many levels, and at least so
-# few; what is left over for each goes into more ways to plan at it.
+# Operator evaluations of all eviction runs of a search: a run takes some 20 microseconds per
+# operator, so these take a second or two. Larger: more levels and more settings per level, slower.
 GRID_EVALUATIONS = 60_000
-MOST_LEVELS, FEWEST_LEVELS = 32, 8
-# Less memory costs more and more: the levels are the closer, the lower.
+# Levels: more of them waste less memory between budget and level, with fewer settings tried at
+# each, since GRID_EVALUATIONS is shared among them.
+MAX_LEVELS, MIN_LEVELS = 32, 8
+# Exponent of the spacing of levels, without a unit. The marginal cost of memory rises as memory
+# shrinks, so low levels are closer together; larger: closer still.
 DENSITY = 1.5
-# Operators up to which the levels are what runs of these scores take; these are about as many.
+# Operators up to which the levels are the peaks of probing runs. Larger: fitted levels for larger
+# graphs, after more probing.
 LARGEST_PROBED = 200
-FAILURES = 8  # runs that fail one after another, after which there are taken to be no more
-SHARES = 20
-ALIKE = 1 / 256  # levels so near to each other are one
-PROBES = (by_distance(0.5), by_distance(0.0))
+# Consecutive failed probing runs after which lower budgets are taken to be infeasible. Larger: the
+# grid may reach further down, after more runs.
+MAX_FAILURES = 8
+SHARES = 20  # shares of store-all's peak among the levels, k / 20; larger: a finer grid
+# Relative distance below which two levels are merged; larger: fewer levels.
+MERGE_RATIO = 1 / 256
+PROBES = (by_distance(0.5), by_distance(0.0))  # eviction heuristics of the probing runs
 
 
 T = TypeVar("T")
 
 
 class Candidate(NamedTuple):
-    """An order of evaluations, and who made it: the policy, and with which options."""
+    """Candidate plan: an order of evaluations, with the policy that found it and its options."""
 
     policy: str
     detail: str
@@ -57,11 +63,11 @@ class Candidate(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Budgets, ascending, all below what storing everything takes.
+    """Grid of budgets, ascending, all below store-all's peak.
 
     Attributes:
-        budgets: of each level.
-        runs: ways to plan that there is time for at each.
+        budgets: the budget of each level, in the memory unit of the costs.
+        runs: number of settings that there is time to try at each level.
         highest: store-all's peak.
     """
 
@@ -70,23 +76,28 @@ class Levels(NamedTuple):
     highest: int
 
     def room(self, level: int) -> int:
-        """Return the largest budget that a level is the nearest for."""
+        """Return the largest budget for which a level is the nearest below."""
         above = self.budgets[level + 1 :]
         return (above[0] if above else self.highest) - 1
 
 
 def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
-    """Return the levels of a graph: from what an operator takes to what storing all takes.
+    """Build the budget grid of a graph, from its smallest budget up to store-all's peak.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(6)
+    >>> [budget // 512 for budget in levels_of(Problem(graph, tc.cost.evaluations(graph))).budgets]
+    [3, 4, 5, 6, 7]
     """
     graph = problem.graph
     size = max(len(graph.operators), 1)
     highest = problem.peak(range(len(graph.operators)))
     lowest = smallest_budget(problem, necessary(graph))
-    most = min(max(GRID_EVALUATIONS // (4 * size), FEWEST_LEVELS), MOST_LEVELS)
-    # All peaks are whole numbers of this.
+    most = min(max(GRID_EVALUATIONS // (4 * size), MIN_LEVELS), MAX_LEVELS)
+    # All peaks are multiples of this unit.
     unit = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
     count = (highest - lowest) // unit
     if count <= most:
@@ -97,9 +108,9 @@ def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
     if size <= LARGEST_PROBED and count > most:
         budgets = {
             lowest,
-            *just_enough(problem, lowest, highest, GRID_EVALUATIONS // (6 * size), deadline),
+            *probed_peaks(problem, lowest, highest, GRID_EVALUATIONS // (6 * size), deadline),
         }
-        # People ask for such shares, and what one score has no use for another may have.
+        # Round shares are common requests, and a level useless to one score may serve another.
         shares = (highest * part // SHARES for part in range(1, SHARES))
         budgets.update(share for share in shares if share > lowest)
     return Levels(
@@ -107,30 +118,31 @@ def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
     )
 
 
-def just_enough(
+def probed_peaks(
     problem: Problem, lowest: int, highest: int, most: int, deadline: Clock
 ) -> list[int]:
-    """Return what runs take that have just enough memory, thinned to at most so many.
+    """Return the peaks of probing runs, at most ``most`` of them.
 
-    A run within a budget would be the same within any down to what it took.
+    A run within a budget is the same within any smaller budget down to its own peak, so each run is
+    followed by one with just less memory.
     """
     found = set()
     sequence = frugal_sequence(problem, deadline)
     for score in PROBES:
         budget, failures = highest - 1, 0
-        while budget >= lowest and failures < FAILURES:
+        while budget >= lowest and failures < MAX_FAILURES:
             run = Eviction(problem, budget, score, sequence, deadline=deadline)
             failures += 1
             with suppress(BudgetError):
                 run.run()
                 found.add(run.highest)
                 failures = 0
-            # What takes nearly as much is left out below; there may be thousands of them.
-            budget = min(run.highest - 1, int(run.highest * (1 - ALIKE)))
-    # Those that are nearly alike stand for each other; the largest of them is as good as all.
+            # Peaks that differ by less are merged below; there may be thousands of them.
+            budget = min(run.highest - 1, int(run.highest * (1 - MERGE_RATIO)))
+    # Of peaks closer than MERGE_RATIO the largest represents all.
     apart: list[int] = []
     for amount in sorted(found, reverse=True):
-        if not apart or amount < apart[-1] * (1 - ALIKE):
+        if not apart or amount < apart[-1] * (1 - MERGE_RATIO):
             apart.append(amount)
     return thinned(apart, most)
 
@@ -138,12 +150,12 @@ def just_enough(
 def cheapest(
     problem: Problem, budget: int, candidates: Iterable[Candidate]
 ) -> tuple[Candidate | None, int | None]:
-    """Return the cheapest candidate within a budget, and the smallest peak of any; None if none.
+    """Return the cheapest candidate within a budget, and the smallest peak of all candidates.
 
-    What has been found when the time is up is good enough.
+    Each is None if there is none. An anytime search: at the deadline the best so far is returned.
 
     Raises:
-        OutOfTimeError: if the time was up before one was found.
+        OutOfTimeError: if the deadline passed before a candidate within the budget was found.
     """
     best: tuple[float, str, Candidate] | None = None
     smallest: int | None = None
@@ -165,13 +177,14 @@ def cheapest(
 def nearest(
     levels: Levels, budget: int, at_level: Callable[[int], Iterable[Candidate]], problem: Problem
 ) -> Candidate:
-    """Return the cheapest candidate within a budget of those at the nearest level below it.
+    """Return the cheapest candidate within a budget from the nearest level below it.
 
-    If there is none, of those at the level above that need less than it allows.
+    If there is none, from the levels above, whose plans may need less than their budget.
 
     Raises:
-        BudgetError: if there is none either; with the smallest peak of the next level that has any.
-        OutOfTimeError: if the time was up before one was found.
+        BudgetError: if there is none either; with the smallest peak of the next level that has a
+            plan.
+        OutOfTimeError: if the deadline passed before a candidate was found.
     """
     below = bisect_right(levels.budgets, budget) - 1
     smallest: int | None = None
@@ -181,29 +194,33 @@ def nearest(
             return best
         if smallest is not None:
             break
-    raise nothing_within(problem, levels, budget, smallest)
+    raise no_plan_error(problem, levels, budget, smallest)
 
 
-def nothing_within(
+def no_plan_error(
     problem: Problem, levels: Levels, budget: int, smallest: int | None
 ) -> BudgetError:
-    """Return the error that names the smallest peak that was found, store-all's if none was."""
+    """Build the error that names the smallest peak found, store-all's if there is none."""
     unit = problem.costs.memory_unit
     least = levels.highest if smallest is None else smallest
     return BudgetError(
-        f"nothing was found within {memory_text(budget, unit)}; the smallest peak that was found "
-        f"is {memory_text(least, unit)}",
+        f"no plan was found within {memory_text(budget, unit)}; the smallest peak found is "
+        f"{memory_text(least, unit)}",
         least,
     )
 
 
 def tenths(peak: int) -> list[int]:
-    """Return budgets to try where none is given: from half of a peak up to all of it."""
+    """Return the default budgets to try in turn: from half of a peak up to all of it, by tenths.
+
+    >>> tenths(100)
+    [50, 60, 70, 80, 90, 100]
+    """
     return [peak * tenth // 10 for tenth in range(5, 11)]
 
 
 def first_that_fits(peak: int, plan: Callable[[int], Candidate], budget: int | None) -> Candidate:
-    """Return what is planned for a budget; if none is given, for the first tenth that will do."""
+    """Plan for a budget; if none is given, for the first feasible one of ``tenths``."""
     for room in tenths(peak) if budget is None else [budget]:
         try:
             return plan(room)
@@ -214,7 +231,11 @@ def first_that_fits(peak: int, plan: Callable[[int], Candidate], budget: int | N
 
 
 def thinned(numbers: Sequence[T], most: int) -> list[T]:
-    """Return at most so many, the first and the last among them, and the others evenly spread."""
+    """Subsample evenly to at most ``most`` items, the first and the last among them.
+
+    >>> thinned(range(11), 3)
+    [0, 5, 10]
+    """
     if len(numbers) <= most:
         return list(numbers)
     places = np.linspace(0, len(numbers) - 1, most).round().astype(int)

@@ -1,9 +1,10 @@
-"""Pruning: recomputations are struck out that a budget has room to do without.
+"""Redundant recomputation elimination: drop recomputations by extending live ranges, greedily.
 
-What an operator made stays until the reader that had it recomputed, if there is room in between.
-The dearest are tried first. Of m evaluations, those for which there is no room to begin with are
-told from the others all at once, in O(m log m); for each of the others the memory held over time is
-asked about, and raised, a block of time at a time: O(sqrt(m)), and little of it in Python.
+An order within the budget comes in, a shorter one within the budget goes out. A recomputation is
+dropped if the earlier result can stay live until the reader, that is if memory in between has room
+for it; the most expensive are tried first. Of m evaluations, those without room are excluded all at
+once, in O(m log m), by a sparse table of range maxima; each remaining one queries and raises live
+memory over a range of time in O(sqrt(m)), by square-root decomposition, mostly in NumPy.
 """
 
 from __future__ import annotations
@@ -17,76 +18,85 @@ from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.planner.model.liveness import Problem
 
-CLOCK_EVERY_RECOMPUTES = 256  # recomputations: between two looks at the clock
+# Recomputations tried between two checks of the deadline; larger: fewer checks, a later stop.
+CLOCK_EVERY_RECOMPUTES = 256
 
-# What a recomputation makes: from when to when it would take memory instead, and how much.
-Stays = list[tuple[int, int, int]]
+# Live range extensions that replace a recomputation, one per result: first position, end position
+# (exclusive), memory.
+Extensions = list[tuple[int, int, int]]
 
 
 def pruned(
     problem: Problem, order: Sequence[int], budget: int, deadline: Clock = ENDLESS
 ) -> list[int]:
-    """Return the order without the recomputations that the budget has room to do without.
+    """Drop recomputations whose earlier results fit in memory until they are read again.
 
-    Dearest first. What an operator made stays until the reader that had it recomputed.
+    The most expensive recomputations are tried first; passes repeat until none can be dropped.
 
     Args:
         problem: graph and costs.
-        order: evaluations with a peak within the budget, as long as no update has to wait.
-        budget: the peak to stay within.
-        deadline: what has not been struck out by then stays.
+        order: evaluations with a peak within the budget, unless delayed updates raise it.
+        budget: the peak to stay within, in the memory unit of the costs.
+        deadline: of the search; recomputations not dropped by then stay.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(2)
+    >>> pruned(Problem(graph, tc.cost.evaluations(graph)), [0, 1, 0, 2, 3, 0, 4], budget=4 * 512)
+    [0, 1, 2, 3, 4]
     """
     positions = problem.flat.updates_last(np.asarray(order, np.int64))
     if problem.flat.updates is not None and problem.peak(positions) > budget:
         return [int(index) for index in positions]
     while deadline.left():
-        # What is struck out frees inputs as well, which may make room for more: look again.
-        shorter = without_roomy(problem, positions, budget, deadline)
+        # A dropped recomputation no longer reads its inputs, which may make room for more: repeat.
+        shorter = drop_pass(problem, positions, budget, deadline)
         if len(shorter) == len(positions):
             break
-        assert problem.peak(shorter) <= budget  # see there
+        assert problem.peak(shorter) <= budget  # see drop_pass
         positions = shorter
     return [int(index) for index in positions]
 
 
-def without_roomy(problem: Problem, order: Integers, budget: int, deadline: Clock) -> Integers:
-    """Return the order without recomputations whose results can stay from the time before.
+def drop_pass(problem: Problem, order: Integers, budget: int, deadline: Clock) -> Integers:
+    """Drop recomputations whose results can stay live since their previous live range, in one pass.
 
-    There is room if the memory between the last time that a result was there and this one, and the
-    memory that the result is in, are within the budget. A view that stays holds the block that it
-    was made in for as long as it would have held the new one, and its base may be in a new block
-    by then: the old one counts up to the view's end. All this is judged without regard to what its
-    inputs then free, or to a view's memory being there already: it is enough for the peak, and one
-    after another can go.
+    A recomputation can be dropped if live memory between the end of the previous live range and
+    this one, plus the storage of the result, is within the budget. A view that stays keeps its old
+    block alive for as long as it would have kept the new one, and its base may be in a new block by
+    then: the old block counts up to the view's end. The test is conservative: it ignores the inputs
+    that are then freed earlier, and a view's storage that is resident already. So the peak stays
+    within the budget, and recomputations can be dropped one after another.
     """
     live = problem.live(order)
-    roomy = roomy_alone(problem, order, live, budget)
+    candidates = droppable(problem, order, live, budget)
     memory = RangeMaximum(live)
     kept = np.ones(len(order), bool)
     cost = problem.cost
-    ranked = sorted(roomy, key=lambda place: (-cost[order[place]], place))
+    ranked = sorted(candidates, key=lambda place: (-cost[order[place]], place))
     for number, place in enumerate(ranked):
         if not number % CLOCK_EVERY_RECOMPUTES and not deadline.left():
             break
-        stays = roomy[place]
-        if any(memory.most(first, stop) + size > budget for first, stop, size in stays):
+        extensions = candidates[place]
+        if any(memory.most(first, stop) + size > budget for first, stop, size in extensions):
             continue
-        for first, stop, size in stays:
+        for first, stop, size in extensions:
             memory.add(first, stop, size)
-        # Several results, each with room alone, may have none together.
-        kept[place] = any(memory.most(first, stop) > budget for first, stop, _ in stays[1:])
+        # Several results, each of which fits alone, may not fit together.
+        kept[place] = any(memory.most(first, stop) > budget for first, stop, _ in extensions[1:])
         if kept[place]:
-            for first, stop, size in stays:
+            for first, stop, size in extensions:
                 memory.add(first, stop, -size)
     return order[kept]
 
 
-def roomy_alone(problem: Problem, order: Integers, live: Integers, budget: int) -> dict[int, Stays]:
-    """Return the recomputations that there is room to do without, were it for one result alone.
+def droppable(
+    problem: Problem, order: Integers, live: Integers, budget: int
+) -> dict[int, Extensions]:
+    """Return the recomputations each of whose results, taken alone, fits if it stays live.
 
     Args:
         problem, order, budget: as above.
-        live: the memory held during each evaluation.
+        live: the live memory during each evaluation.
     """
     spans = problem.flat.spans(order)
     again = np.flatnonzero(np.diff(spans.data, prepend=-1) == 0)
@@ -94,43 +104,52 @@ def roomy_alone(problem: Problem, order: Integers, live: Integers, budget: int) 
     size, begin, first = problem.size[root], spans.begin[again], spans.end[again - 1] + 1
     stop = begin
     if problem.view_levels:
-        held = problem.block_ends(spans, len(order))[again] + 1
-        stop = np.minimum(np.where(root == spans.data[again], begin, held), len(order))
+        block_end = problem.block_ends(spans, len(order))[again] + 1
+        stop = np.minimum(np.where(root == spans.data[again], begin, block_end), len(order))
     fits = most_within(live, first, stop) + size <= budget
-    # An operator goes if all its results have been there before, and there is room for each.
+    # An evaluation is a candidate if all its outputs have an earlier live range that can be
+    # extended.
     results = np.diff(problem.flat.writes.first)[order]
-    goes = np.bincount(begin[fits], minlength=len(order)) == results
-    chosen = np.flatnonzero(fits & goes[begin])
-    stays: dict[int, Stays] = {}
+    is_droppable = np.bincount(begin[fits], minlength=len(order)) == results
+    chosen = np.flatnonzero(fits & is_droppable[begin])
+    extensions: dict[int, Extensions] = {}
     for place, *what in zip(
         begin[chosen].tolist(), first[chosen].tolist(), stop[chosen].tolist(),
         size[chosen].tolist(), strict=True,
     ):  # fmt: skip
-        stays.setdefault(place, []).append((what[0], what[1], what[2]))
-    return stays
+        extensions.setdefault(place, []).append((what[0], what[1], what[2]))
+    return extensions
 
 
 def most_within(values: Integers, first: Integers, stop: Integers) -> Integers:
-    """Return the largest of each range of values, 0 of an empty one.
+    """Answer range maximum queries offline by a sparse table; 0 for an empty range.
 
-    Two overlapping ranges of 2^k values make up any range; those of each k are made from those of
-    the one before, and all ranges of that length are answered with them.
+    Two overlapping ranges of 2^k values cover any range. The maxima for each k are computed from
+    those for k - 1, and answer all queries of that length, so that one row is kept at a time.
+
+    >>> most_within(np.array([3, 1, 4, 1, 5]), np.array([0, 1, 2]), np.array([2, 4, 2])).tolist()
+    [3, 4, 0]
     """
     length = stop - first
     most = np.zeros(len(first), np.int64)
     level = np.frexp(length.astype(np.float64))[1] - 1  # of the largest power of 2 within
     known = values
     for k in range(int(level.max(initial=-1)) + 1):
-        asked = np.flatnonzero(level == k)
-        most[asked] = np.maximum(known[first[asked]], known[stop[asked] - 2**k])
+        queries = np.flatnonzero(level == k)
+        most[queries] = np.maximum(known[first[queries]], known[stop[queries] - 2**k])
         known = np.maximum(known[: -(2**k)], known[2**k :])
     return most
 
 
 class RangeMaximum:
-    """Numbers that are added to, and asked for their largest, over ranges: sqrt(n) at a time.
+    """Range addition and range maximum in O(sqrt(n)), by square-root decomposition.
 
-    A block knows its largest number, and what has been added to all of it and not yet to each.
+    A block stores its maximum, and a lazy addition to all its numbers.
+
+    >>> live = RangeMaximum(np.array([3, 1, 4, 1, 5]))
+    >>> live.add(0, 2, 10)
+    >>> live.most(0, 3), live.most(2, 4)
+    (13, 4)
     """
 
     def __init__(self, values: Integers) -> None:
@@ -142,12 +161,12 @@ class RangeMaximum:
             self.look_at(block)
 
     def look_at(self, block: int) -> None:
-        """Find the largest number of a block anew."""
+        """Recompute the maximum of a block."""
         values = self.values[block * self.width : (block + 1) * self.width]
         self.largest[block] = values.max(initial=0) + self.added[block]
 
     def add(self, first: int, stop: int, amount: int) -> None:
-        """Add to the numbers from one position up to another."""
+        """Add an amount to the numbers from ``first`` up to ``stop``."""
         if first >= stop:
             return
         left, right = -(-first // self.width), stop // self.width  # whole blocks in between
@@ -162,7 +181,7 @@ class RangeMaximum:
         self.look_at((stop - 1) // self.width)
 
     def most(self, first: int, stop: int) -> int:
-        """Return the largest number from one position up to another; 0 if there is none."""
+        """Return the maximum of the numbers from ``first`` up to ``stop``; 0 if there are none."""
         if first >= stop:
             return 0
         left, right = -(-first // self.width), stop // self.width

@@ -1,10 +1,10 @@
-"""Dynamic tensor rematerialization: evict online, by a heuristic, as if the future were unknown.
+"""Dynamic tensor rematerialization (DTR): online eviction by cost / (memory x staleness).
 
 Source: M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, arXiv 2006.09616, with
-the heuristics of its section 4.1. The value with the lowest score goes; m is its memory, s the time
-since it was last asked for, c0 the cost of its operator, and e* the evicted values that would have
-to be computed again with it: evicted ancestors through evicted ones, and evicted descendants
-through evicted ones.
+the eviction heuristics of its section 4.1. The value with the lowest score is evicted; m is its
+memory, s its staleness (time since the last access), c0 the cost of its operator, and e* its
+evicted neighborhood, the evicted values that would have to be recomputed with it: evicted ancestors
+and evicted descendants, reached through evicted values only.
 
     dtr    (c0 + c0 of e*) / (m s)
     e_star (c0 + c0 of e*) / m           the one that theorem 3.1 is about
@@ -13,9 +13,10 @@ through evicted ones.
     lru    1 / s
     size   1 / m
 
-Time is the cost of what was evaluated; of equals the latest goes. A value is asked for when the
-operator that reads it is, before anything missing is computed. The program frees what it does not
-read again. Not here: the union-find approximation of e*, which only makes the same choice faster.
+Time is the accumulated cost of evaluations; ties are broken by the highest id. An operator accesses
+its inputs when it is requested, before missing ones are recomputed. Values that the program does
+not read again are freed. Not implemented: the union-find approximation of e*, which only makes the
+same choice faster.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ from tinyckpt.planner.model.liveness import Problem
 
 
 def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
-    """Return c0 plus that of e*, and the operators.
+    """Return c0 plus the cost of the evicted neighborhood e*, and the operators.
 
-    Beyond ``most`` the exact sum is of no interest, and what has been summed up is returned.
+    Once the sum exceeds ``most``, the partial sum is returned.
     """
     total, operators = recompute_cost(run, data, most)
     todo = [run.producer[data]]
@@ -69,22 +70,22 @@ def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
 
 
 def local_recompute_cost(run: EvictionState, data: int, most: float) -> Cost:
-    """Return c0."""
+    """Return c0, the cost of the value's own operator."""
     return run.cost[run.producer[data]], set()
 
 
-def one(run: EvictionState, data: int, most: float) -> Cost:
-    """Return 1, for a score that regards no costs."""
+def unit_cost(run: EvictionState, data: int, most: float) -> Cost:
+    """Return 1, for a score that ignores costs."""
     return 1.0, set()
 
 
 def staleness(run: EvictionState, data: Any) -> Any:
-    """Return the time since values were last asked for."""
+    """Return s, the time since the last access of each value."""
     return run.clock - run.last_access[data]
 
 
 def memory_and_staleness(run: EvictionState, data: Any) -> Any:
-    """Return m s."""
+    """Return m s, memory times staleness."""
     return run.sizes[data] * staleness(run, data)
 
 
@@ -93,15 +94,15 @@ HEURISTICS: dict[str, Score] = {
     "e_star": Score(entangled_cost, memory),
     "msps": Score(recompute_cost, memory),
     "local": Score(local_recompute_cost, memory_and_staleness, falls=True),
-    "lru": Score(one, staleness, own=False, falls=True),
-    "size": Score(one, memory, own=False),
+    "lru": Score(unit_cost, staleness, own=False, falls=True),
+    "size": Score(unit_cost, memory, own=False),
 }
 
 
 def dtr_at(
     problem: Problem, levels: Levels, level: int, heuristic: str = "dtr", deadline: Clock = ENDLESS
 ) -> Iterator[Candidate]:
-    """Yield the plan for the budget of a level, if there is one.
+    """Yield DTR's plan for the budget of a grid level, if there is one.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
@@ -121,22 +122,28 @@ def plan_dtr(
     heuristic: str = "dtr",
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Run the graph in build order within the budget, evicting by a heuristic.
+    """Run the graph in build order within the budget, evicting online by a heuristic.
 
     Args:
         graph: the training graph.
-        costs: what evaluations cost and values weigh.
+        costs: costs of evaluations and sizes of values.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
-            store-all's peak, or the next tenth of it that is feasible. The run is in the nearest
-            level of memory below (see ``levels``).
+            store-all's peak, or the next feasible tenth of it. The run uses the nearest level of
+            the budget grid below (see ``budget_grid``).
         heuristic: ``dtr``, ``e_star``, ``msps``, ``local``, ``lru`` or ``size``.
-        time_limit: seconds after which it is given up.
+        time_limit: seconds after which the search is abandoned.
 
     Raises:
         PolicyOptionError: if there is no such heuristic.
-        BudgetError: if an operator does not fit beside what it cannot do without; with the
+        BudgetError: if an operator does not fit with the values that cannot be evicted; with the
             smallest peak of the levels above.
-        OutOfTimeError: if the time is up.
+        OutOfTimeError: if the time limit passed.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(16)
+    >>> schedule = tc.plan(graph, "dtr", budget="9 nodes", heuristic="lru")
+    >>> tc.replay(schedule).peak_nodes
+    9
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         raise PolicyOptionError(

@@ -1,8 +1,11 @@
-"""Running a sequence in too little memory: without room, evict; what is missing, recompute.
+"""Eviction-based execution within a memory budget: evict by score, recompute missing inputs.
 
-The sequence is the graph in build order. Before an operator is evaluated, its missing inputs are
-computed again, and theirs; when a result does not fit, the resident value with the lowest score
-goes. Online policies (DTR) score by what has happened, offline ones (greedy) by what will.
+A simulated run without arrays: a sequence of operators (by default the graph in build order) and a
+budget come in, an order of evaluations with recomputations goes out. Before an operator is
+evaluated, its evicted inputs are recomputed, and theirs recursively; when a result does not fit,
+the resident value with the lowest score is evicted, as in cache replacement. Online policies (DTR)
+score by past accesses, offline ones (greedy, Belady) by future uses. The scores are in
+``eviction_heuristics``, the search for the lowest in ``eviction_queue``.
 """
 
 from __future__ import annotations
@@ -23,33 +26,42 @@ from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.eviction_queue import Queue, Scan
 from tinyckpt.planner.model.liveness import Problem, views_of
 
-NEVER = 1 << 60
-# Evaluations per operator, after which a run is taken to be thrashing: of the whole sequence, as in
-# the least memory for a chain of 400 layers; and for one operator of it, where once is usual.
+NEVER = 1 << 60  # position of the next use of a result of the graph: beyond any sequence
+# Evaluations per operator of the sequence, after which a run is taken to be thrashing and given up:
+# in total, where a chain of 400 layers in the least memory takes 200; and while a single operator's
+# inputs are recomputed, where 1 is usual. Larger: more runs succeed, hopeless ones take longer.
 MOST_EVALUATIONS_PER_OPERATOR, LONGEST_FOR_ONE = 200, 50
-CLOCK_EVERY_EVALUATIONS = 64  # evaluations: between two looks at the clock
+# Evaluations between two checks of the deadline; larger: fewer checks, a later stop.
+CLOCK_EVERY_EVALUATIONS = 64
 
 
 class Eviction:
-    """The state of such a run; ``order`` is what comes of it.
+    """State of an eviction-based run; ``run`` returns the order of evaluations.
 
     With ``anchors``, separators that no backward operator reads, such as the residual stream of a
-    transformer, are taken to be read when the sweep comes back to what follows them: from there the
-    rest can be recomputed. Without, a value goes once the sequence does not read it any more.
+    transformer, count as read when the backward pass reaches the operators after them, so that they
+    stay as checkpoints. Without, a value is freed after its last reader in the sequence.
 
     Attributes:
-        order: operators in the order of their evaluation so far.
-        position: number of the sequence's operators that are done.
-        clock: cost of all evaluations so far.
-        last_access: when each value was last asked for or first computed, by the clock; an array.
+        order: operators in the order of evaluation so far.
+        position: number of the sequence's operators that have been evaluated.
+        clock: accumulated cost of all evaluations so far.
+        last_access: clock at the last access or the first evaluation of each value; an array.
         next_use: position of the next operator of the sequence that reads each value, NEVER for a
             result of the graph, and -1 if none does.
-        resident: whether each value is there.
-        weighty: whether it is, and holds memory.
-        computed: whether each operator has been evaluated at least once.
-        dearest: cost of all evaluations beyond which the run is given up.
-        highest: the most memory that was found to be within the budget. With any budget down to
-            this, the run is the same, or fails the same way.
+        resident: for each value, whether it is in memory.
+        weighty: for each value, whether it is resident and its storage is not empty.
+        computed: for each operator, whether it has been evaluated at least once.
+        cost_limit: accumulated cost beyond which the run is given up.
+        highest: peak memory so far. With any budget down to this one, the run is the same, or fails
+            the same way.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
+    >>> graph = tc.networks.chain(4)  # operators 0 to 8: f1 f2 f3 f4 l b4 b3 b2 b1
+    >>> problem = Problem(graph, tc.cost.evaluations(graph))
+    >>> Eviction(problem, 4 * 512, by_distance(0.5)).run()
+    [0, 1, 2, 3, 4, 5, 2, 6, 7, 0, 8]
     """
 
     def __init__(
@@ -60,11 +72,11 @@ class Eviction:
         sequence: Sequence[int] | None = None,
         anchors: bool = False,
         deadline: Clock = ENDLESS,
-        dearest: float = inf,
+        cost_limit: float = inf,
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.score, self.deadline = problem, budget, score, deadline
-        self.dearest = dearest
+        self.cost_limit = cost_limit
         self.sequence = list(range(len(graph.operators)) if sequence is None else sequence)
         source = [node.is_source for node in graph.data]
         self.inputs = [
@@ -97,7 +109,7 @@ class Eviction:
         for position in range(len(self.sequence) - 1, -1, -1):
             for data in self.inputs[self.sequence[position]]:
                 self._uses[data].append(position)
-        self._anchored: dict[int, list[int]] = {}  # anchors, by the last position to hold them for
+        self._anchored: dict[int, list[int]] = {}  # anchors, by the position of their added use
         if anchors:
             self._anchor()
         self.next_use = [uses[-1] if uses else -1 for uses in self._uses]
@@ -108,21 +120,21 @@ class Eviction:
         """Run the sequence; return the order of evaluations.
 
         Raises:
-            BudgetError: if an operator does not fit, nearly all is recomputation, or it gets dearer
-                than it may.
+            BudgetError: if an operator does not fit, the run is thrashing, or its cost exceeds
+                ``cost_limit``.
             OutOfTimeError: if the deadline has passed.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return self._run()
 
     def _run(self) -> list[int]:
-        """Run the sequence, where what is divided by nothing is infinite."""
+        """Run the sequence, with NumPy's division by zero giving infinity."""
         longest = min(MOST_EVALUATIONS_PER_OPERATOR * len(self.sequence), MOST_EVALUATIONS)
         resident, inputs, order = self.resident, self.inputs, self.order
         for target in self.sequence:
             until = min(longest, len(order) + LONGEST_FOR_ONE * len(self.sequence))
             stack = [target]
-            self._ask_for(target)
+            self._lock_inputs(target)
             while stack:
                 operator = stack[-1]
                 for missing in inputs[operator]:
@@ -133,24 +145,29 @@ class Eviction:
                     stack.pop()
                     if not stack:
                         self._advance(target)
-                    self._let_go(operator)
+                    self._free_unread(operator)
                     if not len(order) % CLOCK_EVERY_EVALUATIONS:
                         self.deadline.check()
                     continue
                 stack.append(self.producer[missing])
-                self._ask_for(stack[-1])
+                self._lock_inputs(stack[-1])
                 if len(order) > until or len(stack) > len(self.cost):
                     budget = memory_text(self.budget, self.problem.costs.memory_unit)
-                    raise BudgetError(f"within {budget} almost all is recomputation")
-                if self.clock > self.dearest:
-                    raise BudgetError(f"dearer than {self.dearest:g} after {len(order)}")
+                    raise BudgetError(
+                        f"thrashing within {budget}: almost all evaluations are recomputations"
+                    )
+                if self.clock > self.cost_limit:
+                    raise BudgetError(
+                        f"cost above {self.cost_limit:g} after {len(order)} evaluations"
+                    )
         if (peak := self.problem.peak(self.order)) > self.budget:
-            # A view may hold memory whose value is computed anew: twice the memory for a while.
+            # A view may keep an old block alive while its base is recomputed: two blocks for a
+            # while.
             raise BudgetError(f"the peak is {peak}, and the budget is {self.budget}")
         return self.order
 
     def _advance(self, target: int) -> None:
-        """Take note that an operator of the sequence is done: what it read has its next use."""
+        """Advance the sequence past an operator, and update the next use of its inputs."""
         anchors = self._anchored.get(self.position, ())
         self.position += 1
         for data in (*self.inputs[target], *anchors):
@@ -161,7 +178,7 @@ class Eviction:
             self.victims.renew(data)
 
     def _anchor(self) -> None:
-        """Give each separator that the backward half does not read a use on the way back."""
+        """Add a use in the backward pass to each separator that no backward operator reads."""
         first = self.problem.graph.forward_count
         for data, operators in anchors_of(self.problem.graph):
             later = [
@@ -175,14 +192,14 @@ class Eviction:
                 self._uses[data].insert(0, max(later))
                 self._anchored.setdefault(max(later), []).append(data)
 
-    def _ask_for(self, operator: int) -> None:
-        """Lock what an operator reads, resident or not, until it has been evaluated."""
+    def _lock_inputs(self, operator: int) -> None:
+        """Lock an operator's inputs, resident or not, against eviction until it is evaluated."""
         for data in self.inputs[operator]:
             self._last_access[data] = self.clock
             self._locks[self.root[data]] += 1
 
     def _holds_result(self, root: int) -> bool:
-        """Whether a resident value in this memory is a result of the graph."""
+        """Whether a resident value in this storage is a result of the graph."""
         if self.resident[root] and self._is_result[root]:
             return True
         return any(self.resident[data] and self._is_result[data] for data in self.views[root])
@@ -213,8 +230,8 @@ class Eviction:
         self.computed[operator] = 1
         self.victims.made(operator)
 
-    def _let_go(self, operator: int) -> None:
-        """Unlock what an operator has read, and drop what the sequence reads no more."""
+    def _free_unread(self, operator: int) -> None:
+        """Unlock an operator's inputs, and free values that the sequence does not read again."""
         for data in self.inputs[operator]:
             self._locks[self.root[data]] -= 1
         for data in (*self.inputs[operator], *self.outputs[operator]):
@@ -237,7 +254,7 @@ class Eviction:
             self.victims.wake(root)
 
     def _make_room(self, needed: int) -> None:
-        """Evict until so much memory is free."""
+        """Evict values until ``needed`` more memory is within the budget."""
         for data in () if self.pins is None else self.pins.unwanted():
             self._remove(data)
         while self.live + needed > self.budget:
@@ -245,8 +262,8 @@ class Eviction:
             if best < 0:
                 unit = self.problem.costs.memory_unit
                 raise BudgetError(
-                    f"no room: {memory_text(self.live + needed, unit)} are needed at once, and the "
-                    f"budget is {memory_text(self.budget, unit)}"
+                    f"out of memory: {memory_text(self.live + needed, unit)} must be resident at "
+                    f"once, and the budget is {memory_text(self.budget, unit)}"
                 )
             root = self.root[best]
             for data in (root, *self.views[root]):
@@ -254,7 +271,7 @@ class Eviction:
                     self._remove(data)
 
     def may_go(self, data: int) -> bool:
-        """Whether nothing needs a value now, and it is no result nor in the memory of one."""
+        """Whether a value can be evicted: not locked, not pinned, no result shares its storage."""
         root = self.root[data]
         if self._locks[root] or self._holds_result(root):
             return False
@@ -262,16 +279,16 @@ class Eviction:
 
 
 # ------------------------------------------------------------------------------------------------
-# What cannot be made again, while a run evicts values: it stays as long as anything may want it.
+# Pinning of non-recomputable values during a run: they stay as long as they may be needed.
 #
-# That is what an operator made that may not be evaluated twice; and, once that has been dropped,
-# what was computed from it, as far as making it anew would lead back there. So dropping a value
-# moves what is pinned on to its readers. A value is wanted if the sequence reads it again, or if
-# one that was evicted can only be made again from it.
+# These are the outputs of non-recomputable operators; and, once such an output has been freed, the
+# values computed from it whose recomputation would need it again. So freeing a value passes the pin
+# on to its readers' outputs. A value is needed if the sequence reads it again, or if an evicted
+# value can be recomputed from it only.
 
 
 class EvictionFacts(Protocol):
-    """What has to be known of the run; see ``Eviction``."""
+    """Attributes of a run that pinning reads; see ``Eviction``."""
 
     problem: Problem
     inputs: list[list[int]]
@@ -284,27 +301,28 @@ class EvictionFacts(Protocol):
 
 
 class Pins:
-    """What cannot be made again in a run, of which it is a part.
+    """Pinned values of a run: resident values that cannot be recomputed.
 
     Attributes:
-        idle: values that the sequence reads no more, and that were wanted all the same.
+        idle: values that the sequence does not read again, kept because an evicted value may have
+            to be recomputed from them.
     """
 
     def __init__(self, run: EvictionFacts) -> None:
         self.run = run
         self.idle: list[int] = []
         self._is_once = bytearray(operator.once for operator in run.problem.graph.operators)
-        self._below = bytearray(len(self._is_once))  # operators that depend on what was dropped
+        self._below = bytearray(len(self._is_once))  # operators that depend on a freed pinned value
 
     def may_go(self, root: int) -> bool:
-        """Whether all that is resident in the memory of a value can be made again."""
+        """Whether all resident values in a storage can be recomputed."""
         run = self.run
         return all(
             self.can_be_made(data) for data in (root, *run.views[root]) if run.resident[data]
         )
 
     def can_be_made(self, data: int) -> bool:
-        """Whether a value can be made again from what is resident besides it."""
+        """Whether a value can be recomputed from the other resident values."""
         run = self.run
         operators = {run.producer[data]}
         todo = list(operators)
@@ -321,7 +339,7 @@ class Pins:
         return True
 
     def may_drop(self, data: int) -> bool:
-        """Whether a value that the sequence reads no more is not wanted either; else it is idle."""
+        """Whether a value that the sequence does not read again can be freed; else it is idle."""
         if self.can_be_made(data):
             return True
         if self.is_wanted(data):
@@ -331,7 +349,7 @@ class Pins:
         return True
 
     def is_wanted(self, data: int) -> bool:
-        """Whether a value that was evicted, and is read again, may have to be made from this."""
+        """Whether an evicted value that is read again may have to be recomputed from this one."""
         run = self.run
         seen = {data}
         todo = [data]
@@ -347,7 +365,7 @@ class Pins:
         return False
 
     def unwanted(self) -> list[int]:
-        """Return what was idle and is not wanted any more: it is dropped."""
+        """Return the idle values that are no longer needed, and pass their pins on."""
         resident = [data for data in self.idle if self.run.resident[data]]
         found = [data for data in resident if not self.is_wanted(data)]
         self.idle = sorted({*resident}.difference(found))
@@ -356,7 +374,7 @@ class Pins:
         return found
 
     def _drop(self, data: int) -> None:
-        """Take note that what depends on a value can be made from its readers' results alone."""
+        """Pass the pin of a freed value on to the operators that depend on it."""
         todo = [data]
         while todo:
             for reader in self.run.consumers[todo.pop()]:

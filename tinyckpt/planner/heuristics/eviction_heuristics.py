@@ -1,8 +1,9 @@
-"""Scores: what decides which value goes when there is no room. The lowest does.
+"""Eviction heuristics: scores by which a run out of memory chooses the value to evict, the lowest.
 
 A score is a cost over a divisor. The cost is that of the operators that must be evaluated again if
-the value goes, which is followed through the graph from evicted value to evicted value; the divisor
-is what that buys, in memory and in time.
+the value is evicted, found by following evicted values through the graph; the divisor is the gain,
+in memory and in time until the next use or since the last access. DTR's own heuristics are in
+``dtr``; here are the common cost, and the score of runs that know the future (``by_distance``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EvictionState(Protocol):
-    """What scores look at: the state of a run in too little memory, as ``Eviction`` says it."""
+    """State of an eviction-based run that scores read; the attributes are those of ``Eviction``."""
 
     sequence: list[int]
     position: int
@@ -41,7 +42,7 @@ class EvictionState(Protocol):
     pins: Pins | None
 
     def may_go(self, data: int) -> bool:
-        """Whether nothing needs a value now, and it is no result nor in the memory of one."""
+        """Whether a value can be evicted: not locked, not pinned, no result shares its storage."""
 
 
 Cost = tuple[float, set[int]]
@@ -49,16 +50,16 @@ Cost = tuple[float, set[int]]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What is lowest for the value to evict: a cost over a divisor.
+    """Eviction score: cost / divisor; the value with the lowest score is evicted.
 
     Attributes:
-        cost: ``cost(run, data, most)``: a sum of costs, at least that of the value's own operator,
-            and the operators it is the sum of. Beyond ``most`` it may stop adding up.
-        divisor: ``divisor(run, data)``: what the cost is divided by, above 0; if the score falls,
-            for an array of values.
-        own: whether the cost of the own operator is a bound; where the cost is not a sum of costs
-            of operators, it is 1.
-        falls: whether the divisor grows as time goes by.
+        cost: ``cost(run, data, most)``: a sum of operator costs, at least that of the value's own
+            operator, and the set of these operators. Beyond ``most`` it may stop summing.
+        divisor: ``divisor(run, data)``: a number above 0; if ``falls``, also for an array of
+            values.
+        own: whether the cost of the value's own operator is a lower bound of the cost; if not, the
+            cost is no sum of operator costs, and the bound is 1.
+        falls: whether scores fall over time, since the divisor grows.
     """
 
     cost: Callable[[EvictionState, int, float], Cost]
@@ -67,16 +68,16 @@ class Score:
     falls: bool = False
 
     def least(self, run: EvictionState) -> list[float]:
-        """Return for every value what its cost is at least."""
+        """Return a lower bound on the cost of each value."""
         if not self.own:
             return [1.0] * len(run.producer)
         return [run.cost[producer] if producer >= 0 else 0.0 for producer in run.producer]
 
 
 def recompute_cost(run: EvictionState, data: int, most: float = inf) -> Cost:
-    """Return what it takes to compute a value again from what is resident, and the operators.
+    """Return the cost of recomputing a value from the resident values, and the operators.
 
-    Beyond ``most`` the exact sum is of no interest, and what has been summed up is returned.
+    Once the sum exceeds ``most``, the partial sum is returned.
     """
     operators = {run.producer[data]}
     todo = list(operators)
@@ -94,18 +95,23 @@ def recompute_cost(run: EvictionState, data: int, most: float = inf) -> Cost:
 
 
 def memory(run: EvictionState, data: int) -> int:
-    """Return the memory that goes with a value."""
+    """Return the memory of a value's storage, which its eviction frees."""
     return run.size[run.root[data]]
 
 
 def by_distance(
     exponent: float, cost: Callable[[EvictionState, int, float], Cost] = recompute_cost
 ) -> Score:
-    """Return the score cost / (memory x distance^exponent), for runs that know the future.
+    """Build the score cost / (memory x distance^exponent), for runs that know the future.
+
+    The distance is the number of operators of the sequence until the next use.
 
     Args:
-        exponent: how much it counts that a value is not needed for long.
-        cost: of a value; of what must be recomputed before it, if not given.
+        exponent: weight of the distance; 0 ignores it.
+        cost: cost function of a value; by default the cost of recomputing it.
+
+    >>> by_distance(0.5).falls
+    False
     """
 
     def divisor(run: EvictionState, data: int) -> float:

@@ -1,21 +1,22 @@
-"""Victims: which resident value goes when there is no room, without scoring all that are resident.
+"""Lazy priority queue of eviction candidates: the lowest score without scoring all resident values.
 
-The one of the lowest score goes; of equals the latest. To follow evicted values through the graph,
-for the cost in a score, is what takes time. Both classes here choose as if all were scored anew
-each time; a test says so.
+Lazy evaluation of lower bounds, as in M. Minoux, "Accelerated greedy algorithms for maximizing
+submodular set functions", 1978. The value with the lowest score is the victim; ties are broken by
+the highest id. Following evicted values through the graph, for the cost in a score, is the
+expensive part. Both classes choose the same victim as if all values were scored each time; a test
+asserts it.
 
-``Queue`` is for scores that only rise while a value stays and nothing is recomputed: what is
-evicted besides makes a value dearer, and what comes nearer divides by less. So a score from before
-is a lower bound, and a heap of such bounds finds the lowest score: what is first is scored again,
-and stays first, or goes back to where it belongs now (lazy evaluation, as in M. Minoux,
-"Accelerated greedy algorithms for maximizing submodular set functions", 1978). Two things lower a
-score, and renew the bounds of those they concern: a value is read, and its next reader is further
-away; an operator is evaluated again. The latter concerns the values whose last score it was seen
-for. With k operators to a score, n evaluations take O(n k log n) as long as few bounds
-miss by much; scanning all that are resident instead takes O(n²).
+``Queue`` is for scores that only rise while a value stays and nothing is recomputed: evicting
+another value raises the cost, and an approaching next use lowers the divisor. So an old score is a
+lower bound, and a heap of such bounds finds the lowest score: the first entry is scored again, and
+is the victim or is pushed back with its new score. Two events lower a score, and renew the bounds
+of the values concerned: a value is read, so that its next use is further away; an operator is
+evaluated again. The latter concerns the values whose last score included that operator. With k
+operators per score, n evaluations take O(n k log n) as long as few bounds are loose; scanning all
+resident values instead takes O(n²).
 
-``Scan`` is for scores that fall as time goes by. It bounds all of them at once, by the cost of the
-value's own operator, and then scores in ascending order of the bounds.
+``Scan`` is for scores that fall over time (staleness). It bounds all of them at once, by the cost
+of the value's own operator, and then scores in ascending order of the bounds.
 """
 
 from __future__ import annotations
@@ -27,30 +28,35 @@ import numpy as np
 
 from tinyckpt.planner.heuristics.eviction_heuristics import EvictionState
 
-SLACK = 1e-9  # by which bounds and scores, rounded differently, may miss each other
-# A cost is followed up to so many times what would put the value behind the next in the queue:
-# far enough that it is not soon the first again, and no further than that.
+# Relative rounding error between bounds and scores, which are summed in different orders; larger:
+# more values are scored.
+SLACK = 1e-9
+# A cost is summed up to this multiple of the cost that would put the value behind the next entry:
+# far enough that it is not soon the first again. Larger: fewer, but longer sums.
 REACH = 2.0
-NONE = -1.0  # no score
+NONE = -1.0  # sentinel: no entry in the heap
 
 
 class Queue:
-    """The resident values of a run, in a heap by lower bounds of their scores.
+    """Heap of the resident values of a run, by lower bounds of their scores.
 
-    Values that may not go now are taken out when they are met, and wait.
+    Values that cannot be evicted now are removed from the heap when they are met, and re-enter when
+    they are unlocked.
     """
 
     def __init__(self, run: EvictionState) -> None:
         self.run, self.score = run, run.score
         self._least = run.score.least(run)
-        self._bound = list(self._least)  # of the cost
-        self._heap: list[tuple[float, int]] = []  # bounds of scores, and values, the latest first
-        self._valid = [NONE] * len(self._bound)  # the entry that counts of those for each value
-        self._seen_for: list[set[int]] = [set() for _ in run.cost]  # values, by operator
-        self._waiting: dict[int, list[int]] = {}  # values that may not go, by their memory
+        self._bound = list(self._least)  # lower bounds of the costs
+        # Entries (bound of the score, negated id: of equal bounds the highest id comes first).
+        self._heap: list[tuple[float, int]] = []
+        self._valid = [NONE] * len(self._bound)  # bound of each value's valid entry; others: stale
+        # For each operator, the values whose last score included its cost.
+        self._seen_for: list[set[int]] = [set() for _ in run.cost]
+        self._waiting: dict[int, list[int]] = {}  # values that cannot be evicted now, by storage
 
     def made(self, operator: int) -> None:
-        """Take note that an operator has been evaluated."""
+        """Record that an operator has been evaluated."""
         for data in self.run.outputs[operator]:
             self._bound[data] = self._least[data]
             self.renew(data)
@@ -60,11 +66,11 @@ class Queue:
         self._seen_for[operator].clear()
 
     def gone(self, data: int) -> None:
-        """Take note that a value is not there any more."""
+        """Record that a value is no longer resident."""
         self._valid[data] = NONE
 
     def renew(self, data: int) -> None:
-        """Take note that the score of a value may have fallen."""
+        """Record that the score of a value may have fallen."""
         if self.run.weighty[data]:
             bound = self._bound[data] / self.score.divisor(self.run, data)
             if bound < self._valid[data] or self._valid[data] == NONE:
@@ -72,27 +78,30 @@ class Queue:
                 heappush(self._heap, (bound, -data))
 
     def wake(self, root: int) -> None:
-        """Take note that values in some memory may go again."""
+        """Record that values in a storage may be evicted again."""
         if root in self._waiting:
             for data in self._waiting.pop(root):
                 self.renew(data)
 
     def lowest(self) -> int:
-        """Return the value with the lowest score that may go, of equals the latest; -1 if none."""
+        """Return the evictable value with the lowest score, ties by highest id; -1 if none."""
         best, pinned = self._first()
-        for data in pinned:  # who knows when they may go
+        for data in pinned:  # no event tells when they become evictable: keep them in the heap
             self.renew(data)
         return best
 
     def _first(self) -> tuple[int, list[int]]:
-        """Return the value to go, -1 if none may, and those before it that cannot be made again."""
+        """Return the victim, -1 if there is none, and the values skipped before it.
+
+        Skipped are values that are pinned or locked, if the run has pinned values.
+        """
         run, heap, valid = self.run, self._heap, self._valid
         pinned: list[int] = []
         while heap:
             bound, negative = heappop(heap)
             data = -negative
             if bound != valid[data]:
-                continue  # gone, or there is a lower bound
+                continue  # stale: the value is gone, or has an entry with a lower bound
             valid[data] = NONE
             if not run.may_go(data):
                 waiting = self._waiting.setdefault(run.root[data], [])
@@ -102,7 +111,7 @@ class Queue:
             most = REACH * heap[0][0] * divisor if heap else inf
             cost, operators = self.score.cost(run, data, most)
             if cost > most and cost / divisor <= bound:
-                # Costs so small, or so unlike, that the bound does not grow: all of it, at once.
+                # The partial sum does not raise the bound (rounding): sum it completely.
                 most = inf
                 cost, operators = self.score.cost(run, data, most)
             entry = cost / divisor, negative
@@ -116,28 +125,28 @@ class Queue:
 
 
 class Scan:
-    """The resident values of a run, looked through one and all."""
+    """Linear scan of the resident values of a run, with vectorised lower bounds of their scores."""
 
     def __init__(self, run: EvictionState) -> None:
         self.run, self.score = run, run.score
         self._least = np.array(run.score.least(run))
 
     def ignore(self, number: int) -> None:
-        """Remember nothing: all are looked at anew."""
+        """Ignore an event: a scan has no state."""
 
     made = gone = renew = wake = ignore
 
     def lowest(self) -> int:
-        """Return the value with the lowest score that may go, of equals the latest; -1 if none."""
+        """Return the evictable value with the lowest score, ties by highest id; -1 if none."""
         values = np.flatnonzero(np.frombuffer(self.run.weighty, np.uint8))
         if not len(values):
             return -1
         divisors = self.score.divisor(self.run, values)
         bounds = self._least[values] * (1 - SLACK) / divisors
-        bounds[bounds != bounds] = inf  # costs nothing, and was asked for just now
+        bounds[bounds != bounds] = inf  # NaN is 0 / 0: no cost, accessed just now
         best, lowest = -1, inf
-        # The first is most often the one, and a score parts the few that may be lower from the
-        # others before they are sorted.
+        # The value of the lowest bound is most often the victim, and its score separates the few
+        # values that may be lower from the others before they are sorted.
         first = int(bounds.argmin())
         if self.run.may_go(int(values[first])):
             best = int(values[first])
@@ -158,8 +167,8 @@ class Scan:
         return best
 
     def _scored(self, data: int, divisor: float, lowest: float) -> float:
-        """Return the score of a value, or more than the lowest so far."""
+        """Return the score of a value, or a number above the lowest so far."""
         if not divisor > 0:
-            return inf  # what was asked for just now must stay
+            return inf  # accessed just now: must stay
         cost, _ = self.score.cost(self.run, data, lowest * divisor * (1 + SLACK))
         return cost / divisor

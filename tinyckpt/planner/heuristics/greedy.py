@@ -1,16 +1,16 @@
-"""Greedy: run in too little memory knowing the future; then take back what was not needed.
+"""Greedy offline eviction (Belady with costs), then redundant recomputation elimination.
 
-For graphs of any shape and size. Whenever there is no room, the resident value goes that is
-cheapest to recompute for the memory and the time it frees: cost / (memory x distance^g), where the
-distance is how many operators later it is read, and g weighs it. Then, dearest first, every
-recomputation is struck out that the true peak can do without. Several g are tried, and two orders
-of the backward half; the cheapest result is the plan.
+For graphs of any shape and size. When memory is full, the resident value with the lowest cost /
+(memory x distance^g) is evicted, where the distance is the number of operators until its next use,
+and g weighs it. Then recomputations are dropped, the most expensive first, as far as the exact peak
+allows (``drop_recomputes``). Several g are tried, and two orders of the backward pass; the cheapest
+result is the plan.
 
-A separator that no backward operator reads, such as the residual stream of a transformer, is worth
-keeping for what can be recomputed from it. Every attempt is made with and without such anchors.
+A separator that no backward operator reads, such as the residual stream of a transformer, may be
+worth keeping as a checkpoint. Every attempt is made with and without such anchors.
 
 Eviction by next use is L. Belady's, "A study of replacement algorithms for a virtual-storage
-computer", 1966; weighing by cost and size as in DTR, which does not know the future.
+computer", 1966; weighting by cost and size as in DTR, which does not know the future.
 """
 
 from __future__ import annotations
@@ -41,13 +41,20 @@ from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
 from tinyckpt.planner.model.liveness import Problem
 
 Setting = tuple[str, Score, Sequence[int], bool]
-SETTINGS_BEFORE_GIVING_UP = 4  # settings to be tried before a level is given up
-BISECTIONS = 5  # between the lowest level that has a plan and the one below
-# A run is given up once it recomputes for so many times what the best plan of the level does.
-# Pruning strikes out some 40 % of such runs, so none of them would end as the best. Without anchors
-# the run of a transformer is 36,632 evaluations for 9,880 operators, 255,909 for 29,704.
-HOPELESS = 4.0
-FINEST = 64  # budgets, about, for which the best plan of a level is made to use the room above it
+# Settings tried before a level is taken to be infeasible. Larger: a few more levels have a plan,
+# infeasible ones take longer.
+SETTINGS_BEFORE_GIVING_UP = 4
+# Bisection steps between the lowest feasible level and the one below; each halves the gap to the
+# smallest feasible budget, for up to as many runs as there are settings.
+BISECTIONS = 5
+# A run is given up once its recomputation cost is this multiple of the best plan's at the level.
+# Dropping redundant recomputations removes some 40 % of such runs, so none of them would become the
+# best. Without anchors the run of a transformer is 36,632 evaluations for 9,880 operators, 255,909
+# for 29,704. Larger: fewer runs are given up, more slowly.
+MAX_RECOMPUTE_RATIO = 4.0
+# Budgets, shared among the levels, for which the best plan of a level is extended into the memory
+# up to the next level. Larger: a finer frontier, more slowly.
+GAP_BUDGETS = 64
 
 
 SCORES: dict[str, Score] = {
@@ -60,13 +67,13 @@ SCORES: dict[str, Score] = {
 
 
 class GreedyPlans:
-    """Greedy plans of one graph, at any level of memory.
+    """Greedy plans of one problem, at every level of a budget grid.
 
     Attributes:
-        problem, levels: what is planned, and for which budgets.
-        settings: the ways to plan at a level, the more promising first: as many as there is time
-            for, and where there are anchors at least one with and one without.
-        has_plan: of levels that were tried, whether one was found.
+        problem, levels: the problem, and the budget grid.
+        settings: the settings tried at each level, the most promising first: as many as there is
+            time for, and where there are anchors at least one with and one without.
+        has_plan: for each level tried, whether a plan was found.
     """
 
     def __init__(self, problem: Problem, levels: Levels, deadline: Clock = ENDLESS) -> None:
@@ -77,10 +84,10 @@ class GreedyPlans:
         self.has_plan: dict[int, bool] = {}
 
     def at(self, level: int, deadline: Clock = ENDLESS) -> Iterator[Candidate]:
-        """Yield plans for the budget of a level, and for others between it and the next.
+        """Yield plans for the budget of a level, and for budgets between it and the next level.
 
-        Those use the room up to the next level; and if this is the lowest level that has a plan,
-        some are for less.
+        The latter use the memory up to the next level. At the lowest feasible level, plans for
+        smaller budgets follow.
 
         Raises:
             OutOfTimeError: if the deadline has passed.
@@ -96,7 +103,7 @@ class GreedyPlans:
             return
         _, label, order = min(found)
         room = self.levels.room(level)
-        parts = FINEST // max(len(self.levels.budgets), 1)
+        parts = GAP_BUDGETS // max(len(self.levels.budgets), 1)
         for part in range(1, parts + 1):
             deadline.check()
             roomy = pruned(problem, order, budget + (room - budget) * part // parts, deadline)
@@ -105,9 +112,10 @@ class GreedyPlans:
             yield from self.lowest(self.levels.budgets[level - 1], budget, deadline)
 
     def plans(self, budget: int, deadline: Clock) -> Iterator[tuple[float, str, list[int]]]:
-        """Yield costs, labels and orders within a budget, by as many settings as there is time for.
+        """Yield cost, label and order of plans within a budget, one per successful setting.
 
-        Where none of the first few leads to a plan, others hardly ever do, and are left out.
+        Where none of the first few settings leads to a plan, others hardly ever do, and are
+        skipped.
         """
         has_plan = False
         for some in (
@@ -121,7 +129,7 @@ class GreedyPlans:
                 return
 
     def lowest(self, low: int, high: int, deadline: Clock) -> Iterator[Candidate]:
-        """Yield plans for the smallest budgets that have any, of those between two."""
+        """Yield plans for the smallest feasible budgets between two, by bisection."""
         for _ in range(BISECTIONS):
             middle, has_plan = (low + high) // 2, False
             for _, label, order in self.plans(middle, deadline):
@@ -130,7 +138,7 @@ class GreedyPlans:
             low, high = (low, middle) if has_plan else (middle, high)
 
     def is_feasible(self, level: int, deadline: Clock) -> bool:
-        """Whether there is a plan at a level."""
+        """Whether greedy finds a plan at a level. Memoised."""
         if level not in self.has_plan:
             self.has_plan[level] = any(
                 True for _ in self.plans(self.levels.budgets[level], deadline)
@@ -138,21 +146,21 @@ class GreedyPlans:
         return self.has_plan[level]
 
     def candidate(self, label: str, order: list[int]) -> Candidate:
-        """Return a plan with what is said of it."""
+        """Describe a plan: its recomputations and the score that evicted."""
         recomputed = len(order) - len(self.problem.graph.operators)
         return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
 
 
-def sequences_of(problem: Problem, deadline: Clock = ENDLESS) -> list[list[int]]:
-    """Return the orders of a graph's operators that planners begin with, each once."""
+def initial_sequences(problem: Problem, deadline: Clock = ENDLESS) -> list[list[int]]:
+    """Return the initial sequences: memory-frugal order and build order, if they differ."""
     stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem, deadline)
     return [frugal] if frugal == stored else [frugal, stored]
 
 
 def settings_of(problem: Problem, deadline: Clock = ENDLESS) -> list[Setting]:
-    """Return label, score, sequence, and whether with anchors: the more promising first."""
+    """Enumerate the settings (label, score, sequence, with anchors), the most promising first."""
     modes = [False, True] if anchors_of(problem.graph) else [False]
-    names, sequences = list(SCORES), sequences_of(problem, deadline)
+    names, sequences = list(SCORES), initial_sequences(problem, deadline)
     return [
         (f"{name}, with anchors" if anchors else name, SCORES[name], sequence, anchors)
         for some in (names[:3], names[3:])
@@ -165,20 +173,20 @@ def settings_of(problem: Problem, deadline: Clock = ENDLESS) -> list[Setting]:
 def greedy_orders(
     problem: Problem, budget: int, settings: Sequence[Setting], deadline: Clock = ENDLESS
 ) -> Iterator[tuple[float, str, list[int]]]:
-    """Yield costs, labels and orders within the budget, for some settings; with anchors first.
+    """Yield cost, label and order within the budget, one per setting; with anchors first.
 
-    What gets hopelessly dearer than the best of those before is left out.
+    Runs that become far more expensive than the best before are given up and yield nothing.
     """
     once = float(problem.cost.sum())
-    dearest = inf
+    cost_limit = inf
     for label, score, sequence, anchors in sorted(settings, key=lambda setting: not setting[3]):
         try:
-            order = Eviction(problem, budget, score, sequence, anchors, deadline, dearest).run()
+            order = Eviction(problem, budget, score, sequence, anchors, deadline, cost_limit).run()
         except BudgetError:
             continue
         order = pruned(problem, order, budget, deadline)
         cost = problem.cost_of(order)
-        dearest = min(dearest, once + HOPELESS * (cost - once))
+        cost_limit = min(cost_limit, once + MAX_RECOMPUTE_RATIO * (cost - once))
         yield cost, label, order
 
 
@@ -189,20 +197,25 @@ def plan_greedy(
     budget: int | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
-    """Evict with foresight, then strike out recomputations that are not needed.
+    """Evict by next use, cost and size, then drop redundant recomputations.
 
     Args:
         graph: the training graph.
-        costs: what evaluations cost and values weigh.
+        costs: costs of evaluations and sizes of values.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
-            store-all's peak, or the next tenth of it that is feasible. What is planned is the
-            nearest level of memory below (see ``levels``).
-        time_limit: seconds after which the best so far is returned.
+            store-all's peak, or the next feasible tenth of it. The plan is for the nearest level of
+            the budget grid below (see ``budget_grid``).
+        time_limit: seconds after which the best plan so far is returned.
 
     Raises:
-        BudgetError: if none of the attempts stays within the budget; with the smallest peak of
-            those that do not.
-        OutOfTimeError: if the time is up before there is any.
+        BudgetError: if no attempt stays within the budget; with the smallest peak found.
+        OutOfTimeError: if the time limit passed before a plan was found.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(16)
+    >>> trace = tc.replay(tc.plan(graph, "greedy", budget="9 nodes"))
+    >>> trace.peak_nodes, trace.evaluations
+    (9, 42)
     """
     deadline = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
@@ -210,7 +223,7 @@ def plan_greedy(
     sweep = GreedyPlans(problem, levels, deadline)
 
     def planned(room: int) -> Candidate:
-        for sequence in sequences_of(problem)[::-1]:
+        for sequence in initial_sequences(problem)[::-1]:
             if problem.peak(sequence) <= room:
                 return Candidate("greedy", "nothing is evicted", sequence)
         return nearest(levels, room, lambda level: sweep.at(level, deadline), problem)
@@ -223,7 +236,7 @@ def plan_greedy(
 GREEDY = Policy(
     "greedy",
     plan_greedy,
-    "evict with foresight by cost / (memory x distance), then undo what need not be",
+    "evict by next use, cost / (memory x distance); then drop redundant recomputations",
     "a heuristic; the one to beat on large graphs",
     "up to 20 runs, each O(n k log n) with k operators evicted around a value",
     "Belady 1966 and Kirisame et al. 2021, with liveness checked exactly",

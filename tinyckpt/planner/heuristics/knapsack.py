@@ -1,11 +1,11 @@
-"""Knapsack: pick what to save under a budget on the saved bytes; how that misses the true peak.
+"""0/1 knapsack of saved values (PyTorch's activation_memory_budget): bounds saved bytes, not peak.
 
-This is what planners of saved sets do, among them ``activation_memory_budget`` of PyTorch's
-compiler: of the values that the backward half reads, save those that are dear to recompute and fit,
-a 0/1 knapsack; recompute the rest when it is first needed. What the recomputation itself holds, and
-when, is not in that picture. So the budget is not the peak, and the peak may even grow as the
-budget shrinks, as lesson 8 shows; github.com/pytorch/pytorch/issues/197838 reports the same of
-PyTorch, where the option is documented as a share of what is saved.
+Of the values that the backward pass reads, save those that are expensive to recompute and fit, a
+0/1 knapsack by dynamic programming; recompute the rest when it is first needed. Planners of saved
+sets do this, among them ``activation_memory_budget`` of PyTorch's compiler. The model ignores the
+memory of the recomputation itself and its timing. So the budget is not the peak, and the peak may
+even grow as the budget shrinks, as lesson 8 shows; github.com/pytorch/pytorch/issues/197838 reports
+the same of PyTorch, where the option is documented as a share of the saved memory.
 """
 
 from __future__ import annotations
@@ -21,25 +21,32 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 
-BUCKETS = 1000  # steps into which the budget is divided; sizes are rounded up to them
+# Steps into which the budget is divided; sizes are rounded up to whole steps. Larger: less
+# rounding, proportionally more time and memory.
+BUCKETS = 1000
 
 
 def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float = 0.5) -> Schedule:
-    """Save the values that cost most to recompute, within a share of what store-all saves.
+    """Save the values most expensive to recompute, within a share of store-all's saved memory.
 
     Args:
         graph: the training graph.
-        costs: what evaluations cost and values weigh.
+        costs: costs of evaluations and sizes of values.
         activation_memory_budget: share of the saved memory, 0 to 1: at 0 all is recomputed, at 1
-            nothing is. It bounds what is saved, **not the peak**.
+            nothing is. It bounds the saved memory, **not the peak**.
 
     Raises:
         PolicyOptionError: if the share is not a number from 0 to 1.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(8), "knapsack", activation_memory_budget=0.5)
+    >>> len(schedule.checkpoints), tc.replay(schedule).peak_nodes  # at most 4 of 8 are saved
+    (3, 9)
     """
     share = activation_memory_budget
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise PolicyOptionError(
-            f"knapsack: activation_memory_budget={share!r}; legal are numbers from 0 to 1"
+            f"knapsack: activation_memory_budget={share!r}; expected a number from 0 to 1"
         )
     last_target = last_target_of(graph)
     saved = [
@@ -62,7 +69,11 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
 
 
 def fill(sizes: list[int], values: list[float], capacity: int) -> list[int]:
-    """Return the items of the most value that fit together, as positions, ascending."""
+    """Solve a 0/1 knapsack by dynamic programming: positions of the chosen items, ascending.
+
+    >>> fill([3, 4, 5], [3.0, 4.0, 6.0], 8)
+    [0, 2]
+    """
     if sum(sizes) <= capacity:
         return list(range(len(sizes)))
     unit = max(1, -(-capacity // BUCKETS))
@@ -87,7 +98,7 @@ def fill(sizes: list[int], values: list[float], capacity: int) -> list[int]:
 KNAPSACK = Policy(
     "knapsack",
     plan_knapsack,
-    "save the dearest values that fit a share of the saved bytes; misses the true peak",
+    "save the most expensive values that fit a share of the saved bytes; ignores the peak",
     "optimal for the saved bytes, which are not the peak",
     "O(n) times 1000 levels of memory",
     "activation_memory_budget of PyTorch 2.4 and later, by default a knapsack",

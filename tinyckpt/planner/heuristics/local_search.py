@@ -1,25 +1,27 @@
-"""Less memory by small changes to an order: evaluate later, earlier, or once more, looking ahead.
+"""Local search over evaluation orders: evict, recompute or move operators until the peak fits.
 
-Online eviction drops a value when there is no room, and finds out later what it takes to have it
-again; on graphs whose values are read far from where they are made, that ends in recomputing almost
-everything. Here all is known beforehand. An order of evaluations holds too much at some places. Of
-all values that are held there without being read, one goes until just before its next reader; that
-its operator is evaluated again there takes its inputs, which are held for longer or evaluated again
-as well, whatever weighs less at the places that are too full. Where a value is not read before that
-place, its first evaluation moves there, for nothing. And operators that free more than they make
-are moved to an earlier place.
+Steepest descent with random perturbation (iterated local search). Online eviction drops a value
+when memory is full and finds out later what recomputing it takes; on graphs whose values are read
+far from their definitions that ends in recomputing almost everything. Here the whole order is
+known. An order comes in that exceeds the budget at some positions. There are two kinds of moves:
 
-Each change is scored by what it takes off the places that are too full, for the cost that it adds;
-the best few are tried exactly, and the best of these is made, until all is within the budget. Where
-no change is for the better, scores are multiplied by random weights, and recomputations left out.
-``improved`` then goes on from an order within the budget: it leaves out the recomputations of a
-stretch and makes new changes, and keeps what costs less.
+- evict a value that is live but not read at a position over the budget, and recompute it just
+  before its next reader. Its inputs then either stay live for longer or are recomputed as well,
+  whichever adds less at the positions over the budget. If the value has no earlier reader, its
+  first evaluation moves instead, at no cost;
+- move an operator that frees more than it allocates to an earlier position.
 
-The measure of excess is the sum of squares of what is too much, so that the highest peaks go first.
-The scores are those of values in memory of their own; views are only judged exactly. Its source is
-this project; that values are better kept or evaluated again by looking at the whole order is from
-Checkmate (Jain et al., 2020, arXiv 1910.02653) and Moccasin (Bartan et al., 2023, arXiv
-2304.14463), who ask a solver.
+Each move is scored by the excess that it removes per cost that it adds; the best few are evaluated
+exactly, and the best of these is made, until the peak is within the budget. At a local minimum,
+scores are multiplied by random weights, and some recomputations are dropped. ``Ahead.shaken`` then
+continues from an order within the budget: it drops the recomputations of a random window and
+repairs the order by new moves (ruin and recreate); the caller keeps the cheaper order.
+
+The objective is the sum of squares of the excess, so that the highest peaks shrink first. Scores
+treat each value as owning its memory; views are accounted for only in the exact evaluation. Its
+source is this project; choosing between keeping and recomputing by looking at the whole order is
+from Checkmate (Jain et al., 2020, arXiv 1910.02653) and Moccasin (Bartan et al., 2023, arXiv
+2304.14463), which use a solver.
 """
 
 from __future__ import annotations
@@ -37,29 +39,41 @@ from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.core.lowering import without_dead
 from tinyckpt.planner.model.liveness import Problem
 
-TRIED, TRIED_WHEN_STUCK = 8, 24  # changes that are tried exactly at each step
-PATIENCE = 40  # steps without a change for the better
-KICKED_EVERY, KICKED_SHARE = 10, 8  # of those steps; one recomputation in so many is left out
-DEPTH = 3  # operators in a row that are evaluated again for one value
-MOST_EVALUATIONS_EACH = 3  # evaluations an operator, on average, after which the budget is given up
-# What a place just below the budget weighs, beside 1 for a place above: down to 0 at 1 % below.
+# Moves evaluated exactly at each step, normally and at a local minimum. Larger: better moves,
+# slower steps.
+TRIALS, TRIALS_WHEN_STUCK = 8, 24
+# Failed steps in total (no improving move) after which the search ends. Larger: more feasible
+# budgets, a longer search at infeasible ones.
+PATIENCE = 40
+# Failed steps between two perturbations, each of which drops one recomputation in KICK_SHARE.
+# Larger: rarer, and smaller, perturbations.
+KICK_EVERY, KICK_SHARE = 10, 8
+# Recursion depth: operators in a chain that are recomputed for one value. Larger: more moves,
+# slower scoring.
+DEPTH = 3
+# Mean evaluations per operator above which the budget is given up. Larger: more expensive orders.
+MOST_EVALUATIONS_EACH = 3
+# Weight of a position at the budget, relative to 1 for a position above it; it falls linearly to 0
+# at the relative distance NEAR below the budget. Larger: moves avoid nearly full positions more.
 NEARLY_FULL, NEAR = 0.3, 0.01
-# A change that costs nothing is scored as if it cost this share of a mean evaluation.
+# A move without cost is scored as if it cost this share of a mean evaluation. Larger: free moves
+# are preferred less.
 FREE_CHANGE_COST = 0.02
-# Random noise on scores grows by this with each step in a row without a change for the better.
+# Amplitude of the random weights, added per failed step, at most 0.9. Larger: more random moves.
 NOISE_PER_FAILURE = 0.02
-# How much a cost weighs, beside memory, in what is evaluated again for one value.
+# Weight of cost relative to memory in choosing whether an input stays live or is recomputed.
+# Larger: fewer operators are recomputed for one value.
 THRIFT = 0.1
 
 
 class OrderChange(NamedTuple):
-    """A change of an order: operators come in before a place, and one evaluation goes.
+    """Move of the local search: insert operators at a position, and delete at most one evaluation.
 
     Attributes:
-        score: what it takes off, for its cost; higher is better.
-        place: position before which the operators come.
-        operators: in the order of their evaluation.
-        taken: position, at the place or after it, of the evaluation that goes; -1 for none.
+        score: removed excess per added cost; higher is better.
+        place: position before which the operators are inserted.
+        operators: operator ids, in the order of evaluation.
+        taken: position, at ``place`` or after it, of the evaluation that is deleted; -1 for none.
     """
 
     score: float
@@ -68,17 +82,17 @@ class OrderChange(NamedTuple):
     taken: int = -1
 
 
-class Sight(NamedTuple):
-    """An order and all that follows from it.
+class OrderState(NamedTuple):
+    """An order with its liveness, objective and prefix sums.
 
     Attributes:
         order: operator ids.
-        excess: the sum of squares of what is held above the budget, as a share of it.
-        events: for each value its spans: positions of an evaluation and of what reads that result.
-        begins: the first of each.
-        weight: at i, the sum of what the places before position i weigh.
-        full: at i, how many places before position i are above the budget.
-        price: what a unit of cost weighs, beside memory.
+        excess: objective: the sum of squares of live memory above the budget, relative to it.
+        events: for each value, its live ranges: positions of an evaluation and of its readers.
+        begins: for each value, the first position of each live range.
+        weight: prefix sums: at i, the total weight of the positions before i.
+        full: prefix sums: at i, the number of positions before i that are above the budget.
+        price: weight of a unit of cost relative to memory.
     """
 
     order: list[int]
@@ -91,13 +105,19 @@ class Sight(NamedTuple):
 
 
 class Ahead:
-    """The search on one graph for one budget.
+    """Local search on one graph for one budget.
 
     Args:
         problem: a graph without updates, and costs.
-        budget: the peak to stay within.
+        budget: the peak to stay within, in the memory unit of the costs.
         seed: of the random weights.
-        deadline: of the search; an OutOfTimeError is raised where that is up.
+        deadline: of the search; once it has passed, methods raise an OutOfTimeError.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(3)  # operators 0 to 6: f1 f2 f3 l b3 b2 b1
+    >>> problem = Problem(graph, tc.cost.evaluations(graph))
+    >>> Ahead(problem, 4 * 512).within(range(7))  # store-all's peak is 5 values
+    [0, 1, 2, 3, 4, 5, 0, 6]
     """
 
     def __init__(
@@ -120,70 +140,73 @@ class Ahead:
         self.mean_cost = sum(self.cost) / count or 1.0
 
     def within(self, order: Sequence[int], noise: float = 0.0) -> list[int] | None:
-        """Return an order within the budget that changes lead to from this one; None if none do.
+        """Search from an order for one within the budget; None if none is found.
 
         Args:
-            order: a legal one.
-            noise: how far random weights may be from 1 from the beginning.
+            order: a legal order of evaluations.
+            noise: initial amplitude of the random weights around 1.
         """
-        sight, failures, spread = self.sight(list(order)), 0, noise
-        while sight.excess:
+        state, failures, spread = self.analyse(list(order)), 0, noise
+        while state.excess:
             self.deadline.check()
-            better = self.best(sight, spread, TRIED_WHEN_STUCK if failures else TRIED)
+            better = self.best_move(state, spread, TRIALS_WHEN_STUCK if failures else TRIALS)
             if better is not None:
-                sight, spread = better, noise
-                if len(sight.order) > MOST_EVALUATIONS_EACH * len(self.cost):
+                state, spread = better, noise
+                if len(state.order) > MOST_EVALUATIONS_EACH * len(self.cost):
                     return None
                 continue
             failures += 1
-            again = recomputations(sight.order)
-            if failures > PATIENCE or not (again or self.has_moves(sight)):
+            again = recomputations(state.order)
+            if failures > PATIENCE or not (again or self.has_moves(state)):
                 return None
             spread = min(0.9, 0.2 + NOISE_PER_FAILURE * failures)
-            if failures % KICKED_EVERY == 0:
-                dropped = self.random.sample(again, -(-len(again) // KICKED_SHARE))
-                sight = self.sight(without_positions(sight.order, dropped))
-        return sight.order
+            if failures % KICK_EVERY == 0:
+                dropped = self.random.sample(again, -(-len(again) // KICK_SHARE))
+                state = self.analyse(without_positions(state.order, dropped))
+        return state.order
 
     def shaken(self, order: Sequence[int], noise: float = 0.3) -> list[int] | None:
-        """Return an order within the budget that is another in a stretch; None if none is found."""
+        """Perturb an order (ruin and recreate); None if no order within the budget is found.
+
+        Drops the recomputations of a random window, then searches on with random weights.
+        """
         stretch = max(2, len(order) // self.random.choice((4, 8, 16)))
         first = self.random.randrange(max(1, len(order) - stretch + 1))
         dropped = [place for place in recomputations(order) if first <= place < first + stretch]
         return self.within(without_positions(order, dropped), noise) if dropped else None
 
-    def best(self, sight: Sight, spread: float, tried: int) -> Sight | None:
-        """Return the order after the best of some changes; None if none is for the better."""
+    def best_move(self, state: OrderState, spread: float, tried: int) -> OrderState | None:
+        """Apply the best of the ``tried`` highest-scored moves; None if none improves."""
         moves = sorted(
-            (*self.later(sight, spread), *self.earlier(sight, spread)),
+            (*self.eviction_moves(state, spread), *self.advance_moves(state, spread)),
             key=lambda move: -move.score,
         )
         found: tuple[float, list[int]] | None = None
-        cost = self.problem.cost_of(sight.order)
+        cost = self.problem.cost_of(state.order)
         for move in moves[:tried]:
-            after = without_dead(self.problem.graph, changed(sight.order, move))
-            taken = sight.excess - excess_of(self.over(after))
+            after = without_dead(self.problem.graph, changed(state.order, move))
+            taken = state.excess - excess_of(self.overflow(after))
             if taken <= 0:
                 continue
             added = max(0.0, self.problem.cost_of(after) - cost)
             score = taken / (added + FREE_CHANGE_COST * self.mean_cost)
             if found is None or score > found[0]:
                 found = score, after
-        return None if found is None else self.sight(found[1])
+        return None if found is None else self.analyse(found[1])
 
-    def has_moves(self, sight: Sight) -> bool:
-        """Whether there is any change that may be for the better; random weights do not matter."""
-        return any(True for _ in self.later(sight, 0.0)) or any(
-            True for _ in self.earlier(sight, 0.0)
+    def has_moves(self, state: OrderState) -> bool:
+        """Whether any move has a positive score, whatever the random weights."""
+        return any(True for _ in self.eviction_moves(state, 0.0)) or any(
+            True for _ in self.advance_moves(state, 0.0)
         )
 
-    def over(self, order: list[int]) -> Any:
-        """Return how far above the budget each evaluation is, as a share of it; an array."""
+    def overflow(self, order: list[int]) -> Any:
+        """Return the live memory above the budget at each position, relative to it; an array."""
         return (self.problem.live(order) - self.budget) / max(self.budget, 1)
 
-    def sight(self, order: list[int]) -> Sight:
-        """Return an order with all that follows from it."""
-        over = self.over(order)
+    def analyse(self, order: list[int]) -> OrderState:
+        """Compute liveness, objective and prefix sums of an order."""
+        overflow = self.overflow(order)
         events: list[list[list[int]]] = [[] for _ in self.size]
         for position, operator in enumerate(order):
             for data in self.reads[operator]:
@@ -192,24 +215,24 @@ class Ahead:
                 events[data].append([position])
         for data in self.results:
             events[data][-1].append(len(order))
-        weight = np.where(over > 0, 1.0, NEARLY_FULL * np.clip(1 + over / NEAR, 0.0, 1.0))
-        return Sight(
+        weight = np.where(overflow > 0, 1.0, NEARLY_FULL * np.clip(1 + overflow / NEAR, 0.0, 1.0))
+        return OrderState(
             order,
-            excess_of(over),
+            excess_of(overflow),
             events,
             [[span[0] for span in spans] for spans in events],
             [*accumulate(weight.tolist(), initial=0.0)],
-            [*accumulate((over > 0).tolist(), initial=0)],
-            THRIFT * self.mean_size * int((over > 0).sum()) / self.mean_cost,
+            [*accumulate((overflow > 0).tolist(), initial=0)],
+            THRIFT * self.mean_size * int((overflow > 0).sum()) / self.mean_cost,
         )
 
-    def later(self, sight: Sight, spread: float) -> Iterator[OrderChange]:
-        """Yield moves by which a value goes, and is evaluated again where it is read next.
+    def eviction_moves(self, state: OrderState, spread: float) -> Iterator[OrderChange]:
+        """Yield moves that evict a value and recompute it before its next reader.
 
-        Or earlier, where one of the inputs is held for the last time.
+        Or earlier, where the live range of one of its inputs ends.
         """
-        weight, full = sight.weight, sight.full
-        for data, spans in enumerate(sight.events):
+        weight, full = state.weight, state.full
+        for data, spans in enumerate(state.events):
             operator, size = self.producer[data], self.size[data]
             if operator < 0 or not size or self.once[operator]:
                 continue
@@ -217,10 +240,10 @@ class Ahead:
                 for last, following in pairwise(span):
                     if following < last + 2 or full[following] == full[last + 1]:
                         continue
-                    paid = last == span[0]  # then the evaluation moves, and is no other
-                    for place in self.places(sight, operator, last, following):
+                    paid = last == span[0]  # no earlier reader: the evaluation moves, at no cost
+                    for place in self.recompute_positions(state, operator, last, following):
                         gain = size * (weight[place] - weight[last + 1])
-                        taken, operators = self.needed(sight, operator, place, gain, DEPTH)
+                        taken, operators = self.input_weight(state, operator, place, gain, DEPTH)
                         net = (gain - taken) * self.random.uniform(1 - spread, 1 + spread)
                         if net > 0:
                             every = [*dict.fromkeys(operators), operator]
@@ -230,58 +253,62 @@ class Ahead:
                                 net / (cost + FREE_CHANGE_COST * self.mean_cost), place, every
                             )
 
-    def places(self, sight: Sight, operator: int, last: int, following: int) -> list[int]:
-        """Return the places for an evaluation between two positions: where inputs end, or last."""
-        places = {following}
+    def recompute_positions(
+        self, state: OrderState, operator: int, last: int, following: int
+    ) -> list[int]:
+        """Return candidate positions of a recomputation: where inputs' live ranges end, or last."""
+        positions = {following}
         for data in self.reads[operator]:
-            end = span_before(sight, data, following)[-1]
+            end = span_before(state, data, following)[-1]
             if last < end < following - 1:
-                places.add(end + 1)
-        return sorted(places)
+                positions.add(end + 1)
+        return sorted(positions)
 
-    def needed(
-        self, sight: Sight, operator: int, place: int, most: float, depth: int
+    def input_weight(
+        self, state: OrderState, operator: int, place: int, most: float, depth: int
     ) -> tuple[float, list[int]]:
-        """Return what it weighs to have an operator's inputs at a place, and what is evaluated.
+        """Return the weight of providing an operator's inputs at a position, with recomputations.
 
-        What is not there is held until then, or evaluated again, and so on. Beyond ``most`` the
-        exact weight is of no interest, and infinity is returned.
+        The live range of an input that has ended is extended, or the input is recomputed,
+        recursively. Beyond ``most``, infinity is returned.
         """
         total, operators = 0.0, list[int]()
-        weight = sight.weight
+        weight = state.weight
         for data in self.reads[operator]:
-            end = span_before(sight, data, place)[-1]
+            end = span_before(state, data, place)[-1]
             if end >= place:
                 continue
-            held = self.size[data] * (weight[place] - weight[end + 1])
+            weight_added = self.size[data] * (weight[place] - weight[end + 1])
             maker = self.producer[data]
-            paid = sight.price * self.cost[maker]
-            if depth and paid < held and not self.once[maker]:
-                taken, others = self.needed(sight, maker, place, held - paid, depth - 1)
-                if taken + paid < held:
-                    held = taken + paid
+            paid = state.price * self.cost[maker]
+            if depth and paid < weight_added and not self.once[maker]:
+                taken, others = self.input_weight(
+                    state, maker, place, weight_added - paid, depth - 1
+                )
+                if taken + paid < weight_added:
+                    weight_added = taken + paid
                     operators += [*others, maker]
-            total += held
+            total += weight_added
             if total >= most:
                 return inf, []
         return total, operators
 
-    def earlier(self, sight: Sight, spread: float) -> Iterator[OrderChange]:
-        """Yield moves of operators that free more than they make to where nothing was freed yet."""
-        weight = sight.weight
-        for position, operator in enumerate(sight.order):
+    def advance_moves(self, state: OrderState, spread: float) -> Iterator[OrderChange]:
+        """Yield moves of operators that free more than they allocate to earlier positions."""
+        weight = state.weight
+        for position, operator in enumerate(state.order):
             made = sum(self.size[data] for data in self.writes[operator])
             first, freed = 0, list[tuple[int, int]]()
             for data in self.reads[operator]:
-                span = span_before(sight, data, position)
+                span = span_before(state, data, position)
                 first = max(first, span[0] + 1)
                 if span[-1] == position:
                     freed.append((span[-2], self.size[data]))
             if sum(size for _, size in freed) <= made:
                 continue
             for data in self.writes[operator]:
-                if sight.begins[data][0] < position:
-                    first = max(first, span_before(sight, data, position)[-1] + 1)
+                if state.begins[data][0] < position:
+                    first = max(first, span_before(state, data, position)[-1] + 1)
             for place in sorted({first, *(max(first, last + 1) for last, _ in freed)}):
                 if place >= position:
                     continue
@@ -295,18 +322,22 @@ class Ahead:
                     )
 
 
-def excess_of(over: Any) -> float:
-    """Return the sum of squares of what is too much."""
-    return float((np.maximum(over, 0.0) ** 2).sum())
+def excess_of(overflow: Any) -> float:
+    """Return the objective: the sum of squares of positive overflows."""
+    return float((np.maximum(overflow, 0.0) ** 2).sum())
 
 
-def span_before(sight: Sight, data: int, place: int) -> list[int]:
-    """Return the span of a value that begins last before a place."""
-    return sight.events[data][bisect_left(sight.begins[data], place) - 1]
+def span_before(state: OrderState, data: int, place: int) -> list[int]:
+    """Return the live range of a value that begins last before a position."""
+    return state.events[data][bisect_left(state.begins[data], place) - 1]
 
 
 def changed(order: list[int], move: OrderChange) -> list[int]:
-    """Return the order after a move."""
+    """Apply a move to an order.
+
+    >>> changed([0, 1, 2, 3], OrderChange(score=0.0, place=1, operators=[3], taken=3))
+    [0, 3, 1, 2]
+    """
     found = [*order[: move.place], *move.operators, *order[move.place :]]
     if move.taken >= 0:
         del found[move.taken + len(move.operators)]
@@ -314,7 +345,7 @@ def changed(order: list[int], move: OrderChange) -> list[int]:
 
 
 def recomputations(order: Sequence[int]) -> list[int]:
-    """Return the positions of evaluations that are not the first of their operators.
+    """Return the positions of recomputations: evaluations that are not their operator's first.
 
     >>> recomputations([0, 1, 0, 2, 1])
     [2, 4]
@@ -329,6 +360,6 @@ def recomputations(order: Sequence[int]) -> list[int]:
 
 
 def without_positions(order: Sequence[int], dropped: Sequence[int]) -> list[int]:
-    """Return the order without some positions."""
+    """Drop some positions from an order."""
     gone = set(dropped)
     return [operator for position, operator in enumerate(order) if position not in gone]

@@ -1,1 +1,1 @@
-"""Rematerialization by annotation: what to save is said by the user."""
+"""Manual rematerialization: the user names the values to save or the functions to recompute."""

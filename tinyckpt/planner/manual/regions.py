@@ -1,11 +1,11 @@
-"""Regions: recompute the inside of functions that the user marked with ``@tc.checkpoint``.
+"""Activation checkpointing of marked functions (``@tc.checkpoint``, as in PyTorch and JAX), nested.
 
-What is read inside a marked function only is dropped after the forward sweep. When the backward
-sweep reaches the function, its inside is evaluated again, once, and stays until it has been gone
-back through. In a marked function inside a marked function this happens at each level: going back
-through the outer one keeps what the inner one is given, not what it makes inside. This is what
-``torch.utils.checkpoint`` and ``jax.checkpoint`` do, nested or not; with values that are kept of
-the inside, what selective checkpointing does: save these, recompute the rest.
+Values read only inside a marked function (a region) are freed after the forward pass. When the
+backward pass reaches the region, its inside is recomputed, once, and stays until the backward pass
+has left the region. Nested regions do this at each level: the backward pass of the outer one keeps
+the inputs of the inner one, not the values inside it. This is what ``torch.utils.checkpoint`` and
+``jax.checkpoint`` do, nested or not; with ``keep``, selective activation checkpointing: save some
+values of the inside, recompute the rest.
 """
 
 from __future__ import annotations
@@ -29,24 +29,31 @@ from tinyckpt.core.lowering import from_order, without_dead
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 
-Path = tuple[int, ...]  # the marked calls around an operator, from the outermost in
+Path = tuple[int, ...]  # call ids of the regions that enclose an operator, outermost first
 
 
 def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
-    """Recompute the inside of marked functions; keep all else that the backward half reads.
+    """Recompute the inside of marked functions; save all other residuals.
 
     Args:
         graph: the training graph.
         costs: not used; the marks decide.
-        keep: what stays of the inside, as in ``retain``: names, labels, patterns, or a predicate.
+        keep: values of the inside to save, as in ``retain``: names, labels, patterns, or a
+            predicate.
 
     Raises:
-        PolicyOptionError: if ``keep`` names what is no forward value.
+        PolicyOptionError: if an entry of ``keep`` is no forward value.
+
+    >>> import tinyckpt as tc
+    >>> block = tc.checkpoint(lambda x: tc.sin(tc.tanh(x)))
+    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(block(block(x))), tc.Spec(4)))
+    >>> tc.replay(tc.plan(graph, "regions")).recomputations  # the two tanh
+    2
     """
     path = [region_of(graph, index) for index in range(len(graph.operators))]
     chosen = selected(graph, keep, "regions")
-    home = homes(graph, path, with_bases(graph, [*chosen, *pinned_values(graph)]))
-    wanted = wanted_in(graph, path, home)
+    home = enclosing_regions(graph, path, with_bases(graph, [*chosen, *pinned_values(graph)]))
+    wanted = region_residuals(graph, path, home)
     order = list(range(graph.forward_count))
     resident = bytearray(
         node.producer is None or node.producer >= graph.forward_count or not home[node.id]
@@ -54,13 +61,13 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     )
     for target in range(graph.forward_count, len(graph.operators)):
         for depth in range(1, len(path[target]) + 1):
-            inside = wanted.pop(path[target][:depth], ())  # each region is entered once
+            inside = wanted.pop(path[target][:depth], ())  # each region is recomputed once
             order.extend(producers_of(graph, inside, resident))
             for data in inside:
                 resident[data] = 1
         order.extend(missing_producers(graph, target, resident, ()))
         order.append(target)
-    if chosen or graph.once:  # what only they are made from is made for nobody
+    if chosen or graph.once:  # recomputations whose only readers were resident are dead code
         order = without_dead(graph, order)
     marked = {region for region in path if region}
     last_target = last_target_of(graph)
@@ -80,17 +87,17 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
 
 
 def region_of(graph: Graph, index: int) -> Path:
-    """Return the marked calls around an operator; for an adjoint, around its forward operator."""
+    """Return the regions that enclose an operator; a vjp is in those of its forward operator."""
     operator = graph.operators[index]
     if operator.phase == "backward":
         return () if operator.adjoint_of is None else graph.operators[operator.adjoint_of].regions
     return operator.regions
 
 
-def homes(graph: Graph, path: list[Path], kept: Collection[int]) -> list[Path]:
-    """Return for every value the innermost marked call that holds all that touch it.
+def enclosing_regions(graph: Graph, path: list[Path], kept: Collection[int]) -> list[Path]:
+    """Return for each value the innermost region that contains its producer and all its readers.
 
-    Those that are kept are at home outside of all, and so are results.
+    Kept values and results of the graph belong to no region, the empty path.
     """
     home: list[Path] = []
     stays = {*graph.outputs, *kept}
@@ -106,10 +113,10 @@ def homes(graph: Graph, path: list[Path], kept: Collection[int]) -> list[Path]:
     return home
 
 
-def wanted_in(graph: Graph, path: list[Path], home: list[Path]) -> dict[Path, list[int]]:
-    """Return for every region what going back through it reads.
+def region_residuals(graph: Graph, path: list[Path], home: list[Path]) -> dict[Path, list[int]]:
+    """Return the residuals of each region: the values to recompute when its backward pass begins.
 
-    That is what an adjoint reads, and what is handed to a deeper region.
+    These are the values that a vjp reads, and the inputs of nested regions.
     """
     wanted: dict[Path, list[int]] = {}
     for node in graph.data:

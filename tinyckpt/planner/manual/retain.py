@@ -1,9 +1,9 @@
-"""From "what to keep" to an order of evaluations, on any graph; and the policy by that name.
+"""Selective activation checkpointing by an explicit keep set: save its values, recompute the rest.
 
-The forward sweep evaluates every forward operator once. Of its values those to be kept stay, and
-whatever the operator right behind the sweep reads. Then the backward operators follow in build
-order. One that reads a value which is no longer there has it evaluated again, from the nearest
-values that are.
+The forward pass evaluates every forward operator once. Values of the keep set stay resident, and so
+do the inputs of the first backward operator. Then the backward operators follow in build order; a
+freed value that one of them reads is recomputed from the nearest resident ancestors, and stays
+until its last reader. On any graph; the order is ``core.cuts.retaining_order``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from tinyckpt.core.schedule import Schedule
 
 
 def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
-    """Keep what the caller picked; evaluate the rest again once, when the backward first needs it.
+    """Save the keep set; recompute the rest once, when the backward pass first reads it.
 
     Args:
         graph: the training graph.
         costs: not used; the caller decides.
         keep: names or labels, or patterns of them such as ``"matmul_*"``; data nodes or ids; or a
             predicate over data nodes.
+
+    Raises:
+        PolicyOptionError: if an entry of ``keep`` is no forward value.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(9), "retain", keep=["f3", "f6"])
+    >>> tc.replay(schedule).recomputations
+    6
     """
     kept = selected(graph, keep, "retain")
     order = retaining_order(graph, kept, reuse=True)

@@ -1,1 +1,1 @@
-"""The planning problem: budgets, liveness, chain stages, lower bounds."""
+"""The rematerialization problem: budgets, liveness analysis, chain stages, cost lower bounds."""

@@ -1,10 +1,13 @@
-"""The uniform chain in closed form: how few evaluations any schedule within a budget can have.
+"""Binomial checkpointing bound: the fewest evaluations of a uniform chain within a memory budget.
 
 Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
-Software 26(1), 2000, doi:10.1145/347837.347846. On ``networks.chain(n)`` the n+1 states f_n to x
-are gone back through; a budget of b live values leaves room for b-3 of them beside the two
-cotangents and the value of an evaluation, and x, a source, is there for nothing: b-2 slots. For
-n = 4, 8, 9 and all b this was checked by exhaustion.
+Software 26(1), 2000, doi:10.1145/347837.347846. A closed form, and a test whether a graph is such a
+chain; the schedules that attain it are ``chain_dp.revolve``'s.
+
+On ``networks.chain(n)`` the backward pass reverses the n+1 states f_n to x. A budget of b live
+values stores b-3 of them, after the two cotangents and the output of an evaluation; x is a source,
+always resident and never charged: b-2 slots. For n = 4, 8, 9 and all b this was checked by
+exhaustive search.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from tinyckpt.core.graph import Graph
 
 
 def advances(steps: int, slots: int) -> int:
-    """Return t(steps, slots): the fewest advances that reverse some steps from some slots.
+    """Return t(l, s): the fewest advances that reverse l steps with s checkpoint slots.
 
     With r the smallest integer such that ``C(s + r, s) >= l``, ``t(l, s) = r l - C(s + r, r - 1)``.
     **The slot of the initial state is one of the s.**
@@ -29,7 +32,13 @@ def advances(steps: int, slots: int) -> int:
 
 
 def repetitions(steps: int, slots: int) -> int:
-    """Return the smallest r with C(slots + r, slots) >= steps: how often any step is repeated."""
+    """Return the repetition number: the smallest r with C(slots + r, slots) >= steps.
+
+    An optimal schedule advances through no step more than r times.
+
+    >>> repetitions(100, 10)
+    3
+    """
     r, reach = 0, 1
     while reach < steps:
         r += 1
@@ -47,15 +56,20 @@ def fewest_evaluations(n: int, budget: int) -> int:
 
 
 def uniform_chain(graph: Graph, costs: Costs, once: bool = False) -> tuple[int, int] | None:
-    """Return n and the size of a value if the graph is ``chain(n)``, else None.
+    """Recognise a uniform chain: n and the size of a value if the graph is ``chain(n)``, else None.
 
-    All its operators must cost the same, and all values that they make must weigh the same; what
-    sources weigh does not matter.
+    All operators must cost the same, and all values that they compute must have the same size; the
+    sizes of sources do not matter.
 
     Args:
-        graph, costs: of any kind.
-        once: whether operators may be among them that may not be evaluated twice. Then the closed
-            form is a bound, and what attains it may not be legal.
+        graph, costs: any graph, in any cost and memory unit.
+        once: whether non-recomputable operators are allowed. With them the closed form is a lower
+            bound, and the schedule that attains it may not be legal.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(8)
+    >>> uniform_chain(graph, tc.cost.evaluations(graph))
+    (8, 512)
     """
     count = len(graph.operators)
     n = (count - 1) // 2
@@ -67,13 +81,13 @@ def uniform_chain(graph: Graph, costs: Costs, once: bool = False) -> tuple[int, 
     for operator in graph.operators:
         index = operator.id
         read = {data for data in operator.inputs if not graph.data[data].is_source}
-        if index <= n:  # f1 reads sources, each other the one before; l reads f_n
+        if index <= n:  # f1 reads sources, each later f_i reads f_(i-1); l reads f_n
             expected = set(made[index - 1]) if index else set()
-        else:  # b_i reads f_i and what stands before it
+        else:  # b_i reads f_i and the output of the operator before it
             expected = {*made[2 * n - index], *made[index - 1]}
         if read != expected:
             return None
     sizes = {costs.data[outputs[0]] for outputs in made}
-    alike = len(sizes) == 1 == len(set(costs.operators)) and not any(costs.workspace)
+    is_uniform = len(sizes) == 1 == len(set(costs.operators)) and not any(costs.workspace)
     size = sizes.pop()
-    return (n, size) if alike and size else None
+    return (n, size) if is_uniform and size else None

@@ -1,7 +1,8 @@
-"""Memory budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak.
+"""Parsing of memory budgets: "64 MiB", bytes, "9 nodes", or a fraction of store-all's peak.
 
-A budget limits what a schedule stores. With "total", as in "24 GiB total", it counts the sources
-as well: parameters, the optimiser's state and the batch, which are resident whatever is planned.
+Text or a number comes in, an integer in the memory unit of the costs goes out. A budget limits a
+schedule's peak. With "total", as in "24 GiB total", it includes the sources: parameters, optimizer
+state and the batch, which are resident under every schedule.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*")
 
 @dataclass(frozen=True, slots=True)
 class WrittenBudget:
-    """A budget as it is written, before the graph that it is for is known.
+    """Parsed budget, independent of any graph.
 
     Attributes:
-        amount: how much: bytes, nodes, or a share from 0 to 1.
-        unit: ``bytes``, ``nodes`` or ``share``, of store-all's peak; ``unsaid`` for a number alone,
-            which is in the memory unit of the costs.
-        is_total: whether it counts the sources, too.
+        amount: bytes, nodes, or a share from 0 to 1.
+        unit: ``bytes``, ``nodes`` or ``share`` (of store-all's peak); ``unsaid`` for a number
+            without a unit, which is in the memory unit of the costs.
+        is_total: whether the budget includes the sources.
     """
 
     amount: Fraction
@@ -48,14 +49,14 @@ class WrittenBudget:
     is_total: bool = False
 
     def left(self, whole: int, sources: int) -> int:
-        """Return what a budget that is not in nodes leaves to a schedule, rounded down.
+        """Return the bytes available to a schedule, rounded down, for a budget not in nodes.
 
         Args:
-            whole: the peak that a share is of, without the sources.
-            sources: bytes of what the caller supplies.
+            whole: bytes: the peak of which a share is taken, sources excluded.
+            sources: bytes of the values that the caller supplies.
 
         Raises:
-            BudgetError: if it is a total, and the sources alone are more.
+            BudgetError: if the budget is a total and the sources alone exceed it.
         """
         taken = sources if self.is_total else 0
         size = int(self.amount * (whole + taken if self.unit == "share" else 1))
@@ -68,10 +69,17 @@ class WrittenBudget:
 
 
 def written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
-    """Return a budget as it is written.
+    """Parse a budget without a graph.
+
+    Args:
+        budget: text or a number.
+        forms: the accepted forms, for the error message.
 
     Raises:
-        BudgetError: if it is not of the forms that there are; says those which are legal.
+        BudgetError: if the budget has none of the accepted forms; names them.
+
+    >>> written_budget("24 GiB total", FORMS).amount == 24 * 2**30
+    True
     """
     if isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
         return WrittenBudget(Fraction(int(budget)), "unsaid")
@@ -87,22 +95,22 @@ def written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
             return WrittenBudget(number / 100, "share", total)
         if unit in ("", "node", "nodes") and number.denominator == 1 and not total:
             return WrittenBudget(number, "nodes" if unit else "unsaid")
-    raise BudgetError(f"budget {budget!r:.80}; legal are {forms}")
+    raise BudgetError(f"budget {budget!r:.80}; expected {forms}")
 
 
 def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
-    """Return the budget as a number, and the costs in whose memory unit it is.
+    """Parse a budget for a graph: the number, and the costs in whose memory unit it counts.
 
     Args:
-        graph: whose store-all peak a share is of.
-        costs: used as they are, unless the budget is in nodes.
+        graph: supplies the store-all peak of which a share is taken.
+        costs: returned as they are, unless the budget is in nodes.
         budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
-            a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. What
-            is written in bytes or per cent may end in ``"total"``.
+            a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. Bytes
+            and per cent may be followed by ``"total"``.
 
     Raises:
-        BudgetError: if it is none of these; or so few bytes that nothing fits, and nodes may have
-            been meant; or if it is a total, and the sources alone are more.
+        BudgetError: if the budget has none of these forms; if it is so few bytes that no schedule
+            fits and nodes may have been meant; or if it is a total and the sources alone exceed it.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
@@ -116,8 +124,8 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         return checked_unit(graph, costs, int(written.amount)), costs
     if costs.memory_unit != "bytes" and (written.is_total or written.unit == "bytes"):
         raise BudgetError(
-            f"budget {budget!r:.80} is in bytes, and the costs are in {costs.memory_unit}; legal "
-            f"are {FORMS}"
+            f"budget {budget!r:.80} is in bytes, and the costs are in {costs.memory_unit}; "
+            f"expected {FORMS}"
         )
     stored = 0
     if written.unit == "share":
@@ -132,27 +140,31 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
 
 
 def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
-    """Return a budget in bytes, for a step whose operators are no graph.
+    """Parse a budget in bytes for a training step of which no graph is available.
 
     Args:
-        budget: as ``parse_budget`` takes it, nodes excepted.
-        whole: the peak that a share is of, in bytes.
-        sources: bytes of what the caller supplies, which ``total`` counts, too.
+        budget: as for ``parse_budget``, nodes excepted.
+        whole: bytes: the peak of which a share is taken.
+        sources: bytes of the values that the caller supplies, which ``total`` includes.
 
     Raises:
-        BudgetError: if it is none of the forms, or a total, and the sources alone are more.
+        BudgetError: if the budget has none of the accepted forms, or is a total and the sources
+            alone exceed it.
 
     >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB total")]
     [1000, 500, 250, 800]
     """
     written = written_budget(budget, BYTE_FORMS)
     if written.unit == "nodes":
-        raise BudgetError(f"budget {budget!r:.80}; legal are {BYTE_FORMS}")
+        raise BudgetError(f"budget {budget!r:.80}; expected {BYTE_FORMS}")
     return written.left(whole, sources)
 
 
 def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
-    """Return a number without a unit, unless as bytes it makes no sense and as nodes it would."""
+    """Return a budget without a unit; raise BudgetError if it is infeasible as bytes.
+
+    The check applies only to numbers small enough to have been meant as a count of nodes.
+    """
     if costs.memory_unit == "bytes" and 0 < number <= len(graph.data):
         needed = smallest_budget(Problem(graph, costs), necessary(graph))
         if number < needed:
@@ -165,7 +177,7 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
 
 
 def without_total(budget: str) -> tuple[str, bool]:
-    """Split off the word ``total`` at the end of a budget, and tell whether it is there.
+    """Split a trailing ``total`` off a budget: the rest, and whether the word was there.
 
     >>> without_total("24 GiB total")
     ('24 GiB', True)
@@ -175,19 +187,22 @@ def without_total(budget: str) -> tuple[str, bool]:
         if [word.lower() for word in words[-len(name) :]] == name:
             if len(name) == 2:
                 new = " ".join([*words[:-2], "total"])
-                text = f"budget {budget!r:.80}: write {new!r:.80}; 'in all' ends with this version"
+                text = (
+                    f"budget {budget!r:.80}: write {new!r:.80}; "
+                    "'in all' is deprecated: this is the last version that accepts it"
+                )
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
             return " ".join(words[: -len(name)]), True
     return budget, False
 
 
 def is_total(budget: str | int | float) -> bool:
-    """Whether a budget counts the sources, too."""
+    """Whether a budget includes the sources."""
     return isinstance(budget, str) and without_total(budget)[1]
 
 
 def with_sources(error: BudgetError, graph: Graph, budget: str | int | float) -> BudgetError:
-    """Return the error about what a total budget leaves to the schedule, as one about the total."""
+    """Restate an error about the schedule's share of a total budget in terms of the total."""
     sources = graph.source_bytes
     smallest = None if error.smallest is None else error.smallest + sources
     text = (

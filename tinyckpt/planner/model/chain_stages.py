@@ -1,14 +1,16 @@
-"""Stages: the forward half cut into pieces, each with the backward operators that go with it.
+"""Chain stages of any graph: the forward pass cut into segments, each with its backward operators.
 
-Chain planners (Revolve, Rotor, Chen's recursion) know only stages: advance through one, advance and
-keep what its backward needs, go back through it. This module makes that view of any graph. A cut
-lies behind a forward operator; what crosses it are the values that an operator before it makes and
-a forward operator behind it reads. At a separator that is one value; in a U-Net or a dense net it
-is several, and a stage simply hands over several.
+Chain planners (Revolve, Rotor, Chen's recursion) know three moves per stage: advance through it,
+advance and record its residuals, run its backward. This module linearises any training graph into
+such stages and measures their costs and sizes for Rotor. A cut lies after a forward operator; the
+values that cross it are computed before it and read by a forward operator after it. At a separator
+(dominator) that is one value; in a U-Net or a dense net it is several, and the stage passes on
+several. Cuts are placed where the crossing memory is a local minimum, or after operators whose
+outputs are residuals.
 
-What a backward operator reads decides where it goes: with a stage, if it reads what is made inside
-of it; with the stage behind, if it reads what crosses the cut between the two. So on the canonical
-chain ``b_i``, which reads ``f_i``, goes with the stage behind ``f_i``.
+A backward operator belongs to the stage that computes the forward values it reads, or to the stage
+after the cut that they cross. So on the canonical chain ``b_i``, which reads ``f_i``, belongs to
+the stage after ``f_i``.
 """
 
 from __future__ import annotations
@@ -28,24 +30,26 @@ from tinyckpt.core.cuts import pinned_values
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import Flat, Problem
 
-# Of a value that crosses a cut some hundred bytes are held: these take a gigabyte. Where more is
-# held in so many places, a graph is no chain.
-MOST_CROSSING = 10_000_000
+# Pairs of a value and a cut that it crosses. A pair takes some hundred bytes, so that this limit is
+# a gigabyte; a graph with more pairs is no chain. Larger: more dense graphs are accepted, for more
+# memory.
+MAX_CROSSINGS = 10_000_000
 
 
 class ChainStage(NamedTuple):
-    """What lies between two cuts.
+    """Forward operators between two cuts, with the backward operators that belong to them.
 
     Attributes:
         forward: the stage's forward operators, in build order; the last stage may have none.
-        backward: the backward operators that are evaluated when the sweep comes back to it.
-        cut: forward values that cross the cut behind it; empty behind the last stage.
-        tape: forward values that its backward operators read and the cut before it does not hold.
-        advance: the forward operators that it takes to make the cut.
-        record: those that it takes to make the cut and the tape.
-        replay: those that it takes to make the tape alone.
-        once: those that nothing of this evaluates, and the first sweep must: the loss, say, and
-            what may not be evaluated twice.
+        backward: the backward operators of the stage, in build order.
+        cut: forward values that cross the cut after the stage; empty for the last stage.
+        tape: forward values that the stage's backward reads and that do not cross the cut before
+            the stage (its residuals).
+        advance: forward operators that compute the cut.
+        record: forward operators that compute the cut and the tape.
+        replay: forward operators that compute the tape alone.
+        once: forward operators that none of these evaluates and the first forward pass must: for
+            instance the loss, and non-recomputable operators.
     """
 
     forward: tuple[int, ...]
@@ -59,7 +63,7 @@ class ChainStage(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What one of the attributes of a Stage is for each of them, end to end."""
+    """One attribute of all stages in CSR layout: stage i has ``items[first[i] : first[i + 1]]``."""
 
     items: tuple[int, ...]
     first: tuple[int, ...]
@@ -70,10 +74,11 @@ class Column(NamedTuple):
 
 
 class Stages(Sequence[ChainStage]):
-    """The stages of a graph. A long chain has tens of thousands: they are held by columns.
+    """Stages of a graph, stored by column, since a long chain has tens of thousands.
 
     Attributes:
-        forward, backward, cut, tape, advance, record, replay, once: as in a Stage, for all of them.
+        forward, backward, cut, tape, advance, record, replay, once: as in a ``ChainStage``, for all
+            stages.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -98,26 +103,31 @@ class Stages(Sequence[ChainStage]):
 
 
 class Pairs(NamedTuple):
-    """Pairs of a stage and a value or operator, ascending, as two arrays."""
+    """Pairs (stage, value or operator), ascending, as two arrays."""
 
     stage: Integers
     item: Integers
 
     def column(self, count: int) -> Column:
-        """Return the items by stage, of which there are ``count``."""
+        """Group the items by stage, for ``count`` stages."""
         first = np.searchsorted(self.stage, np.arange(count + 1))
         return Column(tuple(self.item.tolist()), tuple(first.tolist()))
 
 
 def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
-    """Return the stages between some cuts.
+    """Cut a training graph into chain stages.
 
     Args:
         flat: a training graph.
-        cuts: the forward operators behind which to cut.
+        cuts: ids of the forward operators after which to cut.
 
     Raises:
-        ScheduleError: if too many values cross too many of them.
+        ScheduleError: if there are too many pairs of a cut and a value that crosses it.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(3)  # operators 0 to 6: f1 f2 f3 l b3 b2 b1
+    >>> [(stage.forward, stage.backward) for stage in stages(Flat(graph), [0, 1])]
+    [((0,), ()), ((1,), (6,)), ((2,), (5,)), ((), (3, 4))]
     """
     graph = flat.graph
     if not graph.forward_count:
@@ -125,7 +135,7 @@ def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
     at_end = graph.forward_count - 1
     ends = sorted({*cuts, at_end})
     if not ends_in_result(graph):
-        ends.append(at_end)  # a last stage that holds backward operators only
+        ends.append(at_end)  # a last stage of backward operators only
     count = len(ends)
     within = Cutting(flat, ends)
     cut = within.crossing()
@@ -147,12 +157,13 @@ def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
 
 
 class Cutting:
-    """The forward half of a graph, cut behind some operators.
+    """Forward pass of a graph with cuts after given operators: live ranges counted in stages.
 
     Attributes:
-        stage_of: the stage of every forward operator.
-        made: for every value the stage that makes it; -1 unless a forward operator does.
-        until: the last stage whose forward operators read it; that which makes it, if none does.
+        stage_of: stage of each forward operator.
+        made: for each value, the stage that computes it; -1 if no forward operator does.
+        until: for each value, the last stage whose forward operators read it; the stage that
+            computes it if none does.
     """
 
     def __init__(self, flat: Flat, ends: Sequence[int]) -> None:
@@ -165,7 +176,7 @@ class Cutting:
         last = last_forward_readers(flat)
         self.until = np.where(last >= 0, self.stage_of[last], self.made)
         if len(ends) > 1 and ends[-1] == ends[-2] and not ends_in_result(flat.graph):
-            # What the last operator makes is handed on to a stage without forward operators.
+            # The last operator's outputs are passed on to a stage without forward operators.
             self.until[list(flat.graph.operators[ends[-1]].outputs)] = self.last_stage
         reads, self.readers = flat.reads.take(np.arange(self.forward_count))
         makers = flat.producer[reads]
@@ -175,24 +186,24 @@ class Cutting:
         self.once = [index for index in flat.graph.once if index < self.forward_count]
 
     def crossing(self) -> Pairs:
-        """Return what crosses the cut behind each stage."""
+        """Return the values that cross the cut after each stage."""
         values = np.flatnonzero(self.until > self.made)
         cuts = (self.until - self.made)[values]
-        if (pairs := int(cuts.sum())) > MOST_CROSSING:
+        if (pairs := int(cuts.sum())) > MAX_CROSSINGS:
             raise ScheduleError(
                 f"{self.flat.graph.name}: {len(values):,} values cross {self.last_stage:,} cuts "
-                f"in {pairs:,} places; stages are made of up to {MOST_CROSSING:,}"
+                f"in {pairs:,} places; the limit is {MAX_CROSSINGS:,}"
             )
         value = np.repeat(values, cuts)
         behind = np.arange(len(value)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
         return self.sorted_pairs(self.made[value] + behind, value)
 
     def place_backward(self) -> Integers:
-        """Return for every backward operator the stage that it goes with.
+        """Assign each backward operator to a stage.
 
-        That is the first in which the forward values that it reads are found: the one that makes
-        them, or behind the first cut that they cross. But it cannot go with a later stage than the
-        backward operators it reads from.
+        That is the first stage in which the forward values that it reads are available: the stage
+        that computes them, or the one after the first cut that they cross. It is never a later
+        stage than those of the backward operators from which it reads.
         """
         reads, readers = self.backward_reads()
         makers = self.flat.producer[reads]
@@ -207,39 +218,42 @@ class Cutting:
         return np.array(place, np.int64)
 
     def tape(self, place: Integers) -> Pairs:
-        """Return the forward values that a stage's backward reads and no cut before it holds."""
+        """Return the forward values that a stage's backward reads and no earlier cut carries."""
         reads, readers = self.backward_reads()
         is_forward = self.flat.producer[reads] < self.forward_count
         value, stage = reads[is_forward], place[readers[is_forward]]
-        held = (self.made[value] < stage) & (stage <= self.until[value])
-        return self.sorted_pairs(stage[~held], value[~held])
+        crosses = (self.made[value] < stage) & (stage <= self.until[value])
+        return self.sorted_pairs(stage[~crosses], value[~crosses])
 
     def backward_reads(self) -> tuple[Integers, Integers]:
-        """Return what backward operators read, and the positions of those in the backward half."""
+        """Return the values read by backward operators, and the readers' backward positions.
+
+        A reader's position counts from the first operator of the backward pass.
+        """
         operators = np.arange(self.forward_count, len(self.flat.graph.operators))
         return self.flat.reads.take(operators)
 
     def needed(self, *targets: Pairs) -> Any:
-        """Return which operators it takes to make the targets, each stage from its state: a mask.
+        """Mask the operators that compute the targets, each stage from the cut before it.
 
-        Targets that another stage makes are not its business, nor what may not be evaluated twice:
-        that is there.
+        Targets that another stage computes are ignored, and so are non-recomputable operators,
+        whose outputs are resident.
         """
         return self.reached(self.made_here(*targets), frozenset(self.once))
 
     def made_here(self, *targets: Pairs) -> Any:
-        """Return which operators make the targets, of those in their stages: a mask."""
+        """Mask the operators that compute the targets, of those in the targets' own stages."""
         wanted = np.zeros(self.forward_count, bool)
         for stage, value in targets:
             wanted[self.flat.producer[value[self.made[value] == stage]]] = True
         return wanted
 
     def reached(self, wanted: Any, there: Collection[int] = ()) -> Any:
-        """Return some operators and all that they depend on in their stages: a mask.
+        """Mask some operators and their ancestors within the same stage (backward reachability).
 
         Args:
-            wanted: a mask of them.
-            there: those whose results are there, which leads no further.
+            wanted: a mask of the operators.
+            there: operators whose outputs are resident: the traversal stops there.
         """
         wanted[list(there)] = False
         if not self.edges:
@@ -251,10 +265,10 @@ class Cutting:
         return np.array(found)
 
     def needed_once(self, tape: Pairs) -> Any:
-        """Return which operators the first sweep must evaluate whatever the backward reads: a mask.
+        """Mask the operators that the first forward pass must evaluate in any case.
 
-        Those make results of the graph, what another stage has on its tape, and what may not be
-        evaluated twice.
+        These compute results of the graph, values on the tape of another stage, and the outputs of
+        non-recomputable operators.
         """
         results = np.array([d for d in self.flat.graph.outputs if self.made[d] >= 0], np.int64)
         elsewhere = tape.item[self.made[tape.item] != tape.stage]
@@ -264,48 +278,53 @@ class Cutting:
         return self.reached(wanted)
 
     def by_stage(self, is_chosen: Any) -> Pairs:
-        """Return some forward operators with their stages."""
+        """Pair the forward operators of a mask with their stages."""
         operators = np.flatnonzero(is_chosen)
         return Pairs(self.stage_of[operators], operators)
 
     def sorted_pairs(self, stage: Integers, value: Integers) -> Pairs:
-        """Return pairs in order, each once."""
+        """Sort pairs and remove duplicates, by packing (stage, value) into one integer key."""
         scale = len(self.made)
         return Pairs(*np.divmod(np.unique(stage * scale + value), scale))
 
 
 def crossing_values(flat: Flat, ends: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return what crosses the cut behind each of some forward operators, ascending."""
+    """Return the values that cross the cut after each of some forward operators, ascending."""
     behind = [*ends, flat.graph.forward_count - 1]
     crossing = Cutting(flat, behind).crossing().column(len(behind))
     return [crossing.of(index, index + 1) for index in range(len(ends))]
 
 
 def ends_in_result(graph: Graph) -> bool:
-    """Whether the last forward operator makes a result, and not something that is handed on."""
+    """Whether the last forward operator computes a result of the graph, not an intermediate."""
     outputs = set(graph.outputs)
     return any(data in outputs for data in graph.operators[graph.forward_count - 1].outputs)
 
 
 def last_forward_readers(flat: Flat) -> Integers:
-    """Return for every value the last forward operator that reads it, or -1."""
+    """Return for each value the last forward operator that reads it, or -1."""
     last = np.full(len(flat.producer), -1)
     reads, readers = flat.reads.take(np.arange(flat.graph.forward_count))
-    last[reads] = readers  # in ascending order: the last one stays
+    last[reads] = readers  # ascending: NumPy keeps the last assignment of an index
     return last
 
 
 def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
-    """Return places to cut: behind every operator whose results the backward half will read.
+    """Return cuts after every operator whose outputs the backward pass reads.
 
-    A state kept at such a place is kept for the backward's sake as well. If there are too many
-    places, they are divided into as many runs of equal length, and in each that place stays where
-    least crosses: no stretch of the graph is left without a cut, whatever its values weigh.
+    A checkpoint at such a cut is also a residual. If there are more than ``most`` cuts, they are
+    divided into ``most`` runs of equal length, and each run keeps the cut of least crossing memory:
+    no part of the graph is left without a cut, whatever the sizes of its values.
 
     Args:
         flat: a training graph.
-        costs: tells what the values weigh.
+        costs: the sizes of the values.
         most: the largest number of cuts.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(6)
+    >>> useful_cuts(Flat(graph), tc.cost.evaluations(graph), most=3)
+    [0, 1, 3]
     """
     graph = flat.graph
     places = [
@@ -324,28 +343,33 @@ def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
 
 
 def crossing_weights(flat: Flat, costs: Costs) -> Integers:
-    """Return how much memory crosses the cut behind every forward operator but the last.
+    """Return the memory that crosses the cut after each forward operator but the last.
 
-    A view that crosses holds what it is a view of.
+    A view that crosses keeps its base alive.
     """
     graph = flat.graph
     last = last_forward_readers(flat)
     if costs.memory_unit == "bytes":
         for node in reversed([node for node in graph.data if node.view_of is not None]):
             last[node.view_of] = max(last[node.view_of], last[node.id])
-    held = np.flatnonzero((flat.producer >= 0) & (last > flat.producer))
-    size = np.array(costs.data, np.int64)[held]
+    live = np.flatnonzero((flat.producer >= 0) & (last > flat.producer))
+    size = np.array(costs.data, np.int64)[live]
     change = np.zeros(graph.forward_count + 1, np.int64)
-    np.add.at(change, flat.producer[held], size)
-    np.subtract.at(change, last[held], size)
+    np.add.at(change, flat.producer[live], size)
+    np.subtract.at(change, last[live], size)
     return np.cumsum(change)[: max(graph.forward_count - 1, 0)]
 
 
 def cheap_cuts(flat: Flat, costs: Costs) -> list[int]:
-    """Return the places to cut where no less crosses at the operators next to them.
+    """Return the cuts whose crossing memory is a local minimum.
 
     On a chain of blocks these are the separators between the blocks; where there are none, as in a
-    U-Net, they are the cheapest cuts of several values.
+    U-Net, they are the smallest cuts of several values.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(3)
+    >>> cheap_cuts(Flat(graph), tc.cost.evaluations(graph))
+    [0, 1]
     """
     weights = crossing_weights(flat, costs)
     padded = np.pad(weights, 1, mode="edge") if len(weights) else weights
@@ -354,27 +378,29 @@ def cheap_cuts(flat: Flat, costs: Costs) -> list[int]:
 
 
 # ------------------------------------------------------------------------------------------------
-# What the stages of a graph cost and hold: the numbers that Rotor trades.
+# Costs and sizes of stages: the inputs of Rotor's dynamic program.
 #
 # All sizes are in the memory unit of the costs. A storage counts once, however many views and cuts
-# it is in; sources count nothing.
+# contain it; sources are not counted.
 
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """What Rotor knows of a chain; sizes in the memory unit of the costs.
+    """Cost model of a chain for Rotor; sizes in the memory unit of the costs.
+
+    State i is the cut before stage i.
 
     Attributes:
-        advance, record, replay: cost of each stage's forward operators, for the cut behind it, for
-            cut and tape, for the tape alone.
-        state: ``state[i][j]``: memory of state j while state i is held.
-        recorded: memory of a stage's tape and the cut behind it while its own state is held.
-        advance_peak, record_peak, replay_peak, back_peak: most memory during each, without the
-            stage's own state and without results.
-        pending: memory of the cotangents that wait behind a stage for it and those before it.
-        results: memory of the results that a stage's backward half makes; they stay.
-        loss: memory of the results that the forward half makes, and of what it makes that may not
-            be evaluated twice; that is in none of the others.
+        advance, record, replay: cost of each stage's forward operators that compute its cut, its
+            cut and tape, its tape alone.
+        state: ``state[i][j]``: additional memory of state j while state i is resident.
+        recorded: additional memory of a stage's tape and cut while its own state is resident.
+        advance_peak, record_peak, replay_peak, back_peak: peak memory of each move, excluding the
+            stage's own state and results of the graph.
+        pending: memory of the cotangents computed after a stage and read by it or by earlier ones.
+        results: memory of the results that a stage's backward operators compute; they stay.
+        loss: memory of the results that the forward pass computes and of its non-recomputable
+            values; included in none of the others.
     """
 
     advance: list[float]
@@ -392,7 +418,7 @@ class StageSizes:
 
 
 class Measure:
-    """Memory of sets of values: each storage counted once, sources not at all."""
+    """Memory of sets of values: each storage counted once, sources and pinned values excluded."""
 
     def __init__(self, problem: Problem, deadline: Clock) -> None:
         self.deadline = deadline
@@ -401,26 +427,26 @@ class Measure:
         self.pinned = self.roots(forward_values(problem.graph, pinned_values(problem.graph)))
 
     def roots(self, values: Iterable[int]) -> set[int]:
-        """Return the storages of some values."""
+        """Return the storages of some values, each by its root value."""
         return {self.root[data] for data in values}
 
-    def memory(self, values: Iterable[int], held: Collection[int] = ()) -> int:
-        """Return the memory of some values besides the storages that are held anyway."""
+    def memory(self, values: Iterable[int], excluded: Collection[int] = ()) -> int:
+        """Return the memory of some values, excluding the storages in ``excluded``."""
         self.deadline.check()
         roots = self.roots(values) - self.pinned
-        return sum(self.size[root] for root in roots if root not in held)
+        return sum(self.size[root] for root in roots if root not in excluded)
 
     def peak(
         self, operators: Sequence[int], before: Iterable[int], after: Collection[int],
-        held: Collection[int],
+        excluded: Collection[int],
     ) -> int:  # fmt: skip
-        """Return the most memory while some operators are evaluated.
+        """Return the peak memory of evaluating some operators.
 
         Args:
-            operators: to evaluate, in order.
-            before: values that are there at the beginning.
-            after: values that stay to the end; all others go with their last reader.
-            held: storages that are held anyway and not counted.
+            operators: operator ids, in order of evaluation.
+            before: live-in values.
+            after: live-out values; all others are freed after their last reader.
+            excluded: storages that are resident throughout and not counted.
         """
         last: dict[int, int] = {}
         for position, index in enumerate(operators):
@@ -428,11 +454,11 @@ class Measure:
             for data in (*operator.inputs, *operator.outputs):
                 last[data] = position
         live = {data for data in before if data in last or data in after}
-        peak = self.memory(live, held)
+        peak = self.memory(live, excluded)
         for position, index in enumerate(operators):
             operator = self.graph.operators[index]
             live.update(operator.outputs)
-            peak = max(peak, self.memory(live, held) + self.costs.workspace[index])
+            peak = max(peak, self.memory(live, excluded) + self.costs.workspace[index])
             for data in (*operator.inputs, *operator.outputs):
                 if last[data] == position and data not in after:
                     live.discard(data)
@@ -440,7 +466,7 @@ class Measure:
 
 
 def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> StageSizes:
-    """Return what Rotor needs to know of the stages.
+    """Measure costs, sizes and peaks of the stages for Rotor.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
@@ -449,7 +475,7 @@ def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> S
     measure = Measure(problem, deadline)
     outputs = set(graph.outputs)
     cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
-    held = [measure.roots(cut) for cut in cuts]
+    state_roots = [measure.roots(cut) for cut in cuts]
     waiting = waiting_cotangents(graph, parts)
     kept_outputs: set[int] = set()
     back_peak, results = [0] * len(parts), [0] * len(parts)
@@ -459,22 +485,26 @@ def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> S
         own = {data for i in stage.backward for data in graph.operators[i].outputs} & outputs
         before = kept_outputs | measure.roots(outputs_of_forward(graph))
         back_peak[index] = measure.peak(
-            stage.backward, {*behind, *stage.tape}, {*waiting[index], *own}, held[index] | before
+            stage.backward,
+            {*behind, *stage.tape},
+            {*waiting[index], *own},
+            state_roots[index] | before,
         )
         results[index] = measure.memory(own, before)
         kept_outputs |= measure.roots(own)
     cost = costs.operators
 
     def forward_peak(index: int, operators: Sequence[int], after: Collection[int]) -> int:
-        return measure.peak(operators, (), after, held[index])
+        return measure.peak(operators, (), after, state_roots[index])
 
     return StageSizes(
         advance=[sum(cost[i] for i in stage.advance) for stage in parts],
         record=[sum(cost[i] for i in stage.record) for stage in parts],
         replay=[sum(cost[i] for i in stage.replay) for stage in parts],
-        state=[[measure.memory(cut, own) for cut in cuts[:-1]] for own in held[:-1]],
+        state=[[measure.memory(cut, own) for cut in cuts[:-1]] for own in state_roots[:-1]],
         recorded=[
-            measure.memory({*stage.tape, *stage.cut}, held[i]) for i, stage in enumerate(parts)
+            measure.memory({*stage.tape, *stage.cut}, state_roots[i])
+            for i, stage in enumerate(parts)
         ],
         advance_peak=[forward_peak(i, s.advance, set(s.cut)) for i, s in enumerate(parts)],
         record_peak=[forward_peak(i, s.record, {*s.cut, *s.tape}) for i, s in enumerate(parts)],
@@ -490,12 +520,12 @@ def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> S
 
 
 def outputs_of_forward(graph: Graph) -> list[int]:
-    """Return the results that forward operators make."""
+    """Return the results of the graph that forward operators compute."""
     return forward_values(graph, graph.outputs)
 
 
 def forward_values(graph: Graph, values: Iterable[int]) -> list[int]:
-    """Return those of some values that forward operators make."""
+    """Select the values that forward operators compute."""
     result = []
     for data in values:
         producer = graph.data[data].producer
@@ -505,7 +535,7 @@ def forward_values(graph: Graph, values: Iterable[int]) -> list[int]:
 
 
 def waiting_cotangents(graph: Graph, parts: Stages) -> list[set[int]]:
-    """Return for every stage the backward values that wait for stages before it, results aside."""
+    """Return for each stage the backward values that earlier stages read, results excluded."""
     stage_of = {operator: i for i, stage in enumerate(parts) for operator in stage.backward}
     outputs = set(graph.outputs)
     waiting: list[set[int]] = [set() for _ in parts]

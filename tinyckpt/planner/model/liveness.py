@@ -1,9 +1,11 @@
-"""Who is alive when: from an order of evaluations to the spans for which values are held.
+"""Liveness analysis of an evaluation order: live ranges, memory over time, peak; vectorised.
 
-Once it is fixed which operator is evaluated when, memory has one best answer: keep each result
-exactly until its last reader before the operator is evaluated anew. Everything here follows from
-that, with NumPy and without a loop over the order, so that planners can try thousands of orders.
-``replay`` counts the same from the steps, one by one; tests hold the two against each other.
+An order of operators, with recomputations, comes in; the live range of every result and the memory
+during every evaluation go out. For a fixed order the optimal frees are unique: keep each result
+exactly until its last reader before the operator is evaluated again. NumPy computes all of it
+without a Python loop over the order, so that planners can score thousands of orders. ``replay``
+counts the same memory step by step; tests compare the two. ``Problem`` is the graph with its costs
+as flat arrays, the input of every planner.
 """
 
 from __future__ import annotations
@@ -25,27 +27,27 @@ from tinyckpt.planner.model.update_order import Updates
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A list of lists of integers, end to end: row i is ``items[first[i] : first[i + 1]]``."""
+    """Ragged integer array in CSR layout: row i is ``items[first[i] : first[i + 1]]``."""
 
     items: Integers
     first: Integers
 
     def take(self, rows: Integers) -> tuple[Integers, Integers]:
-        """Return the items of some rows, and for each the position in ``rows`` it belongs to."""
+        """Gather some rows: their items, and for each item its position in ``rows``."""
         lengths = self.first[rows + 1] - self.first[rows]
         position = np.repeat(np.arange(len(rows)), lengths)
         within = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return self.items[self.first[rows][position] + within], position
 
     def only(self, is_chosen: Any) -> Rows:
-        """Return the rows without the items for which a mask says no."""
+        """Drop the items whose mask entry is False from all rows."""
         stays = is_chosen[self.items]
         before = np.concatenate([[0], np.cumsum(stays)])
         return Rows(self.items[stays], before[self.first])
 
 
 def rows_of(lists: Sequence[Sequence[int]]) -> Rows:
-    """Return the lists end to end."""
+    """Pack lists into CSR layout."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     items = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
     return Rows(items, np.concatenate([[0], np.cumsum(lengths)]))
@@ -53,13 +55,13 @@ def rows_of(lists: Sequence[Sequence[int]]) -> Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """For every evaluation and every result of it: from when to when the value is held.
+    """Live ranges: one per evaluation and output value of it.
 
     Attributes:
-        data: data ids, ascending; the spans of one value follow each other in time.
+        data: data ids, ascending; the ranges of one value follow each other in time.
         begin: position in the order at which the value is computed.
-        end: last position at which it must still be there; the length of the order for a result of
-            the graph, which stays.
+        end: last position at which the value is live; the length of the order for a result of the
+            graph, which is never freed.
     """
 
     data: Integers
@@ -68,15 +70,15 @@ class Spans:
 
 
 class Flat:
-    """A graph as flat arrays: what its operators read and write, sources aside.
+    """A graph as flat arrays: operands and results of its operators, sources excluded.
 
     Attributes:
         graph: the graph.
-        producer: for every value the operator that makes it; -1 for a source.
-        reads: for every operator the values that it reads; one that it reads twice occurs twice.
-        writes: for every operator the values that it makes.
-        is_output: whether a value is a result of the graph.
-        updates: who updates what, or None if nobody does.
+        producer: for each value, the operator that computes it; -1 for a source.
+        reads: for each operator, its input values; a value read twice occurs twice.
+        writes: for each operator, its output values.
+        is_output: for each value, whether it is a result of the graph.
+        updates: the update operators and their ordering constraints; None if there are none.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -93,31 +95,30 @@ class Flat:
         self.updates = Updates(graph) if graph.updates else None
 
     def settled(self, order: Integers) -> Integers:
-        """Return the order as it is carried out.
-
-        That is without what may not be evaluated twice and would be, and with updates last.
-        """
+        """Legalise an order: drop repeated non-recomputable operators, move updates last."""
         if self.graph.once:
             self.check_ids(order)
         return self.updates_last(without_repeats(self.graph, order))
 
     def updates_last(self, order: Integers) -> Integers:
-        """Return the order with each update of a source after the last reader of the old value."""
+        """Move each update of a source after the last reader of the old value."""
         if self.updates is None:
             return order
         self.check_ids(order)
         return self.updates.last(order)
 
     def spans(self, order: Integers) -> Spans:
-        """Return the spans of an order.
+        """Compute the live ranges of an order.
 
         Raises:
-            ScheduleError: if an operator comes before something it reads, or a result never comes.
+            ScheduleError: if an operator reads a value before it is computed, or the order omits a
+                result of the graph.
         """
         self.check_ids(order)
         written, written_at = self.writes.take(order)
         read, read_at = self.reads.take(order)
-        # All events sorted by value, then by time; an evaluation reads before it writes.
+        # Events as packed keys, value * scale + time, sorted by value and then by time. A read at
+        # position p has time 2p, a write 2p + 1, since an evaluation reads before it writes.
         scale = 2 * len(order) + 2
         keys = np.concatenate([written * scale + 2 * written_at + 1, read * scale + 2 * read_at])
         keys.sort()
@@ -125,7 +126,7 @@ class Flat:
         is_write = (time & 1).astype(bool)
         is_first = np.diff(data, prepend=-1) != 0
         self.check_readers(order, data, time, is_first & ~is_write)
-        # A value's events from one write to the next belong to one span.
+        # A value's events from one write to the next belong to one live range.
         begins = np.flatnonzero(is_write)
         last = np.append(begins, len(keys))[1:] - 1
         end = time[last] >> 1
@@ -136,7 +137,7 @@ class Flat:
         return spans
 
     def check_ids(self, order: Integers) -> None:
-        """Raise a ScheduleError unless the order is of operators that there are."""
+        """Raise a ScheduleError unless all entries of the order are operator ids."""
         count = len(self.graph.operators)
         wrong = np.flatnonzero((order < 0) | (order >= count))
         if len(wrong):
@@ -146,7 +147,7 @@ class Flat:
             )
 
     def check_readers(self, order: Integers, data: Integers, time: Integers, is_early: Any) -> None:
-        """Raise a ScheduleError if a value is read before anything has computed it."""
+        """Raise a ScheduleError if a value is read before it is computed."""
         early = np.flatnonzero(is_early)
         if len(early):
             at = early[np.argmin(time[early])]
@@ -157,7 +158,7 @@ class Flat:
             )
 
     def check_outputs(self, spans: Spans) -> None:
-        """Raise a ScheduleError unless all of the graph's results are computed."""
+        """Raise a ScheduleError unless all results of the graph are computed."""
         missing = self.is_output.copy()
         missing[spans.data] = False
         if missing.any():
@@ -166,14 +167,23 @@ class Flat:
 
 
 class Problem:
-    """A graph and costs as flat arrays: what planners compute with.
+    """The rematerialization problem: a graph with its costs and sizes as flat arrays.
 
     Attributes:
         graph, costs, flat: the same facts in three forms.
-        cost: of one evaluation of each operator.
-        size: memory of each value; 0 for a view, unless memory is counted in nodes.
-        workspace: memory that each operator holds besides inputs and outputs.
-        root: the value in whose memory each value is, itself if it is no view.
+        cost: cost of one evaluation of each operator.
+        size: memory of each value; 0 for a source, and for a view unless memory is counted in
+            nodes.
+        workspace: memory that each operator uses in addition to inputs and outputs.
+        root: for each value, the value that owns its storage: itself if it is no view.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(2)  # operators 0 to 4: f1 f2 l b2 b1
+    >>> problem = Problem(graph, tc.cost.evaluations(graph))
+    >>> problem.live(range(5)).tolist()
+    [512, 1024, 1536, 2048, 1536]
+    >>> problem.peak([0, 1, 2, 3, 0, 4]), problem.cost_of([0, 1, 2, 3, 0, 4])
+    (1536, 6.0)
     """
 
     def __init__(self, graph: Graph, costs: Costs) -> None:
@@ -195,10 +205,11 @@ class Problem:
         return float(self.cost[without_repeats(self.graph, as_integers(order))].sum())
 
     def live(self, order: Iterable[int]) -> Integers:
-        """Return the memory held during each evaluation, as ``replay`` would count it.
+        """Return the live memory during each evaluation, as ``replay`` counts it.
 
         Raises:
-            ScheduleError: if an operator comes before something it reads, or a result never comes.
+            ScheduleError: if an operator reads a value before it is computed, or the order omits a
+                result of the graph.
         """
         positions = self.flat.settled(as_integers(order))
         spans = self.flat.spans(positions)
@@ -207,30 +218,31 @@ class Problem:
         change = np.zeros(len(positions) + 2, np.int64)
         np.add.at(change, spans.begin, size)
         np.subtract.at(change, end + 1, size)
-        held: Integers = np.cumsum(change)[: len(positions)] + self.workspace[positions]
-        return held
+        live: Integers = np.cumsum(change)[: len(positions)] + self.workspace[positions]
+        return live
 
     def peak(self, order: Iterable[int]) -> int:
-        """Return the most memory that is held during any evaluation."""
+        """Return the peak: the most live memory during any evaluation."""
         return int(self.live(order).max(initial=0))
 
     def needs(self) -> Integers:
-        """Return the memory that each operator takes by itself: inputs, outputs and workspace."""
+        """Return the working set of each operator: the memory of inputs, outputs and workspace."""
         operators, root = np.arange(len(self.graph.operators)), np.asarray(self.root, np.int64)
         touched = [rows.take(operators) for rows in (self.flat.reads, self.flat.writes)]
-        # What is read or made twice, as a value and as a view of it, counts once.
+        # Storages as packed keys, operator * values + root: unique counts a value and its views
+        # once per operator.
         blocks = np.unique(np.concatenate([at * len(root) + root[data] for data, at in touched]))
         found = self.workspace.copy()
         np.add.at(found, blocks // len(root), self.size[blocks % len(root)])
         return found
 
     def block_ends(self, spans: Spans, length: int) -> Integers:
-        """Return until when the memory of each span is held, by the value or by a view of it."""
+        """Extend each live range to the last use of its storage, by the value or a view of it."""
         end = spans.end.copy()
         keys = spans.data * (length + 1) + spans.begin
         for is_view in self.view_levels:
             views = np.flatnonzero(is_view[spans.data])
-            # The base as it was when the view was made: its latest span that began before.
+            # The base as of the view's evaluation: its latest live range that began before.
             base = self.base[spans.data[views]]
             parent = np.searchsorted(keys, base * (length + 1) + spans.begin[views]) - 1
             np.maximum.at(end, parent, end[views])
@@ -238,12 +250,12 @@ class Problem:
 
 
 def as_integers(order: Iterable[int]) -> Integers:
-    """Return an order as an array."""
+    """Convert an order to an integer array."""
     return np.asarray(order if isinstance(order, np.ndarray | list | tuple) else list(order), int)
 
 
 def views_of(problem: Problem) -> list[list[int]]:
-    """Return the views in the memory of each value."""
+    """Return for each value the views that share its storage."""
     views: list[list[int]] = [[] for _ in problem.root]
     for data, root in enumerate(problem.root):
         if root != data:
@@ -252,7 +264,7 @@ def views_of(problem: Problem) -> list[list[int]]:
 
 
 def view_levels(graph: Graph, costs: Costs) -> tuple[Integers, list[Any]]:
-    """Return what each view is a view of, and masks of views: views of views first."""
+    """Return the base of each view, and masks of views by depth, the deepest views first."""
     base = np.arange(len(graph.data))
     depth = np.zeros(len(graph.data), np.int64)
     if costs.memory_unit == "bytes":

@@ -1,23 +1,25 @@
-"""Lower bounds: what no schedule within a budget can cost less than. No solver, any graph.
+"""Lower bounds on schedule cost within a memory budget: Lagrangian relaxation and a minimum cut.
 
-Take one operator u, at its first evaluation. All its ancestors have been evaluated; none of its
-descendants has. What the descendants read and the ancestors made must be there at this moment,
-beside what u itself takes, or be made again later; and so on, from whatever is there. With a price
-p on memory, making things again costs at least
+Any graph, no solver. Consider the first evaluation of an operator u. All its ancestors have been
+evaluated; none of its descendants has. Every value that an ancestor computed and a descendant reads
+is at this moment either resident, in addition to the working set of u, or recomputed later; and so
+on recursively, from the resident values. With a Lagrange multiplier p, the price of memory,
+recomputation costs at least
 
-    min over what is there of  (cost of making the rest again) + p (memory of what is there - room)
+    min over resident sets of  (cost of recomputing the rest) + p (memory of the set - room)
 
-for every p >= 0 (Lagrange). For fixed p the minimum is a minimum cut: each value is either there,
-for p times its memory, or made again by its operator, whose inputs are then wanted in turn. Any
-flow through that network is at most the cut, so a flow that is not quite the largest still gives a
-true bound; here it is pushed from the last operators to the first without going back on itself.
+for every p >= 0. For fixed p the minimum is a minimum cut: each value is either resident, for p
+times its memory, or recomputed by its operator, whose inputs are then required in turn. By weak
+duality any flow through that network is at most the cut, so a flow that is not maximum still gives
+a valid bound; here it is pushed from the last operators to the first without augmenting paths. The
+price is chosen by golden-section search, the operator u by sampling and hill climbing.
 
-What an operator made that may not be evaluated twice is there for certain if a descendant reads it;
-to make it again for others has no price.
+The output of a non-recomputable operator is certainly resident if a descendant reads it;
+recomputing it has an infinite price.
 
 The bound is over all schedules on one device: any order, any number of recomputations, nothing
-moved to the host. Its source is this project; the moment of the first evaluation of the loss
-gradient is the usual argument for chains.
+offloaded to the host. Its source is this project; the argument at the first evaluation of the loss
+gradient is the usual one for chains. Uniform chains have a sharper closed form, ``binomial_bound``.
 """
 
 from __future__ import annotations
@@ -34,20 +36,31 @@ from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_ch
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.non_recomputable import NonRecomputable
 
-MOMENTS = 48  # operators u that are tried; fewer in large graphs, to keep to seconds
-WORK = 40_000  # moments times operators
-PRICE_STEPS = 24  # steps of the search for the best price
+# Operators u for which the bound is evaluated: more may give a higher bound, in proportional time.
+MOMENTS = 48
+# Operators u times operators of the graph: caps MOMENTS in large graphs, to keep to seconds.
+# Larger: higher bounds for large graphs, more slowly.
+WORK = 40_000
+# Iterations of the golden-section search for the price: each narrows the logarithm of the price to
+# 0.618 of its range; more give a slightly higher bound, in proportional time.
+PRICE_STEPS = 24
 
 
 def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
-    """Return a cost that no schedule with a peak within the budget is below.
+    """Return a lower bound on the cost of every schedule whose peak is within the budget.
 
     Args:
         graph: any graph.
-        costs: what evaluations cost and values weigh; whole-numbered costs give a whole number.
-        budget: in the memory unit of the costs. If no schedule can be within it, as far as is
-            known here, the bound is infinite.
-        deadline: of the search; the best bound by then is as true.
+        costs: costs of evaluations and sizes of values; integral costs give an integral bound.
+        budget: in the memory unit of the costs. If it is below ``smallest_budget``, the bound is
+            infinite.
+        deadline: of the search; the best bound found by then is valid.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(8)
+    >>> costs = tc.cost.in_nodes(tc.cost.evaluations(graph))
+    >>> [cost_bound(graph, costs, budget) for budget in (2, 3, 6, 10)]
+    [inf, 45, 21, 17]
     """
     chain = uniform_chain(graph, costs, once=True)
     if chain is None:
@@ -59,7 +72,7 @@ def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLES
 
 
 def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
-    """Return the bound by flows, as above; on chains too, where a closed form is sharper."""
+    """Return the Lagrangian min-cut bound, on chains too, where the closed form is sharper."""
     problem = Problem(graph, costs)
     needed = necessary(graph)
     base = sum(costs.operators[index] for index in needed)
@@ -73,17 +86,17 @@ def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLES
         return base
     best = highest_moment(known, budget, deadline)
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
-    # Sums of floats may come out a little high.
+    # Rounding of floating-point sums must not raise the bound above the true value.
     total = base + best * (1 - 1e-9)
     return float(ceil(total - 1e-6)) if whole else total
 
 
 def highest_moment(known: Dependencies, budget: int, deadline: Clock) -> float:
-    """Return the highest bound of the moments that are tried; any of them is true.
+    """Maximise the bound over operators u, by sampling and hill climbing; each bound is valid.
 
-    Those at the turn from the forward to the backward half, where most is held as a rule; a sample
-    of all, and a finer one around its best; then up the hill from the best of these, by steps that
-    get smaller.
+    Tried are: the operators at the turn from the forward to the backward pass, where memory usually
+    peaks; an even sample of all, and a finer one around its best; then hill climbing from the best
+    of these, with steps that are halved.
     """
     moments = known.moments()
     found: dict[int, float] = {}
@@ -112,7 +125,13 @@ def highest_moment(known: Dependencies, budget: int, deadline: Clock) -> float:
 
 
 def necessary(graph: Graph) -> list[int]:
-    """Return the operators that the graph's results depend on."""
+    """Return the operators on which the graph's results depend: all but dead code.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.build(lambda x: (tc.sin(x), tc.tanh(x))[1], tc.Spec(3))
+    >>> [graph.operators[index].name for index in necessary(graph)]
+    ['tanh_1']
+    """
     wanted = set(graph.outputs)
     found = []
     for operator in reversed(graph.operators):
@@ -123,14 +142,19 @@ def necessary(graph: Graph) -> list[int]:
 
 
 def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
-    """Return a budget below which no schedule is legal: what one operator takes, or all results.
+    """Return a lower bound on the peak of every schedule: the largest working set or all results.
 
-    An operator takes its inputs, its outputs and its workspace at once, beside what must be there
-    since it cannot be made again; at the end, the results are all there.
+    The working set of an operator is its inputs, outputs and workspace, in addition to the
+    non-recomputable values that must be resident; at the end, all results are resident.
 
     Args:
         problem: any graph.
-        operators: those that are to be evaluated, ascending.
+        operators: ids of the operators to be evaluated, ascending.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(8)
+    >>> smallest_budget(Problem(graph, tc.cost.evaluations(graph)), necessary(graph)) // 512
+    3
     """
     graph = problem.graph
     operators = list(operators)
@@ -141,21 +165,21 @@ def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
 
 
 class Dependencies:
-    """The values and operators of a graph, for bounds at different moments.
+    """Dependence graph of storages and operators, for bounds at different operators u.
 
-    A view counts as what it is a view of, and is free to make: less than it costs, at most.
+    A view is merged with its base and costs nothing to compute, which only lowers the bound.
     """
 
     def __init__(self, problem: Problem, needed: list[int], deadline: Clock = ENDLESS) -> None:
-        """Look at a graph.
+        """Build the dependence graph.
 
         Args:
-            problem: the graph, and what its values weigh.
-            needed: the operators that its results depend on.
+            problem: the graph with costs and sizes.
+            needed: the operators on which its results depend.
             deadline: of the search.
 
         Raises:
-            OutOfTimeError: if the time is up.
+            OutOfTimeError: if the deadline has passed.
         """
         deadline.check()
         graph = problem.graph
@@ -187,7 +211,7 @@ class Dependencies:
         ]
 
     def moments(self) -> list[int]:
-        """Return the operators to try: those that something follows and something precedes."""
+        """Return the candidate operators u: those with both ancestors and descendants."""
         return [
             index
             for index in self.operators
@@ -195,7 +219,7 @@ class Dependencies:
         ]
 
     def ancestors(self, moment: int) -> set[int]:
-        """Return the operators that must have been evaluated before one."""
+        """Return the ancestors of an operator, which are evaluated before it in every order."""
         found: set[int] = set()
         todo = [moment]
         while todo:
@@ -207,7 +231,7 @@ class Dependencies:
         return found
 
     def descendants(self, moment: int) -> set[int]:
-        """Return the operators that cannot have been evaluated before one."""
+        """Return the descendants of an operator, which cannot be evaluated before it."""
         found: set[int] = set()
         todo = [moment]
         while todo:
@@ -219,28 +243,29 @@ class Dependencies:
         return found
 
     def bound(self, moment: int, budget: int, deadline: Clock = ENDLESS) -> float:
-        """Return the least cost of what must be made again after a moment; 0 at worst.
+        """Return a lower bound on the recomputation cost after the first evaluation of ``moment``.
 
         Raises:
-            OutOfTimeError: if the deadline has passed before anything is known.
+            OutOfTimeError: if the deadline has passed before any bound is known.
         """
         before = self.ancestors(moment)
         deadline.check()
         after = self.descendants(moment)
         deadline.check()
-        held = {*self.inputs[moment], *self.pinned.during(moment)}
+        resident = {*self.inputs[moment], *self.pinned.during(moment)}
         room = budget - self.pinned.need(moment)
         wanted = {
             data
             for index in before
             for data in self.outputs[index]
-            if data not in held and any(reader in after for reader in self.readers.get(data, ()))
+            if data not in resident
+            and any(reader in after for reader in self.readers.get(data, ()))
         }
         if sum(self.size[data] for data in wanted) <= room:
             return 0.0
         deadline.check()
         order = sorted(before, reverse=True)
-        # The bound is concave in the price, so it rises and then falls in its logarithm too.
+        # The bound is concave in the price, so it is unimodal in the logarithm of the price too.
         ratios = [
             self.cost[index] / self.size[data]
             for index in order
@@ -252,28 +277,28 @@ class Dependencies:
 
         def value_at(logarithm: float) -> float:
             price = exp(logarithm)
-            return self.flow(order, wanted, held, price) - price * room
+            return self.flow(order, wanted, resident, price) - price * room
 
         deadline.check()
         return golden_section_max(
             value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)), deadline
         )
 
-    def flow(self, order: list[int], wanted: set[int], held: set[int], price: float) -> float:
-        """Return a flow from the wanted values to what it costs to make them again.
+    def flow(self, order: list[int], wanted: set[int], resident: set[int], price: float) -> float:
+        """Push a flow from the required values to the costs of recomputing them; return its value.
 
         Args:
-            order: the operators before the moment, the last one first.
-            wanted: values that must be there or be made again.
-            held: values that are there in any case.
-            price: of a unit of memory.
+            order: the ancestors of the moment, in reverse topological order.
+            wanted: values that must be resident or recomputed.
+            resident: values that are resident in any case.
+            price: cost per unit of memory.
         """
         arriving: dict[int, float] = {}
         total = 0.0
         for index in order:
             supply = 0.0
             for data in self.outputs[index]:
-                if data in held:
+                if data in resident:
                     continue
                 room = price * self.size[data]
                 supply += room if data in wanted else min(arriving.get(data, 0.0), room)
@@ -285,8 +310,8 @@ class Dependencies:
             for data in self.inputs[index]:
                 if supply <= 0.0:
                     break
-                if data in wanted or data in held:
-                    continue  # full, or free
+                if data in wanted or data in resident:
+                    continue  # the edge is saturated, or the value costs nothing
                 passed = min(supply, price * self.size[data] - arriving.get(data, 0.0))
                 if passed > 0.0:
                     arriving[data] = arriving.get(data, 0.0) + passed
@@ -297,10 +322,13 @@ class Dependencies:
 def golden_section_max(
     value_at: Callable[[float], float], low: float, high: float, deadline: Clock = ENDLESS
 ) -> float:
-    """Return the largest value of a function that rises and then falls, by golden sections.
+    """Maximise a unimodal function by golden-section search, clipped at 0 from below.
 
-    It is a true value of the function in any case, the best by the time limit, and 0 if that is
-    larger.
+    Returns the largest value that was evaluated by the deadline, so that the result is a value of
+    the function (or 0) even if the function is not unimodal or the search is cut short.
+
+    >>> round(golden_section_max(lambda x: 1 - (x - 0.25) ** 2, -1.0, 2.0), 6)
+    1.0
     """
     golden = (5**0.5 - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)

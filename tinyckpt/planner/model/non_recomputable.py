@@ -1,4 +1,10 @@
-"""What is there for certain while an operator is first evaluated, since it cannot be made again."""
+"""Liveness of non-recomputable values: live at an operator's first evaluation in every schedule.
+
+Saved values that cannot be recomputed bound peak memory from below. A pinned value (see
+``pinned_values``) that an ancestor of an operator computes and a descendant reads is live while the
+operator is first evaluated, whatever the schedule. Used by the lower bounds; the eviction of values
+in a running schedule is ``heuristics.eviction``'s.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +17,15 @@ from tinyckpt.planner.model.liveness import Problem
 
 
 class NonRecomputable:
-    """Pinned values by the operators beside whose first evaluation they must be there.
+    """Pinned values that are live at the first evaluation of each operator.
 
-    One must be if an operator before made it, and one behind reads it: before and behind whatever
-    the schedule, since they depend on each other. A set of values is an integer whose ones are its
-    members: in a graph of 10,000 operators hundreds of values may be pinned.
+    A value is if an ancestor of the operator computes it and a descendant reads it. Sets of pinned
+    values are bit sets, Python integers whose bit i stands for the i-th pinned value: in a graph of
+    10,000 operators hundreds of values may be pinned.
 
     Args:
         problem: any graph.
-        operators: those that are to be evaluated, ascending.
+        operators: ids of the operators to be evaluated, ascending.
     """
 
     def __init__(self, problem: Problem, operators: Sequence[int]) -> None:
@@ -29,11 +35,12 @@ class NonRecomputable:
         self.values = pinned_values(problem.graph)
         self.roots = np.array([problem.root[data] for data in self.values], np.int64)
         if self.values:
-            made, read = self._made_before(operators), self._read_behind(operators)
+            made = self._computed_by_ancestors(operators)
+            read = self._read_by_descendants(operators)
             self.certain = {index: made[index] & read[index] for index in operators}
 
     def during(self, operator: int) -> list[int]:
-        """Return the values in whose memory pinned ones must be while an operator is evaluated."""
+        """Return the storages of the pinned values that are live at an operator's evaluation."""
         certain = self.certain.get(operator, 0)
         if not certain:
             return []
@@ -43,7 +50,7 @@ class NonRecomputable:
         return found
 
     def need(self, operator: int) -> int:
-        """Return the memory that it takes at least to evaluate an operator for the first time."""
+        """Return the working set of an operator's first evaluation, live pinned values included."""
         own = int(self.alone[operator])
         if not (storages := self.during(operator)):
             return own
@@ -53,12 +60,12 @@ class NonRecomputable:
         return own + int(size[storages].sum() - size[list(roots.intersection(storages))].sum())
 
     def largest_need(self, operators: Sequence[int]) -> int:
-        """Return the largest need of any of these operators."""
+        """Return the largest ``need`` of any of these operators."""
         alone = int(self.alone[operators].max(initial=0))
         return max([alone, *(self.need(index) for index in self.certain)])
 
-    def _made_before(self, operators: Sequence[int]) -> dict[int, int]:
-        """Return for every operator the pinned values that those made which it depends on."""
+    def _computed_by_ancestors(self, operators: Sequence[int]) -> dict[int, int]:
+        """Return for each operator the bit set of pinned values that its ancestors compute."""
         graph, number = self.problem.graph, self._numbers()
         made: dict[int, int] = {}
         for index in operators:
@@ -72,8 +79,11 @@ class NonRecomputable:
             made[index] = found
         return made
 
-    def _read_behind(self, operators: Sequence[int]) -> dict[int, int]:
-        """Return for every operator the pinned values that those read which depend on it."""
+    def _read_by_descendants(self, operators: Sequence[int]) -> dict[int, int]:
+        """Return for each operator the bit set of pinned values that its descendants read.
+
+        Results of the graph count as read by all.
+        """
         graph, number = self.problem.graph, self._numbers()
         results = sum(number.get(data, 0) for data in graph.outputs)
         read: dict[int, int] = {}
@@ -89,5 +99,5 @@ class NonRecomputable:
         return read
 
     def _numbers(self) -> dict[int, int]:
-        """Return for every pinned value the set of it alone."""
+        """Return for each pinned value its one-element bit set."""
         return {data: 1 << place for place, data in enumerate(self.values)}

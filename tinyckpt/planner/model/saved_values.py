@@ -1,4 +1,8 @@
-"""What store-all keeps: the memory of the forward half that the backward half reads."""
+"""Saved tensors (residuals) of a training graph: the forward values that the backward pass reads.
+
+A property of the graph, found without a schedule: store-all keeps exactly these until they are
+read. PyTorch calls them saved tensors, JAX residuals.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ from tinyckpt.core.graph import DataNode, Graph
 
 
 def saved_values(graph: Graph) -> list[DataNode]:
-    """Return the values whose memory the backward half reads, parameters left out.
+    """Return the values whose storage the backward pass reads, parameters excluded.
 
-    A view counts as the value in whose memory it is, and each memory once. Inputs and constants
-    are among them, but for single numbers: they are there in any case, and have the ``role``.
+    A view counts as its base, and each storage once. Inputs and constants are included, scalar
+    constants excepted; as sources they are resident in any case, and ``role`` tells them apart.
 
     >>> import tinyckpt as tc
     >>> x, w = tc.Spec((2, 3)), tc.Spec((3, 4))
@@ -24,13 +28,13 @@ def saved_values(graph: Graph) -> list[DataNode]:
             node = graph.data[data]
             while node.view_of is not None:
                 node = graph.data[node.view_of]
-            if is_kept(graph, node):
+            if is_saved(graph, node):
                 found.add(node.id)
     return [graph.data[data] for data in sorted(found)]
 
 
-def is_kept(graph: Graph, node: DataNode) -> bool:
-    """Whether a value is of the forward half, no parameter, and no number that the code holds."""
+def is_saved(graph: Graph, node: DataNode) -> bool:
+    """Whether a value read by the backward pass is forward, no parameter and no scalar constant."""
     if node.producer is not None:
         return node.producer < graph.forward_count
     return node.role != "parameter" and (node.role != "constant" or node.spec.shape != ())

@@ -1,8 +1,9 @@
-"""Updates come last: the order in which no source is updated before its last reader.
+"""Anti-dependences of in-place updates (write after read): an update follows every reader.
 
-Policies choose when operators are evaluated by what they read and make. That an update takes the
-old value away from whoever reads it later, recomputations included, is no edge of the graph; it is
-seen to here, once an order is there. In most orders nothing has to move.
+An in-place update of a source, such as an optimizer's, destroys the old value for all later
+readers, recomputations included. This constraint is no edge of the graph, so policies ignore it; it
+is restored here, on a finished order of evaluations, by delaying updates and the operators that
+depend on them. In most orders nothing has to move.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Updates:
-    """Which operators update which source, and who reads what it was before.
+    """Update operators of a graph, and the readers of the old values that they overwrite.
 
     Attributes:
         graph: a graph with updates.
-        source: for each update the source, by operator id.
-        reads: for each operator the sources that it reads as they were, of those with an update.
-        behind: for each such operator the updates that must come after it.
+        source: the source that each update overwrites, by operator id.
+        reads: for each operator, the updated sources whose old value it reads.
+        behind: for each such operator, the updates that must come after it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -44,9 +45,9 @@ class Updates:
         }
 
     def last(self, order: Integers) -> Integers:
-        """Return the order with each update after the last evaluation that reads the old value.
+        """Delay each update until after the last evaluation that reads the old value.
 
-        What reads the result of an update that has to wait, waits with it.
+        Readers of the result of a delayed update are delayed with it.
         """
         if not self.is_early(order):
             return order
@@ -60,9 +61,9 @@ class Updates:
         return np.array([*line.done, *line.waiting], np.int64)
 
     def is_early(self, order: Integers) -> bool:
-        """Whether an update comes before a reader of the old value."""
+        """Whether any update precedes a reader of the old value."""
         last = np.full(len(self.graph.operators), -1)
-        last[order] = np.arange(len(order))  # of several positions, the last one is written
+        last[order] = np.arange(len(order))  # NumPy keeps the last assignment of an index
         ends = dict.fromkeys(self.source.values(), -1)
         for reader, sources in self.reads.items():
             for source in sources:
@@ -71,7 +72,13 @@ class Updates:
 
 
 class PendingUpdates:
-    """Evaluations that are done, in order, and those that wait for a reader of an old value."""
+    """List scheduler: evaluations emitted in order, and those delayed for readers of old values.
+
+    Attributes:
+        awaited: for each source, the readers of the old value that are still to come.
+        done: emitted evaluations.
+        waiting: delayed evaluations.
+    """
 
     def __init__(self, updates: Updates, awaited: dict[int, int]) -> None:
         self.updates, self.awaited = updates, awaited
@@ -79,14 +86,17 @@ class PendingUpdates:
         self.waiting: list[int] = []
 
     def take(self, index: int) -> None:
-        """Do an evaluation now or let it wait, and do what it sets free."""
+        """Emit an evaluation or delay it; then emit the delayed evaluations that it releases."""
         self.waiting.append(index)
         is_freed = self.settle(len(self.waiting) - 1)
         while is_freed:
             is_freed = self.settle(0)
 
     def settle(self, first: int) -> bool:
-        """Do what no longer has to wait; return whether an old value was read for the last time."""
+        """Emit the ready evaluations from position ``first`` of the delayed ones.
+
+        Returns whether an old value was read for the last time, which may release updates.
+        """
         graph, source = self.updates.graph, self.updates.source
         still = self.waiting[:first]
         withheld: set[Any] = {d for index in still for d in graph.operators[index].outputs}

@@ -1,6 +1,7 @@
-"""What becomes of values: which are kept, which are computed again, and what for.
+"""Fates of residuals under a schedule: kept, recomputed or offloaded, and which vjp needs them.
 
-One pass over the steps and one over the graph, so that a schedule of 100,000 steps takes moments.
+A schedule and costs come in; one record per residual and per recomputed operator goes out, for
+``explain`` and the viewers. One pass over the steps and one over the graph: linear time.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from tinyckpt.core.schedule import EVALUATIONS, Free, Offload, Schedule, recompu
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """What became of a forward value that the backward half reads.
+    """Fate of a residual: a forward value that the backward pass reads.
 
     Attributes:
-        data: its id; ``name``, ``shape`` and ``nbytes`` say what it is.
-        made_by: the operator that computes it, with its scope.
-        read_by: the backward operators that read it.
-        fate: ``kept`` from its first evaluation to its last reader, ``recomputed``, or
-            ``offloaded`` to the host's memory and fetched again.
-        evaluations: how often it is computed.
-        extra_cost: what the evaluations after the first cost, in the unit of the costs.
-        reason: the same as a sentence.
+        data: id of the value, described by ``name``, ``shape`` and ``nbytes`` (bytes).
+        made_by: the operator that computes the value, with its scope.
+        read_by: the backward operators that read the value.
+        fate: ``kept`` from the first evaluation to the last reader, ``recomputed``, or
+            ``offloaded`` to host memory and fetched again.
+        evaluations: number of times the value is computed.
+        extra_cost: cost of the evaluations after the first, in the unit of the costs.
+        reason: the fate as a sentence.
     """
 
     data: int
@@ -41,13 +42,13 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """An operator that is evaluated more than once.
+    """Operator that is evaluated more than once.
 
     Attributes:
-        operator: its id, and its ``name``.
-        times: evaluations after the first.
-        cost: of those, in the unit of the costs.
-        needed_for: the backward operators that follow each of them.
+        operator: id of the operator, with its ``name``.
+        times: number of recomputations: evaluations after the first.
+        cost: cost of the recomputations, in the unit of the costs.
+        needed_for: for each recomputation, the backward operator that follows it.
     """
 
     operator: int
@@ -58,7 +59,14 @@ class Recomputed:
 
 
 def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
-    """Return what becomes of each forward value that the backward half reads."""
+    """Classify each residual of a schedule as kept, recomputed or offloaded.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(3)
+    >>> schedule = tc.plan(graph, "recompute_all")
+    >>> [(r.name, r.fate) for r in residuals_of(schedule, tc.cost.evaluations(graph))]
+    [('f1', 'recomputed'), ('f2', 'recomputed'), ('f3', 'kept')]
+    """
     graph = schedule.graph
     checkpoints = frozenset(schedule.checkpoints)
     computed: dict[int, list[int]] = {}
@@ -106,7 +114,7 @@ def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
 
 
 def recomputed_of(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
-    """Return the operators that are evaluated more than once, dearest first."""
+    """Return the operators that are evaluated more than once, the most expensive first."""
     graph = schedule.graph
     waiting: list[int] = []
     needed_for: dict[int, list[str]] = {}

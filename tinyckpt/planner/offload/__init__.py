@@ -1,1 +1,1 @@
-"""Offloading: values copied to host memory and back, beside computation."""
+"""Offloading: values copied to host memory and back (prefetch), overlapped with computation."""

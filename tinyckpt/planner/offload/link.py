@@ -1,4 +1,4 @@
-"""The link between the device and the host: how long a copy takes, and which copies wait."""
+"""Cost model of the device-host link: latency, bandwidth, and copy engines."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tinyckpt.base.errors import ScheduleError
 
 Number = int | float | Fraction
 MOST_ENGINES = 2
-LEAST, MOST = 1e-30, 1e30  # so that times are numbers, whatever is moved
+MIN_MAGNITUDE, MAX_MAGNITUDE = 1e-30, 1e30  # so that times neither overflow nor underflow
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What moves values between the device's memory and the host's.
+    """The link that copies values between the memories of the device and the host.
 
-    A copy of b bytes takes ``latency + b / bandwidth``. A GPU's own engines do it, while its cores
-    compute: with one engine the copies of both directions stand in one line; with two, those to the
-    host stand in one and those back in another, each at the full bandwidth, as on PCI Express. More
-    engines than directions move nothing more.
+    A copy of b bytes takes ``latency + b / bandwidth``. A GPU's copy engines do it, overlapped with
+    computation: with one engine the copies of both directions share one queue; with two, each
+    direction has its own queue at the full bandwidth, as on PCI Express. More engines than
+    directions move nothing more.
 
     Attributes:
-        bandwidth: bytes for each unit of cost, in each direction: bytes a second, where costs are
-            in seconds. 0 where nothing can be moved; infinite where that takes the latency alone.
-        latency: units of cost that each copy takes besides.
+        bandwidth: bytes per unit of cost, in each direction: bytes per second, where costs are in
+            seconds. 0 where nothing can be moved; infinite where a copy takes the latency alone.
+        latency: units of cost added to each copy.
         engines: 1 or 2.
 
     Raises:
-        ScheduleError: if one of them is not legal.
+        ScheduleError: if one of them is invalid.
 
     >>> import tinyckpt as tc
     >>> print(tc.Link(bandwidth=256, latency=1).duration(512))
@@ -47,14 +47,15 @@ class Link:
         for name in ("bandwidth", "latency"):
             value = getattr(self, name)
             if isinstance(value, np.generic):
-                value = value.item()  # NumPy's own integers overflow
+                value = value.item()  # NumPy's integers overflow
                 object.__setattr__(self, name, value)
             is_number = isinstance(value, Rational | float) and not isinstance(value, bool)
             if not is_number or value != value or value < 0:
                 raise ScheduleError(f"link: {name}={value!r:.80}; it must be a number of 0 or more")
-            if 0 < value < inf and not LEAST <= value <= MOST:
+            if 0 < value < inf and not MIN_MAGNITUDE <= value <= MAX_MAGNITUDE:
                 raise ScheduleError(
-                    f"link: {name}={value!r:.80}; legal are 0 and from {LEAST} to {MOST}"
+                    f"link: {name}={value!r:.80}; expected 0, or a number from {MIN_MAGNITUDE} to "
+                    f"{MAX_MAGNITUDE}"
                 )
         if self.latency == inf:
             raise ScheduleError("link: latency=inf; it must be finite; a bandwidth may be 0")
@@ -62,11 +63,11 @@ class Link:
             object.__setattr__(self, "engines", int(self.engines))
         if type(self.engines) is not int or not 1 <= self.engines <= MOST_ENGINES:
             raise ScheduleError(
-                f"link: engines={self.engines!r:.80}; legal are 1, for both directions, and 2"
+                f"link: engines={self.engines!r:.80}; expected 1, shared by both directions, or 2"
             )
 
     def duration(self, nbytes: int) -> Fraction:
-        """Return the units of cost that a copy takes, exactly.
+        """Return the duration of a copy, in units of cost, exactly.
 
         Raises:
             ScheduleError: if the bandwidth is 0, and there is something to move.
@@ -79,7 +80,7 @@ class Link:
 
 
 def checked_link(link: object) -> Link:
-    """Return a link, or raise a ScheduleError that says what one is."""
+    """Check that a link is a Link; raise a ScheduleError otherwise."""
     if not isinstance(link, Link):
-        raise ScheduleError(f"link={link!r:.80}; give a Link, such as tc.Link(bandwidth=25e9)")
+        raise ScheduleError(f"link={link!r:.80}; expected a Link, such as tc.Link(bandwidth=25e9)")
     return link

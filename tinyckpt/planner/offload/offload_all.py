@@ -1,11 +1,12 @@
-"""Offload: values wait in the host's memory from their last forward use to the backward half.
+"""Offloading of saved values: from last forward use to the backward pass in host memory.
 
-Source: PyTorch's ``torch.autograd.graph.save_on_cpu``, which moves all that is saved, and JAX's
-``save_and_offload_only_these_names``, which moves what is named. Neither recomputes what it moves.
+Source: PyTorch's ``torch.autograd.graph.save_on_cpu``, which moves all saved tensors, and JAX's
+``save_and_offload_only_these_names``, which moves named values. Neither recomputes what it moves.
 
-A value leaves right after the last operator of the forward sweep that touches it. It comes back so
-early that the copy is over when it is read, if the link's bandwidth is given, and no earlier than
-memory allows (``offload.prefetch``). How long all of it takes, ``timed`` tells.
+The policy ``offload``: a value leaves right after the last operator of the forward pass that
+touches it. Its prefetch is issued so early that the copy is over when the value is read, if the
+link's bandwidth is given, and no earlier than memory allows (``offload.prefetch``). The makespan is
+found by ``timed``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Offload, Schedule
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.offload.link import MOST_ENGINES, Link, Number
-from tinyckpt.planner.offload.prefetch import fetched_early, idle_copies, movable_values
+from tinyckpt.planner.offload.prefetch import hoist_fetches, idle_copies, movable_values
 
 
 def plan_offload(
@@ -38,24 +39,25 @@ def plan_offload(
     engines: int = MOST_ENGINES,
     budget: int | None = None,
 ) -> Schedule:
-    """Move values to the host's memory while nothing reads them.
+    """Offload saved values to host memory between their last forward and first backward use.
 
     Args:
         graph: the training graph.
-        costs: the duration of each evaluation, which copies are beside of; in bytes.
-        values: what to move: names or labels, or patterns of them; data nodes or ids; or a
-            predicate. All that the backward half reads, if not given, but for values of whose
-            memory it reads several views that overlap. What is read again at once stays.
-        keep: what stays on the device; what is neither kept nor moved is then recomputed, as in
-            JAX. If not given, all stays that is not moved.
-        bandwidth, latency, engines: of the ``Link``. Without a bandwidth, values come back as
-            early as they can without a higher peak.
-        budget: bytes within which the peak has to be, copies on their way not counted: what has no
-            room while they are waits for them (``timed``).
+        costs: the duration of each evaluation, with which copies overlap; in bytes.
+        values: values to move: names or labels, or patterns of them; data nodes or ids; or a
+            predicate. If not given, all values that the backward pass reads, except those of whose
+            memory it reads several overlapping views. A value that is read again at once stays.
+        keep: values that stay on the device; values neither kept nor moved are then recomputed, as
+            in JAX. If not given, all values that are not moved stay.
+        bandwidth, latency, engines: of the ``Link``. Without a bandwidth, values come back as early
+            as they can without a higher peak.
+        budget: bytes within which the peak has to be, copies in flight not counted: whatever lacks
+            room meanwhile waits for them (``timed``).
 
     Raises:
-        PolicyOptionError: if an option is not legal.
-        BudgetError: if the peak is above the budget even with every value back at the last moment.
+        PolicyOptionError: if an option is invalid.
+        BudgetError: if the peak is above the budget even with every value fetched at the last
+            moment.
 
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(16), "offload", bandwidth=512)
@@ -66,9 +68,11 @@ def plan_offload(
     """
     link = None if bandwidth is None else Link(bandwidth, latency, engines)
     if link is None and (latency != 0 or engines != MOST_ENGINES):
-        raise PolicyOptionError("offload: latency and engines are of a link: give its bandwidth=")
+        raise PolicyOptionError("offload: latency and engines need a bandwidth=")
     if costs.memory_unit != "bytes":
-        raise PolicyOptionError("offload: what is moved is counted in bytes; so is its budget")
+        raise PolicyOptionError(
+            "offload: memory must be counted in bytes; give the budget in bytes"
+        )
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "offload")
     chosen = movable_values(graph) if values is None else selected(graph, values, "offload")
@@ -91,7 +95,7 @@ def plan_offload(
             f"until it is read, which is more than the budget of {size_text(budget)}",
             smallest,
         )
-    schedule = fetched_early(moved, costs, link, budget)
+    schedule = hoist_fetches(moved, costs, link, budget)
     waiting = [step.data for step in schedule.steps if isinstance(step, Offload)]
     nbytes = sum(graph.data[data].spec.nbytes for data in waiting)
     note = f"on the host: {counted(len(waiting), 'value')}, {size_text(nbytes)}"
@@ -106,8 +110,8 @@ def names_of(graph: Graph, values: list[int]) -> list[str]:
 OFFLOAD = Policy(
     "offload",
     plan_offload,
-    "what the backward half reads waits in the host's memory, and comes back beside computation",
-    "as good as what is moved; nothing moved is recomputed",
-    "O(V + E), and the evaluations that copies are beside of",
+    "offload what the backward pass reads to host memory, copies overlapped with computation",
+    "as good as the choice of values; moved values are not recomputed",
+    "O(V + E), and the evaluations that copies overlap",
     "torch.autograd.graph.save_on_cpu; jax.checkpoint_policies.save_and_offload_only_these_names",
 )

@@ -1,22 +1,24 @@
-"""Keep, recompute or move the states of a chain: a dynamic program that gives the link a price.
+"""Offload-and-recompute dynamic program: each state of a chain is kept, recomputed or moved.
 
-Rotor's stages and memory (``chain_dp.rotor``), and two ways to keep a state: on the device, where
-the stages behind it have less memory, or on the host, where they do not, and each byte that is
-moved costs a price. What lies between two kept states is reversed as rotor does, in the memory that
-is there. With D(s, m) the least price to reverse the stages from s on, state s on the device and
-not counted in m, H(s, m) the same with state s on the host meanwhile, and Opt rotor's table:
+Rotor's stages and memory (``chain_dp.rotor``), and two places to keep a state: on the device, where
+later stages have less memory, or on the host, where they do not, and each byte moved costs a price
+(a Lagrange multiplier for link time). Between two kept states the stages are reversed by Rotor, in
+the memory that remains. With D(s, m) the least price to reverse all stages from s on, state s on
+the device and not counted in m, H(s, m) the same with state s on the host meanwhile, and Opt
+Rotor's table:
 
 - *advance to k*, and leave its state on the device, D(k, m - state k), or on the host, H(k, m) and
   the price of state k; then Opt(s, k-1, m), or Opt(s, k-1, m - state s) where s was on the host;
-- *record s*: keep what its backward half reads, with state s+1, on the device or on the host.
+- *record s*: save the tape of stage s, with state s+1, on the device or on the host.
 
 Source: O. Beaumont, L. Eyraud-Dubois and A. Shilova, "Efficient combination of rematerialization
 and offloading for training DNNs", NeurIPS 2021, is where the two are decided together, on a chain,
-with rotor between the states that are moved. This is not that program: it has no notion of when a
-copy ends, and so of idle time. Instead there is a plan for each of several prices. A high one moves
-little, a low one much, and for each bandwidth some price is about right; ``timed`` tells which.
+with Rotor between the states that are moved. This is not that program: it does not model when a
+copy ends, and so no idle time. Instead there is one plan for each of several prices. A high price
+moves little, a low one much, and for each bandwidth some price is about right; ``timed`` tells
+which.
 
-No plan depends on a budget or a bandwidth: they are for all levels of memory.
+No plan depends on a budget or a bandwidth: they cover all levels of memory.
 """
 
 from __future__ import annotations
@@ -39,19 +41,19 @@ from tinyckpt.planner.model.chain_stages import StageSizes, stage_sizes, stages,
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.offload.prefetch import movable_values
 
-MOST_STAGES = 100  # tables of 50 MB, made in seconds
+MAX_PRICED_STAGES = 100  # tables of 50 MB, filled in seconds
 PRICED_LEVELS = 128
-TABLE_SHARES = (1, 4)  # of store-all's peak, each with a table: the smaller, the finer
-# Prices of a byte, in what all forward operators cost for each byte of all states.
+TABLE_SHARES = (1, 4)  # divisors of store-all's peak, one table each: the larger, the finer
+# Prices per byte moved, in units of (cost of all forward operators) / (bytes of all states).
 LINK_PRICES = tuple(2.0**power for power in range(-4, 5))
-MOST_PRICED_EVALUATIONS = 10_000_000  # of all plans together: 80 MB, if all of them are held
-DEVICE, HOST = 0, 1  # where a state waits
-RECORD = 0  # a choice: record the stage; k - s: advance to k; -1: none
+MAX_PRICED_EVALUATIONS = 10_000_000  # total over all plans: 80 MB if all are kept in memory
+DEVICE, HOST = 0, 1  # where a state is stored
+RECORD = 0  # a choice: record the stage; else k - s: advance to k; -1: none
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """A plan: evaluations in order, and the values that wait on the host between the sweeps."""
+class PricedPlan:
+    """A plan: evaluations in order, and the values on the host between the two passes."""
 
     order: tuple[int, ...]
     moved: tuple[int, ...]
@@ -59,13 +61,13 @@ class Priced:
 
 
 class PricedTables:
-    """D and H of one chain, for each price, and how they are reached.
+    """The tables D and H of one chain, for each price, and the choices behind them.
 
     Attributes:
-        table: rotor's.
-        best: by price, place, stage and column of memory, as rotor's columns.
-        choice: the stage advanced to, relative, or RECORD; -1 for none, or rotor alone.
-        place: where the next state waits.
+        table: Rotor's.
+        best: by price, place (device or host), stage and column of memory, as Rotor's columns.
+        choice: the stage advanced to, relative, or RECORD; -1 for none, or Rotor alone.
+        place: where the next state is stored.
     """
 
     def __init__(self, sizes: StageSizes, unit: int, levels: int, deadline: Clock) -> None:
@@ -91,13 +93,13 @@ class PricedTables:
                 self.fill(s, where)
 
     def fill(self, s: int, where: int) -> None:
-        """Decide, for each price and column of memory, what is next after state s, and where."""
+        """Fill state s's entries: for each price and memory, the next choice and its place."""
         columns, memory, last = np.arange(len(self.memory)), self.memory, len(self.advanced) - 2
         left = self.left(s, where)
         behind = np.arange(s + 1, last + 1)
         there = shifted(memory, self.table.state[s if where == DEVICE else 0, s + 1 :])
         after = {DEVICE: shifted(memory, self.recorded[s : s + 1])[0], HOST: columns}
-        no_record = memory[self.beside(s, where)] < self.record_needs[s]
+        no_record = memory[self.remaining(s, where)] < self.record_needs[s]
         for p, price in enumerate(self.prices):
             stays = self.best[p, DEVICE][behind[:, None], there]
             leaves = self.best[p, HOST, s + 1 :] + price * self.weight[s, s + 1 :, None]
@@ -113,44 +115,44 @@ class PricedTables:
                 better = first < best
                 best = np.where(better, first, best)
                 choice[better], place[better] = RECORD, to
-            if where == DEVICE:  # nothing more on the host
+            if where == DEVICE:  # no further state on the host
                 alone = self.table.best[s, last] <= best
                 best = np.where(alone, self.table.best[s, last], best)
                 choice[alone] = -1
             self.best[p, where, s] = best
             self.choice[p, where, s], self.place[p, where, s] = choice, place
 
-    def beside(self, s: int, where: int) -> Any:
-        """Return the columns of the memory that there is beside state s, for each column."""
+    def remaining(self, s: int, where: int) -> Any:
+        """Return, for each column, the column of the memory that remains beside state s."""
         if where == DEVICE:
             return np.arange(len(self.memory))
         return shifted(self.memory, self.table.state[0, s : s + 1])[0]
 
     def left(self, s: int, where: int) -> Any:
-        """Return what it takes to advance to each state behind s, and to reverse up to it."""
-        last, beside = len(self.advanced) - 2, self.beside(s, where)
+        """Return the cost to advance to each state after s, and to reverse the stages up to it."""
+        last, remaining = len(self.advanced) - 2, self.remaining(s, where)
         state = self.table.state[s, s + 1 : last]
         passing = np.maximum.accumulate(self.peak[s:last] + np.append(0, state))
         across = (self.advanced[s + 1 : last + 1] - self.advanced[s])[:, None]
-        left = self.table.best[s, s:last][:, beside] + across
-        left[self.memory[beside] < passing[:, None]] = np.inf
+        left = self.table.best[s, s:last][:, remaining] + across
+        left[self.memory[remaining] < passing[:, None]] = np.inf
         return left
 
     def plan(self, price: int, level: int) -> tuple[list[StageAction], list[int], list[int]]:
-        """Return the actions, the states, and the recorded stages, that wait on the host."""
+        """Backtrack: return the actions, and the states and recorded stages stored on the host."""
         state = self.table.state
         actions = [StageAction("keep", 0)]
         states, tapes = [], []
-        # What is left to be done, last first: stages s to t from a level; t < s is "go back".
+        # Stack of the rest: reverse stages s to t at a level; t < s: reverse the recorded stage s.
         behind: list[tuple[int, int, int]] = []
         s, where, last = 0, DEVICE, len(state) - 1
         while True:
             column = level + 1
             choice = int(self.choice[price, where, s, column])
             to = int(self.place[price, where, s, column])
-            beside = level if where == DEVICE else max(level - int(state[0, s]), -1)
+            remaining = level if where == DEVICE else max(level - int(state[0, s]), -1)
             if choice < 0:
-                behind.append((s, last, beside))
+                behind.append((s, last, remaining))
                 break
             if choice == RECORD:
                 actions.append(StageAction("record", s))
@@ -160,7 +162,7 @@ class PricedTables:
             else:
                 k = s + choice
                 actions += [StageAction("advance", s, k), StageAction("keep", k)]
-                behind.append((s, k - 1, beside))
+                behind.append((s, k - 1, remaining))
                 less = int(state[s if where == DEVICE else 0, k])
             if to == HOST:
                 states.append(k)
@@ -173,7 +175,7 @@ class PricedTables:
         return actions, states, tapes
 
 
-def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Iterator[Priced]:
+def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Iterator[PricedPlan]:
     """Yield plans with values on the host, each once.
 
     Raises:
@@ -181,7 +183,7 @@ def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Itera
     """
     problem = Problem(graph, costs)
     sequence, own = frugal_sequence(problem, deadline), frugal_problem(problem, deadline)
-    parts = stages(own.flat, useful_cuts(own.flat, own.costs, MOST_STAGES))
+    parts = stages(own.flat, useful_cuts(own.flat, own.costs, MAX_PRICED_STAGES))
     if len(parts) < 2:
         return
     sizes = stage_sizes(own, parts, deadline)
@@ -194,7 +196,7 @@ def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Itera
         unit = unit_of(sizes, largest, PRICED_LEVELS)
         levels = min(PRICED_LEVELS, (largest - sizes.loss) // unit)
         if levels < 0 or unit == finest:
-            break  # nothing is rounded: the smaller table is a part of the larger one
+            break  # sizes are exact: this table would be a part of the larger one
         finest = unit
         program = PricedTables(sizes, unit, levels, deadline)
         for level in range(levels, -1, -1):
@@ -210,7 +212,7 @@ def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Itera
                 values |= {data for s in tapes for data in parts[s].tape}
                 order = translated(without_dead(own.graph, order_of(parts, actions)), sequence)
                 length += len(order)
-                if length > MOST_PRICED_EVALUATIONS:
+                if length > MAX_PRICED_EVALUATIONS:
                     return
                 cost = sum(costs.operators[index] for index in order)
-                yield Priced(tuple(order), tuple(sorted(values & movable)), cost)
+                yield PricedPlan(tuple(order), tuple(sorted(values & movable)), cost)

@@ -1,9 +1,10 @@
-"""Where copies stand in a schedule: which values can leave, and how early each comes back.
+"""Prefetch placement: which values can be offloaded, and how early each copy back is issued.
 
-``core.lowering.offloading`` brings a value back right before it is read, so that computation
-waits for the whole copy. Here each ``Fetch`` goes up the schedule: so early that its copy ends by
-the time that the value is read, if nothing stalls; and no earlier, nor where memory does not allow
-it. Fetches stay in the order in which values are read, which is the order of an engine's line.
+``core.lowering.offloading`` places each ``Fetch`` right before its value is read, so that
+computation waits for the whole copy. Here each ``Fetch`` moves up the schedule: early enough for
+its copy to end by the time the value is read, if nothing stalls (latency hiding); but no earlier,
+and never to where memory does not allow it. Fetches stay in the order in which values are read,
+which is the order of an engine's queue.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from tinyckpt.planner.offload.link import Link
 
 
 def movable_values(graph: Graph, recomputing: bool = False) -> list[int]:
-    """Return the forward values that the backward half reads and that can wait on the host.
+    """Return the forward values that the backward pass reads and that can be offloaded.
 
-    Not results of the graph, nor views of sources, which take no memory. Of a value and its views,
-    of which one each copy is made, none if the copies would weigh more than what they are of.
+    Results of the graph are excluded, and views of sources, which take no memory. Each view is
+    copied separately: of a value and its views, none is included if the copies would weigh more
+    than the storage they share.
 
     Args:
-        graph: with a backward half.
-        recomputing: whether forward values count too that forward operators alone read, which may
+        graph: with a backward pass.
+        recomputing: whether to include forward values that forward operators alone read, which may
             be evaluated again.
     """
     outputs, first = set(graph.outputs), graph.forward_count
@@ -50,14 +52,14 @@ def movable_values(graph: Graph, recomputing: bool = False) -> list[int]:
 
 
 def owner_of(graph: Graph, data: int) -> int:
-    """Return the value in whose memory a value is."""
+    """Return the value that owns the storage of a value (the root of its views)."""
     while (base := graph.data[data].view_of) is not None:
         data = base
     return data
 
 
 def idle_copies(schedule: Schedule) -> set[int]:
-    """Return the values that come back with no evaluation since they left: nothing is gained."""
+    """Return the values fetched with no evaluation since they left: moving them gains nothing."""
     left: dict[int, int] = {}
     idle: set[int] = set()
     count = 0
@@ -71,18 +73,18 @@ def idle_copies(schedule: Schedule) -> set[int]:
     return idle
 
 
-def fetched_early(
+def hoist_fetches(
     schedule: Schedule, costs: Costs, link: Link | None = None, budget: int | None = None
 ) -> Schedule:
-    """Return the schedule with every ``Fetch`` as early as is of use.
+    """Move every ``Fetch`` as early as is of use.
 
     Args:
         schedule: with each ``Fetch`` right before the evaluation that reads the value.
         costs: the duration of each evaluation.
-        link: how long copies take. Without one, they are as early in the backward half as memory
+        link: duration of copies. Without one, fetches are as early in the backward pass as memory
             allows.
-        budget: bytes that must not be exceeded by this, as ``replay`` counts them; if not given,
-            memory is no limit where there is a link, and what the schedule takes anyway is where
+        budget: bytes that the prefetches must not exceed, as ``replay`` counts them; if not given,
+            memory is unlimited where there is a link, and limited by the schedule's own peak where
             there is none.
     """
     trace = replay(schedule)
@@ -111,7 +113,7 @@ def fetched_early(
         turn = next((i for i, o in enumerate(order) if operators[o].phase == "backward"), 0)
         wanted = [turn] * len(fetches)
     else:
-        wanted = starts(schedule, costs, link, fetches)
+        wanted = copy_starts(schedule, costs, link, fetches)
     room = PrefetchRoom(rows, budget)
     for (data, read_at), lowest, target in zip(fetches, earliest, wanted, strict=True):
         nbytes = schedule.graph.data[data].spec.nbytes
@@ -121,62 +123,62 @@ def fetched_early(
 
 
 class PrefetchRoom:
-    """Memory at each evaluation, of which fetches take more, one after another.
+    """Free memory at each evaluation, reserved by one prefetch after another (monotonic queue).
 
-    Fetches come in the order in which they are read, and none is placed before the last one. So at
-    an evaluation behind the last place, of those fetches alone which are read by then the memory is
-    free again: what all that came before weigh when the evaluation is first come to. From then on
-    all fetches add to it alike, and which evaluations have less room than others never changes.
+    Fetches come in the order in which they are read, and none is placed before the previous one. So
+    at an evaluation after the last place, the memory of exactly those fetches is free again that
+    have been read by then: their total weight when the evaluation is first visited. From then on
+    all fetches add to it alike, so which evaluations have less room than others never changes.
 
     Attributes:
-        rows: bytes at each evaluation, without what fetches take.
+        rows: bytes at each evaluation, without those of prefetches.
         budget: bytes; None without limit.
-        taken: what all fetches so far weigh.
+        taken: total weight of all fetches so far.
         last: the place of the last one.
-        come_to: evaluations that have been come to.
-        places, spare: evaluations which all behind them have more room than, and how much that is
-            before fetches take of it; both ascend.
-        first: the first of them that is of interest.
+        visited: number of evaluations visited.
+        places, spare: evaluations that have less room than all later ones, and their room before
+            prefetches; both ascend.
+        first: index of the first of them still in question.
     """
 
     def __init__(self, rows: Sequence[int], budget: int | None) -> None:
         self.rows, self.budget = rows, budget
-        self.taken = self.last = self.come_to = self.first = 0
+        self.taken = self.last = self.visited = self.first = 0
         self.places: list[int] = []
         self.spare: list[int] = []
 
     def take(self, nbytes: int, lowest: int, read_at: int) -> int:
-        """Return the earliest place for a fetch, and take its memory from there to its reading."""
-        self.last = max(self.last, min(max(lowest, self.behind_full(nbytes, read_at)), read_at))
+        """Return the earliest place for a fetch, and reserve its memory from there to its read."""
+        self.last = max(self.last, min(max(lowest, self.after_full(nbytes, read_at)), read_at))
         self.taken += nbytes
         return self.last
 
-    def behind_full(self, nbytes: int, read_at: int) -> int:
-        """Return the place behind the last evaluation, before one, without room for some bytes."""
+    def after_full(self, nbytes: int, read_at: int) -> int:
+        """Return the place after the last evaluation before ``read_at`` that lacks room."""
         if self.budget is None:
             return 0
-        for place in range(self.come_to, read_at):
+        for place in range(self.visited, read_at):
             spare = self.budget + self.taken - self.rows[place]
             while len(self.places) > self.first and self.spare[-1] >= spare:
                 self.places.pop()
                 self.spare.pop()
             self.places.append(place)
             self.spare.append(spare)
-        self.come_to = max(self.come_to, read_at)
+        self.visited = max(self.visited, read_at)
         while self.first < len(self.places) and self.places[self.first] < self.last:
             self.first += 1
         full = bisect_left(self.spare, self.taken + nbytes, self.first)
         return self.places[full - 1] + 1 if full > self.first else 0
 
 
-def starts(
+def copy_starts(
     schedule: Schedule, costs: Costs, link: Link, fetches: list[tuple[int, int]]
 ) -> list[int]:
-    """Return before which evaluation each copy has to begin so as to end when it is read.
+    """Return the evaluation before which each copy must start so as to end when it is read.
 
     Args:
-        schedule, costs, link: as in ``fetched_early``.
-        fetches: values and, counted in evaluations, where each is read; in that order.
+        schedule, costs, link: as in ``hoist_fetches``.
+        fetches: values, each with the index of the evaluation that reads it; in that order.
     """
     begins, now = [], Fraction(0)
     for step in schedule.steps:
@@ -192,7 +194,7 @@ def starts(
 
 
 def with_fetches(steps: tuple[Step, ...], before: Mapping[int, list[Step]]) -> list[Step]:
-    """Return the steps with their fetches before given evaluations, and nowhere else."""
+    """Return the steps with fetches before given evaluations, and nowhere else."""
     made: list[Step] = []
     count = 0
     for step in steps:

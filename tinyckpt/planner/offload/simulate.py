@@ -1,22 +1,23 @@
-"""The clock: computation and copies side by side, from a schedule, its costs and a link.
+"""Discrete-event simulation of computation overlapped with copies: makespan, stalls, peak bytes.
 
-``replay`` knows no time: there, a value that is moved to the host is gone from the device at that
-step, as it is where the machine waits for every copy (``execute`` does). A GPU goes on computing
-meanwhile. Then the copy reads the device's memory until it has ended, and **not before then is that
-memory free**: the peak found here holds what is still on its way.
+Comes in: a schedule, the duration of its evaluations, and a link. Goes out: a ``Timeline``.
+``replay`` has no time: there, a value moved to the host leaves the device at that step, as it does
+where the machine waits for every copy (``execute`` does). A GPU goes on computing meanwhile. Then
+the copy reads the device's memory until it has ended, and **only then is that memory free**: the
+peak found here includes copies in flight.
 
-What waits for what, as for streams on a GPU, where steps are handed over in their order:
+Dependencies, as for streams on a GPU, where steps are issued in their order:
 
-- evaluations follow one another; so do the copies of one engine;
-- a copy begins when the evaluations before its step have ended, and what it reads has arrived;
-- an evaluation waits until what was fetched for it has arrived: the stall of that ``Fetch``; so
-  does the end, for results;
+- evaluations run one after another; so do the copies of one engine;
+- a copy begins when the evaluations before its step have ended, and its input has arrived;
+- an evaluation waits until its fetched inputs have arrived: the stall of that ``Fetch``; so does
+  the end, for results;
 - memory is taken at the step that takes it. With a budget, an evaluation or a fetch for which there
   is no room waits for copies on their way to the host: the stall of those ``Offload`` steps.
 
-A copy waits for evaluations and copies of earlier steps alone, so nothing waits for itself. Times
-are exact: ``Fraction``, of floats too. Each is a maximum of sums of durations, so all of them can
-only come earlier with more bandwidth, less latency or a larger budget.
+A copy waits for evaluations and copies of earlier steps alone, so there is no deadlock. Times are
+exact: ``Fraction``, of floats too. Each is a maximum of sums of durations (a longest path), so all
+of them can only become earlier with more bandwidth, less latency or a larger budget.
 """
 
 from __future__ import annotations
@@ -48,13 +49,18 @@ from tinyckpt.planner.offload.link import Link, checked_link
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Timeline:
-    """When everything happened. Times are in the unit of the costs, from 0.
+    """The times of a schedule's evaluations and copies, in the unit of the costs, from 0.
+
+    >>> import tinyckpt as tc
+    >>> line = tc.timed(tc.plan(tc.networks.chain(2), "sqrt_n"), tc.Link(bandwidth=512))
+    >>> print(line.makespan, line.stalled, line.peak_bytes)
+    5 0 2048
 
     Attributes:
-        schedule, link: what ran, and over what.
-        begin, end: of each evaluation and of each copy; of a ``Free``, the present moment twice.
-        stall: how long computation waited because of each step; 0 but for Fetch and Offload.
-        memory: live bytes at each step, what is on its way to the host included.
+        schedule, link: the schedule, and the link it was timed for.
+        begin, end: of each evaluation and of each copy; of a ``Free``, the current time twice.
+        stall: how long computation waited because of each step; 0 except for Fetch and Offload.
+        memory: live bytes at each step, copies on their way to the host included.
         unit: of time.
     """
 
@@ -68,12 +74,12 @@ class Timeline:
 
     @property
     def trace(self) -> Trace:
-        """What ``replay`` says of the schedule, step by step; made anew each time."""
+        """The trace of ``replay``, step by step; computed anew each time."""
         return replay(self.schedule)
 
     @property
     def makespan(self) -> Fraction:
-        """When all results are there: all evaluations, and all stalls."""
+        """The time at which all results are ready: all evaluations, and all stalls."""
         return self.computing + self.stalled
 
     @property
@@ -94,7 +100,7 @@ class Timeline:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes on the device, what is on its way to the host included.
+        """The most bytes on the device, copies on their way to the host included.
 
         Memory is taken by evaluations and fetches alone. At other steps a fetch that waits for its
         turn has its memory reserved, and not yet in use.
@@ -104,7 +110,7 @@ class Timeline:
         return max((held for step, held in rows if isinstance(step, taking)), default=0)
 
     def moved(self, kind: type[Offload] | type[Fetch]) -> int:
-        """Return the bytes that were copied one way: ``Offload`` or ``Fetch``."""
+        """Return the bytes copied in one direction: ``Offload`` or ``Fetch``."""
         data = self.schedule.graph.data
         return sum(
             data[step.data].spec.nbytes for step in self.schedule.steps if type(step) is kind
@@ -114,7 +120,7 @@ class Timeline:
         return f"<Timeline {self.summary()}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the timeline: as a player, where ``viz`` is imported."""
+        """Return the notebook display: a player, where ``viz`` is imported."""
         return mimebundle(repr(self), lambda: self)
 
     def summary(self) -> str:
@@ -128,7 +134,7 @@ class Timeline:
 
 
 def total(times: Iterable[tuple[Fraction, int]]) -> Fraction:
-    """Return the sum of times with their signs: in whole numbers, which are quickly added."""
+    """Return the sum of signed times, grouped by denominator: fast integer additions."""
     parts: dict[int, int] = {}
     for time, sign in times:
         below = time.denominator
@@ -139,21 +145,21 @@ def total(times: Iterable[tuple[Fraction, int]]) -> Fraction:
 def timed(
     schedule: Schedule, link: Link, costs: Costs | None = None, *, budget: int | None = None
 ) -> Timeline:
-    """Return when each step of a schedule happens, with copies beside computation.
+    """Simulate a schedule with copies overlapped with computation: when each step happens.
 
     Args:
         schedule: a legal one; without copies, the makespan is the sum of its evaluations.
         link: between device and host.
         costs: the duration of each evaluation; if not given, as in ``plan``.
-        budget: bytes. If given, what has no room waits for copies to the host that are on their
-            way; if not, nothing waits for memory, and the peak says what it takes.
+        budget: bytes. If given, a step without room waits for copies in flight to the host; if not,
+            nothing waits for memory, and the peak reports the demand.
 
     Raises:
-        ScheduleError: if a step is not legal, or the link cannot do it.
-        BudgetError: if something has no room though no copy is on its way, or the budget is none.
+        ScheduleError: if a step is illegal, or the link cannot do it.
+        BudgetError: if a step has no room though no copy is in flight, or the budget is invalid.
 
     >>> import tinyckpt as tc
-    >>> graph = tc.networks.chain(2)  # f1 l b2 b1; f1 waits on the host while f2 is gone through
+    >>> graph = tc.networks.chain(2)  # f1 l b2 b1; f1 is on the host while f2 is reversed
     >>> first, turn = [tc.Compute(0), tc.Compute(1)], [tc.Compute(2), tc.Compute(3)]
     >>> last = [tc.Free(2), tc.Free(4), tc.Fetch(1), tc.Compute(4), tc.Free(1), tc.Free(5)]
     >>> schedule = tc.Schedule(graph, (*first, tc.Offload(1), *turn, *last), "mine")
@@ -162,7 +168,9 @@ def timed(
     """
     own = given(schedule.graph) if costs is None else costs
     if len(own.operators) != len(schedule.graph.operators):
-        raise ScheduleError(f"the costs are not those of {schedule.graph.name}: other operators")
+        raise ScheduleError(
+            f"the costs are not those of {schedule.graph.name}: numbers of operators differ"
+        )
     clock = TimedReplay(schedule, checked_link(link), own, checked_bytes(budget))
     for position, step in enumerate(schedule.steps):
         if isinstance(step, EVALUATIONS):
@@ -181,7 +189,7 @@ def timed(
 
 
 def checked_bytes(budget: object) -> int | None:
-    """Return a budget in bytes, or raise a BudgetError that says what one is here."""
+    """Check a budget in bytes; raise a BudgetError if it is invalid."""
     if budget is None:
         return None
     if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 0:
@@ -193,28 +201,29 @@ def checked_bytes(budget: object) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# One pass over a schedule that times its steps: see ``clock`` for what waits for what.
+# One pass over a schedule that times its steps; the dependencies are in the module docstring.
 
 
-Flight = tuple[Fraction, int, int]  # when a copy ends, the position of its step, the block it holds
+Flight = tuple[Fraction, int, int]  # end of a copy, position of its step, block it holds
 
 
 class TimedReplay:
-    """A replay with times.
+    """A replay with a clock.
 
-    What each step takes is a look at the first of a heap or two: moments only go on, those of
-    evaluations and those at which fetches begin, so a copy that has ended is gone past once.
+    Amortised O(log n) per step: one or two heap operations. The times of evaluations and the begins
+    of fetches only increase, so each ended copy is popped once.
 
     Attributes:
-        machine: the replay; a copy to the host holds the block that it reads until it ends.
-        now: when the last evaluation ended, and every wait behind it.
+        machine: the replay; a copy to the host is a holder of the block that it reads until it
+            ends.
+        now: when the last evaluation, and every wait after it, ended.
         out, back: when the engine of each direction is free.
-        flights: a heap of the copies that hold memory which nothing else may need.
-        flying: how many of them hold each block, and when the last one ends.
-        leaving: a heap of the blocks that copies alone hold, by when they end.
-        left: blocks of those that are gone by the time that the last fetch begins; not by now.
-        left_bytes: what they weigh.
-        there: when each value that was moved out is on the host.
+        flights: a heap of the copies that occupy memory for which there may be no other holder.
+        flying: the number of copies that hold each block, and when the last one ends.
+        leaving: a heap of the blocks with no holders but copies, by end time.
+        left: those blocks that are freed by the time the last fetch begins, but not yet now.
+        left_bytes: their total size.
+        there: when each offloaded value is on the host.
         arrival: when each fetched value has arrived, and the position of its step.
     """
 
@@ -261,7 +270,7 @@ class TimedReplay:
         self.await_arrival(self.machine.graph.outputs)
 
     def await_arrival(self, values: Iterable[int]) -> None:
-        """Wait until those of some values that were fetched have arrived."""
+        """Wait until all fetched values among the given ones have arrived."""
         arrivals = [self.arrival[data] for data in values if data in self.arrival]
         arrived, fetched_at = max(arrivals, default=(self.now, 0))
         if arrived > self.now:
@@ -270,7 +279,7 @@ class TimedReplay:
         self.land()
 
     def offload(self, position: int, step: Offload) -> None:
-        """Begin a copy to the host; what it reads stays until it ends."""
+        """Begin a copy to the host; the block it reads stays until it ends."""
         self.machine.require(position, step, step.data)
         block = self.machine.block[step.data]
         arrived = self.arrival.pop(step.data, (self.now, position))[0]
@@ -301,7 +310,7 @@ class TimedReplay:
         self.memory[position] = self.held(0) - self.left_bytes
 
     def free(self, position: int, step: Free) -> None:
-        """Give a value up; where it has not arrived, its memory is written to until it has."""
+        """Free a value; if its fetch has not arrived, the memory is in use until it has."""
         block = self.machine.block[step.data]
         if step.data in self.arrival:
             arrived, _ = self.arrival.pop(step.data)
@@ -311,7 +320,7 @@ class TimedReplay:
         self.settle(position, block)
 
     def copied(self, position: int, data: int, begin: Fraction) -> Fraction:
-        """Note a copy; return when it ends."""
+        """Record a copy; return its end."""
         nbytes = self.sizes[data]
         if nbytes not in self.durations:
             self.durations[nbytes] = self.link.duration(nbytes)
@@ -319,7 +328,7 @@ class TimedReplay:
         return self.end[position]
 
     def hold(self, position: int, block: int | None, end: Fraction) -> None:
-        """Let a copy hold a block until it ends; a view of a source is in none."""
+        """Let a copy hold a block until it ends; a view of a source has no block."""
         if block is not None and block >= 0:
             self.machine.holders[block] += 1
             count, last = self.flying.get(block, (0, end))
@@ -327,7 +336,7 @@ class TimedReplay:
             heapq.heappush(self.flights, (end, position, block))
 
     def settle(self, position: int, block: int | None) -> None:
-        """Note what is held behind a step that takes no memory, and gave a block up."""
+        """Record the memory after a step that takes none and released a block."""
         if block in self.flying:
             count, last = self.flying[block]
             if count == self.machine.holders[block]:
@@ -340,12 +349,12 @@ class TimedReplay:
         return sum(self.machine.live) + workspace
 
     def land(self) -> None:
-        """Let go of what copies held that have ended by now."""
+        """Release the blocks of all copies that have ended by now."""
         while self.flights and self.flights[0][0] <= self.now:
             self.land_first()
 
     def land_first(self) -> None:
-        """Let go of what the copy held that ends first."""
+        """Release the block of the copy that ends first."""
         block = heapq.heappop(self.flights)[2]
         count, last = self.flying.pop(block)
         if count > 1:
@@ -356,23 +365,23 @@ class TimedReplay:
             self.left_bytes -= self.machine.block_bytes[block]
 
     def leave_by(self, moment: Fraction) -> None:
-        """Note the blocks that are gone by the time that a fetch begins; it is never earlier."""
+        """Mark the blocks freed by the time a fetch begins; these times never decrease."""
         while self.leaving and self.leaving[0][0] <= moment:
             self.leave_first()
 
     def leave_first(self) -> None:
-        """Note that the block which leaves first is gone, unless it is by now."""
+        """Mark the block that is freed first, unless it is already."""
         block = heapq.heappop(self.leaving)[1]
         if self.machine.holders[block]:
             self.left.add(block)
             self.left_bytes += self.machine.block_bytes[block]
 
     def fail(self, position: int, held: int) -> NoReturn:
-        """Raise the BudgetError of a step for which there is no room, with what it wants."""
+        """Raise the BudgetError of a step for which there is no room, with the bytes it needs."""
         assert self.budget is not None
         title = " ".join(step_title(self.machine.graph, self.machine.schedule.steps[position]))
         raise BudgetError(
-            f"step {position}: {title} needs {size_text(held)} with nothing on its way to the "
+            f"step {position}: {title} needs {size_text(held)} with no copy in flight to the "
             f"host, which is more than the budget of {size_text(self.budget)}",
             held,
         )

@@ -1,1 +1,1 @@
-"""The portfolio: every policy's schedules, their Pareto frontier, and the best one."""
+"""Portfolio planning: all policies at many settings, their Pareto frontier, the best schedule."""

@@ -1,10 +1,10 @@
-"""The tasks of the portfolio: what every policy makes of a graph, at settings no budget decides.
+"""Candidate generation for the portfolio: every policy at a budget-independent grid of settings.
 
-The planners that take no budget, as they are; those for chains at all their settings; greedy and
-dtr at all levels of memory; Rotor from its two tables, and blocks from those of each length; all
-states of a small graph; the greedy planner with random weights. **A policy that is asked by its
-name for a budget answers from one of these very tasks**, so that the frontier of all of them is
-never dearer than any.
+Policies without a budget run at their default options; chain planners at all their settings; greedy
+eviction and DTR at every level of memory; Rotor from its tables, and Rockmate's blocks from those
+of each length; small graphs by A* over all resident sets; then greedy eviction with random weights
+(random restarts). **A policy that is requested by name for a budget answers from these very
+tasks**, so that the frontier of all of them is never more expensive than any single policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tinyckpt.planner.chain_dp import chen_budget, rotor
 from tinyckpt.planner.chain_dp import rockmate_dp as blocks
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, order_of
-from tinyckpt.planner.chain_dp.revolve import noted, reversal, slots_tried, steps_up_to
+from tinyckpt.planner.chain_dp.revolve import geometric_grid, reversal, revolve_note, slot_grid
 from tinyckpt.planner.chain_dp.segments import read_on_the_way_back, segmented_order
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch
@@ -46,10 +46,9 @@ from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 from tinyckpt.planner.portfolio.forward_only import forward_attempts
 from tinyckpt.planner.portfolio.policies import POLICIES
 
-# Policies that take no budget, the quickest of the good first: what they make by default, and with
-# some options. The shares of the knapsack spread over all of it; the rules save what JAX's do
-# without names.
-AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
+# Policies that take no budget, the quickest of the good first: default options, and some others.
+# The knapsack's budgets are spread over its range; the rules save what JAX's do without names.
+DEFAULT_SETTINGS: tuple[tuple[str, dict[str, object]], ...] = (
     ("sqrt_n", {}),
     ("chen_recursive", {}),
     ("regions", {}),
@@ -62,26 +61,26 @@ AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
-# Operators from which ``blocks`` comes before greedy, whose runs take seconds there.
-FEWEST_BLOCKS_FIRST = 1_000
-LARGEST_QUICK = 5_000  # operators, up to which each of them takes a fraction of a second
+# Number of operators from which ``blocks`` runs before greedy, whose runs take seconds there.
+MIN_BLOCKS_FIRST = 1_000
+LARGEST_QUICK = 5_000  # operators; up to here each default policy takes under a second
 RECURSIONS = (2, 3, 5, 8)
-# Of graphs so small, all states are searched at so many budgets, while they are not more than that.
+# A* over all resident sets: most operators, number of budgets, most states, most failures.
 LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
-# Rounds over the levels with random weights; in large graphs fewer, down to none.
+# Random restarts: rounds over the levels; in large graphs fewer, down to none.
 RESTARTS, RESTART_LEVELS = 8, 12
-PRUNED_BUDGETS = 16  # at which Rotor's best is made to use what room there is
+PRUNED_BUDGETS = 16  # at which Rotor's best plan drops recomputations
 
 Attempts = Callable[[Clock], Iterator[Candidate]]
 
 
 class Task(NamedTuple):
-    """A part of the search: attempts, each a schedule.
+    """A part of the search: attempts, each of which yields a schedule.
 
     Attributes:
-        attempts: yields them, given a clock; it raises an OutOfTimeError when that has run down.
-        rank: 0 for what is quick and always worth it, 1 for what a policy does when it is asked
-            by its name for a budget, 2 for what refines that.
+        attempts: yields candidates, given a clock; raises an OutOfTimeError when that has run down.
+        rank: 0 for quick tasks that always pay, 1 for the work of a policy requested by name for a
+            budget, 2 for refinements of that.
         level: of memory, if the task is about one.
     """
 
@@ -90,52 +89,58 @@ class Task(NamedTuple):
     level: int | None = None
 
     def urgency(self, wanted: int) -> tuple[int, int]:
-        """Return what tasks are sorted by if one level is asked for; ties stay as they were."""
+        """Return the sort key of a task if one level is requested; ties keep their order."""
         if self.level is None:
             return self.rank, 0
         distance = abs(self.level - wanted)
-        # The level above is what is tried if the one below has nothing.
+        # The level above is tried if the level below has no plan.
         return (self.rank if self.level in (wanted, wanted + 1) else 2), distance
 
 
 def quick_tasks(problem: Problem, pace: Pace) -> list[Task]:
-    """Return the tasks to begin with, which need no levels: the planners that take no budget.
+    """Return the first tasks, which need no memory levels: the policies without a budget.
 
-    In a large graph only the quickest of them are, before all the one that needs little memory.
+    In a large graph only the quickest of them run here, headed by the one that needs little memory.
     """
     found = [Task(lambda clock: iter(reordered_sequence(problem, clock)), 0)]
     if not nothing_to_reverse(problem.graph):
-        quick = AS_THEY_ARE if len(problem.graph.operators) <= LARGEST_QUICK else AS_THEY_ARE[:1]
-        tasks = [Task(as_it_is(problem, *policy, pace), 0) for policy in quick]
+        quick = (
+            DEFAULT_SETTINGS
+            if len(problem.graph.operators) <= LARGEST_QUICK
+            else DEFAULT_SETTINGS[:1]
+        )
+        tasks = [Task(policy_attempt(problem, *policy, pace), 0) for policy in quick]
         found = [tasks[0], *found, *tasks[1:]]
     return found
 
 
 def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
-    """Return the tasks that follow the quick ones, what pays most first.
+    """Return the tasks after the quick ones, the most profitable first.
 
-    What they need to know of the graph is found out when the first of them is done: in a graph of
-    100,000 operators that alone may take longer than there is.
+    Their analyses of the graph are lazy, done when the first of them runs: in a graph of 100,000
+    operators that alone may exceed the time limit.
     """
     graph = problem.graph
     sweep = made_once(lambda clock: greedy.GreedyPlans(problem, levels, clock))
-    # What keeps and recomputes forward values for a backward half needs one; the others do not.
+    # Planners that recompute forward values for a backward pass need one; the others do not.
     halves = not nothing_to_reverse(graph)
-    # In a graph without two halves orders matter more than what is kept.
+    # In a forward-only graph the order matters more than what is kept.
     found = [] if halves else [Task(*attempt) for attempt in forward_attempts(problem, levels)]
     found += at_levels(problem, levels, sweep)
     if halves:
         by_blocks = block_plans(problem, levels)
-        is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
+        is_large = len(graph.operators) >= MIN_BLOCKS_FIRST
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
         rotors = made_once(lambda clock: rotor.RotorPlans(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
-            found += [Task(as_it_is(problem, *policy, pace), 1) for policy in AS_THEY_ARE[1:]]
+            found += [
+                Task(policy_attempt(problem, *policy, pace), 1) for policy in DEFAULT_SETTINGS[1:]
+            ]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
         found += [Task(rotor_plans(problem, rotors, share), 1) for share in rotor.HALVES]
-    found.append(Task(lambda clock: all_states(problem, levels, clock), 2))
+    found.append(Task(lambda clock: astar_attempts(problem, levels, clock), 2))
     if halves:
-        found.append(Task(as_it_is(problem, "recompute_all", {}, pace), 2))
+        found.append(Task(policy_attempt(problem, "recompute_all", {}, pace), 2))
     rounds = min(RESTARTS, GRID_EVALUATIONS // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
     found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
     finer = rotor.FINER if halves else ()
@@ -143,15 +148,16 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
 
 
 def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
-    """Return the plan that evaluates everything once, memory growing least on the way back."""
+    """Return the plan that evaluates every operator once, in the backward order of least memory."""
     detail = "every operator once, the backward half reordered"
     return [Candidate("store_all", detail, frugal_sequence(problem, clock))]
 
 
-def as_it_is(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:
-    """Return the attempt that a policy makes of its own; none if its schedule is too long.
+def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:
+    """Return the attempt of a policy at given options; it yields none if its schedule is too long.
 
-    Such policies look at no clock: what they took so far tells whether there is time for another.
+    Such policies check no clock: the time of earlier runs predicts whether there is time for
+    another.
     """
     graph = problem.graph
 
@@ -173,7 +179,7 @@ def as_it_is(problem: Problem, name: str, options: dict[str, object], pace: Pace
 def at_levels(
     problem: Problem, levels: Levels, sweep: Callable[[Clock], greedy.GreedyPlans]
 ) -> list[Task]:
-    """Return what greedy and dtr do at each level, any beginning spread over all levels."""
+    """Return greedy eviction and DTR at each level, coarse to fine over all levels."""
 
     def greedily(level: int) -> Attempts:
         return lambda clock: sweep(clock).at(level, clock)
@@ -189,7 +195,7 @@ def at_levels(
 
 
 def chain_planners(problem: Problem) -> Iterator[Attempts]:
-    """Yield what the planners for chains make, at every setting worth trying."""
+    """Yield the attempts of the chain planners, each at a grid of its settings."""
     graph, costs, flat = problem.graph, problem.costs, problem.flat
 
     @cache
@@ -197,16 +203,16 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
         return stages(flat, cheap_cuts(flat, costs))
 
     def revolved(clock: Clock) -> Iterator[Candidate]:
-        with suppress(ScheduleError):  # too much crosses the cuts to go through stage by stage
-            for slots in coarse_first(slots_tried(graph, len(parts()))):
+        with suppress(ScheduleError):  # too many values cross the cuts
+            for slots in coarse_first(slot_grid(graph, len(parts()))):
                 clock.check()
                 order = order_of(parts(), reversal(len(parts()), slots))
-                yield Candidate("revolve", noted(len(parts()), slots), order)
+                yield Candidate("revolve", revolve_note(len(parts()), slots), order)
 
     def segmented(clock: Clock) -> Iterator[Candidate]:
         read = read_on_the_way_back(graph)
         with suppress(ScheduleError):
-            for segments in coarse_first(steps_up_to(len(read))[1:]):
+            for segments in coarse_first(geometric_grid(len(read))[1:]):
                 clock.check()
                 cuts = place_cuts(flat, read, segments, [1] * len(read))
                 detail = f"{counted(len(read), 'stage')} in {counted(segments, 'segment')}"
@@ -232,7 +238,10 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
 def rotor_plans(
     problem: Problem, made: Callable[[Clock], rotor.RotorPlans], share: int
 ) -> Attempts:
-    """Return what Rotor makes of one of its tables, and the same without what is spare."""
+    """Return the plans of one of Rotor's tables, and the best of them pruned to a budget.
+
+    Pruning drops recomputations that a budget has room to avoid.
+    """
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         sweep, plans = made(clock), []
@@ -251,7 +260,7 @@ def rotor_plans(
 
 
 def block_plans(problem: Problem, levels: Levels) -> list[Task]:
-    """Return what ``blocks`` makes of each of its tables, from a level of memory to the next."""
+    """Return the plans of each table of ``blocks``, as one task per interval of memory levels."""
     made = made_once(lambda clock: blocks.RockmatePlans(problem, clock))
 
     def attempts(which: int, half: bool, level: int) -> Attempts:
@@ -259,7 +268,7 @@ def block_plans(problem: Problem, levels: Levels) -> list[Task]:
         high = inf if level + 1 == len(levels.budgets) else levels.budgets[level + 1]
 
         def plans(clock: Clock) -> Iterator[Candidate]:
-            with suppress(ScheduleError):  # too much crosses the cuts
+            with suppress(ScheduleError):  # too many values cross the cuts
                 yield from made(clock).plans(which, half, clock, low, high)
 
         return plans
@@ -271,8 +280,8 @@ def block_plans(problem: Problem, levels: Levels) -> list[Task]:
     ]
 
 
-def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:
-    """Yield the cheapest schedules of a small graph, where its states are few enough to see.
+def astar_attempts(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:
+    """Yield optimal schedules of a small graph, by A* where its states are few.
 
     From the smallest budget up, since less memory has fewer states.
     """
@@ -299,7 +308,7 @@ def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candi
 def restart(
     problem: Problem, levels: Levels, made: Callable[[Clock], greedy.GreedyPlans], number: int
 ) -> Attempts:
-    """Return a round over the levels with scores multiplied by random weights, one a value."""
+    """Return a random restart: greedy eviction at some levels, with random weights per value."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         sweep, random = made(clock), Random(number)
@@ -321,7 +330,7 @@ def restart(
 
 
 def random_score(random: Random, count: int) -> Score:
-    """Return a score that is multiplied by a random weight for each of ``count`` values."""
+    """Return an eviction heuristic multiplied by a random weight for each of ``count`` values."""
     spread = random.choice((0.1, 0.3, 0.6, 1.0))
     weights = np.array([random.lognormvariate(0.0, spread) for _ in range(count)])
     score = SCORES[random.choice(list(SCORES))]
@@ -329,7 +338,7 @@ def random_score(random: Random, count: int) -> Score:
 
 
 def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
-    """Yield plans for one budget, without end: what a long search for one plan is made of."""
+    """Yield plans for one budget, without end: greedy eviction, then random restarts."""
     settings = greedy.settings_of(problem)
     for _, label, order in greedy.greedy_orders(problem, budget, settings):
         yield Candidate("greedy", f"evicted by {label}", order)
@@ -345,7 +354,7 @@ def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
 
 
 def coarse_first(numbers: Sequence[int]) -> list[int]:
-    """Return the numbers in an order in which any beginning is spread over all of them.
+    """Reorder numbers coarse to fine: every prefix is spread over the whole sequence.
 
     >>> coarse_first([1, 2, 3, 4, 5, 6, 7, 8, 9])
     [1, 9, 5, 3, 7, 2, 4, 6, 8]

@@ -1,6 +1,7 @@
-"""Schedules of a graph for one device that are known, at any budget: what a host starts from.
+"""Single-device schedules without offloading: the starting points of planning with a host.
 
-Which there are depends on neither the budget nor the bandwidth.
+A sample of the Pareto frontier, by peak; which schedules it has depends on neither the budget nor
+the bandwidth. ``offload_schedules`` moves some of their values to the host.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.budget_grid import thinned
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
-from tinyckpt.planner.portfolio.resolve_policy import planned
+from tinyckpt.planner.portfolio.resolve_policy import run_policy
 from tinyckpt.planner.portfolio.search import frontier as search
 
-BASES = 12  # how many of a search's schedules are tried with a host
+NUM_BASES = 12  # schedules of a frontier that are tried with a host
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """A schedule for one device: its peak, its cost and its evaluations, and how to make it."""
+class BaseSchedule:
+    """A schedule for one device: its peak, cost and evaluations, and how to make it."""
 
     peak: int
     cost: float
@@ -33,24 +34,24 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSchedules:
     """Schedules for one device, by peak.
 
     Attributes:
         within: the cheapest within the budget, if there is one.
-        some: those of which values are moved; they do not depend on the budget.
-        is_whole: whether none is left out for want of time.
+        some: those of which values are offloaded; they do not depend on the budget.
+        is_whole: whether the search for them was complete, not cut by the time limit.
     """
 
-    within: Base | None
-    some: list[Base]
+    within: BaseSchedule | None
+    some: list[BaseSchedule]
     is_whole: bool
 
 
-def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Known:
-    """Return schedules for one device.
+def base_schedules(graph: Graph, costs: Costs, budget: int, seconds: float) -> KnownSchedules:
+    """Return schedules for one device, sampled over all peaks.
 
-    On a uniform chain nothing is searched: Revolve is the best at any budget.
+    On a uniform chain nothing is searched: Revolve is optimal at every budget.
     """
     uniform = uniform_chain(graph, costs)
     if uniform is not None:
@@ -58,21 +59,25 @@ def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Know
         least = 3
         while fewest_evaluations(n, least) > MOST_EVALUATIONS:
             least += 1
-        rooms = thinned(range(least, n + 3), BASES)
+        rooms = thinned(range(least, n + 3), NUM_BASES)
         made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
-        return Known(made[-1] if budget // size >= least else None, made[:-1], True)
-    found = search(graph, costs, seconds, budget=budget)  # the budget says what comes first
+        return KnownSchedules(made[-1] if budget // size >= least else None, made[:-1], True)
+    found = search(graph, costs, seconds, budget=budget)  # the budget sets the order of tasks
     points = [
-        Base(p.peak, p.cost, len(p.order), partial(from_order, graph, p.order.tolist(), p.policy))
+        BaseSchedule(
+            p.peak, p.cost, len(p.order), partial(from_order, graph, p.order.tolist(), p.policy)
+        )
         for p in found.points
     ]
     within = [base for base in points if base.peak <= budget]
-    return Known(within[-1] if within else None, thinned(points, BASES), found.complete)
+    return KnownSchedules(
+        within[-1] if within else None, thinned(points, NUM_BASES), found.complete
+    )
 
 
-def revolve_base(graph: Graph, costs: Costs, n: int, room: int, size: int) -> Base:
-    """Return the best schedule of ``chain(n)`` with room for so many values, at least 3."""
+def revolve_base(graph: Graph, costs: Costs, n: int, room: int, size: int) -> BaseSchedule:
+    """Return the best schedule of ``chain(n)`` with room for a number of values, at least 3."""
     room = min(max(room, 3), n + 2)
     count = fewest_evaluations(n, room)
-    made = partial(planned, graph, "revolve", costs, {"slots": min(room - 2, n)})
-    return Base(room * size, count * float(costs.operators[0]), count, made)
+    made = partial(run_policy, graph, "revolve", costs, {"slots": min(room - 2, n)})
+    return BaseSchedule(room * size, count * float(costs.operators[0]), count, made)

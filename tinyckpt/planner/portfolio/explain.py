@@ -1,7 +1,8 @@
-"""Why a schedule is as it is: what it keeps, what fills its peak, what its recomputations cost.
+"""Explain a schedule: its saved residuals, the values at its peak, the cost of its recomputations.
 
-The listing of the values that the backward half reads is what ``jax.ad_checkpoint
-.print_saved_residuals`` shows of a function, with what JAX cannot know: their fate, step by step.
+The listing of the values that the backward pass reads is that of
+``jax.ad_checkpoint.print_saved_residuals``, and adds what JAX cannot know: the fate of each, step
+by step.
 """
 
 from __future__ import annotations
@@ -29,24 +30,29 @@ from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_
 from tinyckpt.planner.portfolio.search import reserved
 from tinyckpt.planner.portfolio.table import html_table, table
 
-MOST_ROWS = 16  # of each list in the text; the data hold all
+MAX_ROWS = 16  # of each list in the text; the data have all
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What ``explain`` found; ``print`` shows it as text.
+    """The result of ``explain``; ``print`` shows it as text.
+
+    >>> import tinyckpt as tc
+    >>> found = tc.explain(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    >>> found.cost, found.at_peak[0]
+    (10.0, ('f2', 512))
 
     Attributes:
         trace: the replayed trace.
-        costs: what the numbers are counted in.
-        cost: what the schedule costs.
-        certificate: how far from the optimum it is at most; None if it moves values to the host.
-        residuals: the forward values that the backward half reads, in the order they are made.
-        recomputed: operators that are evaluated again, dearest first.
-        at_peak: names and bytes of what is live at the peak, largest first.
-        best_cost: what the cheapest schedule that is known costs within the same peak.
-        next_budget, next_cost: the next larger peak at which less would be spent, and how much
-            would be; None if nothing cheaper is known.
+        costs: the costs and units of the numbers.
+        cost: of the schedule.
+        certificate: the proven gap to the optimum; None if it moves values to the host.
+        residuals: the forward values that the backward pass reads, in the order they are made.
+        recomputed: operators that are evaluated again, the most expensive first.
+        at_peak: names and bytes of the values live at the peak, largest first.
+        best_cost: cost of the cheapest known schedule within the same peak.
+        next_budget, next_cost: the next larger peak with a cheaper schedule, and its cost; None if
+            nothing cheaper is known.
     """
 
     trace: Trace
@@ -68,7 +74,7 @@ class Explanation:
         return "\n\n".join([*parts, self.advice()] if self.trace.steps else parts)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows it: as text and tables."""
+        """Return the notebook display: text and tables."""
         parts = [f"<p>{html.escape(line)}</p>" for line in self.head().splitlines()]
         for title, header, rows in self.tables():
             parts += [f"<p>{html.escape(title)}</p>"] if title else []
@@ -77,11 +83,11 @@ class Explanation:
         return {"text/plain": str(self), "text/html": "\n".join(parts)}
 
     def head(self) -> str:
-        """Return what it costs, what the policy did, and what is known of the optimum."""
+        """Return the totals, the policy's note, and the certificate."""
         schedule = self.trace.schedule
         lines = [self.trace.summary(), schedule.note]
         if schedule.steps:
-            known = self.certificate or "moves values to the host: nothing is known of the optimum"
+            known = self.certificate or "moves values to the host: no bound on the optimum is known"
             lines.append(str(known))
         return "\n".join(lines)
 
@@ -98,20 +104,20 @@ class Explanation:
             [title, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
             for title, r in zip(names, self.recomputed, strict=True)
         ]
-        title = f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:"
+        title = f"At the peak, step {self.trace.peak_step} ({verb} {name}), live values:"
         found = [
             (title, ["value", "memory"], live),
             (
-                "What the backward half reads, and what becomes of it:",
+                "Values that the backward pass reads, and their fate:",
                 ["value", "shape", "memory", "made by", "fate"],
                 read,
             ),
-            ("", ["computed again", "times", "cost", "for"], again),
+            ("", ["recomputed", "times", "cost", "for"], again),
         ]
         return [(text, header, shortened(rows)) for text, header, rows in found if rows or text]
 
     def advice(self) -> str:
-        """Return what one more unit of budget would buy."""
+        """Return the saving that a larger budget would buy."""
         unit = self.costs.unit
         if self.best_cost < self.cost:
             return (
@@ -119,7 +125,7 @@ class Explanation:
                 f"{cost_text(self.cost, unit)}: plan with a budget."
             )
         if self.next_budget is None or self.next_cost is None:
-            return "More memory would buy nothing that is known here."
+            return "No cheaper schedule is known with more memory."
         more = self.next_budget - peak_of(self.trace, self.costs)
         return (
             f"With {memory_text(more, self.costs.memory_unit)} more, "
@@ -134,7 +140,7 @@ def explain(
     nodes: bool | None = None,
     time_limit: float = 6.0,
 ) -> Explanation:
-    """Return what a schedule keeps, recomputes and holds at its peak, and why.
+    """Explain a schedule: saved and recomputed values, the peak, and the distance to the optimum.
 
     >>> import tinyckpt as tc
     >>> found = tc.explain(tc.plan(tc.networks.chain(4), budget="4 nodes"))
@@ -148,12 +154,12 @@ def explain(
         costs: as in ``plan``.
         nodes: whether memory is counted in values instead of bytes; by default, as in the budget
             that the schedule was planned for.
-        time_limit: seconds to look for what more memory would buy, and for how far from the optimum
-            the schedule is; what is known of the graph from planning it is used at once.
+        time_limit: seconds to search for cheaper schedules with more memory, and for a lower bound;
+            results of planning the same graph before are reused at once.
 
     Raises:
-        PolicyOptionError: if the time limit is none.
-        ScheduleError: if the schedule is not legal.
+        PolicyOptionError: if the time limit is invalid.
+        ScheduleError: if the schedule is illegal.
     """
     clock = Clock(checked_seconds(time_limit))
     resolved = costs_of(schedule.graph, costs)
@@ -163,7 +169,7 @@ def explain(
         nodes = certificate is not None and certificate.memory_unit == "nodes"
     resolved = in_nodes(resolved) if nodes else resolved
     cost = cost_of(schedule, resolved)
-    asked = cost, resolved.unit, resolved.memory_unit
+    requested = cost, resolved.unit, resolved.memory_unit
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
     peak = peak_of(trace, resolved)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
@@ -174,14 +180,14 @@ def explain(
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
     residuals, recomputed = residuals_of(schedule, resolved), recomputed_of(schedule, resolved)
-    # Last, since it takes what time there is.
-    is_certified = given == asked  # else the certificate is about other costs, or there is none
+    # Last, since it takes all remaining time.
+    is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
     seconds_left = max(0.0, clock.left() - reserve)
     points = frontier(graph, resolved, time_limit=seconds_left).points
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
-    dearer = (p for p in points if p.peak > peak and p.cost < best)
-    following = next(dearer, None)
+    cheaper = (p for p in points if p.peak > peak and p.cost < best)
+    following = next(cheaper, None)
     if not is_certified:
         certificate = certified(schedule, resolved, peak, clock).certificate
     return Explanation(
@@ -199,13 +205,13 @@ def explain(
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return a few names in a row."""
+    """Return the first three names, comma-separated."""
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def shortened(rows: list[list[str]]) -> list[list[str]]:
-    """Return the first rows, and how many more there are."""
-    if len(rows) <= MOST_ROWS:
+    """Return the first rows, and a row that counts the rest."""
+    if len(rows) <= MAX_ROWS:
         return rows
-    rest = [f"… {len(rows) - MOST_ROWS + 1} more", *[""] * (len(rows[0]) - 1)]
-    return [*rows[: MOST_ROWS - 1], rest]
+    rest = [f"… {len(rows) - MAX_ROWS + 1} more", *[""] * (len(rows[0]) - 1)]
+    return [*rows[: MAX_ROWS - 1], rest]

@@ -1,9 +1,10 @@
-"""What is tried of graphs without a backward half: other orders, and recomputations in them.
+"""Forward-only graphs: memory-reducing topological orders, then local search with recomputation.
 
-There is no turn in such a graph that planners could go back from. Operators change places instead,
-so that less is held at once, and what remains too much is evaluated again (see
-``heuristics.beam_toposort`` and ``heuristics.local_search``). The budgets are shares of what
-storing everything takes, so that what is found does not depend on the one that is asked for.
+A graph without a backward pass has no turning point that chain planners could reverse from. Instead
+operators are reordered so that fewer values are live at once (beam search,
+``heuristics.beam_toposort``), and what still exceeds the budget is evicted and recomputed
+(``heuristics.local_search``). The budgets are a grid of shares of store-all's peak, so that the
+result does not depend on the requested budget.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tinyckpt.planner.heuristics.local_search import Ahead
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 
-ROUNDS = 6  # at each budget, from different orders and with different random weights
-SHAKES = 12  # attempts to make what a round found cheaper
-QUICK_WIDTHS = WIDTHS[:2]  # of beams
-NOISE = 0.3  # how far random weights may be from 1
+ROUNDS = 6  # per budget, with different starting orders and random weights
+SHAKES = 12  # attempts to improve a round's result
+QUICK_WIDTHS = WIDTHS[:2]  # of beam searches
+NOISE = 0.3  # largest deviation of random weights from 1
 
 Attempts = Callable[[Clock], Iterator[Candidate]]
 
@@ -35,12 +36,12 @@ Attempts = Callable[[Clock], Iterator[Candidate]]
 def forward_attempts(
     problem: Problem, levels: Levels
 ) -> Iterator[tuple[Attempts, int, int | None]]:
-    """Yield attempts with their ranks and levels, as tasks have them, the first rounds first."""
+    """Yield attempts with their ranks and levels, as for tasks, the first rounds first."""
     if problem.graph.updates:
-        return  # they come last whatever order is asked for, which this does not foresee
+        return  # in-place updates come last in any order, which these searches do not model
     rounds = Rounds(problem, levels.highest)
     for width in rounds.widths:
-        # The widest beams take longer than changes at the one budget that is asked for.
+        # The widest beams take longer than local search at the requested budget.
         yield reordered(rounds, width), 1 + (width not in QUICK_WIDTHS), None
     for number in range(ROUNDS):
         for budget in rounds.budgets:
@@ -49,10 +50,10 @@ def forward_attempts(
 
 
 class Rounds:
-    """What the rounds at all budgets begin with, each found once.
+    """The starting points of all rounds, each computed once (memoised).
 
     Attributes:
-        problem, widths: the graph, and of which beams there are orders.
+        problem, widths: the graph, and the widths of the beam searches.
         budgets: shares of the peak in build order, descending.
     """
 
@@ -60,26 +61,26 @@ class Rounds:
         self.problem, self._blocks = problem, BlockDependencies(problem)
         self.widths = widths_for(self._blocks)
         lowest = smallest_budget(problem, necessary(problem.graph))
-        # Rounded down as a budget is that is given as such a share.
+        # Rounded down, as a requested budget of that share is.
         shares = {highest * part // SHARES for part in range(1, SHARES)}
         self.budgets = sorted((share for share in shares if share >= lowest), reverse=True)
         self._orders: dict[int, list[int]] = {}
         self._firsts: dict[int, list[int] | None] = {}
 
     def order(self, width: int, clock: Clock) -> list[int]:
-        """Return the order of a beam."""
+        """Return the order found by the beam search of a width."""
         if width not in self._orders:
             self._orders[width] = frugal_order(self._blocks, width, clock)
         return self._orders[width]
 
     def starts(self, clock: Clock) -> list[list[int]]:
-        """Return the orders to begin with: build order, and those of beams that take no time."""
+        """Return the starting orders: build order, and those of the quick beams."""
         widths = [width for width in self.widths if width in QUICK_WIDTHS]
         stored = list(range(len(self.problem.graph.operators)))
         return [stored, *(self.order(width, clock) for width in widths)]
 
     def first(self, budget: int, clock: Clock) -> list[int] | None:
-        """Return what the first round finds at a budget, from build order."""
+        """Return the result of the first round at a budget, from build order."""
         if budget not in self._firsts:
             start = range(len(self.problem.graph.operators))
             self._firsts[budget] = Ahead(self.problem, budget, deadline=clock).within(start)
@@ -92,7 +93,7 @@ class Rounds:
 
 
 def reordered(rounds: Rounds, width: int) -> Attempts:
-    """Return the attempt that evaluates every operator once, in the order of a beam."""
+    """Return the attempt that evaluates every operator once, in the order of a beam search."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         yield candidate(rounds.problem, rounds.order(width, clock))
@@ -101,15 +102,16 @@ def reordered(rounds: Rounds, width: int) -> Attempts:
 
 
 def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
-    """Return one round at one budget.
+    """Return one round of local search at one budget.
 
-    Rounds begin with build order and with those of beams in turn, later ones with random weights.
+    Rounds start from build order and from those of the beams in turn, later ones with random
+    weights.
     """
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         problem, starts = rounds.problem, rounds.starts(clock)
         if any(problem.peak(start) <= budget for start in starts):
-            return  # every operator once: nothing is cheaper
+            return  # every operator once: optimal
         if number and rounds.is_hopeless(budget, clock):
             return
         search = Ahead(problem, budget, number, clock)
@@ -135,7 +137,7 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
 
 
 def candidate(problem: Problem, order: list[int]) -> Candidate:
-    """Return an order with what is said of it."""
+    """Return an order as a candidate, with its note."""
     again = len(order) - len(problem.graph.operators)
     detail = f"{again} recomputations" if again else "every operator once"
     return Candidate("ahead", f"{detail}, in another order", order)

@@ -1,12 +1,13 @@
-"""Schedules that are known for one device, with some of their values on the host.
+"""Offload candidates: schedules for one device with as many values on the host as needed.
 
-What the portfolio finds for more memory than there is keeps much and recomputes little, that which
-is cheap. Of what it keeps, as many values wait on the host as it takes to get within a goal: those
-that are read last leave first. Goals are parts of the largest peak, the peaks of other schedules,
-and whatever all that can be moved leaves over. Besides, what ``priced`` plans for a host at once.
+A schedule that the portfolio finds for more memory than there is keeps much, and recomputes little
+and cheaply. Of the values it keeps, as many go to the host as it takes to reach a target peak,
+those read last first (Belady's rule: the furthest next use). Targets are shares of the largest
+peak, the peaks of other schedules, and the smallest peak, with every movable value moved. In
+addition, the plans of the dynamic program ``offload_dp``, made for a host.
 
-Which schedules there are depends on neither the budget nor the bandwidth, and each of them comes no
-later with more of either (``offload.simulate``); so does the best of them, if all are tried.
+The set of candidates depends on neither the budget nor the bandwidth, and each of them is no slower
+with more of either (``offload.simulate``); so is the best of them, if all are tried.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.planner.offload.offload_dp import Priced, priced_plans
-from tinyckpt.planner.offload.prefetch import fetched_early, idle_copies, movable_values
+from tinyckpt.planner.offload.offload_dp import PricedPlan, priced_plans
+from tinyckpt.planner.offload.prefetch import hoist_fetches, idle_copies, movable_values
 from tinyckpt.planner.offload.simulate import Timeline, timed
-from tinyckpt.planner.portfolio.device_schedules import Base, known_bases
+from tinyckpt.planner.portfolio.device_schedules import BaseSchedule, base_schedules
 
-PORTFOLIO_SHARE = 0.5  # of the time, for the portfolio's search
-PRICED_SHARE = 0.3  # of what is left then, for the plans of ``priced``
-# Of what a plan of ``priced`` takes, the memory within which its copies come back early.
-ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
-GOALS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
+PORTFOLIO_SHARE = 0.5  # of the time limit, for the portfolio search
+PRICED_SHARE = 0.3  # of the rest, for the plans of ``offload_dp``
+# Budgets of prefetching, as multiples of the peak of a plan of ``offload_dp``.
+PREFETCH_ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
+TARGET_PEAKS = 20  # 5 %, 10 % and so on of the largest peak
 
 
 T = TypeVar("T")
 
 
 class TimedWork:
-    """Work that is begun only if it will probably be done in time: all of it goes along schedules.
+    """Work that begins only if it is predicted to end in time; all of it is linear in evaluations.
 
     Args:
         clock: of the time.
-        tail: evaluations that are to be gone along once more when all is done.
+        tail: evaluations of the final pass, for which time is reserved.
     """
 
     def __init__(self, clock: Clock, tail: int = 0) -> None:
         self.clock, self.tail, self.pace = clock, tail, Pace()
 
     def over(self, evaluations: int, work: Callable[[], T], must: bool = False) -> T:
-        """Return what work over a schedule of so many evaluations comes to.
+        """Run work over a schedule of so many evaluations; return its result.
 
         Raises:
             OutOfTimeError: if there is probably no time for it, unless it must be done.
@@ -70,18 +71,18 @@ class TimedWork:
 
 
 Made = Callable[[TimedWork, bool], Schedule | None]  # a schedule, and whether it must be made
-# A schedule for one device, a peak that is the goal, and how it is made; none for want of time.
-Variant = tuple[Base, int, Made | None]
+# A schedule for one device, a target peak, and how to make it; None for lack of time.
+Variant = tuple[BaseSchedule, int, Made | None]
 
 
 @dataclass(slots=True)
-class Found:
-    """What has been found so far.
+class Incumbent:
+    """The incumbent of a search with a host.
 
     Attributes:
-        best: the fastest within the budgets, if there is one.
-        smallest: the least peak of all that was looked at, within the budgets or not.
-        is_whole: whether nothing was left out for want of time.
+        best: the fastest timeline within the budgets, if there is one.
+        smallest: the smallest peak of all candidates tried, within the budgets or not.
+        is_whole: whether nothing was left out for lack of time.
     """
 
     best: Timeline | None
@@ -90,18 +91,18 @@ class Found:
 
     @property
     def makespan(self) -> float | Fraction:
-        """Of the fastest."""
+        """The makespan of the fastest; infinite if there is none."""
         return inf if self.best is None else self.best.makespan
 
     def take(self, line: Timeline | None) -> None:
-        """Keep a timeline if it is the fastest."""
+        """Accept a timeline as the incumbent if it is the fastest."""
         if line is not None and line.makespan < self.makespan:
             self.best = line
 
 
 @dataclass(frozen=True, slots=True)
 class HostBudget:
-    """What there is room for, and how fast the host is: as in ``plan_with_host``."""
+    """The budgets of device and host, and the link: as in ``plan_with_host``."""
 
     graph: Graph
     costs: Costs
@@ -110,14 +111,14 @@ class HostBudget:
     host_budget: float
 
     def line(self, schedule: Schedule, watch: TimedWork, evaluations: int, must: bool) -> Timeline:
-        """Return when all of a schedule happens, within the budget."""
+        """Time a schedule within the budget."""
         work = partial(timed, schedule, self.link, self.costs, budget=self.budget)
         return watch.over(evaluations, work, must)
 
     def line_within(
-        self, base: Base, made: Made, watch: TimedWork, must: bool, found: Found
+        self, base: BaseSchedule, made: Made, watch: TimedWork, must: bool, found: Incumbent
     ) -> Timeline | None:
-        """Return when all of a variant happens; None if it is not within the budgets."""
+        """Make and time a variant; None if it is not within the budgets."""
         schedule = made(watch, must)
         if schedule is None:
             return None
@@ -125,16 +126,16 @@ class HostBudget:
         found.smallest = min(found.smallest, trace.peak_bytes)
         if trace.peak_bytes > self.budget or max(trace.host, default=0) > self.host_budget:
             return None
-        # With its copies it has twice as many steps, or nearly.
+        # With its copies it has nearly twice as many steps.
         return self.line(schedule, watch, 2 * base.evaluations, must)
 
-    def variants(self, some: list[Base], clock: Clock) -> Iterator[Variant]:
+    def variants(self, some: list[BaseSchedule], clock: Clock) -> Iterator[Variant]:
         """Yield all schedules with values on the host that may be within the budget."""
         yield from variants(self.graph, self.costs, some, self.budget)
         yield from priced_variants(self.graph, self.costs, self.budget, clock)
 
 
-def tried(
+def fastest_known(
     graph: Graph,
     costs: Costs,
     link: Link,
@@ -143,23 +144,23 @@ def tried(
     clock: Clock,
     best: Timeline | None = None,
 ) -> tuple[Timeline, bool]:
-    """Return the fastest of what is known, with and without values on the host.
+    """Return the fastest known schedule, with or without values on the host.
 
     Args:
         graph, costs, link, budget, host_budget: as in ``plan_with_host``.
-        clock: of the time; some schedule is looked at in any case.
-        best: another schedule within the budgets, if one is known: the first to beat.
+        clock: of the time; at least one schedule is tried in any case.
+        best: another schedule within the budgets, if one is known: the first incumbent.
 
     Returns:
-        When all of it happens, and whether nothing was left out for want of time.
+        Its timeline, and whether nothing was left out for lack of time.
 
     Raises:
         BudgetError: if nothing was found within the budgets.
     """
-    known = known_bases(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
+    known = base_schedules(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
     watch = TimedWork(clock, len(graph.operators))
     room = HostBudget(graph, costs, link, budget, host_budget)
-    found = Found(best, known.some[0].peak, known.is_whole)
+    found = Incumbent(best, known.some[0].peak, known.is_whole)
     if known.within is not None:
         must = best is None
         with suppress(OutOfTimeError):
@@ -171,7 +172,7 @@ def tried(
             continue
         if base.cost >= found.makespan:
             continue
-        must = found.best is None and goal == 0  # as little as can be: the last resort
+        must = found.best is None and goal == 0  # the smallest peak possible: the last resort
         try:
             found.take(room.line_within(base, made, watch, must, found))
         except OutOfTimeError:
@@ -189,10 +190,10 @@ def tried(
 
 
 def priced_variants(graph: Graph, costs: Costs, budget: int, clock: Clock) -> Iterator[Variant]:
-    """Yield the schedules of ``priced``, the cheapest first, and how to make them, as ``variants``.
+    """Yield the plans of ``offload_dp``, the cheapest first, as ``variants`` yields its own.
 
-    Each with memory of its own for copies that come back early. If the time for it runs out, the
-    last one is none.
+    Each with several amounts of memory for prefetches. If the time for it runs out, the last
+    variant has no schedule.
     """
     plans, is_whole = [], True
     try:
@@ -201,38 +202,40 @@ def priced_variants(graph: Graph, costs: Costs, budget: int, clock: Clock) -> It
     except OutOfTimeError:
         is_whole = False
 
-    def made(plan: Priced, room: Fraction, watch: TimedWork, must: bool) -> Schedule | None:
+    def made(plan: PricedPlan, room: Fraction, watch: TimedWork, must: bool) -> Schedule | None:
         def placed() -> Schedule | None:
             stored = from_order(graph, plan.order)
             moved = offloading(stored, plan.moved)
             moved = offloading(stored, set(plan.moved) - idle_copies(moved))
             peak = replay(moved).peak_bytes
             goal = int(peak * room)
-            return fetched_early(moved, costs, None, goal) if goal <= budget else None
+            return hoist_fetches(moved, costs, None, goal) if goal <= budget else None
 
         return watch.over(4 * len(plan.order), placed, must)
 
     for plan in sorted(plans, key=attrgetter("cost")):
-        base = Base(0, plan.cost, len(plan.order), partial(from_order, graph, plan.order))
-        for room in ROOMS:
+        base = BaseSchedule(0, plan.cost, len(plan.order), partial(from_order, graph, plan.order))
+        for room in PREFETCH_ROOMS:
             yield base, budget, partial(made, plan, room)
     if not is_whole:
-        yield Base(0, inf, 0, partial(from_order, graph, ())), budget, None
+        yield BaseSchedule(0, inf, 0, partial(from_order, graph, ())), budget, None
 
 
-def variants(graph: Graph, costs: Costs, some: list[Base], budget: int) -> Iterator[Variant]:
+def variants(
+    graph: Graph, costs: Costs, some: list[BaseSchedule], budget: int
+) -> Iterator[Variant]:
     """Yield schedules with values on the host that may be within a budget, and how to make them.
 
-    Each of some schedules for each goal; a goal of 0 is for as little as can be. What is next to
-    the budget comes first; the budget decides nothing else.
+    One for each base schedule and target peak; a target of 0 is the smallest peak possible. Those
+    next to the budget come first; the budget decides nothing else.
     """
     largest = some[-1].peak
-    parts = {largest * part // GOALS for part in range(GOALS)}
+    parts = {largest * part // TARGET_PEAKS for part in range(TARGET_PEAKS)}
     goals = sorted(parts | {base.peak for base in some}, reverse=True)
     movable = set(movable_values(graph))
     orders: dict[int, tuple[Schedule, list[int]]] = {}
 
-    def made(base: Base, goal: int, watch: TimedWork, must: bool) -> Schedule | None:
+    def made(base: BaseSchedule, goal: int, watch: TimedWork, must: bool) -> Schedule | None:
         if base.peak not in orders:
             stored = watch.over(base.evaluations, base.made, must)
             order = watch.over(base.evaluations, partial(leaving_order, stored, movable), must)
@@ -246,7 +249,7 @@ def variants(graph: Graph, costs: Costs, some: list[Base], budget: int) -> Itera
 
 
 def leaving_order(stored: Schedule, movable: set[int]) -> list[int]:
-    """Return the values that can wait on the host, those that are read last first."""
+    """Return the offloadable values in order of leaving: those that are read last first."""
     everything = offloading(stored, movable)
     idle = idle_copies(everything)
     returns = [step.data for step in everything.steps if isinstance(step, Fetch)]
@@ -261,15 +264,15 @@ def moved_within(
     watch: TimedWork | None = None,
     must: bool = True,
 ) -> Schedule | None:
-    """Return the schedule with as few values on the host as a peak takes; None if it takes more.
+    """Offload as few values as a target peak takes (bisection); None if it cannot be reached.
 
     Args:
         stored: without copies.
-        order: which values leave, the first ones first.
-        goal: bytes; 0 for as few as there can be.
-        costs: of the evaluations that copies are beside of.
+        order: the values to offload, the first ones first.
+        goal: bytes; 0 for the smallest peak possible.
+        costs: of the evaluations that copies overlap with.
         watch: of the time.
-        must: whether it is made even if there is none.
+        must: whether it is made even if there is no time.
 
     Raises:
         OutOfTimeError: if there is no time for it, and it need not be made.
@@ -289,5 +292,5 @@ def moved_within(
             low = middle
     if high > len(order):
         return None
-    early = partial(fetched_early, moved(high), costs, None, goal or None)
+    early = partial(hoist_fetches, moved(high), costs, None, goal or None)
     return watch.over(count, early, must)

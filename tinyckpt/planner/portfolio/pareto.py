@@ -1,9 +1,10 @@
-"""The frontier of a graph: peak against cost, of everything that the portfolio of policies finds.
+"""Pareto frontier of peak memory against cost, over everything that the portfolio finds.
 
-``plan(graph, budget=...)`` is a look into it. What is searched does not depend on the budget that
-is asked for: families of schedules from every policy, and plans at a fixed grid of budgets. The
-cheapest schedule within a budget is then never dearer than the cheapest within a smaller one,
-whatever the heuristics do.
+``plan(graph, budget=...)`` is a look-up in it. The search does not depend on the requested budget:
+families of schedules from every policy, and plans at a fixed grid of budgets. Therefore the
+cheapest schedule within a budget never costs more than the cheapest within a smaller one, whatever
+the heuristics do (monotone in the budget). Certificates compare a cost with the lower bound of
+``model.lower_bounds``.
 """
 
 from __future__ import annotations
@@ -33,15 +34,20 @@ FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One schedule of a frontier.
+    """One schedule on a frontier.
+
+    >>> import tinyckpt as tc
+    >>> point = tc.frontier(tc.networks.chain(4), nodes=True).within(4)
+    >>> point.peak, point.cost, point.policy
+    (4, 11.0, 'chen_recursive')
 
     Attributes:
         peak: in the memory unit of the costs.
         cost: in their unit.
-        policy: which policy made it.
-        detail: with which options.
+        policy: the policy that made it.
+        detail: the options it was made with.
         order: the evaluations, as operator ids.
-        rank: which attempt it is, so that of equals the first is shown.
+        rank: number of the attempt that found it: of equal points the first is shown.
     """
 
     peak: int
@@ -54,13 +60,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Frontier:
-    """The best schedules found: along the points the peak rises and the cost falls.
+    """The Pareto frontier of the schedules found: along the points peak rises and cost falls.
+
+    >>> import tinyckpt as tc
+    >>> found = tc.frontier(tc.networks.chain(4), nodes=True)
+    >>> found, found.complete
+    (<Frontier of chain:4, 4 points>, True)
 
     Attributes:
-        graph, costs: what was planned, and what for.
+        graph, costs: the graph, and the costs it was planned for.
         points: by peak, ascending; each costs less than all before it.
         complete: whether the search ended by itself, and not by its time limit or an interrupt.
-        tried: the policies of which anything was tried, if it did not.
+        tried: the policies that had been tried by then, if it did not.
     """
 
     graph: Graph
@@ -107,14 +118,14 @@ class Frontier:
 
         Args:
             budget: as in ``plan``; in nodes, if memory is counted so here.
-            certified: whether to look for a lower bound.
-            time_limit: seconds for that, and for the schedule; what has been found of the bound by
-                then is true too. For a transformer of 10,000 operators all of it takes about a
-                second, for one of 30,000 four.
+            certified: whether to compute a lower bound.
+            time_limit: seconds for that, and for the schedule; a bound found by then is valid too.
+                For a transformer of 10,000 operators all of it takes about a second, for one of
+                30,000 four.
 
         Raises:
-            PolicyOptionError: if the time limit is none.
-            BudgetError: if there is none.
+            PolicyOptionError: if the time limit is invalid.
+            BudgetError: if no schedule is within the budget.
         """
         clock = Clock(checked_seconds(time_limit))
         amount, costs = parse_budget(self.graph, self.costs, budget)
@@ -127,11 +138,11 @@ class Frontier:
 
         Args:
             budget: in the memory unit of the costs.
-            certified: whether to look for a lower bound.
-            deadline: of the search for that; what has been found of it then is true too.
+            certified: whether to compute a lower bound.
+            deadline: of the search for that; a bound found by then is valid too.
 
         Raises:
-            BudgetError: if there is none.
+            BudgetError: if no schedule is within the budget.
         """
         point = self.within(budget)
         note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
@@ -148,24 +159,24 @@ class Frontier:
         )
         if not certified:
             return schedule
-        # Last, since it takes what time there is.
+        # Last, since it takes all remaining time.
         certificate = certificate_of(self.graph, self.costs, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
 
     def bounds(self, most: int = 32, *, time_limit: float = inf) -> tuple[tuple[int, float], ...]:
-        """Return budgets, and for each a cost that no schedule within it is below.
+        """Return budgets, each with a lower bound on the cost of every schedule within it.
 
         The budgets are the points' own, the last ones before each, where the bound is infinite if
-        nothing can be within them, and one that is enough for everything. What holds for a budget
+        nothing can be within them, and one that is enough for everything. A bound for a budget
         holds for all smaller ones.
 
         Args:
             most: about how many budgets; thinned evenly where the points are more. In a graph of
                 500 operators each takes about half a second.
-            time_limit: seconds; what has been found of each bound by then is true too.
+            time_limit: seconds; each bound found by then is valid too.
 
         Raises:
-            PolicyOptionError: if the time limit is none.
+            PolicyOptionError: if the time limit is invalid.
         """
         clock = Clock(checked_seconds(time_limit))
         peaks = [point.peak for point in self.points]
@@ -177,19 +188,19 @@ class Frontier:
             index = bisect_right(peaks, budget) - 1
             share = Clock(clock.left() / (len(asked) - number))
             bound = cost_bound(self.graph, self.costs, budget, share)
-            # A bound and the cost that it is the bound of may differ by rounding.
+            # A tight bound may exceed the cost by rounding.
             found.append((budget, min(bound, self.points[index].cost) if index >= 0 else bound))
         return tuple(found)
 
     def __str__(self) -> str:
-        """Return a table: budgets, costs, and which policy found them."""
+        """Return a table: policies, budgets and costs."""
         return table(FRONTIER_HEADER, self.rows())
 
     def __repr__(self) -> str:
         return f"<Frontier of {self.graph.name}, {len(self.points)} points>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return how a notebook shows the frontier: as its table."""
+        """Return the notebook display: the table."""
         return {"text/plain": str(self), "text/html": html_table(FRONTIER_HEADER, self.rows())}
 
     def rows(self) -> list[list[str]]:
@@ -209,17 +220,17 @@ class Frontier:
 def certificate_of(
     graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = ENDLESS
 ) -> Certificate:
-    """Return what is known of a cost within a budget.
+    """Return the certificate of a cost within a budget: optimal, or heuristic with a lower bound.
 
-    If the time is up, that is a closed form where there is one; else, that each operator on which a
-    result depends is evaluated once.
+    If the time is up, the bound is a closed form where there is one; else, that each operator on
+    which a result depends is evaluated once.
     """
     if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
         bound = cost_bound(graph, costs, budget, deadline)
     else:
         bound = sum(costs.operators[index] for index in necessary(graph))
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
-    bound = min(bound, cost)  # they may differ by rounding
+    bound = min(bound, cost)  # it may exceed the cost by rounding
     status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
     return Certificate(
         status,  # type: ignore[arg-type]

@@ -1,4 +1,9 @@
-"""Planning: from a graph and a policy, or a budget, to a schedule and what is known of it."""
+"""The planner's entry point: a graph and a policy or a budget in, a certified schedule out.
+
+``plan``, and around it ``frontier`` (peak against cost), ``lower_bound`` and ``certify``. Requests
+are checked here; ``resolve_policy`` runs one policy, ``search`` the portfolio of all, ``pareto``
+answers a budget from the frontier it finds.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +29,8 @@ from tinyckpt.planner.portfolio.resolve_policy import (
     PolicyLike,
     name_of,
     options_of,
-    planned,
     resolved,
+    run_policy,
     takes,
 )
 from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, reserved
@@ -33,7 +38,7 @@ from tinyckpt.planner.portfolio.search import frontier as search
 from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
 Budget = str | int | float
-OWN_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
+PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
 
 
 def plan(
@@ -44,7 +49,7 @@ def plan(
     costs: Costs | None = None,
     **options: Any,
 ) -> Schedule:
-    """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
+    """Plan a schedule of a graph: by a policy, or the best one known within a memory budget.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(16)
@@ -58,42 +63,44 @@ def plan(
     <Schedule in_build_order of chain:16, 65 steps>
 
     With a budget and no policy, all planners that need no solver are tried at many settings (the
-    policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
-    is within the budget is returned, with a certificate: optimal, or how far from it at most.
+    policy ``optimal`` has to be requested by name). The cheapest schedule of the frontier whose
+    true peak is within the budget is returned, with a certificate: optimal, or an upper bound on
+    its distance from the optimum.
 
-    Such a plan never costs more than what a single policy that moves nothing to the host, by its
-    default options, returns for the same budget, and never more than one for a smaller budget. Both
-    hold because of what is searched: it does not depend on the budget, and a policy that is asked
-    for a budget by its name answers from a part of the same search (see ``portfolio``). They hold
-    once the search is complete, in any process, whatever was asked before. If the time limit cuts
-    it, as in graphs of thousands of operators, the note says so; then what blocks, greedy and dtr
-    do at this very budget has been tried before anything else, as far as the time went. For the
+    Such a plan never costs more than the result of any single policy that moves nothing to the
+    host, by its default options, for the same budget, and never more than a plan for a smaller
+    budget. Both hold because the search does not depend on the budget, and a policy that is
+    requested by name for a budget answers from a part of the same search (see ``portfolio``). They
+    hold once the search is complete, in any process, whatever was requested before. If the time
+    limit cuts it, as in graphs of thousands of operators, the note says so; then blocks, greedy and
+    dtr have been tried at this very budget before anything else, as far as the time went. For the
     same graph, a second budget is a look-up, or no more than that. Ctrl-C ends the search, not the
-    program: what has been found by then is the answer.
+    program: the best found by then is the answer.
 
     Args:
-        graph: what ``differentiate`` returned, or any other graph.
+        graph: the result of ``differentiate``, or any other graph.
         policy: a name or entry of ``POLICIES``, or a function of your own, of ``(graph)`` or
             ``(graph, costs)`` and options by keyword. It returns the order in which operators are
             evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.
-        budget: the peak to stay within: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
+        budget: the largest peak allowed: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
             from 0 to 1 for a share of store-all's peak; ``"24 GiB total"`` counts the sources too.
-        costs: what evaluations cost and values weigh. If not given, the costs that the graph
-            carries, or one an evaluation; and bytes.
+        costs: of evaluations, and sizes of values. If not given, the costs that the graph carries,
+            or 1 per evaluation; and bytes.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
             ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``. All policies that
             search have a ``time_limit``, and return the best so far when it is up.
 
     Raises:
         PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
-        ScheduleError: if the policy returns something illegal, or would something too long.
+        ScheduleError: if the policy returns an illegal schedule, or would return one that is too
+            long.
         BudgetError: if no schedule was found within the budget; with the smallest peak that was.
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
     costs = costs_of(graph, costs)
     if budget is None:
-        return planned(graph, "store_all" if policy is None else policy, costs, options)
+        return run_policy(graph, "store_all" if policy is None else policy, costs, options)
     if is_total(budget):
         budget_size, costs = parse_budget(graph, costs, budget)
         try:
@@ -120,7 +127,7 @@ def plan(
     budget_size, costs = parse_budget(graph, costs, budget)
     if seconds is not None:
         options["time_limit"] = max(0.0, clock.left() - reserved(graph, seconds))
-    schedule = planned(graph, own, costs, {**options, "budget": budget_size}, seconds)
+    schedule = run_policy(graph, own, costs, {**options, "budget": budget_size}, seconds)
     peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
     if peak > budget_size:
         raise BudgetError(
@@ -132,17 +139,17 @@ def plan(
 
 
 def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str, Any]) -> Schedule:
-    """Return the best schedule that is found within a budget.
+    """Return the best schedule found within a budget.
 
     Args:
-        graph, costs, budget: what to plan, and what for, as in ``plan``.
+        graph, costs, budget: as in ``plan``.
         options: those of ``frontier``.
     """
     for option in options:
-        if option not in OWN_OPTIONS:
+        if option not in PORTFOLIO_OPTIONS:
             raise PolicyOptionError(
                 f"a plan without a policy has no option {option!r}; it has "
-                f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
+                f"{', '.join(PORTFOLIO_OPTIONS)}{meant(option, PORTFOLIO_OPTIONS)}"
             )
     clock = Clock(checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS)))
     budget_size, costs = parse_budget(graph, costs, budget)
@@ -151,7 +158,7 @@ def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str
     if chain is not None and budget_size >= 3 * chain[1]:
         # Nothing to search: Revolve is optimal at every budget.
         slots = slots_within(graph, *chain, budget_size, costs.memory_unit)
-        return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, budget_size)
+        return certified(run_policy(graph, "revolve", costs, {"slots": slots}), costs, budget_size)
     found = search(graph, costs, clock.left(), options.get("progress"), budget_size, seeds)
     return found.cheapest(budget_size, deadline=clock)
 
@@ -186,7 +193,7 @@ def costs_of(graph: Graph, costs: Costs | None) -> Costs:
         raise ScheduleError(f"costs: expected tc.Costs, got a {type(costs).__name__}")
     lengths = len(costs.operators), len(costs.data), len(costs.workspace)
     if lengths != (len(graph.operators), len(graph.data), len(graph.operators)):
-        raise ScheduleError(f"the costs are not those of {graph.name}: other numbers of nodes")
+        raise ScheduleError(f"the costs are not those of {graph.name}: numbers of nodes differ")
     return costs
 
 
@@ -199,7 +206,7 @@ def frontier(
     progress: Progress | None = None,
     seeds: Iterable[Seed] = (),
 ) -> Frontier:
-    """Return peak against cost of the best schedules that all planners but the solver find.
+    """Search the frontier of peak memory against cost, over all planners but the solver.
 
     >>> import tinyckpt as tc
     >>> found = tc.frontier(tc.networks.chain(4), nodes=True)
@@ -209,18 +216,18 @@ def frontier(
     <Schedule sqrt_n of chain:4, 19 steps>
 
     ``print`` shows the table; ``.points`` are the data; ``.schedule(budget)`` is one of them.
-    Interrupted by Ctrl-C, the search returns what it has.
+    Interrupted by Ctrl-C, the search returns what it has found so far.
 
     Args:
         graph: the training graph.
         costs: as in ``plan``.
         nodes: whether memory is counted in values instead of bytes.
         time_limit: seconds after which the search ends, those spent on the same graph before
-            included: asking again is a look-up, unless it is with more time.
+            included: a repeated request is a look-up, unless it has more time.
         progress: called as ``progress(policy, points)`` after every attempt.
-        seeds: schedules of the graph, or sets of forward values to save, each as in ``retain``:
-            what another tool would save, for example, or an earlier plan. The frontier is then no
-            dearer than they are at their own peaks, of as many as there is time for.
+        seeds: schedules of the graph, or sets of forward values to save, each as in ``retain``: the
+            saved values of another tool, for example, or an earlier plan. The frontier is then no
+            more expensive than they are at their own peaks, of as many as there is time for.
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
@@ -237,7 +244,7 @@ def best_within_each(
     time_limit: float = PORTFOLIO_SECONDS,
     progress: Progress | None = None,
 ) -> tuple[list[float], bool]:
-    """Return for each budget what the cheapest schedule within it costs, and if all was searched.
+    """Return the least known cost within each budget, and whether the search is complete.
 
     A cost is infinite where no schedule is known. On a uniform chain nothing is searched.
 
@@ -257,7 +264,11 @@ def best_within_each(
 
 
 def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:
-    """Return a cost that no schedule within the budget is below; infinite if there is none.
+    """Return a lower bound on the cost of every schedule within a budget; infinite if none exists.
+
+    >>> import tinyckpt as tc
+    >>> tc.lower_bound(tc.networks.chain(4), "4 nodes")
+    11
 
     Args:
         graph: any graph.
@@ -269,7 +280,11 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
 
 
 def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
-    """Return how far from the optimum at its own peak a schedule is, at most.
+    """Certify a schedule: the proven upper bound on its distance from the optimum at its own peak.
+
+    >>> import tinyckpt as tc
+    >>> print(tc.certify(tc.plan(tc.networks.chain(4), "sqrt_n"), nodes=True))
+    optimal: no schedule within 5 nodes costs less than 10 evaluations
 
     Args:
         schedule: a legal schedule, from any policy.
@@ -277,7 +292,7 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
         nodes: whether memory is counted in values instead of bytes.
 
     Raises:
-        ScheduleError: if the schedule is not legal, or moves values to the host.
+        ScheduleError: if the schedule is illegal, or moves values to the host.
     """
     resolved = costs_of(schedule.graph, costs)
     resolved = in_nodes(resolved) if nodes else resolved

@@ -1,18 +1,19 @@
-"""Keep, recompute or move: the fastest schedule known with a host beside the device.
+"""Planning with a host: keep, recompute or offload each value, for the least known makespan.
 
-What ``moved`` knows of schedules and values on the host is tried. Small graphs are searched exactly
-too (``exact.offload_astar``), unless no schedule is below what is known: whether a graph is small
-is decided by its operators alone. One that evaluates a backward operator again is not in the
-search's class.
+Tried are the single-device schedules with values moved to the host (``offload_schedules``). Small
+graphs are searched exactly too (A*, ``exact.offload_astar``), unless the incumbent meets the lower
+bound: whether a graph is small is decided by its operators alone. Schedules that evaluate a
+backward operator again are outside the exact search's class.
 
-**More of anything is never slower**: a larger budget, on the device or on the host, more bandwidth,
-less latency, two engines for one. The best of a class only gets better with them, and so does the
-best of schedules that depend on none of them. This holds for plans that the time limit did not cut
-short; one that it did says so in its note, and may then be slower than one for less.
+**More resources are never slower**: a larger budget, on the device or on the host, more bandwidth,
+less latency, two engines instead of one. The best of a class only improves with them, and so does
+the best of schedules that depend on none of them. This holds for plans that the time limit did not
+cut short; a plan that it did cut says so in its note, and may then be slower than one for less.
 
-The bound: whoever holds at most H bytes on the host does without it in so much more memory, so no
-schedule is below what none is on a device of budget + H. And what is on the host at some time has
-been copied there before and is copied back after: at most bandwidth times half the makespan.
+Lower bound: a schedule with at most H bytes on the host can do without it on a device with H bytes
+more, so its makespan is no less than the least on one device within budget + H. And a value on the
+host at any time has been copied there before and is copied back after: at most bandwidth times half
+the makespan.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import LARGEST_COST, Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Certificate, Offload, Schedule
-from tinyckpt.planner.exact.offload_astar import OFFLOAD_SCOPE, HostSearch, is_searched
+from tinyckpt.planner.exact.offload_astar import OFFLOAD_SCOPE, OffloadSearch, is_searched
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
@@ -39,15 +40,15 @@ from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
 from tinyckpt.planner.offload.simulate import Timeline, timed
-from tinyckpt.planner.portfolio.offload_schedules import tried
+from tinyckpt.planner.portfolio.offload_schedules import fastest_known
 from tinyckpt.planner.portfolio.plan import Budget, costs_of
 from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
 
-MOST_SEARCHED = 17  # operators: chain:8, in seconds
-STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
+MAX_EXACT_OPERATORS = 17  # operators: chain:8, in seconds
+MAX_ASTAR_STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
 SMALL_SECONDS = 180.0  # chain:8 takes up to 15, within 3 nodes; more where cores are shared
-KNOWN_SHARE = 0.05  # of the time, before the exact search, for what is known
-EXACT_SHARE = 0.5  # of the time that is left, for the exact search
+KNOWN_SHARE = 0.05  # of the time, for known schedules before the exact search
+EXACT_SHARE = 0.5  # of the remaining time, for the exact search
 HOST_BOUND_SHARE = 0.2
 
 
@@ -60,7 +61,7 @@ def plan_with_host(
     costs: Costs | None = None,
     time_limit: float | None = None,
 ) -> Schedule:
-    """Return the schedule of the least makespan that is known: what to keep, recompute and move.
+    """Plan a schedule of the least known makespan: which values to keep, recompute and move.
 
     Without bandwidth it is a schedule on one device; where it is infinite, nothing is recomputed.
 
@@ -70,16 +71,16 @@ def plan_with_host(
         budget: of the device, as in ``plan``, in bytes; values on their way to the host count.
         host_budget: of the host; without limit if not given.
         costs: the duration of each evaluation; if not given, as in ``plan``.
-        time_limit: seconds for all of it; half of them for the search of a small graph. What has
-            been found by then is the answer. If not given, as in ``plan``, and 180 for a small
-            graph, of which the search is to end.
+        time_limit: total seconds, of which half go to the search of a small graph. The best found
+            by then is the answer. If not given, as in ``plan``, and 180 for a small graph, whose
+            search is to end.
 
     Returns:
         A schedule whose certificate is about its makespan, ``timed(schedule, link, budget=...)``.
 
     Raises:
         BudgetError: if nothing was found within the budgets.
-        ScheduleError: if the link is none, or memory is not counted in bytes.
+        ScheduleError: if the link is invalid, or memory is not counted in bytes.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(4)
@@ -95,8 +96,10 @@ def plan_with_host(
     budget_size, own = parse_budget(graph, own, budget)
     host = inf if host_budget is None else host_bytes(graph, own, host_budget)
     if own.memory_unit != "bytes":
-        raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
-    is_small = len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own)
+        raise ScheduleError(
+            "plan_with_host: memory must be counted in bytes; give the budget in bytes"
+        )
+    is_small = len(graph.operators) <= MAX_EXACT_OPERATORS and is_searched(graph, own)
     default = SMALL_SECONDS if is_small else PORTFOLIO_SECONDS
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
@@ -142,21 +145,21 @@ def fastest(
     bound: float,
     is_small: bool,
 ) -> tuple[Timeline, bool, bool]:
-    """Return the fastest that is found, whether it is the best of its class, and no time was short.
+    """Return the fastest timeline found, whether it is optimal in its class, and if time sufficed.
 
-    Mostly something that is known is as fast as anything can be: then nothing is searched.
+    In most cases a known schedule meets the lower bound: then nothing is searched.
     """
     known = graph, costs, link, budget, host_budget
     line, is_whole = None, True
     if is_small:
         with suppress(BudgetError):
-            line, _ = tried(*known, Clock(KNOWN_SHARE * clock.left()))
+            line, _ = fastest_known(*known, Clock(KNOWN_SHARE * clock.left()))
         if line is not None and line.makespan <= bound:
             return line, True, True
-        line, is_whole = searched(*known, EXACT_SHARE * clock.left())
+        line, is_whole = astar_timeline(*known, EXACT_SHARE * clock.left())
         if line is not None and line.makespan <= bound:
             return line, True, True
-    best, is_all = tried(*known, clock, line)
+    best, is_all = fastest_known(*known, clock, line)
     return best, is_whole and best is line, is_whole and is_all
 
 
@@ -165,14 +168,14 @@ def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
     budget_size, counted = parse_budget(graph, costs, budget)
     if counted.memory_unit != "bytes" or is_total(budget):
         raise BudgetError(
-            f"host_budget={budget!r:.80}: legal are bytes, such as '4 GiB', and a share of "
+            f"host_budget={budget!r:.80}: expected bytes, such as '4 GiB', or a share of "
             "store-all's peak"
         )
     return budget_size
 
 
 def note_of(line: Timeline) -> str:
-    """Return what a plan did, in a sentence."""
+    """Return the note of a plan: evaluations, moved values and stalls."""
     steps = line.schedule.steps
     count = sum(isinstance(step, Offload) for step in steps)
     evaluated = [step.operator for step in steps if isinstance(step, EVALUATIONS)]
@@ -183,14 +186,14 @@ def note_of(line: Timeline) -> str:
     )
 
 
-def searched(
+def astar_timeline(
     graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float, seconds: float
 ) -> tuple[Timeline | None, bool]:
-    """Return the best schedule of a small graph that was found, and whether the search ended."""
-    search = HostSearch(graph, costs, link, budget, host_budget)
+    """Run the exact search of a small graph: return its best timeline, and whether it ended."""
+    search = OffloadSearch(graph, costs, link, budget, host_budget)
     try:
         is_whole = True
-        search.cheapest(STATES, monotonic() + seconds)
+        search.cheapest(MAX_ASTAR_STATES, monotonic() + seconds)
     except SearchLimitError:
         is_whole = False
     steps = search.steps()
@@ -208,12 +211,13 @@ def host_bound(
     host_budget: float = inf,
     deadline: Clock = ENDLESS,
 ) -> float:
-    """Return a makespan that no schedule with a host is below.
+    """Return a lower bound on the makespan of every schedule with a host.
 
-    For every x, a schedule holds less than x bytes on the host at all times, and is no cheaper than
-    those of the device with x more, or it holds x at some time, and takes 2 x / bandwidth.
+    For every x, a schedule either stores less than x bytes on the host at all times, and costs no
+    less than the best of a device with x more, or it stores x at some time, and takes 2 x /
+    bandwidth.
     """
-    within = bound_of(graph, costs, deadline)
+    within = device_bound(graph, costs, deadline)
     if link.bandwidth == 0:
         return within(budget)
     everything = sum(costs.data)
@@ -222,23 +226,23 @@ def host_bound(
         return within(budget + most)
     unit = gcd(*costs.data, *costs.workspace) or 1
     bandwidth = Fraction(link.bandwidth)
-    # The bound holds for each x; the best is where the two are alike. In units:
+    # The bound holds for each x; it is largest where its two terms meet. Bisection, in units:
     low, high = 0, most // unit + 1
     while high - low > 1 and deadline.left():
         middle = (low + high) // 2
-        without = within(budget + (middle - 1) * unit)
-        if 2 * middle * unit < bandwidth * Fraction(min(without, LARGEST_COST)):
+        on_device = within(budget + (middle - 1) * unit)
+        if 2 * middle * unit < bandwidth * Fraction(min(on_device, LARGEST_COST)):
             low = middle
         else:
             high = middle
-    without = within(budget + (high - 1) * unit)
-    return min(without, float(2 * high * unit / bandwidth)) if high <= most // unit else without
+    on_device = within(budget + (high - 1) * unit)
+    return min(on_device, float(2 * high * unit / bandwidth)) if high <= most // unit else on_device
 
 
-def bound_of(graph: Graph, costs: Costs, deadline: Clock) -> Callable[[int], float]:
-    """Return what tells a cost that no schedule on one device is below, for any budget.
+def device_bound(graph: Graph, costs: Costs, deadline: Clock) -> Callable[[int], float]:
+    """Return the function from a budget to the lower bound on cost on one device.
 
-    It is asked some twenty times: whether a graph is a chain is found once.
+    It is called some twenty times: whether a graph is a chain is determined once.
     """
     chain = uniform_chain(graph, costs)
     if chain is None:

@@ -1,4 +1,11 @@
-"""The policies by name: each turns a training graph into a schedule."""
+"""The table of all rematerialization policies by name: store-all, sqrt(n), Revolve, Rotor, DTR, ...
+
+``POLICIES`` maps each name to its ``Policy``, which turns a training graph into a schedule.
+
+>>> import tinyckpt as tc
+>>> tc.POLICIES["revolve"].source
+'Griewank and Walther 2000, doi:10.1145/347837.347846'
+"""
 
 from tinyckpt.core.policies import RECOMPUTE_ALL, SQRT_N, STORE_ALL, Policy
 from tinyckpt.planner.chain_dp.chen_budget import CHEN_BUDGET

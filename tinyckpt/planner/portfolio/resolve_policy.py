@@ -1,4 +1,8 @@
-"""One policy that is asked: by its name, or a function of the caller's."""
+"""Policy dispatch: resolve a name, a Policy or the caller's own function, and run it.
+
+Options are checked against the policy's signature; an order that a user function returns is lowered
+to a schedule, a schedule is replayed to prove it legal.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +25,27 @@ PolicyFunction = Callable[..., Schedule | Iterable[int | str]]
 PolicyLike = str | Policy | PolicyFunction
 
 
-def planned(
+def run_policy(
     graph: Graph,
     policy: PolicyLike,
     costs: Costs,
     options: Mapping[str, Any],
     seconds: float | None = None,
 ) -> Schedule:
-    """Return the schedule that one policy makes.
+    """Run one policy and return its schedule.
 
     Args:
-        graph, policy, costs, options: as ``plan`` is given them.
-        seconds: what the caller gave, if the policy's time limit is but a part of that.
+        graph, policy, costs, options: as given to ``plan``.
+        seconds: the caller's time limit, if the policy's own is only a part of it.
 
     Raises:
         PolicyOptionError: if there is no such policy, or it has no such option.
         BudgetError: if nothing was found in time, or in the memory.
-        ScheduleError: if the function cannot be called so, or returns something illegal.
+        ScheduleError: if the function has another signature, or returns something illegal.
     """
     own = resolved(policy)
     if not isinstance(own, Policy):
-        return made_by(own, graph, costs, options)
+        return run_function(own, graph, costs, options)
     legal = options_of(own)
     for option in options:
         if option not in legal:
@@ -60,7 +64,7 @@ def planned(
 
 
 def resolved(policy: PolicyLike) -> Policy | PolicyFunction:
-    """Return the policy of a name; a Policy or a function as it is."""
+    """Look up a policy by name; pass a Policy or a function through."""
     if isinstance(policy, Policy) or callable(policy):
         return policy
     if not isinstance(policy, str) or policy not in POLICIES:
@@ -72,7 +76,7 @@ def resolved(policy: PolicyLike) -> Policy | PolicyFunction:
 
 
 def name_of(policy: Policy | PolicyFunction) -> str:
-    """Return what messages call a policy."""
+    """Return the name of a policy in messages."""
     if isinstance(policy, Policy):
         return policy.name
     return str(getattr(policy, "__name__", type(policy).__name__))
@@ -84,31 +88,31 @@ def options_of(policy: Policy) -> dict[str, Any]:
 
 
 def takes(policy: Policy | PolicyFunction, option: str) -> bool:
-    """Whether a policy can be asked with an option."""
+    """Whether a policy accepts an option."""
     if isinstance(policy, Policy):
         return option in options_of(policy)
     parameters = signature_of(policy).parameters.values()
     return any(p.name == option or p.kind == p.VAR_KEYWORD for p in parameters)
 
 
-# What is written in C may not say what it takes: then it is given graph and costs.
-ANYTHING = Signature([
+# A function written in C may have no signature: it is called with graph and costs.
+ANY_SIGNATURE = Signature([
     Parameter("arguments", Parameter.VAR_POSITIONAL), Parameter("options", Parameter.VAR_KEYWORD)
 ])  # fmt: skip
 
 
 def signature_of(function: PolicyFunction) -> Signature:
-    """Return what a function takes."""
+    """Return the signature of a function."""
     try:
         return signature(function)
     except ValueError:
-        return ANYTHING
+        return ANY_SIGNATURE
 
 
-def made_by(
+def run_function(
     function: PolicyFunction, graph: Graph, costs: Costs, options: Mapping[str, Any]
 ) -> Schedule:
-    """Return the schedule that a function of the caller's makes."""
+    """Run the caller's own policy function and return its schedule."""
     name = name_of(function)
     result = function(*arguments_for(function, name, graph, costs, options), **options)
     if isinstance(result, Schedule):
@@ -127,9 +131,9 @@ def made_by(
 def arguments_for(
     function: PolicyFunction, name: str, graph: Graph, costs: Costs, options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Return what the function is given by position: the graph, and the costs if it takes them.
+    """Return the positional arguments of a policy function: the graph, and perhaps the costs.
 
-    A second parameter takes the costs if it is called so, or if nothing else gives it a value.
+    A second parameter takes the costs if it is named so, or if it has no other value.
     """
     own = signature_of(function)
     parameters = list(own.parameters.values())
@@ -156,7 +160,7 @@ def ids_of(order: object, graph: Graph, name: str) -> list[int]:
     """Return the operator ids of an order of ids and names.
 
     Raises:
-        ScheduleError: if it is no order, or names what is not there.
+        ScheduleError: if it is no order, or names an unknown operator.
     """
     if isinstance(order, str | bytes | Mapping) or not isinstance(order, Iterable):
         raise ScheduleError(
@@ -169,7 +173,7 @@ def ids_of(order: object, graph: Graph, name: str) -> list[int]:
         if isinstance(item, str):
             if item not in numbers:
                 raise ScheduleError(
-                    f"order[{place}] is {item!r:.80}, which is no operator of {graph.name}"
+                    f"order[{place}] is {item!r:.80}, which is not an operator of {graph.name}"
                     f"{meant(item, numbers)}"
                 )
             found.append(numbers[item])

@@ -1,11 +1,11 @@
-"""The search for the frontier: the portfolio of policies, at settings that no budget decides.
+"""Anytime portfolio search for the Pareto frontier: resumable, independent of the requested budget.
 
-The tasks of the search are in ``tasks``. Which there are, and what they find, depends on the graph
-and its costs alone: once all are done, so does the frontier, whoever asked before, in which
-process, and how often. What is asked for decides only which tasks come first; that matters when
-the time limit cuts the search.
+The tasks of the search are in ``candidates``. Which there are, and what they find, depends on the
+graph and its costs alone: once all are done, so does the frontier, whatever was requested before,
+in which process, and how often. The requested budget decides only which tasks come first; that
+matters when the time limit cuts the search.
 
-The searches of the last few graphs are kept, so that a second budget is a look-up.
+The searches of the last few graphs are cached, so that a second budget is a look-up.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tinyckpt.planner.portfolio.seeds import Checked, points_given
 
 Progress = Callable[[str, int], None]
 PORTFOLIO_SECONDS = 6.0
-# Of the time for a plan, what is left for the lower bound and the schedule itself.
+# Share of the time for a plan that is reserved for its lower bound and the schedule itself.
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
-BOUND_SECONDS = 3e-4  # an operator
-FIRST_RANK = -1, 0  # the rank before all
+BOUND_SECONDS = 3e-4  # per operator
+FIRST_RANK = -1, 0  # before all tasks
 
 
 class Search:
-    """A search for the frontier; ``points`` holds what it has found so far."""
+    """A search for the frontier; ``points`` are the non-dominated schedules found so far."""
 
     def __init__(self, graph: Graph, costs: Costs) -> None:
         self.graph, self.costs = graph, costs
@@ -49,10 +49,10 @@ class Search:
         self.needed = smallest_budget(self.problem, necessary(graph))
         self.pace = Pace()
         self.tasks = quick_tasks(self.problem, self.pace)
-        self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
+        self.levels: Levels | None = None  # not computed yet, nor the tasks that need them
         self.done: set[int] = set()
         self.spent = 0.0
-        self.lock = RLock()  # a function that is told of the progress may plan itself
+        self.lock = RLock()  # a progress callback may plan itself
 
     @property
     def complete(self) -> bool:
@@ -60,12 +60,12 @@ class Search:
         return self.levels is not None and len(self.done) == len(self.tasks)
 
     def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
-        """Note a schedule, unless another one is no dearer and has no higher peak."""
+        """Add a schedule, unless it is dominated by a known one."""
         self.tried.add(candidate.policy)
         self.points = with_point(self.points, self.point(candidate, rank))
 
     def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
-        """Return peak and cost of a schedule, without what it evaluates for nobody."""
+        """Return a schedule as a point: peak and cost, after dead code elimination."""
         evaluated = alive_order(self.problem.flat, candidate.order)
         peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
         return Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
@@ -73,23 +73,24 @@ class Search:
     def run(
         self, seconds: float, progress: Progress | None = None, budget: int | None = None
     ) -> Frontier:
-        """Search until all is tried, the time is up, or someone interrupts.
+        """Search until all tasks are done, the time is up, or the user interrupts.
 
-        A search that its time limit cut goes on where it was, if it is given more. Only one thread
-        searches at a time; others wait for what it finds, for as long as they have time.
+        A search that its time limit cut resumes where it was, if it is given more. Only one thread
+        searches at a time; others wait for its results, for as long as they have time.
 
         Args:
-            seconds: the time limit. What was spent on this search before counts, but not against
-                what single policies would do for this very budget, nor before that can be known,
-                nor if nothing that was found by then is within a budget that may be feasible.
+            seconds: the time limit. Time spent on this search before counts, but not against the
+                work that single policies would do for this very budget, nor before that can be
+                known, nor if nothing that was found by then is within a budget that may be
+                feasible.
             progress: called as ``progress(policy, points)`` after every attempt.
-            budget: what is asked for: the tasks nearest to it come first.
+            budget: the requested one: the tasks nearest to it come first.
         """
         clock = Clock(seconds)
-        if not self.lock.acquire(timeout=min(seconds, MOST_WAITING)):
+        if not self.lock.acquire(timeout=min(seconds, MAX_LOCK_SECONDS)):
             return self.frontier()
         try:
-            # Whoever waited meanwhile for another thread has not spent that time twice.
+            # Time spent waiting for another thread does not count twice.
             known = (
                 budget is None
                 or budget < self.needed
@@ -102,7 +103,7 @@ class Search:
                     self.work_at(budget, Clock(clock.left()), progress)
                 self.work(Clock(min(clock.left(), left)), progress, budget)
             except (KeyboardInterrupt, OutOfTimeError):
-                pass  # what has been found is the answer; the task begins anew if asked again
+                pass  # anytime: return the points so far; the task starts anew on the next request
             finally:
                 self.spent += clock.spent() - before
             return self.frontier()
@@ -110,7 +111,7 @@ class Search:
             self.lock.release()
 
     def work_at(self, budget: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do the tasks that are left of what single policies do for one budget alone.
+        """Do the remaining tasks that single policies would do for one budget alone.
 
         Raises:
             OutOfTimeError: when the time is up.
@@ -121,7 +122,7 @@ class Search:
                 self.do(number, deadline, progress)
 
     def work(self, deadline: Clock, progress: Progress | None, budget: int | None) -> None:
-        """Do the tasks that are left.
+        """Do the remaining tasks.
 
         Raises:
             OutOfTimeError: when the time is up.
@@ -148,7 +149,7 @@ class Search:
         self.done.add(number)
 
     def holds(self, budget: int) -> bool:
-        """Whether anything that was found is within a budget."""
+        """Whether a schedule within a budget has been found."""
         return any(point.peak <= budget for point in self.points)
 
     def left(self) -> list[int]:
@@ -156,7 +157,7 @@ class Search:
         return [number for number in range(len(self.tasks)) if number not in self.done]
 
     def first_for(self, levels: Levels, budget: int | None) -> list[tuple[int, int]]:
-        """Return the tasks that are left and their ranks, what policies would do for it first."""
+        """Return the remaining tasks with ranks, those of single policies for the budget first."""
         if budget is None:
             return [(number, self.tasks[number].rank) for number in self.left()]
         level = max(0, bisect_right(levels.budgets, budget) - 1)
@@ -164,17 +165,17 @@ class Search:
         return [(number, urgency[number][0]) for number in sorted(urgency, key=urgency.__getitem__)]
 
     def frontier(self) -> Frontier:
-        """Return what is known by now."""
+        """Return the frontier found so far."""
         points = tuple(sorted(self.points, key=lambda point: point.peak))
         tried = () if self.complete else tuple(sorted(self.tried))
         return Frontier(self.graph, self.costs, points, self.complete, tried)
 
 
 def with_point(points: list[Point], point: Point) -> list[Point]:
-    """Return points with another, unless one of them is no dearer and has no higher peak.
+    """Insert a point into a Pareto set, unless it is dominated; drop the points it dominates.
 
-    Of two that are equal the one of the lower rank stays, so that it is all the same in which order
-    they were found.
+    Of two equal points the one of the lower rank stays, so that the order in which they were found
+    does not matter.
     """
     for other in points:
         is_equal = (other.peak, other.cost) == (point.peak, point.cost)
@@ -187,22 +188,22 @@ def with_point(points: list[Point], point: Point) -> list[Point]:
     return [*(p for p in points if p.peak < point.peak or p.cost < point.cost), point]
 
 
-# Searches by graph and costs, the latest last.
-_known: list[Search] = []
+# Cache of searches by graph and costs, the latest last.
+_cached: list[Search] = []
 _guard = Lock()
-MOST_KNOWN = 4
-MOST_WAITING = 1e6  # seconds; a lock knows no infinity
+MAX_CACHED_SEARCHES = 4
+MAX_LOCK_SECONDS = 1e6  # seconds; a lock accepts no infinite timeout
 
 
 def search_of(graph: Graph, costs: Costs) -> Search:
-    """Return the search for a graph and costs: the one that there is, or a new one."""
+    """Return the cached search for a graph and costs, or a new one."""
     with _guard:
-        for search in _known:
+        for search in _cached:
             if search.graph is graph and search.costs == costs:
                 return search
         search = Search(graph, costs)
-        _known.append(search)
-        del _known[:-MOST_KNOWN]
+        _cached.append(search)
+        del _cached[:-MAX_CACHED_SEARCHES]
         return search
 
 
@@ -214,17 +215,17 @@ def frontier(
     budget: int | None = None,
     seeds: Iterable[Checked] = (),
 ) -> Frontier:
-    """Return the frontier that the portfolio finds.
+    """Search the frontier with the portfolio.
 
     Args:
         graph: the training graph.
-        costs: what evaluations cost and values weigh.
+        costs: of evaluations, and sizes of values.
         time_limit: seconds after which the search returns what it has, those spent on the same
             graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
-        budget: what is asked for, if it is one budget: what matters to it is tried first.
-        seeds: schedules, and sets of forward values: what saves just these. They are among what is
-            compared, as far as there is time, so that the frontier is no dearer than they are.
+        budget: the requested one, if any: tasks that matter to it come first.
+        seeds: schedules, and sets of forward values to save exactly. They are among the candidates,
+            as far as there is time, so that the frontier is no more expensive than they are.
     """
     clock = Clock(checked_seconds(time_limit))
     search = search_of(graph, costs)
@@ -232,16 +233,16 @@ def frontier(
     reserve = reserved(graph, time_limit) if budget is not None else 0.0
     found = search.run(max(0.0, clock.left() - reserve), progress, budget)
     points = list(found.points)
-    for point in given:  # theirs alone who gave them: nobody else's answer depends on them
+    for point in given:  # not added to the cached search: other requests must not depend on seeds
         points = with_point(points, point)
     return replace(found, points=tuple(sorted(points, key=lambda point: point.peak)))
 
 
 def reserved(graph: Graph, seconds: float) -> float:
-    """Return how much of the time for a plan is left for the schedule itself and its lower bound.
+    """Return the part of a plan's time limit reserved for the schedule itself and its lower bound.
 
-    Both take some such time on a graph of thousands of operators. Where there is no end to the
-    time, there is enough for them anyway.
+    Both take some such time on a graph of thousands of operators. An infinite time limit needs no
+    reserve.
     """
     if seconds == inf:
         return 0.0

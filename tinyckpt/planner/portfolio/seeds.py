@@ -1,7 +1,7 @@
-"""What others know of a graph, among what a search compares: ``seeds`` of plans and frontiers.
+"""Seeds: the caller's own schedules or saved sets, added to the candidates of a search.
 
-A seed is a schedule of the graph, or a set of forward values to save. Whoever gives one gets no
-plan that costs more than it in the same memory; nobody else's answer depends on it.
+A seed is a schedule of the graph, or a set of forward values to save. A plan with seeds never costs
+more than a seed in the same memory; answers to requests without them do not depend on them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.heuristics.budget_grid import Candidate
 from tinyckpt.planner.portfolio.pareto import Point
 
-Seed = Keep | Schedule  # as users give them
+Seed = Keep | Schedule  # as given by the user
 Checked = frozenset[int] | Schedule
 
-LAST = 10**9  # behind all tasks: a schedule that is found anyway stands for one that was given
+SEED_RANK = 10**9  # after all tasks: of equal points, the one the search finds itself is shown
 
 
 def checked_seeds(graph: Graph, seeds: Any) -> tuple[Checked, ...]:
-    """Return the schedules that ``seeds`` has, and the values of each set.
+    """Check ``seeds``: return its schedules, and the values of each set.
 
     Raises:
-        PolicyOptionError: if it is no collection of either; if a set is not one of forward values,
-            or a schedule is of another graph, or moves values to the host.
-        ScheduleError: if a schedule is not legal.
+        PolicyOptionError: if it is no collection of either; if a set contains other than forward
+            values, or a schedule is of another graph, or moves values to the host.
+        ScheduleError: if a schedule is illegal.
     """
     if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
         raise PolicyOptionError(
-            f"seeds={seeds!r:.80}; give several sets of values to save, such as [['h1', 'h2']], "
+            f"seeds={seeds!r:.80}; expected sets of values to save, such as [['h1', 'h2']], "
             "or schedules"
         )
     return tuple(
@@ -47,20 +47,20 @@ def checked_seeds(graph: Graph, seeds: Any) -> tuple[Checked, ...]:
 
 
 def checked_schedule(graph: Graph, seed: Schedule) -> Schedule:
-    """Return a schedule that is one of the graph, on one device.
+    """Check that a schedule is of this graph, on one device.
 
     Raises:
         PolicyOptionError, ScheduleError: as ``checked_seeds``.
     """
     if seed.graph is not graph and seed.graph != graph:
         raise PolicyOptionError(
-            f"seeds: a schedule of {seed.graph.name} is none of the graph {graph.name} that is "
-            "planned; legal are those of the very same graph"
+            f"seeds: a schedule of {seed.graph.name} is not of the graph {graph.name} that is "
+            "planned; expected schedules of the very same graph"
         )
     if any(isinstance(step, Offload | Fetch) for step in seed.steps):
         raise PolicyOptionError(
-            f"seeds: the schedule {seed.policy} moves values to the host; legal are those that "
-            "compute and free alone"
+            f"seeds: the schedule {seed.policy} moves values to the host; expected schedules "
+            "with compute and free steps only"
         )
     replay(seed)
     return seed
@@ -72,26 +72,26 @@ def points_given(
     point_of: Callable[[Candidate, tuple[int, int]], Point],
     clock: Clock,
 ) -> list[Point]:
-    """Return the schedules that seeds are or make: one, or as many as there is time for.
+    """Score the schedules that seeds are or make: at least one, then as many as time allows.
 
     Args:
-        graph: whose seeds they are.
+        graph: the graph of the seeds.
         seeds: as ``checked_seeds`` returns them.
         point_of: scores a schedule of a rank.
         clock: the time.
     """
     points: list[Point] = []
     for place, candidate in enumerate(candidates(graph, seeds)):
-        points.append(point_of(candidate, (LAST, place)))
+        points.append(point_of(candidate, (SEED_RANK, place)))
         if clock.left() == 0:
             break
     return points
 
 
 def candidates(graph: Graph, seeds: Iterable[Checked]) -> Iterator[Candidate]:
-    """Yield schedules as they were given; then those that save a set of values, and no others.
+    """Yield given schedules; then the schedules that save exactly a set of values.
 
-    A set is that of a seed, or the checkpoints of a schedule.
+    A set is a seed of its own, or the checkpoints of a given schedule.
     """
     sets: dict[frozenset[int], None] = {}
     for seed in seeds:

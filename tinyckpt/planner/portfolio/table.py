@@ -1,4 +1,4 @@
-"""Tables, for a terminal and for a notebook."""
+"""Aligned text and HTML tables, for a terminal and for a notebook."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tinyckpt.core.trace import Trace
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows in aligned columns: text to the left, numbers to the right.
+    """Format rows in aligned columns: text to the left, numbers to the right.
 
-    A column is one of numbers if all its entries begin with a digit, or are empty.
+    A column counts as numeric if all its entries begin with a digit, or are empty.
 
     >>> print(table(["policy", "peak"], [["store_all", "18"], ["sqrt_n", "9"]]))
     policy     peak
@@ -33,7 +33,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the same table as HTML, for a notebook, whose styles it takes.
+    """Format the same table as HTML, for a notebook, whose styles it takes.
 
     >>> html_table(["policy"], [["<mine>"]])[-59:]
     '<td style="text-align: left">&lt;mine&gt;</td></tr></table>'
@@ -51,7 +51,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def columns_of_numbers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Return which columns have only entries that begin with a digit, or are empty."""
+    """Return for each column whether it is numeric: entries begin with a digit, or are empty."""
     columns = zip(header, *rows, strict=True)
     return [all(not text or text[0].isdigit() for text in column[1:]) for column in columns]
 

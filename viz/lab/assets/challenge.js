@@ -1,7 +1,9 @@
-/** A challenge: stay within a budget, by one's own choice of what is kept, and recompute little.
+/**
+ * Budget challenge: save values by hand to stay within a budget, with as little recomputation as
+ * possible.
  *
- * A page that was written with a budget begins with it: nothing is kept, and the frontier, which
- * would give the answer away, is hidden until somebody has found it or asks to see it.
+ * A page written with a budget starts with the challenge: nothing is saved, and the frontier, which
+ * would give the answer away, is hidden until the reader has found it or asks to see it.
  */
 class Challenge {
   /** @param {Offers} offers @param {HTMLElement} card whose answers are hidden */
@@ -25,7 +27,7 @@ class Challenge {
     return this.number >= 0;
   }
 
-  /** The budget that is asked for, in bytes; null without. */
+  /** The budget of the challenge in bytes; null without one. */
   get budget() {
     return this.isAsked ? this.all[this.number].budget : null;
   }
@@ -38,14 +40,14 @@ class Challenge {
     byId("lab-challenge").hidden = !hidden && this.given.length > 0;
   }
 
-  /** Show what is hidden, or ask the next one. @returns {boolean} whether there is any */
+  /** Reveal the hidden answer, or pose the next challenge. @returns {boolean} whether there is any */
   next() {
     if (this.hidden) this.hides(false);
     else if (this.all.length) this.number = (this.number + 1) % this.all.length;
     return this.isAsked;
   }
 
-  /** Show how a choice stands to it; where that is as good as can be, nothing is hidden any more.
+  /** Show the verdict on a choice; an optimal one reveals everything.
    * @param {Choice} choice
    */
   words(choice) {

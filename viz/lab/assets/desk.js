@@ -1,9 +1,9 @@
-/** A page onto which somebody drops files: a graph or a trace, which plays, and what was measured. */
+/** Drop target of the empty lab: opens dropped files (a graph or a trace, or measured memory). */
 
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
 const NOTHING = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
 
-/** What was given so far: it stays while the page begins anew with it. */
+/** The documents opened so far: they survive the restart of the page. */
 const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
 
 class Desk {
@@ -50,7 +50,7 @@ class Desk {
     byId("open").focus();
   }
 
-  /** Read files, and play them; what is wrong with one is said, and what was there stays.
+  /** Read files and play them; on an error, show it and keep the current page.
    * @param {File[]} files
    */
   async take(files) {
@@ -98,7 +98,7 @@ class Desk {
     }
   }
 
-  /** The data of a page that shows what was given; null without a plan. */
+  /** The data of a page for the opened documents; null without a plan. */
   dataOf({ plan, measured, device }) {
     return plan && dataOfPlan(plan, measured && { ...measured.of(device) }, this.constants);
   }
@@ -121,7 +121,7 @@ class Desk {
     byId("desk-open").focus();
   }
 
-  /** Begin the page anew with what was given: all that a player listens to goes with the old one. */
+  /** Restart the page with the opened documents; the old player's listeners are removed. */
   anew(isOther) {
     if (window.player) {
       window.player.life?.abort(); // a desk has none
@@ -136,7 +136,7 @@ class Desk {
     document.close();
   }
 
-  /** Play what was given. @returns {Lab | Desk} */
+  /** Play the opened documents. @returns {Lab | Desk} */
   begin() {
     const { plan, measured, device, data } = given;
     given.data = null;

@@ -1,4 +1,7 @@
-/** The frontier as a picture to drag along: peak against cost, and below the bound what cannot be. */
+/**
+ * Pareto frontier plot with a draggable handle: peak against cost, and the infeasible region below
+ * the bound.
+ */
 
 const [PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM] = [46, 12, 24, 34];
 const MOST_TICKS = 5;
@@ -93,7 +96,7 @@ class FrontierPlot {
     this.onChoose(points[Math.min(Math.max(at + moves[event.key], 0), points.length - 1)], true);
   }
 
-  /** Show where a schedule stands. @param {any} plan @param {number | null} budget in bytes */
+  /** Show the position of a schedule. @param {any} plan @param {number | null} budget in bytes */
   show(plan, budget) {
     [this.plan, this.budget] = [plan, budget];
     if (this.width) this.place();
@@ -103,7 +106,7 @@ class FrontierPlot {
 
   scale() {
     const { offers } = this;
-    // A policy that costs many times more would flatten what this is about: it stands at the top.
+    // A policy that is many times more expensive would flatten the plot: it is drawn at the top.
     const costs = offers.points.map(({ cost }) => cost);
     const low = Math.min(...costs);
     this.counts = (offers.unit === "evaluations" && Math.max(...costs) < MOST_COUNTED) || !offers.least;
@@ -207,7 +210,7 @@ class FrontierPlot {
     return this.counts ? countText(Math.round(cost)) : `${(cost / this.offers.least).toFixed(2)}×`;
   }
 
-  /** What is known: at every budget the least, as stairs. */
+  /** The frontier as a step line: the least known cost at every budget. */
   known() {
     const { peaks, costs } = this.offers.lab.known;
     let d = "";
@@ -251,7 +254,7 @@ class FrontierPlot {
     return text;
   }
 
-  /** Put the handle where the schedule stands. */
+  /** Put the handle at the schedule's position. */
   place() {
     const { offers, plan } = this;
     const [x, y] = [this.x(plan.peak), this.y(plan.cost)];

@@ -1,6 +1,6 @@
 /**
- * Graphs from documents, as ``tinyckpt.documents.graphs`` reads them and with the same errors, in the
- * form in which a page has them. Attributes of a document are described there.
+ * Graph documents: parsed as ``tinyckpt.documents.graphs`` does, with the same errors, into the
+ * page's data model. The attributes of a document are described there.
  */
 
 const DOCUMENT_KEYS = ["schema", "version", "name", "data", "operators", "arguments", "results", "gradients"];
@@ -157,13 +157,13 @@ function leavesOf(reader, document, key, kinds, ids, where) {
   return found;
 }
 
-/** How many operators stand before the first backward one. */
+/** The number of operators before the first backward one. */
 function forwardCount(operators) {
   const first = operators.findIndex(({ phase }) => phase === "backward");
   return first < 0 ? operators.length : first;
 }
 
-/** What every graph must satisfy; see ``tinyckpt.core.graph``. */
+/** Invariants of every graph; see ``tinyckpt.core.graph``. */
 function checkGraph(reader, data, operators, where) {
   const fail = (at, problem) => reader.fail(where, `${at}: ${problem}`);
   const forward = forwardCount(operators);
@@ -183,14 +183,14 @@ function checkGraph(reader, data, operators, where) {
       if (base >= 0 && !operator.inputs.includes(base)) fail(at, `output ${value} is a view of something that is not an input`);
     }
     if (operator.kind === "update") checkUpdate(fail, data, operators, operator, at);
-    if (operator.phase === "forward" && operator.id >= forward) fail(at, "a forward operator behind a backward one");
+    if (operator.phase === "forward" && operator.id >= forward) fail(at, "a forward operator after a backward one");
   }
 }
 
 function checkUpdate(fail, data, operators, operator, at) {
   if (operator.inputs.length !== 2 || operator.outputs.length !== 1) fail(at, "an update reads a source and a value, and returns one");
   const [source, value, result] = [...operator.inputs, ...operator.outputs].map((id) => data[id]);
-  if (source.producer >= 0 || source.role === "constant" || result.base !== source.id) fail(at, `${source.name} is no source that can be updated`);
+  if (source.producer >= 0 || source.role === "constant" || result.base !== source.id) fail(at, `${source.name} is not a source that can be updated`);
   if (source.spec !== value.spec || value.spec !== result.spec) fail(at, `${source.name}: ${source.spec} cannot take ${value.name}: ${value.spec}`);
   if (operators.filter(({ kind, inputs }) => kind === "update" && inputs.includes(source.id)).length > 1) fail(at, `${source.name} is updated twice`);
 }
@@ -201,7 +201,7 @@ function shownName(text) {
   return line.length <= LONGEST_NAME ? line : `${line.slice(0, LONGEST_NAME - 1)}…`;
 }
 
-/** What people call something: its scope, and the names that they gave, come first. */
+/** The display name: scope and user-given name come first. */
 function titled(scope, labels, name) {
   const title = [...new Set(labels)].join(", ") || name;
   const own = title === name ? title : `${title} (${name})`;
@@ -215,7 +215,7 @@ function endToEnd(lists) {
   return { first, items: Int32Array.from(lists.flat()) };
 }
 
-/** A graph as a page's data have it, with what planning asks. */
+/** A graph in the page's data model, with the inputs of planning. */
 function pageGraph(name, data, operators, results) {
   const of = (rows, key) => Float64Array.from(rows, (row) => row[key]);
   const scopeOf = ({ producer }) => (producer < 0 ? "" : operators[producer].scope);

@@ -1,11 +1,11 @@
-/** Keep or recompute: what a click on a cell of the lab makes of the schedule that is chosen. */
+/** Save or recompute: the effect of a click on a cell on the chosen schedule. */
 
 /** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
 function valuesOf(offers, view, cell) {
   const { operators, forward_count: forward } = offers.graph;
   const own = Array.from(listAt(view.data, cell)).filter((value) => offers.canKeep(value));
   if (!view.groups[cell]) return own;
-  // Of a group what others read, forwards; or else all that the backward half reads.
+  // Of a group, outputs read outside it in the forward pass; else all that the backward pass reads.
   const inside = new Set(listAt(view.operators, cell));
   const leaving = new Set();
   for (let i = 0; i < forward; i++) {

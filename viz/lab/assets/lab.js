@@ -1,4 +1,4 @@
-/** The lab: a player whose schedule one chooses, by the budget or value by value. */
+/** The lab: a player with a choice of schedules, by budget or value by value. */
 
 const TWICE = 450; // milliseconds within which two clicks are one
 const FADING = 3000; // milliseconds that a tip stays under a finger
@@ -81,7 +81,7 @@ class Lab extends Player {
     this.settle();
   }
 
-  /** Go to a budget that somebody typed. @param {string} text */
+  /** Go to a typed budget. @param {string} text */
   ask(text) {
     const budget = budgetOf(text, this.offers);
     const forms = this.offers.inNodes ? "9 nodes, 4 KiB, 50 %" : "64 MiB, 2000000, 50 %";
@@ -103,14 +103,14 @@ class Lab extends Player {
 
   // Keep or recompute -----------------------------------------------------------------------------
 
-  /** What keeps or drops a cell, or one value; null if there is nothing to keep. */
+  /** The choice that toggles saving of a cell or a value; null if nothing can be saved. */
   toggled(panel, cell, value = -1) {
     // To meet a challenge, one keeps values by hand, though a policy may have kept the same.
     const choices = this.asked.isAsked ? [this.choice] : [...this.past, this.choice];
     return toggled(this.offers, choices, panel, cell, value);
   }
 
-  /** Keep or drop what a cell holds. @returns {boolean} whether there was anything */
+  /** Toggle saving of a cell's values. @returns {boolean} whether there was anything */
   flip(panel, cell) {
     const found = this.keeps ? this.toggled(panel, cell) : null;
     if (!found) return false;
@@ -134,7 +134,7 @@ class Lab extends Player {
     return true;
   }
 
-  /** Choose what keeps or drops something. @returns {string} what that changed */
+  /** Choose a schedule that toggles saving. @returns {string} what that changed */
   takeFlipped({ choice, keeps, name, change }) {
     this.take(choice);
     const words = `${keeps ? "kept" : "dropped"}: ${change}`;
@@ -142,14 +142,14 @@ class Lab extends Player {
     return words;
   }
 
-  /** Keep or drop what is selected: a value, or all of a cell. */
+  /** Toggle saving of the selection: a value, or all values of a cell. */
   flipAimed() {
     const { chosen } = this;
     const found = this.toggled(chosen, chosen.selected, chosen.value);
     if (found) this.takeFlipped(found);
   }
 
-  /** Offer to keep or drop what is selected. */
+  /** Offer to toggle saving of the selection. */
   aim() {
     const { chosen } = this;
     const button = byId("lab-flip");
@@ -165,7 +165,7 @@ class Lab extends Player {
     this.aim();
   }
 
-  /** What a click on a cell would change, in words; nothing if it changes nothing. */
+  /** The effect of a click on a cell, as text; empty if there is none. */
   preview(panel, cell) {
     const found = this.keeps ? this.toggled(panel, cell) : null;
     if (!found) return [];
@@ -221,7 +221,7 @@ class Lab extends Player {
     this.aim();
   }
 
-  /** How far from the optimum, and what proves it. */
+  /** The distance from the optimum, and its proof. */
   knownWords({ peak, cost }) {
     const { offers } = this;
     if (offers.isProven(cost, peak)) return "Optimal: nothing within this peak costs less";
@@ -231,7 +231,7 @@ class Lab extends Player {
     return `The best known; at most ${percentText((100 * (cost - bound)) / bound).slice(1)} above any other`;
   }
 
-  /** What cannot be, and why; what is hatched is named only where it is in sight. */
+  /** The infeasible region and its reason; named only where it is visible. */
   proofWords() {
     const { lab } = this.offers;
     const [alone, cuts] = lab.proof;
@@ -252,7 +252,7 @@ class Lab extends Player {
 
   // Player ----------------------------------------------------------------------------------------
 
-  /** Say what a click on a row beside the ledger would change. */
+  /** Describe the effect of a click on a row of the rail. */
   hoverRow(event) {
     const row = event.target.closest?.(".rail-row");
     if (!row && !this.onRow) return;

@@ -1,3 +1,3 @@
-/** A page that is a lab, with all that it offers in it. */
+/** Entry point of a page that is a lab, with its candidates. */
 
 start((data) => new Lab(data));

@@ -1,4 +1,4 @@
-/** The buttons, fields and keys of the lab. */
+/** Buttons, fields and keys of the lab. */
 
 /** @param {Lab} lab */
 function connectControls(lab) {

@@ -1,15 +1,15 @@
 /**
- * From an order of evaluations to steps, and from values to keep to an order: the same as in Python.
+ * Lowering in the browser: an order of evaluations to steps, and a set of saved values to an order.
  *
- * ``tinyckpt.core.lowering.from_order`` and ``orders.retaining.retaining_order``, to the step, on
- * the graph as the page has it and ``graph.planning``: what may not be evaluated twice, what updates
- * a source. No DOM here.
+ * The same as ``tinyckpt.core.lowering.from_order`` and ``tinyckpt.core.cuts.retaining_order``, to
+ * the step, on the page's graph and ``graph.planning``: operators that may not be evaluated twice,
+ * operators that update a source. No DOM here.
  *
  * @typedef {{verbs: Int32Array, targets: Int32Array}} Steps
  */
 
-/** The order that keeps some forward values and recomputes all others once, when the backward half
- * first reads them.
+/** The order that saves some forward values and recomputes all others once, at their first read in the
+ * backward pass.
  * @param {any} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
  */
 function retainingOrder(graph, keep) {
@@ -36,7 +36,7 @@ function retainingOrder(graph, keep) {
   return order;
 }
 
-/** The operators that make some values from what is resident, in order.
+/** The operators that compute some values from resident ones, in order.
  * @param {any} graph @param {number[]} wanted @param {Uint8Array} resident
  */
 function producersOf(graph, wanted, resident) {
@@ -52,7 +52,7 @@ function producersOf(graph, wanted, resident) {
   return [...needed].sort((a, b) => a - b);
 }
 
-/** The order without second evaluations of what may be evaluated once.
+/** The order without second evaluations of operators that may be evaluated only once.
  * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 function withoutRepeats(graph, order) {
@@ -69,7 +69,7 @@ function settledOrder(graph, order) {
   return graph.planning.updates.length ? new Updates(graph).last(positions) : positions;
 }
 
-/** The steps of an order: each evaluation, and the frees of what ends with it.
+/** The steps of an order: each evaluation, then frees of values after their last use (liveness).
  * @param {any} graph @param {ArrayLike<number>} order of operators @returns {Steps}
  */
 function loweredSteps(graph, order) {
@@ -79,7 +79,7 @@ function loweredSteps(graph, order) {
   for (const value of data.results) wanted[value] = 1;
   const freed = [];
   let count = positions.length;
-  // From the end: what nobody behind an evaluation reads ends with it.
+  // Backwards from the end: a value without a later reader is freed after the evaluation.
   for (let at = positions.length - 1; at >= 0; at--) {
     const ends = new Set();
     for (const value of listAt(operators.outputs, positions[at])) {
@@ -107,7 +107,7 @@ function loweredSteps(graph, order) {
   return steps;
 }
 
-/** The checkpoints of an order: forward values kept from the first sweep on, of those computed once.
+/** The checkpoints of an order: forward values that are computed once and saved.
  * Where nothing is recomputed, nothing was chosen, and none is.
  * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
  */
@@ -134,7 +134,7 @@ function keptValues(graph, order) {
   return found;
 }
 
-/** Which operators update which source, and who reads what it was before; see analysis/updates. */
+/** Operators that update a source, and readers of its old value; see planner/model/update_order. */
 class Updates {
   constructor(graph) {
     const { operators } = graph;
@@ -185,7 +185,7 @@ class Updates {
     return [...this.source].some(([update, source]) => (last.get(update) ?? -1) < (ends.get(source) ?? -1));
   }
 
-  /** Do what no longer has to wait. @returns {boolean} whether an old value was read for the last time */
+  /** Emit the operators that no longer have to wait. @returns {boolean} whether an old value was read for the last time */
   settle(first) {
     const { operators } = this.graph;
     const still = this.waiting.slice(0, first);

@@ -1,8 +1,8 @@
 /**
- * What can be chosen: points of the frontier, named policies, and any set of values to keep.
+ * Candidate schedules: points of the frontier, named policies, and any set of saved values.
  *
- * A choice becomes steps, a replay and a trace such as the page's data hold, all made when first
- * asked for. No DOM here.
+ * A candidate is turned into steps, a replay and a trace like those of the page's data, lazily. No
+ * DOM here.
  *
  * @typedef {{key: string, kind: "point" | "named" | "kept", title: string, note: string,
  *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string}} Choice
@@ -47,7 +47,7 @@ class Offers {
     this.stored = this.plan(this.keeping(this.candidates));
   }
 
-  /** Whether the policy ``retain`` takes a value: what the forward half makes. */
+  /** Whether policy ``retain`` accepts a value: an output of the forward pass. */
   canKeep(value) {
     const producer = this.graph.data.producers[value];
     return producer >= 0 && producer < this.graph.forward_count;
@@ -113,16 +113,16 @@ class Offers {
     return known;
   }
 
-  /** The values that a choice keeps: all that the backward half reads, where nothing is recomputed. */
+  /** The saved values of a choice: all that the backward pass reads, if nothing is recomputed. */
   keptBy(choice) {
     if (choice.keep) return choice.keep;
-    // Not the checkpoints alone, if that is what a policy calls some of what it keeps.
+    // Not only the checkpoints: a policy may save more than it calls checkpoints.
     if (this.plan(choice).replay.recomputations) return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
     this.graph.firstReader ??= firstReaders(this.graph);
     return this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
   }
 
-  /** Whether keeping what a choice keeps, by hand, is the very same schedule. */
+  /** Whether saving a choice's values by hand gives the identical schedule. */
   isByHand(choice) {
     const [own, other] = [choice, this.keeping(this.keptBy(choice))].map((each) => this.plan(each).steps);
     const same = (some, others) => some.length === others.length && some.every((each, i) => each === others[i]);
@@ -134,7 +134,7 @@ class Offers {
     return this.points.findLast(({ peak }) => peak <= budget) ?? this.points[0];
   }
 
-  /** What the cheapest schedule that is known costs within a budget in bytes. */
+  /** The cost of the cheapest known schedule within a budget in bytes. */
   bestWithin(budget) {
     const { peaks, costs } = this.lab.known;
     const at = lastAtMost(peaks, budget);
@@ -153,7 +153,7 @@ class Offers {
     return cost <= this.boundAt(budget) * (1 + TIGHT);
   }
 
-  /** What one more unit of budget would buy; the same words as in Python. @param {any} plan */
+  /** The gain from the next larger budget; the same text as in Python. @param {any} plan */
   advice({ peak, cost }) {
     const best = Math.min(cost, this.bestWithin(peak));
     if (best < cost) {
@@ -161,7 +161,7 @@ class Offers {
     }
     const { peaks, costs } = this.lab.known;
     const next = peaks.findIndex((amount, i) => amount > peak && costs[i] < best);
-    if (next < 0) return "More memory would buy nothing that is known here.";
+    if (next < 0) return "No cheaper schedule is known with more memory.";
     const instead = `${costText(costs[next], this.unit)} would do instead of ${costText(cost, this.unit)}`;
     return `With ${this.memory(peaks[next] - peak)} more, ${instead}.`;
   }
@@ -183,12 +183,12 @@ class Offers {
     return this.asked;
   }
 
-  /** An amount of memory, in values where all are alike. */
+  /** An amount of memory, in values where all have one size. */
   memory(bytes) {
     return this.inNodes ? counted(Math.floor(bytes / this.size), "node") : sizeText(bytes);
   }
 
-  /** How a choice stands to another, in words. @param {any} from @param {any} to plans */
+  /** The comparison of two choices, as text. @param {any} from @param {any} to plans */
   difference(from, to) {
     const share = from.cost ? (100 * (to.cost - from.cost)) / from.cost : 0;
     const memory = to.peak - from.peak;
@@ -230,7 +230,7 @@ class Offers {
     };
   }
 
-  /** What a choice costs, in one line; the same words as in Python. */
+  /** The cost of a choice in one line; the same text as in Python. */
   subtitle(choice) {
     const { replay, checkpoints, cost } = this.plan(choice);
     const [name, size] = this.graph.name.split(":");

@@ -1,5 +1,5 @@
 /**
- * Pickles that hold plain data, read without executing anything of them: the same machine as
+ * Safe pickle reader: plain data only, nothing is executed. The same stack machine as
  * ``tinyckpt.documents.pickles``, with the same instructions, bounds and errors. Dicts are objects
  * without a prototype, so that a key is nothing but a key.
  */

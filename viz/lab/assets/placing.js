@@ -1,8 +1,9 @@
 /**
- * Where the nodes of a graph stand that the page was given: forward operators in their order, line by
- * line, each with its adjoints below it. What has scopes is folded into them, and what has none and is
- * long into runs, so that no view has more cells than one can read. Graphs that Python lays out have
- * better places; the ledger, which needs none, is the same.
+ * Simple graph layout in the browser, for graphs that the page was given: forward operators in
+ * build order, row by row, each with its backward operators below it. Scopes are collapsed into
+ * groups, and long stretches without scopes into runs, so that no view has more cells than one can
+ * read. Graphs that Python lays out have better positions; the ledger, which needs none, is the
+ * same.
  */
 
 const [PLACED_WIDTH, LINE_HIGH, MARGIN] = [800, 92, 40]; // pixels
@@ -131,7 +132,7 @@ function viewOf(graph, title, parent, cells, others, symbols) {
   };
 }
 
-/** What a node says: its name, or its operator's symbol, as there is room. */
+/** The label of a node: its name, or its operator's symbol, as it fits. */
 function labelOf(graph, { name, forward, operators, group }, room, symbols) {
   const own = forward?.[0] ?? operators[0];
   const kind = graph.operators.kinds[own];
@@ -146,7 +147,7 @@ function distinctRows(names) {
   return names.map(([name, full]) => (times.get(name) > 2 ? full : name));
 }
 
-/** What cells read of each other: arrows between neighbours, and fainter ones across others. */
+/** Reads between cells: arrows between neighbours, and faint ones across others. */
 function arrowsBetween(graph, list, x, y, heights) {
   const cellOf = new Map();
   list.forEach(({ operators }, cell) => operators.forEach((i) => cellOf.set(i, cell)));

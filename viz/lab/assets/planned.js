@@ -1,12 +1,12 @@
 /**
- * From a document to the data of a lab: the schedule that it has, or store-all, and what the page can
- * find by itself, which is what is kept of every so many values, and all others computed again.
+ * From a document to the data of a lab: its schedule, or store-all, and the candidates that the
+ * page can find by itself: save every n-th value, recompute all others.
  */
 
 const EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 const MOST_PLANNED = 20_000; // operators of a graph for which more than the two ends are planned
 
-/** What a file says, read and checked. @param {string} text JSON @param {string} path
+/** The content of a file, parsed and validated. @param {string} text JSON @param {string} path
  * @param {Record<string, number>} dtypes
  */
 function readPlan(text, path, dtypes) {
@@ -19,7 +19,7 @@ function readPlan(text, path, dtypes) {
   return { path, graph: own.graph, own };
 }
 
-/** The schedules that keep every so many of the values that the backward half reads.
+/** The schedules that save every n-th of the values that the backward pass reads.
  * @returns {{keep: number[], order: number[], peak: number, cost: number}[]} by peak; none is for nothing
  */
 function keepingSome(graph) {
@@ -39,7 +39,7 @@ function keepingSome(graph) {
   return found.filter(({ cost }, i) => found.slice(0, i).every((other) => other.cost > cost));
 }
 
-/** All that a lab knows besides what a player does; the same as ``viz.lab.data`` has it. */
+/** The lab's data in addition to a player's; the same as ``viz.lab.data``. */
 function labOf({ path, graph, own }, titles) {
   const points = keepingSome(graph);
   const [peaks, costs] = [points.map(({ peak }) => peak), points.map(({ cost }) => cost)];
@@ -69,7 +69,7 @@ function labOf({ path, graph, own }, titles) {
   };
 }
 
-/** What no schedule costs less than: each operator that the results need, once. */
+/** Lower bound on cost: each operator that the results need is evaluated once. */
 function leastCost(graph) {
   const resident = new Uint8Array(graph.data.names.length);
   const needed = producersOf(graph, Array.from(graph.data.results), resident);
@@ -86,7 +86,7 @@ function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
   return { name: policy, title: shownName(title), note: shownName(note), order, checkpoints: Int32Array.from(checkpoints).sort(), steps };
 }
 
-/** The data of a page that plays a plan, with what was measured if anything was.
+/** The data of a page that plays a plan, with measured memory if there is any.
  * @param {ReturnType<typeof readPlan>} plan @param {Measured | null} measured @param {any} constants
  */
 function dataOfPlan(plan, measured, { titles, bands, symbols }) {

@@ -1,6 +1,7 @@
 /**
- * Documents that somebody gives to the page: what is wrong with one is said in the words of Python's
- * ``tinyckpt.documents.reader``. A number without a fraction is an integer here, written as it may be.
+ * Document validation in the browser: errors in the words of Python's
+ * ``tinyckpt.documents.reader``. A number without a fraction is an integer here, however it is
+ * written.
  */
 
 const BEYOND = 2 ** 63; // bytes and extents from here on belong to no machine

@@ -1,11 +1,13 @@
 /**
- * What happens when steps are done, from a graph and the steps alone: the same numbers as in Python.
+ * Replay in the browser: memory and fates of values from a graph and its steps, with Python's
+ * numbers.
  *
- * ``tinyckpt.replay``, ``viz.curve.stacked`` and ``tinyckpt.fates``, of schedules that are known to
- * be legal: those of the page's data, and those that are lowered here. No DOM here.
+ * The same as ``tinyckpt.replay``, ``viz.curve.stacked`` and
+ * ``tinyckpt.planner.model.value_fates``, for schedules that are known to be legal: those of the
+ * page's data, and those lowered here. No DOM here.
  */
 
-/** What is live when: values and bytes, in bands that add up to all bytes, at every step.
+/** Live memory at every step: values and bytes, in bands that add up to all bytes.
  * At an evaluation, with its inputs, outputs and workspace; else after the step.
  *
  * @param {any} graph @param {Steps} steps
@@ -73,7 +75,7 @@ function replayed(graph, { verbs, targets }) {
   };
 }
 
-/** What becomes of the forward values that the backward half reads.
+/** The fates of the forward values that the backward pass reads.
  *
  * @param {any} graph @param {Steps} steps @param {Iterable<number>} checkpoints
  * @returns {{data: number[], times: number[], reasons: string[]}}

@@ -1,6 +1,6 @@
 /**
- * Schedules and traces from documents, as ``tinyckpt.documents.schedules`` reads them and with the
- * same errors: of a trace, the schedule is replayed, and its numbers must be those that it says.
+ * Schedule and trace documents: parsed as ``tinyckpt.documents.schedules`` does, with the same
+ * errors. The schedule of a trace is replayed, and its numbers must be those in the document.
  */
 
 const STEP_NAMES = ["compute", "free", "offload", "fetch", "update"]; // the first four are VERBS
@@ -81,7 +81,7 @@ class Verifier {
     throw new FormatError(`${this.reader.path}: the schedule is not legal: step ${step}: ${what}`);
   }
 
-  /** A step's verb and the name of what it acts on. */
+  /** A step's verb and the name of its operand. */
   said(step) {
     const evaluates = this.verbs[step] === COMPUTE || this.verbs[step] === UPDATE_STEP;
     const { plain } = evaluates ? this.graph.operators : this.graph.data;
@@ -113,7 +113,7 @@ class Verifier {
     const name = operators.plain[operator];
     if (this.isUpdate[operator] !== (verb === UPDATE_STEP)) this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
     if (this.once.has(operator) && this.onceAt.has(operator)) {
-      this.fail(step, `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep what it makes`);
+      this.fail(step, `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep its outputs`);
     }
     this.onceAt.set(operator, step);
     const inputs = listAt(operators.inputs, operator);
@@ -122,7 +122,7 @@ class Verifier {
     const outputs = listAt(operators.outputs, operator);
     for (const value of outputs) {
       if (this.block[value] !== -2 || this.onHost.has(value)) {
-        this.fail(step, `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still there; free it first`);
+        this.fail(step, `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`);
       }
     }
     for (const value of outputs) {

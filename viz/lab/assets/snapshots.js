@@ -1,5 +1,5 @@
 /**
- * Memory that was measured, from PyTorch's snapshots and from lists of seconds and bytes: read as
+ * Measured memory, from PyTorch's snapshots and from lists of seconds and bytes: parsed as
  * ``tinyckpt.documents.snapshots`` and ``tinyckpt.documents.measured`` do, with the same errors.
  */
 
@@ -42,7 +42,7 @@ function measuredOf(source, what, unit, times, held) {
   return { source, what, unit, span: times[times.length - 1], base: held[0], moments, held: shown };
 }
 
-/** Which moments are kept: of so many in a row the first, the highest and the last, as Python does.
+/** Downsampled moments: of each run the first, the highest and the last, as in Python.
  * @param {Float64Array} held @returns {number[]}
  */
 function thinned(held) {
@@ -98,7 +98,7 @@ function inUse(reader, segments, device) {
   return found;
 }
 
-/** What was held after each event. */
+/** Live memory after each event. */
 function heldOver(reader, events, ends, device) {
   const [alive, touched] = [new Map(), new Set()];
   const [changes, moments] = [[], []];

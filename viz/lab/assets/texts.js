@@ -1,4 +1,7 @@
-/** Costs, differences and budgets as people write them; sets in addresses; commands and programs. */
+/**
+ * Formatting and parsing of costs, differences and budgets; sets of values in URLs; commands and
+ * programs.
+ */
 
 const MINUS = "\u2212";
 const MULTIPLES = { b: 1, bytes: 1, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 };

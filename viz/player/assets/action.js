@@ -1,9 +1,9 @@
-/** What happens at a step, as data: what is read, and what was freed last. No DOM here. */
+/** Effects of a step as data: inputs of the evaluation, and values freed last. No DOM here. */
 
 const MOST_LIT = 40; // inputs of one evaluation that are lit
 const MOST_FREED = 400; // steps back in which somebody looks for what was freed
 
-/** The time in memory of what a step reads. @returns {{value: number, begin: number, end: number}[]} */
+/** The live intervals of a step's inputs. @returns {{value: number, begin: number, end: number}[]} */
 function inputsAt(model, step) {
   if (step < 0 || model.verbs[step] !== COMPUTE) return [];
   const { first, begins, ends } = model.spans;
@@ -30,8 +30,8 @@ function endingsOf(model) {
 }
 
 /**
- * What is freed in some steps, by cell: how many bytes of it, and the values with their time in memory.
- * Memory goes with the last value in it, and where the one is for which it was taken.
+ * Frees of some steps, by cell: bytes, and the values with their live intervals.
+ * A block is freed with the last value in it, in the cell of the value it was allocated for.
  * @param {any} model @param {number} from the first step @param {number} to the last one
  * @param {Int32Array} homeOf the cell that a value is in
  * @returns {Map<number, {bytes: number, values: {value: number, begin: number, end: number}[]}>}
@@ -59,7 +59,7 @@ function freedBetween(model, from, to, homeOf) {
   return found;
 }
 
-/** What a ghost says: the bytes that went; nothing where only a view of others went. @param {number} bytes */
+/** The label of a freed value: its bytes; empty for a view. @param {number} bytes */
 function ghostText(bytes) {
   return bytes ? `\u2212${sizeText(bytes)}` : "";
 }

@@ -1,4 +1,7 @@
-/** What of the page an address names besides the step: views, selection, part, range, search. */
+/**
+ * URL fragment of the page, except for the step: views, selection, visible range, loop range,
+ * search.
+ */
 
 const DIGITS = 8; // of a place on the axis
 
@@ -53,7 +56,7 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
   extent.set(...(known ? [begin, Math.max(end, begin + Math.min(navigation.least, extent.whole))] : [0, extent.whole]));
 }
 
-/** Select what an address names; nothing if it names nothing that there is.
+/** Select the node that a URL names, if it exists.
  * @param {Player} player @param {string} text
  */
 function goToSelection(player, text) {

@@ -1,10 +1,9 @@
 /**
- * The horizontal axis that ledger, strip and lanes share: where every step stands, and which part
- * of all that is in sight.
+ * Horizontal axis shared by ledger, strip and lanes: position of every step, and the visible range.
  *
- * Step s takes the place from places[s] to places[s + 1]: one of equal width each, or as wide as
- * what it evaluates, in evaluations, FLOPs or time, where a free has no width. Along the progress of
- * several traces, a step that is followed by a wait takes that too.
+ * Step s extends from places[s] to places[s + 1]: of equal width, or of the width of its
+ * evaluation, in evaluations, FLOPs or time, where a free has no width. On the progress axis of
+ * several traces, a step includes the wait after it.
  *
  * @typedef {"step" | "evaluation" | "FLOPs" | "time" | "progress"} Axis
  */
@@ -51,7 +50,7 @@ function placesAlong(model, axis) {
   return places;
 }
 
-/** The place of the present of a trace: where its step ends, or where the others are that it waits for.
+/** The position of a trace's cursor: the end of its step, or the position of the traces it waits for.
  * @param {any} model @param {{extent: Extent, tick: number}} scales @param {number} step
  */
 function presentOf(model, { extent: { axis }, tick }, step) {
@@ -68,7 +67,7 @@ class Extent {
     this.watchers = [];
   }
 
-  /** Call when what is in sight is another. @param {() => void} watcher */
+  /** Call when the visible range changes. @param {() => void} watcher */
   watch(watcher) {
     this.watchers.push(watcher);
   }

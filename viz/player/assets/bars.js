@@ -1,4 +1,4 @@
-/** What a ledger draws of a cell: bars of what it holds, and the marks of its evaluations. */
+/** Ledger bars of a cell: its live intervals, and the marks of its evaluations. */
 
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
 const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
@@ -81,7 +81,7 @@ function drawBars(ledger, cell) {
     const height = Math.max(Math.round(share * room), 1);
     if (right - left === 1 && left === drawn && height <= drawnTo) continue;
     [drawn, drawnTo] = [left, height];
-    // Of what is held, the part below: what was kept, or stays.
+    // The lower part of the live bytes: kept values, or results.
     const kept = keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
     ledger.bar(left, low - height, right, low, fills[i], stay[i] ? height : Math.min(kept, height - 1));
   }

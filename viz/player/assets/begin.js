@@ -1,3 +1,3 @@
-/** A page that is a player and nothing besides. */
+/** Entry point of a page that is only a player. */
 
 start((data) => new Player(data));

@@ -1,8 +1,8 @@
 /**
- * What the memory at a step consists of: blocks, each taken for one value, from when to when.
+ * Live memory as blocks: each allocated for one value, with its live interval.
  *
- * A view stands in the block of its base, and a block is held while any value in it is resident. At
- * every step the blocks and the workspace are the trace's live memory, to the byte.
+ * A view lies in the block of its base, and a block is live while any value in it is resident. At
+ * every step the blocks and the workspace add up to the trace's live memory, to the byte.
  */
 
 const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
@@ -70,7 +70,7 @@ function blocksAlong(model) {
   return stackedBlocks(model, { values: values.done(), begins: begins.done(), ends: ends.done(), again: again.done() });
 }
 
-/** Blocks in the order in which they are stacked: by band, and what stays long below. */
+/** Blocks in stacking order: by band, long-lived ones at the bottom. */
 function stackedBlocks(model, { values, begins, ends, again }) {
   const { graph } = model;
   const [checkpoints, results] = [new Set(model.checkpoints), new Set()];
@@ -122,7 +122,7 @@ function nodeSize({ data }) {
   return data.nbytes[data.producers.findIndex((producer) => producer >= 0)];
 }
 
-/** What is held at a step, from the ground up; the value of workspace is -1.
+/** Live blocks of a step, from the bottom up; the value of workspace is -1.
  * @param {any} model @param {number} step
  * @returns {{value: number, band: number, amount: number, begin: number, end: number}[]}
  */

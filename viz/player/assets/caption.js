@@ -1,7 +1,7 @@
 /**
- * What happens, in words. A sentence of clauses: a run of recomputations has one, which stands as long
- * as the run and the evaluation that it is for; what is freed is said behind it. The same texts as in
- * Python, and made only when they are shown.
+ * Captions of steps. A sentence of clauses: a run of recomputations has one, shown during the run
+ * and the evaluation that needs it; freed values are named at the end. The same texts as
+ * ``viz/captions.py``, computed lazily.
  */
 
 const MOST_IN_CAPTION = 3; // names
@@ -19,7 +19,7 @@ function shortName(name) {
   return `${own.slice(0, SHORT / 2 - 1).join("")}…${own.slice(-SHORT / 2).join("")}`;
 }
 
-/** What a step does, in words; nothing before the first one. */
+/** The caption of a step; empty before the first one. */
 function captionOf(model, step, name = wholeName) {
   return clausesOf(model, step, name).join("; ");
 }
@@ -35,7 +35,7 @@ function fitting(texts, size, room) {
   return texts.find((text) => textWidth(text, size) <= room) ?? cutTo(texts.at(-1), size, room);
 }
 
-/** What a step does, what it does itself last, or first of all why. @returns {string[]} */
+/** The clauses of a step's caption: the reason first, its own effect last. @returns {string[]} */
 function clausesOf(model, step, name) {
   if (step < 0) return [];
   const verb = model.verbs[step];
@@ -52,7 +52,7 @@ function firstFree(model, step) {
   return step;
 }
 
-/** What is freed one after the other up to a step, behind what was done before. */
+/** The clauses of consecutive frees up to a step, after those of the evaluation. */
 function freedClauses(model, step, name) {
   const first = firstFree(model, step);
   const freed = model.targets.slice(first, step + 1);
@@ -64,7 +64,7 @@ function freedClauses(model, step, name) {
   return [...clauses, `${names} ${are(freed.length)} freed${size}`];
 }
 
-/** What an evaluation does, or the run of recomputations that it belongs to. */
+/** The clauses of an evaluation, or of the run of recomputations that it is in. */
 function evaluatedClauses(model, position, name) {
   const run = runAt(model, position);
   if (run.first === run.end) return [plainClause(model, position, name)];
@@ -73,7 +73,7 @@ function evaluatedClauses(model, position, name) {
   return position === run.end && said.length === 1 ? [plainClause(model, position, name)] : said;
 }
 
-/** The recomputations around an evaluation, and up to it: the one that was looked at last is kept. */
+/** The run of recomputations around an evaluation; the last one is cached. */
 function runAt(model, position) {
   const { known } = model.runs;
   if (known && known.first <= position && position <= known.end) return known;
@@ -86,7 +86,7 @@ function runAt(model, position) {
   return model.runs.known;
 }
 
-/** Who reads what is recomputed, if that is evaluated next; what, and from what. */
+/** The clauses of a run: its reader if evaluated next, its operators, its inputs. */
 function recomputedClauses(model, { first, end }, name) {
   const { data, operators } = model.graph;
   const operatorAt = (position) => model.targets[model.computes[position]];
@@ -120,7 +120,7 @@ function runText(model, run, name) {
   return namesText(run.length, (i) => name(names[run[i]]));
 }
 
-/** What an evaluation does that nothing is recomputed for. */
+/** The caption of an evaluation that needs no recomputation. */
 function plainClause(model, position, name) {
   const operator = model.targets[model.computes[position]];
   const source = sourcesText(model, operator, name);
@@ -129,7 +129,7 @@ function plainClause(model, position, name) {
   return `${title} is computed${source ? ` from ${source}` : ""}`;
 }
 
-/** What an operator reads that the caller did not give. */
+/** The names of an operator's inputs, without the caller's own. */
 function sourcesText(model, operator, name) {
   const read = readBy(model, operator);
   return namesText(read.length, (i) => name(model.graph.data.names[read[i]]));
@@ -140,7 +140,7 @@ function are(count) {
   return count === 1 ? "is" : "are";
 }
 
-/** Some names as a text; only those are asked for that it has.
+/** A list of names as text; only the names in it are computed.
  * @param {number} count @param {(i: number) => string} name
  */
 function namesText(count, name) {

@@ -1,6 +1,6 @@
 /**
- * Packed columns to arrays: all of a page are one deflated stream in base64; in it, a column is
- * differences from entry to entry.
+ * Unpacking of columns: all of a page are one deflated stream in base64; in it, a column is
+ * delta-coded.
  *
  * @typedef {{type: "int32" | "float64" | "texts", at: number, size: number}} Packed
  * @typedef {{first: Int32Array, items: Int32Array}} Lists  list i is items[first[i]..first[i+1]]

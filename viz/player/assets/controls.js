@@ -1,4 +1,4 @@
-/** Buttons, keys and the address: everything by which somebody moves a player. */
+/** Buttons, keys and the URL: all inputs that move a player. */
 
 const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
 const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most
@@ -14,7 +14,7 @@ function byId(id) {
   return document.getElementById(id);
 }
 
-/** What an address says besides the step. @param {string} hash */
+/** The parameters of a URL besides the step. @param {string} hash */
 function besidesStep(hash) {
   return hash.replace(/^#?[^&]*/, "");
 }
@@ -174,7 +174,7 @@ class Controls {
     event.preventDefault();
   }
 
-  /** Do what a key means. @returns {boolean} whether it means anything */
+  /** Handle a key. @returns {boolean} whether it means anything */
   act(key) {
     const { player } = this;
     const actions = {
@@ -210,7 +210,7 @@ class Controls {
     return true;
   }
 
-  /** Do what a button does, if there is one. */
+  /** Activate a button, if there is one. */
   press(id) {
     const button = byId(id);
     if (button && !button.hidden) button.click();

@@ -1,10 +1,10 @@
-/** What there is to say about a node, and about what is live at a moment. */
+/** Details of a node, and of the live values at a step, as text. */
 
 const MOST_STEPS = 12; // listed of those at which an operator is evaluated
 const MOST_NAMES = 8;
 const MOST_VALUES = 4; // that are described one by one
 
-/** How often operators were evaluated up to a step, and in all. */
+/** Evaluations of operators up to a step, and in total. */
 function evaluationsOf(model, operators, step) {
   const { first, order } = model.evaluatedAt;
   let sofar = 0;
@@ -34,7 +34,7 @@ function spanWords(model, value) {
   return `${steps} ${words.join(", ")}${rest > 0 ? `, and ${countText(rest)} more times` : ""}`;
 }
 
-/** Why a value is kept, recomputed or given up. */
+/** Why a value is saved, recomputed or freed. */
 function whyWords(model, value) {
   const { graph } = model;
   const known = model.fateOf.get(value);
@@ -86,7 +86,7 @@ function factsOf(panel, cell, value) {
   return facts;
 }
 
-/** Live memory at a step by band, and what is live: lines of text. */
+/** Live memory of a step by band, and the live values, as lines of text. */
 function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
   const bands = model.bands.filter((band) => band.live[step] > 0);
@@ -157,7 +157,7 @@ class Details {
   }
 }
 
-/** What the tip says of a node: the least one wants to know. */
+/** The tooltip of a node: the essentials. */
 function tipLines(panel, cell) {
   const { model, step, view } = panel;
   const operators = listAt(view.operators, cell);

@@ -1,4 +1,4 @@
-/** The control of differences: whether two policies are shown as one, and which two. */
+/** Control of differences: whether two policies are shown as one, and which two. */
 
 class Differences {
   /** @param {Player} player */
@@ -23,7 +23,7 @@ class Differences {
     return this.known.filter((other) => other !== model && areComparable([model, other]));
   }
 
-  /** The two fields by which somebody chooses, and the button that turns them round. */
+  /** The two select fields, and the button that swaps them. */
   build() {
     this.which = document.createElement("div");
     this.which.className = "which";
@@ -121,7 +121,7 @@ class Differences {
     player.choose(panel, -1);
   }
 
-  /** Show what an address says. @param {URLSearchParams} parameters */
+  /** Apply a URL. @param {URLSearchParams} parameters */
   follow(parameters) {
     const ids = (parameters.get("difference") ?? "").split("-").map((text) => wholeIn(text, 1, this.player.models.length));
     const [a, b] = ids.map((id) => (id === null ? null : this.player.models[id - 1]));

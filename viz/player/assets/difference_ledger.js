@@ -1,7 +1,7 @@
 /**
- * The ledger of a difference: the bars of two policies as one. In a row's upper or lower part, what
- * the first policy holds stands above a middle line, what the other does below it: in grey as far as
- * both hold it, and beyond that each in a colour of its own, the other's with a hatch.
+ * Ledger of a difference: the bars of two policies as one. In the upper or lower part of a row,
+ * live bytes of the first policy extend above a middle line, those of the other below it: in grey
+ * as far as both have them, and beyond that each in a colour of its own, the other's hatched.
  */
 
 const LANES_OF_TWO = [[0.05, 0.65], [0.68, 0.97]]; // of a row's height: forward, backward
@@ -54,7 +54,7 @@ class DifferenceLedger extends Ledger {
     return [high, Math.max(high + 1, Math.round(top + to * this.rowHeight))];
   }
 
-  /** What a cell holds, from record to record; those that say the same together.
+  /** Live bytes of a cell over time; equal records are merged.
    * @param {number} cell @param {(from: number, to: number, amounts: number[], record: number) => boolean} visit whether to go on
    */
   eachBar(cell, visit) {
@@ -164,7 +164,7 @@ class DifferenceLedger extends Ledger {
     panel.active.forEach((step, side) => step >= 0 && this.frameOf(step, side, ink, halo));
   }
 
-  /** A frame around what one side evaluates now. */
+  /** A frame around the operator that one side evaluates now. */
   frameOf(step, side, ink, halo) {
     const { over } = this;
     const { a, b } = this.panel.pair;
@@ -197,7 +197,7 @@ class DifferenceLedger extends Ledger {
   }
 }
 
-/** What the pointer is over in a difference. */
+/** Hit testing in a difference. */
 class DifferencePointer extends LedgerPointer {
   /** The place on the axis at a point of the screen. */
   placeAt(event) {

@@ -1,4 +1,4 @@
-/** Two policies as one: ledger, strip and counters of what differs between them. */
+/** Panel of two policies as one: ledger, strip and counters of their difference. */
 
 const SIDES = ["A", "B"];
 const HOW = {
@@ -58,7 +58,7 @@ class DifferencePanel extends Panel {
     return this.titles.join(" and ");
   }
 
-  /** What the other saves in all, and what it adds. */
+  /** Total bytes that the other saves, and evaluations that it adds. */
   get subtitle() {
     const { a, b } = this.pair;
     const [peaks, counts] = [[a, b].map((one) => one.live[one.peakStep]), [a, b].map(({ computes }) => computes.length)];
@@ -74,7 +74,7 @@ class DifferencePanel extends Panel {
     return this.moment?.steps ?? [-1, -1];
   }
 
-  /** What is held at the present, by both and by one alone. */
+  /** Live memory at the current step: in both, and in only one. */
   get held() {
     this.moment ??= { steps: [-1, -1] };
     this.moment.held ??= differenceAt(this.pair, this.moment.steps);
@@ -91,7 +91,7 @@ class DifferencePanel extends Panel {
     });
   }
 
-  /** What cells hold at the present: in both, in A alone, in B alone, by cell. */
+  /** Live memory of cells at the current step: in both, only in A, only in B. */
   get amounts() {
     if (this.moment?.amounts) return this.moment.amounts;
     const { homeOf, view } = this.ledger;
@@ -114,7 +114,7 @@ class DifferencePanel extends Panel {
     return [both && "both", a && "a", b && "b"].filter(Boolean).join(" ");
   }
 
-  /** What a cell holds at the present, in words. */
+  /** Live memory of a cell at the current step, as text. */
   heldWords(cell) {
     const isHeavy = this.ledger.along?.isHeavy[cell];
     const texts = this.amounts.map((sums) => (isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes)));
@@ -146,7 +146,7 @@ class DifferencePanel extends Panel {
     if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
   }
 
-  /** Write what both do, a line each. */
+  /** Write both captions, one line each. */
   say() {
     this.captions?.forEach((line, side) => {
       const texts = this.does(side).map((text) => `${SIDES[side]}: ${text}`);
@@ -156,7 +156,7 @@ class DifferencePanel extends Panel {
     });
   }
 
-  /** What one of them does at the present, in ever fewer letters. @returns {string[]} */
+  /** Captions of one of them at the current step, each shorter than the last. @returns {string[]} */
   does(side) {
     const [model, step, other] = [this.models[side], this.steps[side], SIDES[1 - side]];
     const { align, tick } = this.scales;

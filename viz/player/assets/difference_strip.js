@@ -1,6 +1,6 @@
 /**
- * The memory strip of a difference: both curves, and between them what one saves. In grey is what
- * both hold at least; above it, in the colour of the one which holds more, by how much.
+ * Memory strip of a difference: both curves, and the bytes saved between them. Grey is the minimum
+ * of both; above it, in the colour of the larger one, the excess.
  */
 
 class DifferenceStrip extends Strip {
@@ -30,7 +30,7 @@ class DifferenceStrip extends Strip {
     canvas.addEventListener("pointerleave", (event) => events.hover(event, this.panel, null));
   }
 
-  /** What the tip says of a place: what each does there and holds. */
+  /** The tooltip of a position: action and live memory of each. */
   wordsAt(place) {
     const { pair, model } = this.panel;
     const steps = [pair.a, pair.b].map((one) => this.scales.extent.stepAt(one, place));
@@ -144,7 +144,7 @@ function aboveGround(words) {
   return Number.parseFloat(words.parentElement.style.bottom);
 }
 
-/** What one side of a pair holds after a step. */
+/** Live memory of one side of a pair after a step. */
 function liveOf({ a, b }, side, step) {
   return step < 0 ? 0 : (side ? b : a).live[step];
 }

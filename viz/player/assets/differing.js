@@ -1,9 +1,9 @@
 /**
- * What two traces of one graph hold, and what only one of them does: at two steps, block by block,
- * and along an axis, cell by cell. Pure functions; all amounts are whole and add up.
+ * Difference of two traces of one graph: at two steps, block by block, and along an axis, cell by
+ * cell. Pure functions; all amounts are integers and add up.
  *
- * A block is in both as often as both have one for its value; the rest is one's alone. Workspace is
- * in both as far as both have it.
+ * A block is in both as often as both have one for its value; the rest is only in one. Workspace is
+ * in both up to the smaller of the two.
  */
 
 /**
@@ -19,7 +19,7 @@ function pairOf(a, b) {
   return { a, b, ...onlyEvaluated(a, b), sweeps: new Map() };
 }
 
-/** What two traces hold after a step of each.
+/** Live memory of two traces after a step of each.
  * @param {Pair} pair @param {number[]} steps
  * @returns {{both: any[], only: any[][], shared: number}} blocks of both, in the first trace, and of
  *     each alone; and how much is in both
@@ -140,7 +140,7 @@ function sweep({ a, b }, places, index) {
   };
   const record = (cell, place) => {
     let i = last[cell];
-    // What takes no room on the axis is not seen.
+    // Intervals of no width on the axis are not visible.
     if (i < 0 || at.items[i] !== place) {
       i = last[cell] = cellOf.push(cell);
       at.push(place);

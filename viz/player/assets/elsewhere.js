@@ -1,4 +1,4 @@
-/** What happens beyond a group that is open: what is held there, and what is done. */
+/** Summary of what lies outside an expanded group: live memory, and current activity. */
 
 const HOMES = new WeakMap(); // by view: which cell every operator is in
 
@@ -22,7 +22,7 @@ function viewWith(graph, index, operator, inside) {
   return view;
 }
 
-/** What is held beyond the view that is open, in what memory is counted in. */
+/** Live memory outside the open view, in the unit of memory. */
 function heldElsewhere({ model, ledger, step }) {
   let sum = 0;
   for (const { value, amount } of blocksAt(model, step)) if (value >= 0 && ledger.homeOf[value] < 0) sum += amount;

@@ -1,4 +1,4 @@
-/** The present frame as a file: SVG, and PNG drawn from it. */
+/** Export of the current frame to a file: SVG, and PNG rendered from it. */
 
 const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
 const FRAME_CAPTION = 22;

@@ -1,4 +1,4 @@
-/** The card of what fills the moment: everything resident, the largest first, and why it is there. */
+/** Memory breakdown of a step: every resident value, largest first, with the reason it is live. */
 
 const FILLING_ROW = 42; // pixels; the same in the style sheet
 
@@ -25,7 +25,7 @@ class Filling {
     });
   }
 
-  /** Show what a policy holds after a step. @param {Panel} panel @param {number} step */
+  /** Show the live values of a policy after a step. @param {Panel} panel @param {number} step */
   show(panel, step) {
     const { model } = panel;
     if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair) return;
@@ -87,7 +87,7 @@ class Filling {
   }
 }
 
-/** What a policy holds after a step, by size, and how much that is.
+/** The live values of a policy after a step, by size, and their total.
  * @param {any} model @param {number} step
  */
 function filledBy(model, step) {

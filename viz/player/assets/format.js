@@ -1,4 +1,4 @@
-/** Amounts and counts as people read them; the same texts as in Python. */
+/** Formatting of amounts and counts; the same texts as in Python. */
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const THIN_SPACE = "\u2009";

@@ -1,4 +1,4 @@
-/** A page in a frame: the site around it may have a theme of its own, and say so. */
+/** Player in an iframe: follows the theme of the site around it. */
 
 const THEMES = ["auto", "light", "dark"];
 

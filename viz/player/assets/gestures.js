@@ -1,11 +1,10 @@
 /**
- * Wheel, mouse and fingers upon what shows time: they move the part of it that is in sight, take a
- * range, step.
+ * Gestures on time axes, by wheel, mouse and touch: zoom, pan, select a range, step.
  *
- * One finger up or down is the browser's: rows scroll, or the page. Sideways it steps, everywhere but
- * on what scrubs; where a part of time is in sight, it pans that on the ledger. Two pinch.
+ * A vertical drag by one finger is the browser's: it scrolls rows, or the page. A horizontal one
+ * steps, except on the scrubber; on a zoomed ledger it pans. Two fingers pinch.
  *
- * Events are taken where all panels are: a panel may be another at any time.
+ * Handlers are delegated to the container of all panels, since panels may be replaced at any time.
  */
 
 const [WHEEL, PINCHED] = [0.0022, 0.012]; // how much nearer a pixel of a wheel brings; of a touchpad's pinch

@@ -1,4 +1,4 @@
-/** The graph of one view as SVG, and the looks of its nodes at a step. */
+/** SVG graph of one view, with the looks of its nodes at a step. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const ARROWS_A_PATH = 16;
@@ -143,7 +143,7 @@ class GraphView {
     this.nodes[0]?.setAttribute("tabindex", "0");
   }
 
-  /** What neighbouring groups have in common, above them. */
+  /** Headings: common scopes of neighbouring groups. */
   heading({ text, left, right, y }) {
     svgElement("path", { class: "lines faint", d: `M${left} ${y}H${right}` }, this.element);
     const words = svgElement("text", { class: "heading", x: left, y: y - 4, "font-size": 10 }, this.element);
@@ -204,7 +204,7 @@ class GraphView {
     return node;
   }
 
-  /** Write a node's label: it was cut where it had to be, such that no two look alike. */
+  /** Write a node's label, already truncated and distinct. */
   label(cell, node) {
     const { view } = this;
     if (!view.labels[cell]) return;
@@ -258,7 +258,7 @@ class GraphView {
     if (this.model.host) stripeGroup(this, node, cell, history.shares[change], history.waits[change]);
   }
 
-  /** Fill a group as far as its memory is held: what was kept below, what is recomputed upon it. */
+  /** Fill a group by its resident share: kept bytes below, recomputed ones on top. */
   fillGroup(node, cell, share, kept) {
     const [width, height] = this.size(cell);
     const least = LEAST_FILL / height;

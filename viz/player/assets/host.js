@@ -1,4 +1,4 @@
-/** What only a trace that moves values to the host's memory and back has to show. */
+/** Display of offloading: parts that only a trace with values in host memory has. */
 
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
@@ -63,7 +63,7 @@ function addStripes(graph, cell, node) {
   svgElement("path", { class: "stripes", d, "stroke-width": STRIPE, transform: `translate(${x} ${y})` }, node);
 }
 
-/** Stripe a group as far as its memory is on the host, above what is resident. */
+/** Stripe a group by its share in host memory, above the resident part. */
 function stripeGroup(graph, node, cell, share, hosted) {
   const size = graph.size(cell);
   const low = share > 0 ? Math.max(shownShare(share), LEAST_FILL / size[1]) : 0;
@@ -73,7 +73,7 @@ function stripeGroup(graph, node, cell, share, hosted) {
   node.querySelector(".stripes").setAttribute("d", d);
 }
 
-/** The lane of what is on the host: striped, as nodes are that are there. */
+/** The host memory lane: striped, as offloaded nodes are. */
 class HostLane extends Timeline {
   constructor(element, model, scales) {
     super(element, model, scales);
@@ -103,7 +103,7 @@ class HostLane extends Timeline {
   }
 }
 
-/** What a panel has besides: a counter; and where its policy moves values, a caption and a lane. */
+/** Additional parts of a panel: a counter; and for an offloading policy, a caption and a lane. */
 class HostPart {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
@@ -169,7 +169,7 @@ class HostPart {
   }
 }
 
-/** The legend's entry, between those of memory and those of what happens. */
+/** The legend's entry, between those of memory and those of activity. */
 function explainHost() {
   const entry = document.createElement("li");
   const icon = svgElement("svg", { viewBox: "-11 -11 22 22", "aria-hidden": true }, entry);

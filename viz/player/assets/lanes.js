@@ -1,6 +1,6 @@
 /**
- * Lanes over time, and below them what each device holds, on a canvas: the past filled, the future
- * in outline. Each kind of work has a fill, and where colours could be taken for each other, strokes.
+ * Gantt lanes over time, and the memory of each device below, on a canvas: the past filled, the
+ * future outlined. Each kind of work has a fill, and a hatch where colours could be confused.
  */
 
 const FILLS = [
@@ -94,7 +94,7 @@ class Lanes {
     return [left, this.laneTop(device) + row * high, Math.max(this.x(model.end[block]) - left, 0), high];
   }
 
-  /** Draw past and future anew: after a change of size or colours. */
+  /** Redraw past and future after a change of size or colours. */
   redraw() {
     // As large as all schedules have room for.
     const room = (ROOM_SHARE * document.body.clientHeight) / (this.height * this.scales.shown);
@@ -185,7 +185,7 @@ class Lanes {
     }
   }
 
-  /** What tells kinds apart without colour. */
+  /** Hatches that distinguish kinds without colour. */
   drawStrokes(context, what, [left, top, width, height]) {
     context.save();
     context.beginPath();
@@ -328,7 +328,7 @@ class Lanes {
     this.draw();
   }
 
-  /** Draw the moment: what is over, what is to come, who is busy, what is chosen. */
+  /** Draw the current time: past, future, active blocks, selection. */
   draw() {
     if (!this.layers) return;
     const { context, model, ratio } = this;

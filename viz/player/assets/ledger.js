@@ -1,7 +1,7 @@
 /**
- * The ledger: a row a cell of the view that is open, x is time. In the upper part of a row stands
- * what its forward operators hold, in the lower part what their adjoints do; of a group, the higher
- * the nearer that is to the most it ever holds. Evaluations are marks. The future is outlined.
+ * Ledger view: one row per cell of the open view, x is time. The upper part of a row shows live
+ * outputs of its forward operators, the lower part those of its backward operators; for a group,
+ * the height is the share of its maximum. Evaluations are marks. The future is outlined.
  */
 
 const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
@@ -62,7 +62,7 @@ class Ledger {
     if (!this.panel.isGraph) this.lights.find();
   }
 
-  /** Take on what a schedule does with the cells of this view. */
+  /** Load a schedule for the cells of this view. */
   take() {
     this.history = historyOfView(this.model, this.index);
     const { computes, targets } = this.model;
@@ -113,7 +113,7 @@ class Ledger {
     return first <= row && row < end;
   }
 
-  /** Upper and lower edge of what a cell holds. @returns {[number, number]} */
+  /** Upper and lower edge of a cell's bars. @returns {[number, number]} */
   lane(cell) {
     const top = this.top(this.rows.row[cell]);
     const height = this.rowHeight;
@@ -170,13 +170,13 @@ class Ledger {
     }
   }
 
-  /** How high the marks of a group's evaluations are, which stand above its bars. */
+  /** Height of the marks of a group's evaluations, above its bars. */
   markHeight(cell) {
     const [high, low] = this.lane(cell);
     return low - high >= 6 ? Math.max(2, Math.round((low - high) / 5)) : 0;
   }
 
-  /** One bar, with what was kept below what is recomputed, or what stays below what passes. */
+  /** One bar: kept below recomputed, or results below temporary cotangents. */
   bar(left, top, right, bottom, fill, kept) {
     const { ink, layers } = this;
     const { past, future, ratio } = layers;
@@ -198,7 +198,7 @@ class Ledger {
     if (right > future.first) future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
   }
 
-  /** Draw what a cell holds and its evaluations. */
+  /** Draw a cell's live intervals and evaluations. */
   draw(cell) {
     drawBars(this, cell);
     drawEvaluations(this, cell);
@@ -216,14 +216,14 @@ class Ledger {
     this.overlay(column);
   }
 
-  /** The row of what is being evaluated; -1 if that is not here. */
+  /** The row of the active operator; -1 if it is outside this view. */
   get activeRow() {
     const { step, model } = this;
     const cell = step >= 0 && model.verbs[step] === COMPUTE ? this.cellOf[model.targets[step]] : -1;
     return cell < 0 ? -1 : this.rows.row[cell];
   }
 
-  /** The cursor, what is active, what is selected, and the arrows of what is hovered. */
+  /** Draw the cursor, the active and the selected node, and the arrows of the hovered one. */
   overlay(column) {
     const { over, model, step } = this;
     const { ink, halo, checkpoint } = this.panel.colours;

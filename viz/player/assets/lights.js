@@ -1,6 +1,7 @@
 /**
- * The action, seen: inputs and their arrows lit, a pulse around what is evaluated, and ghosts of what
- * was freed, which are gone at the next step. In the ledger, in the rail, and in the graph.
+ * Transient highlights of a step: inputs and their arrows lit, a pulse around the evaluated node,
+ * and freed values (ghosts), which disappear at the next step. In the ledger, in the rail, and in
+ * the graph.
  */
 
 const MOST_GHOSTS = 8; // that have their bytes beside them
@@ -53,13 +54,13 @@ class LedgerLights {
     this.isNew = true;
   }
 
-  /** Find what was freed among the cells of the view that is open. */
+  /** Find the freed values among the cells of the open view. */
   find() {
     const { ledger, since } = this;
     this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
   }
 
-  /** Draw upon bars what is read and what was freed. @param {number} column of the cursor */
+  /** Highlight inputs and freed values on bars. @param {number} column of the cursor */
   draw(column) {
     const { ledger } = this;
     const { over, model, step, places } = ledger;
@@ -78,7 +79,7 @@ class LedgerLights {
     this.place(column);
   }
 
-  /** Put the bytes beside their ghosts, and the pulse around what is evaluated. */
+  /** Place byte counts next to freed nodes, and the pulse around the active node. */
   place(column) {
     const { ledger } = this;
     const { ratio } = ledger.over;
@@ -136,7 +137,7 @@ class LedgerLights {
     animated(pulse, PULSING, { ...PULSE, fill: "forwards" }, true);
   }
 
-  /** Mark the rail's nodes: what is evaluated, what is read, what was freed. @param {Rail} rail */
+  /** Mark the rail's nodes: active, read, freed. @param {Rail} rail */
   rail(rail) {
     for (const element of this.marked) element.remove();
     const { ledger } = this;
@@ -215,7 +216,7 @@ class GraphLights {
     this.heads.setAttribute("d", drawn.map(([, tip]) => tip).join(""));
   }
 
-  /** The bytes beside the ghosts: above those of the forward half, below those of the backward one. */
+  /** Byte counts of freed nodes: above forward ones, below backward ones. */
   tags(freed) {
     const { graph } = this;
     const told = Array.from(freed, ([cell, { bytes }]) => [cell, ghostText(bytes)]).filter(([, text]) => text);

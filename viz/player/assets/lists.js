@@ -1,4 +1,4 @@
-/** The schedule and the program of one policy, side by side with its step. */
+/** Schedule and program of one policy as lists that follow its step. */
 class Reading {
   /** @param {(step: number) => void} onSeek */
   constructor(onSeek) {

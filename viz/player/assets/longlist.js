@@ -1,4 +1,4 @@
-/** Long lists of which only the rows in sight exist. */
+/** Virtualised list: only the visible rows exist in the DOM. */
 
 const ROW = 24; // pixels; the same in the style sheet
 const TALLEST = 8e6; // pixels: browsers draw nothing beyond some tens of millions

@@ -1,4 +1,4 @@
-/** The player: one position for all policies, and everything that follows it. */
+/** The player: one position for all policies, and all views that follow it. */
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
@@ -119,7 +119,7 @@ class Player extends Several {
     this.controls.show();
   }
 
-  /** Leave out of the ledger's legend what is nowhere on this page. */
+  /** Remove entries of the ledger's legend that do not occur on this page. */
   explain() {
     const there = (test) => this.models.some(test);
     const known = {
@@ -318,7 +318,7 @@ class Player extends Several {
     return false;
   }
 
-  /** Leave what was entered last: the selection, a view, the one policy. */
+  /** Leave the innermost state: the selection, a view, the isolated policy. */
   up() {
     if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
     else if (this.visible.some((panel) => panel.up())) this.choose(this.chosen, -1);

@@ -1,10 +1,10 @@
 /**
- * Memory that was measured, as a line over what was planned.
+ * Measured memory, as a line over the planned curve.
  *
- * A measurement runs over seconds, a schedule over steps. Both ends are aligned, and what is between
- * is laid along the schedule's own time where it has one, else along its FLOPs, else along its
- * evaluations; events without times along its steps. So every moment has a place among the steps, and
- * stays there on every axis, at every zoom.
+ * A measurement runs over seconds, a schedule over steps. Both ends are aligned, and the interior
+ * is mapped along the schedule's own time where it has one, else along its FLOPs, else along its
+ * evaluations; events without times along its steps. So every moment has a fixed position among the
+ * steps, on every axis, at every zoom.
  *
  * @typedef {{source: string, what: string, unit: string, span: number, base: number,
  *     moments: ArrayLike<number>, held: ArrayLike<number>}} Measured
@@ -14,7 +14,7 @@ const MOST_APART = 8; // times that plan and measurement differ, from which the 
 const RESOLUTION = 2 ** -30; // of the whole, to which moments are rounded
 const [CASING, THICK] = [4.5, 2]; // pixels of the line's ground, and of the line
 
-/** Along what a measurement is laid. @param {any} model @returns {Axis} */
+/** The axis along which a measurement is aligned. @param {any} model @returns {Axis} */
 function axisOfMeasured(model) {
   if (model.measured.unit === "events") return "step";
   return model.times ? "time" : total(model, "FLOPs") > 0 ? "FLOPs" : "evaluation";
@@ -32,7 +32,7 @@ function stepWithin(places, place) {
   return over < about ? step : step + over / (places[step + 1] - places[step]);
 }
 
-/** Where among the steps every moment stands. @param {any} model @returns {Float64Array} */
+/** The position of every moment among the steps. @param {any} model @returns {Float64Array} */
 function stepsOfMoments(model) {
   const { moments } = model.measured;
   const places = placesOf(model, axisOfMeasured(model));
@@ -64,7 +64,7 @@ function measuredBetween(model, edges) {
   return most.map((amount) => (amount < 0 ? -1 : Math.max(0, amount - model.measured.base) / model.unit));
 }
 
-/** The most that was measured, in what memory is counted in. @param {any} model */
+/** The measured maximum, in the unit of memory. @param {any} model */
 function measuredPeak({ measured, unit }) {
   return Math.max(0, measured.held.reduce((a, b) => Math.max(a, b), 0) - measured.base) / unit;
 }
@@ -129,7 +129,7 @@ class MeasuredLine {
     return this.panel.model;
   }
 
-  /** Say of the strip what was measured, less what is left out now. */
+  /** Describe the measurement of the strip, less the omitted base. */
   tell() {
     const { strip } = this.panel;
     strip.layers.canvas.setAttribute("aria-label", `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`);
@@ -139,7 +139,7 @@ class MeasuredLine {
     return shortLive(amount, this.model.inNodes);
   }
 
-  /** Draw the line anew: what is in sight is another, or the scale, the size, the colours. */
+  /** Redraw the line after a change of visible range, scale, size or colours. */
   redraw() {
     const { model, scales, panel } = this;
     if (panel.isGraph) {

@@ -1,9 +1,9 @@
 /**
- * What of each cell's memory is held, as values come and go.
+ * Incremental memory accounting per cell; the same as ``viz/memory.py``.
  *
- * A value that is computed takes a block of memory, and a view stands in that of its base; a block is
- * held while any value in it is resident. All counts are by cell of a view: values, those of them
- * that were recomputed, bytes, and those of them that a recomputation took.
+ * A computed value allocates a block, and a view lies in that of its base; a block is live while
+ * any value in it is resident. Counters are by cell of a view: resident values, recomputed values,
+ * live bytes, and bytes allocated by recomputations.
  */
 class Memory {
   /** @param {any} graph @param {any} view */
@@ -84,12 +84,12 @@ class Memory {
     if (this.stays[owner]) this.bytesStaying[cell] += bytes;
   }
 
-  /** Whether something that a cell holds is recomputed: of a group's bytes, if it has any. */
+  /** Whether any resident memory of a cell is recomputed: bytes of a group, if it has any. */
   isRecomputed(cell, group) {
     return (group && this.bytes[cell] ? this.bytesAgain : this.recomputed)[cell] > 0;
   }
 
-  /** Which part of a cell's bytes is held and was kept. */
+  /** The share of a cell's bytes that is resident and kept. */
   keptShare(cell) {
     return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
   }
@@ -99,19 +99,19 @@ class Memory {
     return Math.min(this.bytesStaying[cell] / Math.max(this.allBytes[cell], 1), 1);
   }
 
-  /** How many of the parts that a cell holds, some of them recomputed, were kept. */
+  /** How many of a partly recomputed cell's resident parts were kept. */
   keptLevel(cell, level) {
     const share = this.keptShare(cell);
     return share > 0 && level ? Math.min(level - 1, Math.max(1, roundToEven(LEVELS * share))) : 0;
   }
 
-  /** Which part of a cell's bytes is held; of its values, where all of them are views. */
+  /** The resident share of a cell's bytes; of its values, where all are views. */
   share(cell) {
     const total = this.allBytes[cell];
     return total ? Math.min(this.bytes[cell] / total, 1) : this.values[cell] / Math.max(this.allValues[cell], 1);
   }
 
-  /** How many of LEVELS parts are held: 0 only if nothing is, LEVELS only if everything is. */
+  /** The level in LEVELS parts: 0 only if nothing is resident, LEVELS only if everything is. */
   level(cell) {
     if (!this.values[cell] && !this.bytes[cell]) return 0;
     const share = this.share(cell);

@@ -1,4 +1,4 @@
-/** All of time above the scrubber: live memory, what of it is in sight, the range, matches. */
+/** Minimap of all time above the scrubber: live memory, visible range, loop range, matches. */
 
 const EDGE = 9; // pixels around an edge of what is in sight, by which it can be drawn
 const EDGE_OF_FINGER = 16;
@@ -129,7 +129,7 @@ class Minimap {
     for (const left of this.marked.columns) context.fillRect(left, 0, Math.max(1, ratio), 0.3 * height);
   }
 
-  /** What is in sight, in words. */
+  /** The visible range, as text. */
   say() {
     const { extent, align } = this.player.scales;
     const { element } = this;

@@ -1,5 +1,6 @@
 /**
- * A trace with what follows from it: totals, when values are resident, when operators are evaluated.
+ * Trace model: a trace with derived data: totals, live intervals of values, evaluations of
+ * operators.
  *
  * @typedef {object} Series  one entry a tick: what a timeline shows
  * @property {Int32Array} steps the step that each tick shows
@@ -35,7 +36,7 @@ function modelOf(trace, graph, id, inNodes) {
     evaluatedAt: grouped(times.length, targets.done()),
     isCheckpoint: new Set(trace.checkpoints),
     fateOf: new Map(Array.from(trace.fates.data, (data, i) => [data, i])),
-    // What is made when it is first asked for.
+    // Computed lazily.
     histories: new Map(),
     places: new Map(),
     blocks: {},
@@ -61,7 +62,7 @@ function peaksOf(live) {
   return { peaks, peakStep };
 }
 
-/** From when to when every value is resident: begins at a step, is gone at another.
+/** Live intervals of every value: resident from a step, freed at another.
  * @param {any} trace @param {any} graph
  * @returns {{first: Int32Array, begins: Int32Array, ends: Int32Array}} spans of value d are
  *     first[d]..first[d+1]
@@ -166,14 +167,14 @@ function ticksOf(model, align) {
   return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 
-/** What is done at a step, in words. */
+/** A step as text. */
 function stepWords(model, step) {
   if (step < 0) return "before the first step";
   const verb = model.verbs[step];
   return `${VERBS[verb]} ${targetName(model, step)}`;
 }
 
-/** The name of what a step acts on. */
+/** The name of a step's operand. */
 function targetName(model, step) {
   const nodes = model.verbs[step] === COMPUTE ? model.graph.operators : model.graph.data;
   return nodes.names[model.targets[step]];

@@ -1,4 +1,4 @@
-/** Names in little room: cut such that no two rows say the same. */
+/** Truncated names in little room, distinct from row to row. */
 
 const NAME_SIZE = 12.5; // pixels of a row's letters; the same in the style sheet
 const LONGEST_TRIED = 60; // letters of a name that anything is tried with: no row has room for more

@@ -1,8 +1,9 @@
 /**
- * Ways through time other than step by step: the part that is in sight, by keys and buttons, and a
- * range that is played again and again.
+ * Navigation in time other than step by step: zoom and pan by keys and buttons, and a range that
+ * loops.
  *
- * All of it moves the one extent that ledger, strip and minimap share, at most once a frame.
+ * All of it changes the one visible range that ledger, strip and minimap share, at most once per
+ * frame.
  */
 
 const LEAST_TICKS = 4; // in sight, where ticks are of one width
@@ -52,7 +53,7 @@ class Navigation {
     this.extent.set(from, to);
   }
 
-  /** What is in sight, or soon will be. @returns {[number, number]} */
+  /** The visible range, or the requested one. @returns {[number, number]} */
   get sight() {
     return this.wanted ?? [this.extent.from, this.extent.to];
   }
@@ -111,7 +112,7 @@ class Navigation {
     event.stopPropagation();
   }
 
-  /** Do what a key means. @returns {boolean} whether it means anything */
+  /** Handle a key. @returns {boolean} whether it means anything */
   act(key, shift) {
     const { player, search } = this;
     const inTime = {
@@ -156,7 +157,7 @@ class Navigation {
     return tickOfStep(model, this.extent.stepAt(model, Math.max(place, 0)), this.player.align);
   }
 
-  /** Take what is between two places as the range. */
+  /** Set the loop range to the interval between two positions. */
   takeRange(a, b) {
     const [low, high] = [Math.min(a, b), Math.max(a, b)];
     this.setLoop(this.tickAt(low), this.tickAt(high));
@@ -170,7 +171,7 @@ class Navigation {
     this.looped();
   }
 
-  /** Play what is in sight again and again; asked again, nothing. */
+  /** Loop the visible range; toggles. */
   toggleLoop() {
     if (this.loop) {
       this.loop = null;

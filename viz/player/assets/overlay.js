@@ -1,4 +1,4 @@
-/** What lies upon bars and blocks: the cursor, marks and arrows, drawn anew at every step. */
+/** Overlay on bars and blocks: cursor, marks and arrows, redrawn at every step. */
 
 class Overlay {
   /** @param {HTMLCanvasElement} canvas */

@@ -1,4 +1,4 @@
-/** One policy: its heading, counters, graph and timeline, at one step. */
+/** Panel of one policy: heading, counters, graph and timeline, at one step. */
 
 const LONGEST_SIZE = "1000.0 MiB";
 const COUNTER = 16; // pixels of its letters; the same in the style sheet
@@ -56,7 +56,7 @@ class Panel {
     this.forgetGraph();
   }
 
-  /** What its policy is called, and what that costs. */
+  /** The policy's name and cost. */
   heading() {
     const { title, subtitle } = this.model;
     this.element.setAttribute("aria-label", title);
@@ -304,7 +304,7 @@ class Panel {
     if (!this.isGraph) this.rail.redraw();
   }
 
-  /** Draw all that shows time anew. @param {boolean} [isMoving] */
+  /** Redraw everything on the time axis. @param {boolean} [isMoving] */
   redraw(isMoving = false) {
     if (!this.isGraph) {
       this.ledger.redraw(isMoving);

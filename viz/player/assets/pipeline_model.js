@@ -1,4 +1,7 @@
-/** A replayed pipeline: what each device does and holds at any time, and what a block waits for. */
+/**
+ * Model of a replayed pipeline: action and memory of each device at any time, and what a block
+ * waits for.
+ */
 
 const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
 const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
@@ -47,7 +50,7 @@ class PipelineModel {
     return time < this.end[block] ? this.during[block] : this.after[block];
   }
 
-  /** The most that any device has held up to a time. */
+  /** The highest memory of any device up to a time. */
   peakAt(time) {
     let most = 0;
     for (let device = 0; device < this.devices; device++) {
@@ -113,7 +116,7 @@ class PipelineModel {
     return this.measure ? `${number} ${this.measure}` : number;
   }
 
-  /** What a block is, in a few words. */
+  /** A short description of a block. */
   title(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     const of = this.stages > this.devices ? `, stage ${stage}` : "";
@@ -121,7 +124,7 @@ class PipelineModel {
     return `${NAMES[kind]} of micro-batch ${countText(this.micro_batch[block])}${of}`;
   }
 
-  /** What a block reads, and where that was made. */
+  /** The inputs of a block, and the devices that computed them. */
   needs(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     if (this.by_message[block]) return "what its device receives before it";
@@ -135,7 +138,7 @@ class PipelineModel {
     return `the backward of stage ${stage + 1}, ${from(stage + 1)}`;
   }
 
-  /** What a block has waited for, in a sentence. */
+  /** The reason of a block's wait, as a sentence. */
   waits(block) {
     const needs = this.needs(block);
     const device = this.device[block];
@@ -164,7 +167,7 @@ class PipelineModel {
     return facts;
   }
 
-  /** What the devices do at a time, in a sentence. */
+  /** The actions of all devices at a time, as a sentence. */
   words(time) {
     const each = [];
     for (let device = 0; device < Math.min(this.devices, 8); device++) {

@@ -1,4 +1,4 @@
-/** Going through time: playing, pausing, seeking. */
+/** Playback: play, pause, seek. */
 
 const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
 const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
@@ -42,7 +42,7 @@ class Playback {
     return tick;
   }
 
-  /** Go to a position at somebody's wish; playing stops. @param {number} tick */
+  /** Go to a position at the user's request; playback stops. @param {number} tick */
   seek(tick) {
     this.playing = false;
     this.show(tick);

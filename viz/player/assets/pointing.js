@@ -1,4 +1,4 @@
-/** What the pointer is over in a ledger, and what it does there. */
+/** Hit testing in a ledger, and the actions of the pointer there. */
 
 class LedgerPointer {
   /** @param {Ledger} ledger */
@@ -62,12 +62,12 @@ class LedgerPointer {
     return found || event.pointerType !== "touch" || far < 0 ? found : this.heldIn(far, event);
   }
 
-  /** What a cell holds at a point of the screen, if anything. */
+  /** Live memory of a cell at a point of the screen, if any. */
   heldIn(cell, event) {
     return this.heldAt(cell, this.stepAt(event));
   }
 
-  /** What a cell holds after a step, if anything. */
+  /** Live memory of a cell after a step, if any. */
   heldAt(cell, step) {
     const { history, view, model } = this.ledger;
     const fill = history.looks[changeAt(history, cell, step)] & 7;
@@ -81,7 +81,7 @@ class LedgerPointer {
     return { cell, step };
   }
 
-  /** What the tip says of a bar. */
+  /** The tooltip of a bar. */
   lines({ cell, value, begin, end, step }) {
     const { model, view, history } = this.ledger;
     if (value === undefined) return groupLines(model, view, history, cell, step);
@@ -93,7 +93,7 @@ class LedgerPointer {
   }
 }
 
-/** What the tip says of a group's bar. */
+/** The tooltip of a group's bar. */
 function groupLines(model, view, history, cell, step) {
   const { sofar, all } = evaluationsOf(model, listAt(view.operators, cell), step);
   const held = heldBytes(model.graph, view, history, cell, changeAt(history, cell, step));

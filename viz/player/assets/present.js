@@ -1,6 +1,6 @@
 /**
- * Presenting: the page fills the screen, letters are large enough for the last row, and a row of stops
- * leads through it: by their numbers, or by the two keys of a clicker. Playing pauses at each.
+ * Presentation mode: full screen, letters legible from the last row, and a sequence of stops,
+ * selected by their numbers or by the two keys of a clicker. Playback pauses at each.
  */
 
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual

@@ -1,7 +1,7 @@
 /**
- * Printing: the moment of the cursor on one sheet, across, in the light, without controls.
+ * Printing: the current step on one landscape sheet, in the light theme, without controls.
  *
- * Style sheets alone cannot: what is drawn as pixels has the size and the colours of the screen.
+ * Style sheets alone are not enough: canvases have the size and the colours of the screen.
  */
 
 const FINE = 3; // pixels of a picture for one of the sheet, at least

@@ -1,10 +1,11 @@
 /**
- * The axis along which traces of one graph stand beside each other: progress. At the first evaluation
- * of each operator all of them are at one place. Before it each does again what it must: that takes
- * as much room as the one which does most needs, and who does less waits first.
+ * Progress axis: alignment of several traces of one graph (a longest common order of first
+ * evaluations). At the first evaluation of each operator all traces are at one position. Before it
+ * each repeats its recomputations: the room is that of the trace with the most, and the others wait
+ * first.
  *
- * Where schedules begin operators in different orders, those that come in one order hold; they are as
- * many as can be for two schedules, and of three or more in one order in all.
+ * Where schedules start operators in different orders, the operators of one common order are
+ * aligned: a longest one for two schedules; for three or more, one order common to all.
  */
 
 /** Whether some traces have a graph in common. @param {any[]} models */

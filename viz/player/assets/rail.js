@@ -1,4 +1,4 @@
-/** The graph as a rail beside the ledger: a row a cell, its name, and its nodes as they are now. */
+/** Rail next to the ledger: one row per cell, with its name and its nodes at the current step. */
 
 const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels
@@ -25,7 +25,7 @@ class Rail {
     });
   }
 
-  /** Begin anew with the view that the ledger shows. */
+  /** Rebuild for the ledger's view. */
   open() {
     this.forget();
     this.longest = undefined;
@@ -204,7 +204,7 @@ class Rail {
     part.setAttribute("d", levelPath(size, kept));
   }
 
-  /** A row in words: what its nodes look like. */
+  /** A row as text: the states of its nodes. */
   words(rows, row) {
     return `${rows.names[row]}${this.opens(row) ? ", opens" : ""}: ${rowWords(this.ledger, row, this.ledger.step)}`;
   }
@@ -245,7 +245,7 @@ class Rail {
   }
 }
 
-/** What a row's cells are at a step, in words. */
+/** The states of a row's cells at a step, as text. */
 function rowWords({ rows, view, history, model }, row, step) {
   const halves = cellsOf(rows, row).map((cell, i) => (cell < 0 ? "" : `${["forward", "backward"][i]} ${cellWords(model.graph, view, history, cell, step)}`));
   return halves.filter(Boolean).join("; ");

@@ -1,6 +1,6 @@
 /**
- * Pixels, written directly: a hundred thousand bars a frame are more than a canvas draws one by one.
- * Edges are whole pixels; right and bottom are outside.
+ * Software rasteriser: rectangles into pixels, since a canvas cannot draw a hundred thousand bars
+ * per frame one by one. Edges are whole pixels; right and bottom are exclusive.
  */
 
 const HATCH = 6; // pixels from stripe to stripe
@@ -114,7 +114,7 @@ class Layers {
     return [Math.round(width * this.ratio), Math.round(height * this.ratio)];
   }
 
-  /** Whether what is drawn has the canvas' size. */
+  /** Whether the drawn picture has the canvas' size. */
   get fits() {
     const [width, height] = this.past ? this.size : [0, 0];
     return this.past?.width === width && this.past.height === height;

@@ -1,8 +1,8 @@
-/** Why something is in memory at a moment, from the trace alone: who reads it next. */
+/** Reasons why a value is live at a step, from the trace alone: its next reader. */
 
 const MOST_READERS = 2; // that are named
 
-/** The operators that read a block of memory, views of it too, by the value it was taken for.
+/** The readers of a block, views included, by the value it was allocated for.
  * @param {any} model
  */
 function readersOf(model) {
@@ -94,7 +94,7 @@ function readersText(model, reads) {
   return texts.join(" and ");
 }
 
-/** Whom a gradient is for, and what that still waits for. */
+/** The reader of a cotangent, and what that still waits for. */
 function gradientReason(model, reads, step, end) {
   if (!reads.length) return `gradient, until step ${countText(end)}`;
   const { data, operators } = model.graph;
@@ -104,7 +104,7 @@ function gradientReason(model, reads, step, end) {
   return `gradient, for ${ownName(operators.names[operator])}`;
 }
 
-/** What the tip says of a block. */
+/** The tooltip of a block. */
 function blockLines(model, { value, amount, band, begin, end, step }) {
   const size = shortLive(amount, model.inNodes);
   if (value < 0) return [`workspace of ${targetName(model, step)}`, size];

@@ -1,8 +1,8 @@
 /**
- * The rows of a ledger that are in sight: all of them, as low as that makes them, or each as high as
- * one can read and touch, and then the ledger scrolls.
+ * Row layout of a ledger: all rows compressed to fit, or rows of a legible and touchable height
+ * with scrolling.
  *
- * The browser scrolls, and what shows rows sticks to the ledger's upper edge and is drawn anew.
+ * The browser scrolls; the part that shows rows sticks to the ledger's upper edge and is redrawn.
  */
 
 const [READ_ROW, TOUCHED_ROW] = [24, 28]; // pixels of a row that is read, that a finger finds

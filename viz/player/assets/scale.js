@@ -1,4 +1,4 @@
-/** The vertical axis of memory: linear, logarithmic, or broken where one spike hides the rest. */
+/** Vertical axis of memory: linear, logarithmic, or broken where one spike dwarfs the rest. */
 
 const SCALES = ["linear", "log", "broken"];
 const OCTAVES = 10; // that a logarithmic axis shows below the highest, at most

@@ -1,6 +1,6 @@
 /**
- * A search in names, scopes and kinds of operators, and in names of what they make. Whatever
- * matches is marked on the ledger, in the view that is open; a group that has some in it says so.
+ * Search in names, scopes and kinds of operators, and in names of their outputs. Matches are marked
+ * on the ledger of the open view; a group shows that it contains some.
  */
 
 const FOUND_ROW = 42; // pixels; the same in the style sheet
@@ -78,7 +78,7 @@ class Search {
     this.player.settle();
   }
 
-  /** Search what an address says. @param {string} query */
+  /** Search the query of a URL. @param {string} query */
   become(query) {
     if (query.trim().toLowerCase() === this.query) return;
     this.input.value = query;

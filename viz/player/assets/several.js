@@ -1,4 +1,4 @@
-/** Of the policies of a page, which are shown, and how: in full, in a row each, or two as one. */
+/** Display modes of several policies: in full, one row each, or two as one. */
 
 class Several extends Playback {
   /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
@@ -15,7 +15,7 @@ class Several extends Playback {
     return axesOf(this.compared);
   }
 
-  /** What is shown in full: policies, or the difference of two. */
+  /** The panels shown in full: policies, or the difference of two. */
   get visible() {
     if (this.difference) return [this.difference];
     return this.solo < 0 ? this.panels : [this.panels[this.solo]];
@@ -84,7 +84,7 @@ class Several extends Playback {
     panel.part(".solo").focus();
   }
 
-  /** Say of a policy what stands beside all of them: what fills its moment, its table, its program. */
+  /** Show the side cards for a policy: its memory breakdown, its table, its program. */
   turn(panel) {
     if (!this.visible.includes(panel)) this.setSolo(panel.model.id);
     else if (panel !== this.chosen) this.choose(panel, -1);

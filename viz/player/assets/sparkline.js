@@ -1,6 +1,6 @@
 /**
- * A policy in one row: its name, what it costs, and its memory over time, small, on the axis that
- * all share. Of several policies one is open, and the others are such rows.
+ * Sparkline of a policy: one row with its name, its cost, and its memory over time, on the common
+ * axis. Of several policies one is open, and the others are such rows.
  */
 
 class Sparkline {
@@ -44,7 +44,7 @@ class Sparkline {
     this.panel.events.neighbour(this.panel, by);
   }
 
-  /** Draw the curve of what is in sight: once for a size, an axis, a scale. */
+  /** Draw the curve of the visible range, once per size, axis and scale. */
   redraw() {
     const ratio = pixelRatio();
     const { clientWidth, clientHeight } = this.canvas;

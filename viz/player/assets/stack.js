@@ -1,6 +1,6 @@
 /**
- * The blocks of a memory strip, stacked over its columns from the ground up. What is too thin to be
- * told from its neighbours is summed first and painted together: of a hundred thousand blocks most.
+ * Stacked blocks of a memory strip. Blocks too thin to be told from their neighbours are summed and
+ * painted together: most of a hundred thousand.
  */
 
 // Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.
@@ -81,7 +81,7 @@ class Stack {
     [this.left, this.right] = [sums.length, 0];
   }
 
-  /** One block over some columns, upon what these hold already. */
+  /** Stack one block over some columns. */
   block(left, right, amount, band) {
     this.settle(band);
     const { sums, tops } = this;

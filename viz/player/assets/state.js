@@ -1,12 +1,12 @@
 /**
- * What is when: pure functions from data to the state at a step. No DOM here.
+ * State machine of looks: pure functions from data to the state at a step. No DOM here.
  *
- * One pass over the steps gives every cell the list of its changes. The look at any step is a binary
- * search in it, so that stepping back shows what stepping forward did.
+ * One pass over the steps records the changes of every cell. The look at any step is found by
+ * binary search, so that stepping back shows the same as stepping forward.
  *
- * A look is one number: a fill in its lowest three bits, an activity in the next two, and above them
- * how many of LEVELS parts of a group's memory are held, in four bits, how many of these were kept
- * where the rest is recomputed, in four, and how many are on the host.
+ * A look is packed into one integer: the fill in the lowest three bits, the activity in the next
+ * two, then the level in eighths (LEVELS) of a group's resident memory, in four bits, the kept part
+ * of it where the rest is recomputed, in four, and the part in host memory.
  */
 
 const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient", "on the host"];
@@ -186,7 +186,7 @@ class Touched {
   }
 }
 
-/** The cells that hold a checkpoint; of groups, those out of which one leads. */
+/** The cells that hold a checkpoint; for groups, those that a checkpoint leaves. */
 function ringedCells(trace, graph, view, home, cellOfOperator) {
   const ringed = new Uint8Array(view.labels.length);
   const checkpoints = new Set(trace.checkpoints);
@@ -205,7 +205,7 @@ function changeAt(history, cell, step) {
   return lastAtMost(history.steps, step, history.first[cell], history.first[cell + 1]);
 }
 
-/** Whether all that a cell holds are gradients that stay. @param {History} history @param {number} change */
+/** Whether all resident values of a cell are result gradients. @param {History} history @param {number} change */
 function isStaying({ looks, shares, keeps }, change) {
   return (looks[change] & 7) === GRADIENT && keeps[change] > 0 && keeps[change] >= shares[change];
 }

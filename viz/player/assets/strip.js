@@ -1,4 +1,4 @@
-/** The memory strip in blocks: every resident tensor is one, under the same x as the ledger. */
+/** Memory strip of blocks: one per resident tensor, on the same x axis as the ledger. */
 
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
 const NUMBER_ROOM = 150; // pixels that the number is wide
@@ -30,7 +30,7 @@ class Strip {
     this.layers.canvas.setAttribute("aria-label", this.words);
   }
 
-  /** What it shows, in words. */
+  /** The strip as text. */
   get words() {
     const { model } = this;
     const peak = shortLive(model.live[model.peakStep], model.inNodes);
@@ -74,7 +74,7 @@ class Strip {
     return STRIP_HEAD * this.scales.large;
   }
 
-  /** What is held after a step, from the ground up. @param {number} step */
+  /** Live blocks after a step, from the bottom up. @param {number} step */
   blocks(step) {
     return blocksAt(this.model, step);
   }
@@ -199,7 +199,7 @@ class Strip {
     if (this.number.textContent !== text) this.number.textContent = text;
   }
 
-  /** What is live after a step, and how that changed. */
+  /** Live memory after a step, and its change. */
   numberText(step) {
     const { model } = this;
     const live = step < 0 ? 0 : model.live[step];

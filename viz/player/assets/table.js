@@ -1,6 +1,6 @@
 /**
- * The ledger as a table: what every row holds at the moment, when it holds anything, and how often
- * it was evaluated. The same as the bars, for whoever reads rather than looks.
+ * The ledger as an accessible table: the live values of every row at the current step, its live
+ * intervals, and its number of evaluations. The same content as the bars, for screen readers.
  */
 
 const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at steps", "backward held at steps"];
@@ -56,7 +56,7 @@ class LedgerTable {
     this.body.replaceChildren(...built.reverse());
   }
 
-  /** What a row says of a step. @param {Panel} panel */
+  /** The entries of a row at a step. @param {Panel} panel */
   texts({ ledger, model, step }, row) {
     const { rows, view, history } = ledger;
     const cells = cellsOf(rows, row);

@@ -1,8 +1,8 @@
 /**
- * Live memory over time, on a canvas: the past filled, the future in outline.
+ * Live memory over time, on a canvas: the past filled, the future outlined.
  *
- * Where several ticks share a column of pixels, the one with the most live memory is shown: a moment
- * that was, not the largest of every band.
+ * Where several ticks share a column of pixels, the one with the most live memory is shown: a real
+ * moment, not the maximum of each band.
  */
 
 const HEAD = 14; // pixels above the highest peak, for the strip's own text
@@ -129,7 +129,7 @@ class Timeline {
     );
   }
 
-  /** Draw past and future anew: after a change of size, colours or scales. */
+  /** Redraw past and future after a change of size, colours or scales. */
   redraw() {
     this.redrawOwn();
     for (const lane of this.lanes) lane.redraw();

@@ -1,6 +1,6 @@
 /**
- * Lanes in time: evaluations, copies to the host and copies back, each from when to when; and shaded,
- * when computation waits. Times are whole shares of the longest timeline of the page.
+ * Lanes of a timeline: evaluations, copies to the host and copies back, with stalls shaded. Times
+ * are integer shares of the longest timeline of the page.
  */
 
 const TICKS = 1e9; // the whole width
@@ -20,7 +20,7 @@ function momentsOf(model) {
   return moments;
 }
 
-/** When computation waits: pairs of begin and end. @param {any} model */
+/** Stalls: pairs of begin and end. @param {any} model */
 function stallsOf(model) {
   const stalls = [];
   let now = 0;
@@ -83,7 +83,7 @@ class TimeLane {
     return found;
   }
 
-  /** Draw past and future anew: after a change of size or colours. */
+  /** Redraw past and future after a change of size or colours. */
   redraw() {
     const ratio = pixelRatio();
     const place = this.canvas.getBoundingClientRect();

@@ -1,4 +1,4 @@
-/** The small box at the pointer. */
+/** Tooltip at the pointer. */
 class Tip {
   constructor() {
     this.element = document.getElementById("tip");

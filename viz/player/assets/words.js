@@ -1,14 +1,14 @@
-/** What cells are and hold at a step, as words: for labels, tips and the table. */
+/** Texts of a cell's state at a step, for labels, tooltips and the table. */
 
 const MOST_SPANS = 4; // of a cell, that are listed
 
-/** The bytes of all values that each cell of a view stands for. @param {any} graph @param {any} view */
+/** The total bytes of each cell of a view. @param {any} graph @param {any} view */
 function sizesOf({ data }, view) {
   view.sizes ??= Float64Array.from(view.labels, (_, cell) => listAt(view.data, cell).reduce((sum, value) => sum + data.nbytes[value], 0));
   return view.sizes;
 }
 
-/** What a cell looks like at a step, in words. @param {History} history */
+/** The look of a cell at a step, as text. @param {History} history */
 function lookWords(history, cell, step) {
   return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
 }
@@ -21,13 +21,13 @@ function cellWords(graph, view, history, cell, step) {
   return `${lookWords(history, cell, step)}${held ? `, ${sizeText(held)}` : ""}`;
 }
 
-/** The bytes that a cell holds after a change of its own. */
+/** Resident bytes of a cell after one of its changes. */
 function heldBytes(graph, view, history, cell, change) {
   const fill = history.looks[change] & 7;
   return fill === NOT_YET || fill === DROPPED ? 0 : Math.round(history.shares[change] * sizesOf(graph, view)[cell]);
 }
 
-/** When a cell holds anything, as steps in words. @param {History} history @param {number} count of steps */
+/** Live intervals of a cell, in steps, as text. @param {History} history @param {number} count of steps */
 function heldWords(history, cell, count) {
   const { first, steps, looks } = history;
   const spans = [];

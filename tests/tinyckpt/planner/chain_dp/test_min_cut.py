@@ -1,4 +1,4 @@
-"""What to save of a block: the cuts against all choices there are."""
+"""Min-cut rematerialization of a block, against exhaustion over all sets of saved values."""
 
 from itertools import combinations, pairwise
 from math import inf
@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from tinyckpt.planner.chain_dp.min_cut import (
-    MOST_CORNERS,
-    Making,
+    MAX_HULL_CORNERS,
+    RecomputeGraph,
     SavedSet,
-    best_choices,
-    chosen,
-    cut,
+    evaluate_choice,
+    hull_corners,
+    minimum_cut,
 )
 
 
 @st.composite
-def makings(draw: st.DrawFn) -> tuple[Making, list[int]]:
-    """Return a small block, each value made by an operator of its own, and what is wanted of it."""
+def recompute_graphs(draw: st.DrawFn) -> tuple[RecomputeGraph, list[int]]:
+    """Draw a small recompute graph, one operator per value, and the values wanted of it."""
     count = draw(st.integers(1, 6))
     reads: dict[int, list[int]] = {}
     for value in range(count):
@@ -28,45 +28,47 @@ def makings(draw: st.DrawFn) -> tuple[Making, list[int]]:
     cost = {value: float(draw(st.integers(0, 9))) for value in range(count)}
     size = {value: draw(st.integers(0, 9)) for value in range(count)}
     wanted = draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True))
-    return Making(reads, {value: value for value in range(count)}, cost, size), wanted
+    return RecomputeGraph(reads, {value: value for value in range(count)}, cost, size), wanted
 
 
-def all_choices(making: Making, wanted: list[int]) -> list[SavedSet]:
-    """Return what every set of values amounts to."""
+def all_choices(recompute: RecomputeGraph, wanted: list[int]) -> list[SavedSet]:
+    """Return the choices of all sets of saved values."""
     return [
-        chosen(making, wanted, set(some))
-        for number in range(len(making.size) + 1)
-        for some in combinations(making.size, number)
+        evaluate_choice(recompute, wanted, set(some))
+        for number in range(len(recompute.size) + 1)
+        for some in combinations(recompute.size, number)
     ]
 
 
 @settings(max_examples=examples(60))
-@given(makings(), st.floats(0.01, 100.0))
-def test_a_cut_is_the_best_choice_at_its_price(
-    case: tuple[Making, list[int]], price: float
+@given(recompute_graphs(), st.floats(0.01, 100.0))
+def test_minimum_cut_is_optimal_at_its_price(
+    case: tuple[RecomputeGraph, list[int]], price: float
 ) -> None:
-    making, wanted = case
-    found = cut(making, wanted, price)
-    least = min(choice.cost + price * choice.memory for choice in all_choices(making, wanted))
+    recompute, wanted = case
+    found = minimum_cut(recompute, wanted, price)
+    least = min(choice.cost + price * choice.memory for choice in all_choices(recompute, wanted))
     assert abs(found.cost + price * found.memory - least) <= 1e-6 * (1 + least)
-    assert found == chosen(making, wanted, found.saved)
+    assert found == evaluate_choice(recompute, wanted, found.saved)
 
 
 @settings(max_examples=examples(60))
-@given(makings())
-def test_the_ends_save_what_costs_and_nothing(case: tuple[Making, list[int]]) -> None:
-    making, wanted = case
-    every = all_choices(making, wanted)
-    assert cut(making, wanted, 0.0).cost == min(choice.cost for choice in every) == 0
-    assert cut(making, wanted, inf).memory == min(choice.memory for choice in every) == 0
+@given(recompute_graphs())
+def test_extreme_prices_save_everything_costly_or_nothing(
+    case: tuple[RecomputeGraph, list[int]],
+) -> None:
+    recompute, wanted = case
+    every = all_choices(recompute, wanted)
+    assert minimum_cut(recompute, wanted, 0.0).cost == min(choice.cost for choice in every) == 0
+    assert minimum_cut(recompute, wanted, inf).memory == min(choice.memory for choice in every) == 0
 
 
 @settings(max_examples=examples(60))
-@given(makings())
-def test_nothing_is_below_the_corners(case: tuple[Making, list[int]]) -> None:
-    making, wanted = case
-    corners = best_choices(making, wanted)
-    for choice in all_choices(making, wanted):
+@given(recompute_graphs())
+def test_no_choice_lies_below_the_hull(case: tuple[RecomputeGraph, list[int]]) -> None:
+    recompute, wanted = case
+    corners = hull_corners(recompute, wanted)
+    for choice in all_choices(recompute, wanted):
         for more, less in pairwise(corners):
             if less.memory <= choice.memory <= more.memory and more.memory > less.memory:
                 slope = (less.cost - more.cost) / (more.memory - less.memory)
@@ -74,17 +76,17 @@ def test_nothing_is_below_the_corners(case: tuple[Making, list[int]]) -> None:
                 assert choice.cost >= line - 1e-6 * (1 + line)
 
 
-def test_of_many_corners_those_that_are_kept_are_spread() -> None:
-    # Every value is dearer to make again, and smaller, than the one before: each adds a corner.
+def test_capped_hull_corners_are_spread_over_the_hull() -> None:
+    # Every value is more expensive to recompute, and smaller, than the one before: a corner each.
     count = 200
-    making = Making(
+    recompute = RecomputeGraph(
         reads={value: [] for value in range(count)},
         maker={value: value for value in range(count)},
         cost={value: float(value + 1) for value in range(count)},
         size={value: count - value for value in range(count)},
     )
-    corners = best_choices(making, list(range(count)))
-    assert len(corners) == MOST_CORNERS
+    corners = hull_corners(recompute, list(range(count)))
+    assert len(corners) == MAX_HULL_CORNERS
     whole = corners[0].memory
     assert (corners[0].cost, corners[-1].memory, corners[-1].cost) == (0.0, 0, float(whole))
     for more, less in pairwise(corners):
@@ -92,17 +94,17 @@ def test_of_many_corners_those_that_are_kept_are_spread() -> None:
         assert less.cost - more.cost <= whole / 7
 
 
-def test_the_corners_of_a_block_of_a_transformer_read_as_one_would_choose() -> None:
+def test_hull_corners_of_transformer_block_match_expert_choices() -> None:
     # x -> norm -> product -> gelu -> product; the norm and the gelu cost next to nothing.
     norm, product, gelu = 0, 1, 2
-    making = Making(
+    recompute = RecomputeGraph(
         reads={norm: [], product: [norm], gelu: [product]},
         maker={norm: norm, product: product, gelu: gelu},
         cost={norm: 1.0, product: 100.0, gelu: 2.0},
         size={norm: 10, product: 40, gelu: 40},
     )
     wanted = [norm, product, gelu]
-    assert [(sorted(c.saved), c.memory, c.cost) for c in best_choices(making, wanted)] == [
+    assert [(sorted(c.saved), c.memory, c.cost) for c in hull_corners(recompute, wanted)] == [
         ([norm, product, gelu], 90, 0.0),
         ([norm, product], 50, 2.0),
         ([product], 40, 3.0),

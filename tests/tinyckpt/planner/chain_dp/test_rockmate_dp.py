@@ -1,4 +1,4 @@
-"""Blocks: ways through them that hold what they say, and plans of real networks."""
+"""Rockmate's dynamic program: cost of block options, legal plans, near-optimal transformers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.core.costs import evaluations, flops, in_nodes
 from tinyckpt.networks import network_from_text
-from tinyckpt.planner.chain_dp.block_options import Ways
+from tinyckpt.planner.chain_dp.block_options import BlockOptions
 from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, RockmatePlans, block_cuts
 from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem
@@ -24,7 +24,9 @@ from tinyckpt.planner.model.liveness import Problem
     st.sampled_from([evaluations, flops]),
     st.booleans(),
 )
-def test_every_plan_of_a_drawn_graph_is_legal(graph: tc.Graph, unit: Any, in_values: bool) -> None:
+def test_rockmate_plans_are_legal_on_random_graphs(
+    graph: tc.Graph, unit: Any, in_values: bool
+) -> None:
     costs = in_nodes(unit(graph)) if in_values else unit(graph)
     problem = Problem(graph, costs)
     sweep = RockmatePlans(problem)
@@ -36,20 +38,20 @@ def test_every_plan_of_a_drawn_graph_is_legal(graph: tc.Graph, unit: Any, in_val
             assert peak == problem.peak(plan.order)
 
 
-def test_the_ways_cost_and_hold_what_they_say() -> None:
+def test_block_options_state_true_cost_and_memory() -> None:
     graph = network_from_text("transformer:2x64")[0]
     costs = flops(graph)
     problem = Problem(graph, costs)
     parts = stages(problem.flat, block_cuts(problem))
-    ways = Ways(problem, parts, range(len(graph.operators)))
-    for stage, through in zip(parts, ways.through, strict=True):
+    options = BlockOptions(problem, parts, range(len(graph.operators)))
+    for stage, through in zip(parts, options.through, strict=True):
         backward = sum(costs.operators[i] for i in stage.backward)
-        for way in through:
-            assert set(stage.backward) <= set(way.back) | unread(graph)
-            cost = sum(costs.operators[i] for i in (*way.record, *way.back)) - backward
-            assert way.cost == cost
-            waits = {problem.root[data] for data in (*way.saved, *stage.cut)}
-            assert sum(costs.data[root] for root in waits) >= way.held
+        for option in through:
+            assert set(stage.backward) <= set(option.back) | unread(graph)
+            cost = sum(costs.operators[i] for i in (*option.record, *option.back)) - backward
+            assert option.cost == cost
+            waits = {problem.root[data] for data in (*option.saved, *stage.cut)}
+            assert sum(costs.data[root] for root in waits) >= option.held
 
 
 def unread(graph: tc.Graph) -> set[int]:
@@ -62,25 +64,27 @@ def unread(graph: tc.Graph) -> set[int]:
     }
 
 
-def test_layers_that_are_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = []
-    made = Ways.made
+def test_identical_blocks_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    examined = []
+    enumerate_options = BlockOptions.enumerate_options
     monkeypatch.setattr(
-        Ways, "made", lambda self, block: looked_at.append(block) or made(self, block)
+        BlockOptions,
+        "enumerate_options",
+        lambda self, block: examined.append(block) or enumerate_options(self, block),
     )
     counts = []
     for layers in (4, 12):
-        looked_at.clear()
+        examined.clear()
         graph = network_from_text(f"transformer:{layers}x64")[0]
         problem = Problem(graph, flops(graph))
         parts = stages(problem.flat, block_cuts(problem))
-        ways = Ways(problem, parts, range(len(graph.operators)))
-        assert len(ways.through) == len(parts) > 2 * layers
-        counts.append(len(looked_at))
+        options = BlockOptions(problem, parts, range(len(graph.operators)))
+        assert len(options.through) == len(parts) > 2 * layers
+        counts.append(len(examined))
     assert counts[0] == counts[1]
 
 
-def test_a_transformer_pays_hardly_more_than_the_bound() -> None:
+def test_blocks_cost_near_lower_bound_on_transformer() -> None:
     graph = network_from_text("transformer:12x768")[0]
     costs = flops(graph)
     schedule = tc.plan(graph, "blocks", budget=0.5, costs=costs)
@@ -88,7 +92,7 @@ def test_a_transformer_pays_hardly_more_than_the_bound() -> None:
     assert tc.cost.cost_of(schedule, costs) <= 1.04 * tc.lower_bound(graph, 0.5, costs)
 
 
-def test_what_does_not_fit_names_the_smallest_peak() -> None:
+def test_blocks_infeasible_budget_names_smallest_peak() -> None:
     graph = network_from_text("transformer:2x64")[0]
     with pytest.raises(tc.BudgetError, match=r"blocks finds nothing within .*; the smallest") as e:
         tc.plan(graph, "blocks", budget=0.05)

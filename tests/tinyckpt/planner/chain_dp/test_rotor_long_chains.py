@@ -1,4 +1,4 @@
-"""Rotor on chains of more stages than its tables have: cuts are spread over all of the chain."""
+"""Rotor and the offload DP on chains longer than their tables: cuts spread over the whole chain."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def check_within_every_budget(graph: Graph) -> None:
 @pytest.mark.parametrize(
     "n", [405, *(pytest.param(n, marks=pytest.mark.nightly) for n in (395, 1_000))]
 )
-def test_half_the_memory_costs_about_the_optimum_on_chains_longer_than_the_table(n: int) -> None:
+def test_rotor_near_optimum_at_half_memory_beyond_table_length(n: int) -> None:
     graph = tc.networks.chain(n)
     costs = in_nodes(evaluations(graph))
     trace = tc.replay(tc.plan(graph, "rotor", costs=costs, budget=n // 2 + 1))
@@ -76,14 +76,12 @@ def test_half_the_memory_costs_about_the_optimum_on_chains_longer_than_the_table
     ],
 )
 @pytest.mark.parametrize("make", [equal, ascending, descending, uneven])
-def test_rotor_is_within_each_budget_that_sqrt_n_is_within(
-    make: Callable[[int], Graph], n: int
-) -> None:
+def test_rotor_meets_each_budget_that_sqrt_n_meets(make: Callable[[int], Graph], n: int) -> None:
     check_within_every_budget(make(n))
 
 
 @pytest.mark.long
-def test_states_that_are_moved_are_spread_over_a_long_chain() -> None:
+def test_offloaded_states_are_spread_over_long_chain() -> None:
     # Of 100 cuts at one end, the other end's 300 values would be one stage, held at once.
     graph = equal(400)
     plans = list(priced_plans(graph, evaluations(graph)))
@@ -91,7 +89,7 @@ def test_states_that_are_moved_are_spread_over_a_long_chain() -> None:
     assert min(map(peak, moved)) <= 16 * 8
 
 
-def test_where_half_of_memory_has_no_plan_the_smallest_peak_is_that_of_all_of_it() -> None:
+def test_rotor_smallest_peak_comes_from_whole_table_if_half_has_no_plan() -> None:
     graph = tc.networks.branching(3, 8).graph()
     most = peak(tc.plan(graph, "store_all"))
     with pytest.raises(tc.BudgetError, match=r"the smallest peak it finds is 8\.0 KiB") as caught:

@@ -1,31 +1,32 @@
-"""The least makespan of a chain with a host, by going through all that a machine can do.
+"""Oracle: the least makespan of a chain with a host, by breadth-first search over machine states.
 
-Independent of ``tinyckpt.exact``: there, steps are handed over and times are maxima; here, a
-machine ticks, and at each tick it may begin what it can. A state is what is where and how long
-each engine is still busy. All states of a tick are gone through at once, in arrays; which tick a
-state was first come to at is all that matters of how it was come to, and no state is compared with
-another but for being the same.
+Independent of ``tinyckpt.planner.exact``: there, steps are handed over and times are maxima; here,
+a machine ticks, and at each tick it may begin any possible operation. A state is the placement of
+all values and the time that each engine is still busy. All states of a tick are expanded at once,
+in arrays; only the first tick at which a state was reached matters, and no state is compared with
+another except for equality.
 
-Values of ``chain(n)`` all weigh the same: memory is counted in values. Number 0 is the cotangent,
-``l`` and then each ``b``; number k is ``f`` of layer k. Every value may be moved, cotangents too.
-What is left out cannot help, for all times are maxima of sums, so that with a step less everything
-else comes no later:
+Values of ``chain(n)`` all have the same size: memory is counted in values. Number 0 is the
+cotangent, ``l`` and then each ``b``; number k is ``f`` of layer k. Every value may be moved,
+cotangents too. What is pruned cannot help, for all times are maxima of sums, so that with a step
+less everything else comes no later:
 
-- a backward operator is evaluated once: forward operators read none of what backward ones make, so
-  only the evaluations behind the one ``b1`` at the end are of use, one of each;
-- nothing that is moved out stays there, nor comes back without being read: it is freed instead; so
-  nothing that has had its last reader is on the host or on its way; and what comes back has left
-  before, since a copy out and a copy back at once give no memory;
-- a value is freed where there is no room for what is to be taken, and as few as that takes;
+- a backward operator is evaluated once: forward operators read no results of backward ones, so only
+  the evaluations behind the one ``b1`` at the end are of use, one of each;
+- a value that is moved out does not stay there, nor come back without being read: it is freed
+  instead; so no value after its last reader is on the host or on its way; and a value that comes
+  back has left before, since a copy out and a copy back at once give no memory;
+- a value is freed where there is no room for the next one to take memory, and as few as that takes;
 - a copy begins as soon as its turn has come: it is handed over at that tick. Only where an
   evaluation lasts for two ticks may that be in the middle of it, and then it is handed over before
-  the evaluation, one for an engine: memory for what comes back is taken then, and what leaves is
-  not read any more;
+  the evaluation, one per engine: memory for a value that comes back is taken then, and a value that
+  leaves is not read any more;
 - a fetch that is handed over early gives its place on the host up at once. This is of use where the
-  host is full, and something is to leave meanwhile.
+  host is full, and another value is to leave meanwhile.
 
-A limit of the makespan cuts what cannot be within it: each operator that must be evaluated is
-evaluated once more, and all that is on the host comes back, one after another, before it is read.
+An upper limit of the makespan prunes states that cannot be within it: each operator that must be
+evaluated is evaluated once more, and all values on the host come back, one after another, before
+they are read.
 
     python -m tests.tinyckpt.planner.exact.chain_optima 8
 """
@@ -78,7 +79,7 @@ def as_sets(values: Codes) -> Codes:
 
 
 def waiting(codes: Codes) -> list[Codes]:
-    """Return the fetches that wait for their turn, the first ones first."""
+    """Return the fetches that wait for their turn, in order."""
     return [part(codes, (WAITING[0] + 4 * place, 4)) for place in range(MOST_WAITING)]
 
 
@@ -138,25 +139,25 @@ class Machine:
         return states
 
     def held(self, codes: Codes) -> Codes:
-        """Return how many values take the device's memory."""
+        """Return the number of values that take the device's memory."""
         device = ones(part(codes, DEVICE))
         coming = sum(is_one(value) for value in (part(codes, BACK), *waiting(codes)))
         return device + coming + is_one(part(codes, OUT)) + is_one(part(codes, QUEUED))
 
     def on_host(self, codes: Codes) -> Codes:
-        """Return how many values have a place on the host."""
+        """Return the number of values with a place on the host."""
         leaving = is_one(part(codes, OUT)) + is_one(part(codes, QUEUED))
         return ones(part(codes, HOST)) + leaving
 
     def anywhere(self, codes: Codes) -> Codes:
-        """Return the set of the values that are somewhere."""
+        """Return the set of the values that exist anywhere."""
         found = part(codes, DEVICE) | part(codes, HOST)
         for value in (part(codes, OUT), part(codes, BACK), part(codes, QUEUED), *waiting(codes)):
             found |= as_sets(value)
         return found
 
     def remaining(self, codes: Codes) -> Codes:
-        """Return ticks that it takes at least from each state on."""
+        """Return a lower bound on the remaining ticks of each state."""
         left, back = part(codes, LEFT), part(codes, BACK)
         needed = (np.int64(2) << np.minimum(left, self.n)) - 2
         missing = ones(needed & ~self.anywhere(codes))
@@ -179,7 +180,7 @@ class Machine:
     # What can be begun, in no time ----------------------------------------------------------------
 
     def begun(self, states: Codes, seen: list[Codes]) -> Codes:
-        """Return the states and all that copies can be begun or handed over in them."""
+        """Return the states and all successors by beginning or handing over copies."""
         found, fresh = [states], states
         while len(fresh):
             made = [*self.offloaded(fresh), *self.fetched(fresh)]
@@ -326,7 +327,7 @@ STEP = 4  # evaluations that the limit goes up by: lower ones are gone through m
 
 
 def optimum(machine: Machine) -> int:
-    """Return the least ticks that a chain takes."""
+    """Return the least ticks of a chain."""
     limit = machine.evaluation * (2 * machine.n + 1)
     while (found := machine.least(limit)) is None:
         limit += STEP * machine.evaluation
@@ -341,7 +342,7 @@ def row(n: int, engines: int, host: int | None, evaluation: int, copy: int) -> l
 
 
 def main() -> None:
-    """Print the table of some chains, a row after another."""
+    """Print the table of some chains, one row per line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("layers", type=int, nargs="+")
     for n in parser.parse_args().layers:

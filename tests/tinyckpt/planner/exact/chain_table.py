@@ -1,9 +1,10 @@
-"""The least makespans of chains with a host, as ``chain_optima`` finds them by exhaustion.
+"""Golden table: the least makespans of chains with a host, found by ``chain_optima``.
 
     python -m tests.tinyckpt.planner.exact.chain_optima 4 5 6 7 8
 
-Layers, engines, values that the host has room for (None: any number; 0: nothing can be moved), and
-ticks of an evaluation and of a copy; then the least ticks within 3, 4, 5 ... n + 2 values.
+Keys: layers, engines, values that the host has room for (None: any number; 0: nothing can be
+moved), and ticks of an evaluation and of a copy. Values: the least ticks within 3, 4, 5 ... n + 2
+values.
 """
 
 LEAST: dict[tuple[int, int, int | None, int, int], tuple[int, ...]] = {

@@ -1,4 +1,4 @@
-"""All schedules with a host there are, of tiny graphs: what the exact search is held to."""
+"""Oracle: the least makespan of tiny graphs with a host, by exhaustive search over schedules."""
 
 import heapq
 from fractions import Fraction
@@ -20,11 +20,12 @@ def exhaustive(
 ) -> Any:
     """Return the least makespan of all schedules, or None: every legal step, in every order.
 
-    None, too, if it is above the most that is of interest: copies can be handed over without end.
+    None, too, if it is above ``most``: copies can be handed over without end.
 
-    A state is what is where and, from the end of the last evaluation on, how long each line and
-    each copy still takes. Nothing is left out, nothing is compared but equal states. For the class
-    of the search alone it is, too, which operators must not be evaluated again.
+    A state is the placement of all values and, from the end of the last evaluation on, the time
+    that each engine's queue and each copy still takes. Nothing is pruned, and only equal states are
+    merged. With ``in_class``, for the class of the A* search, the state also has the operators that
+    must not be evaluated again.
     """
     size = [node.spec.nbytes for node in graph.data]
     made = {d for o in graph.operators for d in o.outputs}

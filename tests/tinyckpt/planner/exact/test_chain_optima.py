@@ -1,4 +1,4 @@
-"""Chains with a host: the planner against all that a machine can do, and what the optima obey."""
+"""Offloading on chains: the planner against exhaustive optima, and monotonicity of the optima."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -37,14 +37,14 @@ def link_of(of: Row) -> tc.Link:
 
 @pytest.mark.long
 @pytest.mark.parametrize("of", MADE, ids=str)
-def test_the_table_is_what_the_machine_finds(of: Any) -> None:
+def test_chain_table_equals_exhaustive_optima(of: Any) -> None:
     assert tuple(row(*of)) == LEAST[of]
 
 
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(("evaluation", "copy"), PACES[:5])
-def test_the_machine_finds_what_all_steps_in_all_orders_do(
+def test_chain_machine_agrees_with_exhaustive_search(
     evaluation: int, copy: int, host: int | None, engines: int
 ) -> None:
     # Cotangents are moved as well there, and backward operators evaluated again.
@@ -57,7 +57,7 @@ def test_the_machine_finds_what_all_steps_in_all_orders_do(
 
 
 @pytest.mark.parametrize(("of", "budget"), PLANNED, ids=str)
-def test_the_planner_finds_the_optimum(of: Row, budget: int) -> None:
+def test_plan_with_host_attains_exhaustive_optimum(of: Row, budget: int) -> None:
     n, _, host, evaluation, _ = of
     graph, link = tc.networks.chain(n), link_of(of)
     room = None if host is None else host * BYTES
@@ -70,7 +70,7 @@ def test_the_planner_finds_the_optimum(of: Row, budget: int) -> None:
     assert plan.certificate.status.startswith("optimal")
 
 
-def test_more_is_never_slower_and_the_ends_are_known() -> None:
+def test_chain_optima_are_monotone_and_match_closed_forms() -> None:
     for of, least in LEAST.items():
         n, engines, host, evaluation, copy = of
         spans = [Fraction(ticks, evaluation) for ticks in least]

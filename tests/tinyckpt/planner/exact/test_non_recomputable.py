@@ -1,4 +1,4 @@
-"""What may not be evaluated twice, against exhaustion: bounds, heuristics and the exact planner."""
+"""Operators evaluated only once, against exhaustion: bounds, heuristics and the exact planner."""
 
 from dataclasses import replace
 from math import inf
@@ -33,7 +33,7 @@ def _solver() -> None:
 
 @st.composite
 def chains_with_once(draw: st.DrawFn, longest: int = 5) -> tuple[Graph, Costs]:
-    """Draw a short chain with marks, sizes and costs: there, less memory costs more."""
+    """Draw a short chain with ``once`` marks, sizes and costs: there, less memory costs more."""
     layers = draw(st.integers(3, longest))
     chain = tc.networks.chain(layers)
     count = len(chain.operators)
@@ -51,7 +51,7 @@ def chains_with_once(draw: st.DrawFn, longest: int = 5) -> tuple[Graph, Costs]:
 
 @st.composite
 def graphs_with_once(draw: st.DrawFn, largest: int = 10) -> tuple[Graph, Costs]:
-    """Draw any small graph with marks, views and all, and costs."""
+    """Draw any small graph with ``once`` marks, views included, and costs."""
     plain, costs = draw(abstract_graphs(largest, views=True))
     return draw(with_once(plain)), costs
 
@@ -65,7 +65,7 @@ WITHIN_A_TEST = settings(
 
 @settings(max_examples=examples(150))
 @given(CASES, st.data())
-def test_no_bound_is_above_exhaustion(case: Any, data: Any) -> None:
+def test_lower_bound_with_once_never_exceeds_exhaustive_optimum(case: Any, data: Any) -> None:
     graph, costs = case
     budget = drawn_budget(graph, costs, data.draw)
     optimum = exhaustive(graph, costs, budget)
@@ -77,7 +77,7 @@ def test_no_bound_is_above_exhaustion(case: Any, data: Any) -> None:
 @pytest.mark.long
 @settings(max_examples=examples(15))
 @given(chains_with_once(), st.data())
-def test_a_short_chain_is_planned_as_well_as_by_exhaustion(case: Any, data: Any) -> None:
+def test_plan_with_once_is_optimal_on_short_chains(case: Any, data: Any) -> None:
     graph, costs = case
     budget = drawn_budget(graph, costs, data.draw)
     optimum = exhaustive(graph, costs, budget)
@@ -94,30 +94,30 @@ def test_a_short_chain_is_planned_as_well_as_by_exhaustion(case: Any, data: Any)
 @settings(max_examples=examples(40))
 @given(CASES, st.data())
 @pytest.mark.usefixtures("_solver")
-def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+def test_optimal_policy_with_once_equals_exhaustive_optimum(case: Any, data: Any) -> None:
     check(*case, drawn_budget(*case, data.draw))
 
 
 @WITHIN_A_TEST
 @given(SMALLER, st.data())
 @pytest.mark.usefixtures("_solver", "models_only")
-def test_the_models_are_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+def test_cp_models_with_once_equal_exhaustive_optimum(case: Any, data: Any) -> None:
     check(*case, drawn_budget(*case, data.draw), proves=False)
 
 
 @WITHIN_A_TEST
 @given(SMALLER, st.data())
 @pytest.mark.usefixtures("_solver")
-def test_it_is_as_cheap_as_exhaustion_in_build_order(case: Any, data: Any) -> None:
+def test_build_order_optimum_with_once_equals_exhaustive_optimum(case: Any, data: Any) -> None:
     check(*case, drawn_budget(*case, data.draw), "build", proves=False)
 
 
-def test_what_is_evaluated_once_takes_room() -> None:
+def test_once_operators_raise_least_evaluations() -> None:
     plain = tc.networks.chain(6)
     nodes = range(3, 9)
 
     def fewest(*names: str) -> list[float]:
-        """Return the fewest evaluations by exhaustion; see that the bound is nearly as much."""
+        """Return the fewest evaluations by exhaustion; check that the bound is nearly as high."""
         marked = [replace(o, once=o.name in names) for o in plain.operators]
         graph = replace(plain, operators=tuple(marked))
         least = [exhaustive(graph, evaluations(graph), count * 512) for count in nodes]

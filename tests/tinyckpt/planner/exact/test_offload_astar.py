@@ -1,4 +1,4 @@
-"""The exact search with a host, against exhaustion over all steps there are, and closed forms."""
+"""A* search with a host: makespans against exhaustive search, other heuristics and closed forms."""
 
 from fractions import Fraction
 from math import ceil, inf
@@ -16,7 +16,7 @@ from tests.tinyckpt.planner.offload.event_machine import Ticking
 from tinyckpt.core.costs import Costs, custom
 from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.exact.astar_bound import NO_COPY, Front
-from tinyckpt.planner.exact.offload_astar import HostSearch
+from tinyckpt.planner.exact.offload_astar import OffloadSearch
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
@@ -37,21 +37,25 @@ LONGER = [(256, 1), *([(100, 2), (341, 1), (512, 2)] if PROFILE == "deep" else [
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("bandwidth", [0, 100, 256, 341, 512, 700, inf])
 @pytest.mark.parametrize(("n", "nodes"), [(1, 3), (2, 2), (2, 3)])
-def test_all_steps_in_all_orders(n: int, nodes: int, bandwidth: float, engines: int) -> None:
+def test_offload_astar_equals_exhaustive_search(
+    n: int, nodes: int, bandwidth: float, engines: int
+) -> None:
     check_against_all(n, nodes, bandwidth, engines)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
-def test_all_steps_in_all_orders_of_three_layers(bandwidth: float, engines: int) -> None:
+def test_offload_astar_equals_exhaustive_search_on_three_layers(
+    bandwidth: float, engines: int
+) -> None:
     check_against_all(3, 3, bandwidth, engines)
 
 
 def check_against_all(n: int, nodes: int, bandwidth: float, engines: int) -> None:
-    """Hold the search on a chain against exhaustion."""
+    """Compare the search on a chain with exhaustion."""
     graph = tc.networks.chain(n)
     costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
-    found = HostSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
+    found = OffloadSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
     expected = exhaustive(graph, costs, link, nodes * BYTES, inf)
     assert (found and found[0]) == expected
     if found is not None:
@@ -59,7 +63,7 @@ def check_against_all(n: int, nodes: int, bandwidth: float, engines: int) -> Non
 
 
 def check(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, found: Any) -> None:
-    """Hold what the search says of its steps against the clock, and against the bound."""
+    """Check the steps of a result against the simulator, the event machine and the lower bound."""
     schedule = tc.Schedule(graph, tuple(found[1]), "searched")
     line = tc.timed(schedule, link, costs, budget=budget)
     assert line.makespan == found[0]
@@ -87,12 +91,12 @@ def check(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, found: Any)
     st.integers(3, 4),
     st.sampled_from((inf, BYTES, 0)),
 )
-def test_unequal_costs(
+def test_offload_astar_with_unequal_costs_equals_exhaustive_search(
     durations: list[int], bandwidth: Any, latency: Any, engines: int, nodes: int, host: float
 ) -> None:
     graph = tc.networks.chain(2)
     costs, link = custom(graph, durations), tc.Link(bandwidth, latency, engines)
-    found = HostSearch(graph, costs, link, nodes * BYTES, host).cheapest(10**5)
+    found = OffloadSearch(graph, costs, link, nodes * BYTES, host).cheapest(10**5)
     assert found is not None
     assert found[0] == exhaustive(graph, costs, link, nodes * BYTES, host)
     check(graph, costs, link, nodes * BYTES, found)
@@ -101,18 +105,18 @@ def test_unequal_costs(
 
 
 @pytest.mark.nightly
-def test_a_value_is_freed_so_that_nothing_waits_for_a_copy() -> None:
+def test_offload_astar_frees_value_to_avoid_waiting_for_copy() -> None:
     # One value fewer on the device, and no evaluation waits for what is on its way: 13, not 14.
     graph = tc.networks.chain(5)
     costs, link, budget = tc.cost.evaluations(graph), tc.Link(256, engines=1), 4 * BYTES
-    found = HostSearch(graph, costs, link, budget).cheapest()
+    found = OffloadSearch(graph, costs, link, budget).cheapest()
     assert found is not None
     assert found[0] == exhaustive(graph, costs, link, budget, inf, found[0], in_class=True) == 13
     check(graph, costs, link, budget, found)
 
 
 def without_zeros(case: Any) -> tuple[tc.Graph, Costs]:
-    """Return a drawn graph with costs of 1 at least: of what costs nothing there is no end."""
+    """Return a drawn graph with costs of at least 1: free steps could repeat without end."""
     graph, costs = case
     return graph, custom(graph, [max(1, cost) for cost in costs.operators])
 
@@ -126,13 +130,13 @@ def without_zeros(case: Any) -> tuple[tc.Graph, Costs]:
     st.integers(0, 6),
     st.sampled_from((inf, 4)),
 )
-def test_drawn_graphs(
+def test_offload_astar_equals_exhaustive_search_on_random_graphs(
     case: Any, bandwidth: Any, latency: int, engines: int, more: int, host: float
 ) -> None:
     graph, costs = without_zeros(case)
     link = tc.Link(bandwidth, latency, engines)
     budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
-    found = HostSearch(graph, costs, link, budget, host).cheapest()
+    found = OffloadSearch(graph, costs, link, budget, host).cheapest()
     most = found[0] if found else 3 * sum(costs.operators)
     expected = exhaustive(graph, costs, link, budget, host, most, in_class=True)
     assert (found and found[0]) == expected
@@ -148,7 +152,7 @@ def test_drawn_graphs(
     st.integers(0, 4),
     st.sampled_from((inf, 4)),
 )
-def test_the_bound_is_below_all_schedules(
+def test_host_bound_never_exceeds_any_makespan(
     case: Any, bandwidth: Any, engines: int, more: int, host: float
 ) -> None:
     graph, costs = without_zeros(case)
@@ -161,7 +165,7 @@ def test_the_bound_is_below_all_schedules(
 
 
 class NothingRemains(dict[tuple[int, int], Front]):
-    """The estimate that knows nothing, with which the search goes by the clock alone."""
+    """The zero heuristic, with which A* becomes Dijkstra's algorithm."""
 
     def get(self, key: tuple[int, int], default: Any = None) -> Front:
         return [(0, NO_COPY)]
@@ -171,7 +175,7 @@ class NothingRemains(dict[tuple[int, int], Front]):
 @pytest.mark.parametrize("latency", [0, 1])
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_three_ways_to_be_exact(
+def test_offload_astar_agrees_with_dijkstra_and_unpruned_search(
     bandwidth: float, engines: int, latency: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With what is left to go as a guide; without; and with copies handed over at any time.
@@ -180,7 +184,7 @@ def test_three_ways_to_be_exact(
         graph = tc.networks.chain(n)
         costs = tc.cost.evaluations(graph)
         for nodes in range(3, n + 3):
-            searches = [HostSearch(graph, costs, link, nodes * BYTES) for _ in range(3)]
+            searches = [OffloadSearch(graph, costs, link, nodes * BYTES) for _ in range(3)]
             searches[2].has_room = False
             best = [searches[0].cheapest(), searches[2].cheapest()]
             with monkeypatch.context() as patch:
@@ -193,7 +197,7 @@ def test_three_ways_to_be_exact(
 
 
 class EvaluationsRemain(dict[tuple[int, int], Front]):
-    """The estimate that counts what must be evaluated once more, as if memory were no matter."""
+    """A weaker admissible heuristic: each missing operator once more, memory unlimited."""
 
     def __init__(self, graph: tc.Graph) -> None:
         self.graph = graph
@@ -214,18 +218,18 @@ class EvaluationsRemain(dict[tuple[int, int], Front]):
 
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize(("n", "bandwidth"), DEEP_CHAINS)
-def test_long_chains_by_another_estimate(
+def test_offload_astar_agrees_with_weaker_heuristic_on_long_chains(
     n: int, bandwidth: float, engines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tc.networks.chain(n)
     costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
-    ticks = HostSearch(graph, costs, link, 0).places.ticks
+    ticks = OffloadSearch(graph, costs, link, 0).space.ticks
     assert ticks == 1, "the estimate counts evaluations as ticks"
     for nodes in range(3, n + 2):
-        best = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+        best = OffloadSearch(graph, costs, link, nodes * BYTES).cheapest()
         with monkeypatch.context() as patch:
             patch.setattr(hosted, "fronts", lambda *_: EvaluationsRemain(graph))
-            other = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+            other = OffloadSearch(graph, costs, link, nodes * BYTES).cheapest()
         assert best is not None
         assert other is not None
         assert best[0] == other[0]
@@ -234,13 +238,13 @@ def test_long_chains_by_another_estimate(
 
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize(("n", "bandwidth", "nodes"), MUTATED)
-def test_no_schedule_beside_the_best_is_faster(
+def test_no_mutation_of_optimal_schedule_is_faster(
     n: int, bandwidth: float, nodes: int, engines: int
 ) -> None:
     # A step less, two steps swapped, or one of them anywhere else: illegal, or not faster.
     graph = tc.networks.chain(n)
     costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
-    found = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+    found = OffloadSearch(graph, costs, link, nodes * BYTES).cheapest()
     assert found is not None
     makespan, steps = found
     legal = 0
@@ -261,17 +265,17 @@ def test_no_schedule_beside_the_best_is_faster(
 
 @pytest.mark.long
 @pytest.mark.parametrize("n", range(1, 9 if PROFILE == "deep" else 7))
-def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recomputed(n: int) -> None:
+def test_offload_astar_is_revolve_without_bandwidth_and_store_all_with_infinite(n: int) -> None:
     graph = tc.networks.chain(n)
     costs = tc.cost.evaluations(graph)
     for nodes in range(3, n + 3):
         budget = nodes * BYTES
-        found = HostSearch(graph, costs, tc.Link(0), budget).cheapest(10**5)
+        found = OffloadSearch(graph, costs, tc.Link(0), budget).cheapest(10**5)
         assert found is not None
         assert found[0] == fewest_evaluations(n, nodes)
         for engines in (1, 2):
             link = tc.Link(inf, engines=engines)
-            found = HostSearch(graph, costs, link, budget).cheapest(10**5)
+            found = OffloadSearch(graph, costs, link, budget).cheapest(10**5)
             assert found is not None
             assert found[0] == 2 * n + 1
             check(graph, costs, link, budget, found)
@@ -279,14 +283,14 @@ def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recompute
 
 @pytest.mark.long
 @pytest.mark.parametrize("n", [4, 5])
-def test_makespans_fall_with_budget_and_with_bandwidth(n: int) -> None:
+def test_makespan_never_rises_with_budget_or_bandwidth(n: int) -> None:
     graph = tc.networks.chain(n)
     costs = tc.cost.evaluations(graph)
     before = [inf] * n
     for bandwidth in (0, 128, 256, 512, 1024, inf):
         link = tc.Link(bandwidth)
         found = [
-            HostSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
+            OffloadSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
             for nodes in range(3, n + 3)
         ]
         spans = [best[0] for best in found if best is not None]

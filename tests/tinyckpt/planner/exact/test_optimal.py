@@ -1,4 +1,4 @@
-"""The exact planner against exhaustion: a search over all states that shares nothing with it."""
+"""The exact planner against exhaustion: a search over all states that shares no code with it."""
 
 import heapq
 import sys
@@ -36,7 +36,7 @@ def _solver() -> None:
 
 
 def cheapest(start: Any, is_goal: Callable[[Any], bool], moves: Callable[[Any], Any]) -> float:
-    """Return the least cost from start to a goal, by Dijkstra; infinite if there is no way."""
+    """Return the least cost from start to a goal, by Dijkstra; infinite if there is no path."""
     best = {start: 0.0}
     heap = [(0.0, 0, start)]
     while heap:
@@ -149,7 +149,7 @@ def abstract_graphs(draw: st.DrawFn, largest: int = 12, views: bool = False) -> 
 
 
 def drawn_budget(graph: Graph, costs: Costs, draw: Any) -> int:
-    """Draw a budget from what some operator needs to what store-all takes."""
+    """Draw a budget from the largest need of one operator to store-all's peak."""
     problem = Problem(graph, costs)
     most = problem.peak(range(len(graph.operators)))
     least = int(problem.needs().max())
@@ -167,7 +167,7 @@ def check(
 ) -> float:
     """Compare the planner, its certificate and the bound with exhaustion; return the optimum.
 
-    Models alone may take too long to prove that nothing is within the budget: ``proves``.
+    The models alone may take too long to prove that no schedule is within the budget: ``proves``.
     """
     expected = exhaustive(graph, costs, budget, order == "build")
     assert cost_bound(graph, costs, budget) <= expected
@@ -190,7 +190,7 @@ def check(
 
 @pytest.fixture
 def models_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small problems reach the models, which the search over states would settle before."""
+    """Let small problems reach the models, which the A* search would settle before."""
     monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
 
 
@@ -202,7 +202,7 @@ WITHIN_A_TEST = settings(
 @pytest.mark.long
 @settings(max_examples=examples(60))
 @given(abstract_graphs(), st.data())
-def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+def test_optimal_policy_equals_exhaustive_optimum(case: Any, data: Any) -> None:
     graph, costs = case
     budget = drawn_budget(graph, costs, data.draw)
     optimum = check(graph, costs, budget)
@@ -221,7 +221,7 @@ def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
 @WITHIN_A_TEST
 @given(abstract_graphs(9), st.data())
 @pytest.mark.usefixtures("models_only")
-def test_the_models_are_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+def test_cp_models_equal_exhaustive_optimum(case: Any, data: Any) -> None:
     graph, costs = case
     check(graph, costs, drawn_budget(graph, costs, data.draw), proves=False)
 
@@ -229,14 +229,16 @@ def test_the_models_are_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
 @pytest.mark.long
 @WITHIN_A_TEST
 @given(abstract_graphs(9), st.data())
-def test_it_is_as_cheap_as_exhaustion_in_build_order(case: Any, data: Any) -> None:
+def test_build_order_optimum_equals_exhaustive_optimum(case: Any, data: Any) -> None:
     graph, costs = case
     check(graph, costs, drawn_budget(graph, costs, data.draw), "build", proves=False)
 
 
 def has_view_of_one_of_several(graph: Graph) -> bool:
-    """Whether a view is in memory that an operator of several outputs made: then bounds may lack
-    something, since two copies of that memory count once."""
+    """Whether a view shares storage made by an operator of several outputs.
+
+    Then bounds may be too low, since two copies of that memory count once.
+    """
     owner = list(range(len(graph.data)))
     for node in graph.data:
         if node.view_of is not None:
@@ -249,7 +251,7 @@ def has_view_of_one_of_several(graph: Graph) -> bool:
 
 @WITHIN_A_TEST
 @given(abstract_graphs(6, views=True), st.data(), st.booleans())
-def test_views_hold_what_they_are_views_of(case: Any, data: Any, direct: bool) -> None:
+def test_optimal_policy_keeps_storage_of_views_alive(case: Any, data: Any, direct: bool) -> None:
     graph, costs = case
     budget = drawn_budget(graph, costs, data.draw)
     with pytest.MonkeyPatch.context() as patch:
@@ -275,7 +277,9 @@ def test_views_hold_what_they_are_views_of(case: Any, data: Any, direct: bool) -
 @settings(max_examples=examples(15))
 @given(abstract_graphs(8), st.data())
 @pytest.mark.parametrize("largest", [10, 10**15])
-def test_large_and_fractional_costs(largest: int, case: Any, data: Any) -> None:
+def test_optimal_policy_is_exact_with_large_and_fractional_costs(
+    largest: int, case: Any, data: Any
+) -> None:
     graph, costs = case
     number = st.floats(0, 10) if largest == 10 else st.integers(0, 10**14)
     drawn = [data.draw(number) for _ in graph.operators]
@@ -298,7 +302,9 @@ def test_large_and_fractional_costs(largest: int, case: Any, data: Any) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_the_chain_at_every_budget(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimal_policy_on_chain_matches_known_optima(
+    direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(optimal, "uniform_chain", lambda graph, costs: None)  # no closed form
     if not direct:
         monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
@@ -317,7 +323,7 @@ def test_the_chain_at_every_budget(direct: bool, monkeypatch: pytest.MonkeyPatch
     assert (caught.value.smallest, caught.value.proven) == (3, True)
 
 
-def test_a_longer_chain_is_proven_by_its_closed_form() -> None:
+def test_longer_chain_is_certified_by_closed_form() -> None:
     graph = tc.networks.chain(40)
     schedule = tc.plan(graph, "optimal", budget="9 nodes", time_limit=1)
     assert str(schedule.certificate) == (
@@ -332,7 +338,9 @@ def test_a_longer_chain_is_proven_by_its_closed_form() -> None:
     ("unit", "budget", "free", "build"),
     [("nodes", 12, 41, 42), ("nodes", 11, 42, 45), ("bytes", 25030, 44, 45)],
 )
-def test_a_residual_network(unit: str, budget: int, free: int, build: int) -> None:
+def test_optimal_policy_on_residual_network_matches_known_optima(
+    unit: str, budget: int, free: int, build: int
+) -> None:
     graph = tc.networks.residual_mlp(3, 8).graph()
     costs = in_nodes(evaluations(graph)) if unit == "nodes" else evaluations(graph)
     for order, expected in (("free", free), ("build", build)):
@@ -344,7 +352,7 @@ def test_a_residual_network(unit: str, budget: int, free: int, build: int) -> No
         assert peak_of(schedule, costs) <= budget
 
 
-def test_a_view_of_one_of_several_outputs() -> None:
+def test_optimal_policy_with_view_of_multi_output_operator_is_within_budget() -> None:
     graph = vgg16(batch_normed=True)
     costs = flops(graph)
     budget = Problem(graph, costs).peak(range(len(graph.operators))) * 3 // 4
@@ -355,7 +363,7 @@ def test_a_view_of_one_of_several_outputs() -> None:
     assert certificate.lower_bound <= certificate.cost
 
 
-def test_an_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_returns_incumbent_with_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -370,10 +378,10 @@ def test_an_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -
         plan_optimal(graph, in_nodes(evaluations(graph)), budget=10)
 
 
-def test_what_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimal_policy_rejects_invalid_options(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.chain(4)
     costs = evaluations(graph)
-    with pytest.raises(tc.ScheduleError, match="order='any'; legal are 'free' and 'build'"):
+    with pytest.raises(tc.ScheduleError, match="order='any'; expected 'free' or 'build'"):
         plan_optimal(graph, costs, order="any")
     with pytest.raises(tc.ScheduleError, match="it must be more than 0 seconds"):
         plan_optimal(graph, costs, time_limit=0)

@@ -1,4 +1,4 @@
-"""The backward half in another order: found once for a problem, by clocks that may run down."""
+"""Backward order by least memory growth: reordering is reversible, and memoised past deadlines."""
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from tinyckpt.planner.model.liveness import Problem
 
 @settings(max_examples=30, deadline=None)
 @given(graph=graphs_of_views())
-def test_a_reordered_graph_is_the_same_in_another_order(graph: tc.TrainingGraph) -> None:
+def test_reordered_graph_has_same_peak_and_reorders_back(graph: tc.TrainingGraph) -> None:
     problem = Problem(graph, flops(graph))
     sequence, other = frugal_sequence(problem), frugal_problem(problem)
     names = [graph.operators[index].name for index in sequence]
@@ -32,7 +32,7 @@ def test_a_reordered_graph_is_the_same_in_another_order(graph: tc.TrainingGraph)
     assert (again.data, again.operators) == (graph.data, graph.operators)
 
 
-def test_what_a_clock_cut_short_is_begun_anew_and_what_is_done_is_kept() -> None:
+def test_sequence_is_memoised_only_when_finished_before_deadline() -> None:
     graph = tc.networks.residual_mlp(4, 16).graph()
     problem = Problem(graph, flops(graph))
     for search in (frugal_sequence, frugal_problem):
@@ -45,7 +45,7 @@ def test_what_a_clock_cut_short_is_begun_anew_and_what_is_done_is_kept() -> None
     assert len(frugal_sequence(problem)) == len(graph.operators)
 
 
-def test_a_thing_is_made_by_the_first_clock_that_does_not_run_down() -> None:
+def test_made_once_retries_after_deadline_and_then_memoises() -> None:
     def make(clock: Clock) -> object:
         clock.check()
         return object()

@@ -1,4 +1,4 @@
-"""Orders of first evaluations: legal, counted as they are, and of little memory."""
+"""Beam search for topological orders: legal, exact peaks, optimal on small graphs, in time."""
 
 import gc
 from itertools import permutations
@@ -33,7 +33,7 @@ def problem_of(graph: tc.Graph) -> Problem:
 
 
 def lowest_peak(problem: Problem) -> float:
-    """The lowest peak of all orders, one by one."""
+    """Return the lowest peak of all topological orders, by exhaustive search."""
     best = inf
     for order in permutations(range(len(problem.graph.operators))):
         place = {operator: position for position, operator in enumerate(order)}
@@ -57,14 +57,14 @@ def small_graphs(draw: st.DrawFn, largest: int = 5) -> tc.Graph:
 
 
 @given(small_graphs())
-def test_a_wide_beam_finds_the_lowest_peak(graph: tc.Graph) -> None:
-    # Five operators have 32 sets: the beam sees all.
+def test_beam_as_wide_as_all_sets_finds_lowest_peak(graph: tc.Graph) -> None:
+    # Five operators have 32 subsets: a beam of 32 states is exhaustive.
     problem = problem_of(graph)
     assert problem.peak(frugal_order(BlockDependencies(problem), 32)) == lowest_peak(problem)
 
 
 def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
-    """The state that the beam would have after an order, found by its own rules."""
+    """Return the beam's state after an order, by its own transitions."""
     state = blocks.start
     for operator in order:
         made, workspace = blocks.makes[operator]
@@ -79,7 +79,7 @@ def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
 
 @given(st.one_of(training_graphs().map(lambda drawn: drawn[0]), graphs_of_views(),
                  graphs_with_updates().map(lambda drawn: drawn[0])))  # fmt: skip
-def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
+def test_beam_state_peak_equals_replay(graph: tc.TrainingGraph) -> None:
     problem = problem_of(graph)
     blocks = BlockDependencies(problem)
     for order in (frugal_order(blocks, 10), list(range(len(graph.operators)))):
@@ -88,27 +88,27 @@ def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
         assert trace.peak_bytes == problem.peak(order) == walked(blocks, order).peak
 
 
-def test_layered_graphs_take_less_in_another_order() -> None:
+def test_beam_order_lowers_peak_of_layered_graph() -> None:
     problem = problem_of(layered_graph(100))
     assert problem.peak(frugal_order(BlockDependencies(problem), 50)) < problem.peak(range(100))
 
 
-def test_beams_are_as_wide_as_there_is_time_for() -> None:
-    # A chain has one choice at each step, and each operator makes one value.
+def test_beam_widths_shrink_with_work_of_graph() -> None:
+    # A chain has one ready operator at each step, and each operator computes one value.
     chain = BlockDependencies(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
     assert work_of(chain) == 4 + 4 * 8 // COPIED
-    # Operators that wait for nothing are all looked at in each step.
+    # Operators without predecessors are all expanded in each step.
     wide = BlockDependencies(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
     assert work_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIED
-    for count in (100, 1000):  # those of the papers
+    for count in (100, 1000):  # the layered graphs of the papers
         assert widths_for(BlockDependencies(problem_of(layered_graph(count)))) == list(WIDTHS)
-    # As many operators, and more to look at: a beam as wide would take ten minutes.
+    # As many operators, but more expansions: a beam as wide would take ten minutes.
     broad = BlockDependencies(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
     assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= BEAM_STEPS]
     assert widths_for(broad) == [10]
 
 
-def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_checks_deadline_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks, now = BlockDependencies(problem_of(layered_graph(100))), [0.0]
     frugal_order(blocks, 100)
 
@@ -118,18 +118,18 @@ def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(limits, "perf_counter", tick)
     with pytest.raises(OutOfTimeError):
-        frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 sets are looked at
+        frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 states are expanded
 
 
-def test_no_state_that_was_gone_through_is_held() -> None:
+def test_final_state_keeps_no_predecessor_states_alive() -> None:
     blocks = BlockDependencies(problem_of(layered_graph(100)))
     state = walked(blocks, frugal_order(blocks, 10))
     gc.collect()
-    # Other modules' objects may not like to be asked whether they are instances.
+    # type() and not isinstance(): other modules' objects may raise on isinstance().
     held = [each for each in gc.get_objects() if type(each) is PartialOrder]
     assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
 
 
-def test_time_is_kept() -> None:
+def test_beam_raises_when_deadline_has_passed() -> None:
     with pytest.raises(OutOfTimeError):
         frugal_order(BlockDependencies(problem_of(layered_graph(100))), 10, Clock(0.0))

@@ -1,4 +1,4 @@
-"""Pruning: what is struck out is what a look at all of the memory, each time, strikes out."""
+"""Redundant recomputation elimination: equal to a plain reference, and range maxima are exact."""
 
 import contextlib
 from typing import Any
@@ -20,7 +20,7 @@ from tinyckpt.planner.model.liveness import Problem
 
 
 def struck_out_plainly(problem: Problem, order: list[int], budget: int) -> list[int]:
-    """Return what is left of an order once nothing more can go, judged on a plain array."""
+    """Drop redundant recomputations until none is left, on a plain array: the reference."""
     positions = np.asarray(order, np.int64)
     spans, live = problem.flat.spans(positions), problem.live(positions)
     ends = problem.block_ends(spans, len(positions)) if problem.view_levels else spans.end
@@ -48,7 +48,7 @@ def struck_out_plainly(problem: Problem, order: list[int], budget: int) -> list[
     st.one_of(graphs_of_views(), training_graphs(30).map(lambda case: case[0])),
     st.integers(30, 95), st.integers(0, 30), st.sampled_from([evaluations, flops]),
 )  # fmt: skip
-def test_what_goes_is_as_if_all_memory_were_looked_at(
+def test_pruned_equals_plain_reference_on_random_graphs(
     graph: tc.TrainingGraph, percent: int, more: int, costs: Any
 ) -> None:
     problem = Problem(graph, costs(graph))
@@ -59,7 +59,7 @@ def test_what_goes_is_as_if_all_memory_were_looked_at(
         assert pruned(problem, order, budget) == struck_out_plainly(problem, order, budget)
 
 
-def test_what_goes_from_a_network() -> None:
+def test_pruned_equals_plain_reference_on_transformer() -> None:
     graph = network_from_text("transformer:4x256")[0]
     problem = Problem(graph, flops(graph))
     largest = problem.peak(range(len(graph.operators)))
@@ -70,7 +70,7 @@ def test_what_goes_from_a_network() -> None:
         assert len(shorter) < len(order)
 
 
-def test_nothing_goes_when_the_time_is_up() -> None:
+def test_pruned_drops_nothing_after_deadline() -> None:
     graph = tc.networks.chain(30)
     problem = Problem(graph, evaluations(graph))
     order = Eviction(problem, 8 * 512, SCORES["cost / memory"]).run()
@@ -83,7 +83,9 @@ ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=60), ranges)
-def test_ranges_of_numbers(numbers: list[int], places: list[tuple[int, int, int]]) -> None:
+def test_range_maxima_equal_numpy_after_additions(
+    numbers: list[int], places: list[tuple[int, int, int]]
+) -> None:
     values = np.array(numbers)
     pairs = [(min(a, b, len(values)), min(max(a, b), len(values)), by) for a, b, by in places]
     first = np.array([a for a, _, _ in pairs], np.int64)

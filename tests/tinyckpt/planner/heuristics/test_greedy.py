@@ -1,4 +1,4 @@
-"""Eviction with foresight: what it strikes out afterwards leaves the peak within the budget."""
+"""Greedy offline eviction: victims equal a full scan, plans stay within budget, runs end."""
 
 import contextlib
 from math import inf
@@ -29,7 +29,7 @@ from tinyckpt.planner.heuristics.greedy import SCORES, GreedyPlans, greedy_order
 from tinyckpt.planner.model.liveness import Problem
 
 
-def test_a_view_that_stays_holds_a_second_block_once_its_base_is_made_again() -> None:
+def test_greedy_stays_within_budget_when_view_outlives_recomputed_base() -> None:
     def loss(x: Any) -> Any:
         h = x * 0.5
         r = h.T[::-1]
@@ -43,7 +43,7 @@ def test_a_view_that_stays_holds_a_second_block_once_its_base_is_made_again() ->
 
 @settings(max_examples=examples(150))
 @given(graphs_of_views(), st.integers(50, 95), st.sampled_from(sorted(SCORES)))
-def test_what_is_pruned_stays_within_the_budget(
+def test_pruned_order_stays_within_budget(
     graph: tc.TrainingGraph, percent: int, score: str
 ) -> None:
     problem = Problem(graph, tc.cost.evaluations(graph))
@@ -59,7 +59,7 @@ def test_what_is_pruned_stays_within_the_budget(
 
 
 class ScoresAll(Scan):
-    """All values that may go are scored, as the definition says."""
+    """Full scan: all evictable values are scored, by definition."""
 
     def lowest(self) -> int:
         run, best, lowest = self.run, -1, inf
@@ -68,13 +68,13 @@ class ScoresAll(Scan):
                 where = np.array([data]) if self.score.falls else data
                 divisor = float(np.ravel(self.score.divisor(run, where))[0])
                 score = self.score.cost(run, data, inf)[0] / divisor if divisor > 0 else inf
-                if score <= lowest:  # of equals the latest
+                if score <= lowest:  # ties: the highest id
                     best, lowest = data, score
         return best
 
 
 def check_who_goes(graph: tc.Graph, costs: Costs, score: Score, percent: int) -> None:
-    """Check that the order of a run is that of the run that scores all."""
+    """Check that a run's order equals that of a run with a full scan."""
     problem = Problem(graph, costs)
     budget = problem.peak(range(len(graph.operators))) * percent // 100
     orders = []
@@ -93,7 +93,7 @@ ALL_SCORES = [*SCORES.values(), *HEURISTICS.values()]
 
 @settings(max_examples=examples(150))
 @given(st.one_of(graphs_of_views(), training_graphs(40).map(lambda case: case[0])), st.data())
-def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
+def test_victims_equal_full_scan_on_random_graphs(graph: tc.TrainingGraph, data: Any) -> None:
     costs = data.draw(st.sampled_from([evaluations, flops, traffic]))(graph)
     score = data.draw(st.sampled_from(ALL_SCORES))
     graph = data.draw(st.sampled_from([graph, data.draw(with_once(graph))]))
@@ -102,19 +102,20 @@ def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -
 
 @pytest.mark.parametrize("name", ["transformer:4x256", "residual:12x16", "unet:1", "chain:60"])
 @pytest.mark.parametrize("score", range(len(ALL_SCORES)))
-def test_who_goes_is_the_same_in_networks(name: str, score: int) -> None:
+def test_victims_equal_full_scan_on_networks(name: str, score: int) -> None:
     graph = network_from_text(name)[0]
     check_who_goes(graph, flops(graph), ALL_SCORES[score], 75)
 
 
-def test_a_clock_ends_a_run() -> None:
+def test_eviction_raises_when_deadline_has_passed() -> None:
     graph = tc.networks.chain(200)
     problem = Problem(graph, evaluations(graph))
     with pytest.raises(OutOfTimeError):
         Eviction(problem, 50 * 512, SCORES["cost / memory"], deadline=Clock(0)).run()
 
 
-# What greedy and dtr cost, in FLOPs, before a heap found what goes: shares of store-all's peak.
+# Cost of greedy and dtr, in FLOPs, with a full scan instead of a heap, by share of store-all's
+# peak.
 COST_BEFORE = {
     ("chain:300", "greedy"): {0.9: 79232, 0.7: 83136, 0.5: 86592, 0.2: 92352, 0.1: 95104},
     ("chain:300", "dtr"): {0.9: 79232, 0.7: 83584, 0.5: 86592, 0.2: 92352, 0.1: 100864},
@@ -127,7 +128,7 @@ COST_BEFORE = {
 
 
 @pytest.mark.parametrize(("name", "policy"), COST_BEFORE)
-def test_plans_cost_no_more_than_when_all_were_scored(name: str, policy: str) -> None:
+def test_plans_cost_no_more_than_with_full_scan(name: str, policy: str) -> None:
     graph = network_from_text(name)[0]
     costs, largest = flops(graph), tc.replay(tc.plan(graph)).peak_bytes
     for share, before in COST_BEFORE[name, policy].items():
@@ -137,7 +138,7 @@ def test_plans_cost_no_more_than_when_all_were_scored(name: str, policy: str) ->
 
 
 def far_readers(count: int) -> tc.Graph:
-    """Return a graph, forward only, in which operators read values from far back."""
+    """Return a forward-only graph with long dependences: operators read random earlier values."""
     random = Random(count)
     reads = [sorted(random.sample(range(index), min(index, 3))) for index in range(count)]
     data = [
@@ -151,20 +152,20 @@ def far_readers(count: int) -> tc.Graph:
     return tc.Graph(f"far:{count}", tuple(data), tuple(operators), (), None, count - 1)
 
 
-def test_a_run_that_gets_no_further_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = far_readers(200)  # one of its operators takes 5.6 evaluations of each in this memory
+def test_thrashing_run_raises_budget_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = far_readers(200)  # one operator's inputs take 5.6 evaluations per operator to recompute
     problem = Problem(graph, evaluations(graph))
     budget = problem.peak(range(200)) // 3
     monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 6)
     assert len(Eviction(problem, budget, SCORES["cost / memory"]).run()) == 8980
     monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 5)
     run = Eviction(problem, budget, SCORES["cost / memory"])
-    with pytest.raises(tc.BudgetError, match="almost all is recomputation"):
+    with pytest.raises(tc.BudgetError, match="almost all evaluations are recomputations"):
         run.run()
     assert len(run.order) < 8980
 
 
-def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
+def test_settings_include_anchors_even_with_time_for_one_run() -> None:
     for name, modes in (("transformer:2x64", [False, True]), ("chain:8", [False])):
         problem = Problem(graph := network_from_text(name)[0], evaluations(graph))
         highest = problem.peak(range(len(graph.operators)))
@@ -172,17 +173,17 @@ def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
         assert [anchors for *_, anchors in sweep.settings] == modes
 
 
-def test_what_gets_hopelessly_dearer_than_the_best_is_given_up() -> None:
+def test_run_far_more_expensive_than_best_is_given_up() -> None:
     graph = tc.networks.transformer(20, 32, 1, 64, 4, 101).graph()
     problem = Problem(graph, flops(graph))
     budget = problem.peak(range(len(graph.operators))) * 4 // 10
     both = settings_of(problem)[:2]
     assert [anchors for *_, anchors in both] == [False, True]
     found = list(greedy_orders(problem, budget, both))
-    # Without anchors what is recomputed for a layer goes back through those before it.
+    # Without anchors, recomputing a layer recomputes the layers before it.
     assert [label for _, label, _ in found] == ["cost / (memory sqrt(distance)), with anchors"]
     assert len(found[0][2]) - len(graph.operators) == 542
-    best = Eviction(problem, budget, *both[1][1:], dearest=found[0][0] * 1.1).run()
+    best = Eviction(problem, budget, *both[1][1:], cost_limit=found[0][0] * 1.1).run()
     assert pruned(problem, best, budget) == found[0][2]
-    with pytest.raises(tc.BudgetError, match="dearer than"):
-        Eviction(problem, budget, *both[0][1:], dearest=found[0][0] * 1.1).run()
+    with pytest.raises(tc.BudgetError, match="cost above"):
+        Eviction(problem, budget, *both[0][1:], cost_limit=found[0][0] * 1.1).run()

@@ -1,4 +1,4 @@
-"""Changes to orders that look ahead: within the budget, in time, the same for the same seed."""
+"""Local search over orders: each move, within the budget, in time, deterministic per seed."""
 
 from dataclasses import replace
 
@@ -17,16 +17,16 @@ from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 
 
-def test_an_evaluation_moves_to_its_reader_for_nothing() -> None:
-    # o0 is large and read last; nothing it reads has to wait for it.
+def test_unread_value_is_evaluated_later_at_no_cost() -> None:
+    # o0 is large, read last, and has no inputs whose live ranges a later evaluation would extend.
     graph = forward_graph("late", [[], [], [1], [2], [0, 3]], [50, 10, 10, 10, 1])
     problem = problem_of(graph)
     assert problem.peak(range(5)) == 70
     assert Ahead(problem, 61).within(range(5)) == [1, 2, 3, 0, 4]
 
 
-def test_an_evaluation_moves_to_where_it_frees_what_it_reads() -> None:
-    # o3 alone reads the two large values; o2 does not wait for anything.
+def test_operator_that_frees_memory_is_evaluated_earlier() -> None:
+    # o3 is the only reader of the two large values; o2 has no inputs.
     graph = forward_graph("early", [[], [], [], [0, 1], [2, 3]], [40, 40, 20, 1, 1])
     problem = problem_of(graph)
     assert problem.peak(range(5)) == 101
@@ -35,8 +35,8 @@ def test_an_evaluation_moves_to_where_it_frees_what_it_reads() -> None:
     assert (len(order), problem.peak(order)) == (5, 81)
 
 
-def test_a_value_goes_and_is_evaluated_again() -> None:
-    # o1 is read at the beginning and at the end, from a small value that is there anyway.
+def test_value_is_evicted_and_recomputed_before_next_reader() -> None:
+    # o1 is read at the beginning and at the end; its input is small and resident throughout.
     reads = [[], [0], [1], [2], [3], [0, 1, 4]]
     graph = forward_graph("again", reads, [1, 50, 10, 60, 5, 1])
     problem = problem_of(graph)
@@ -44,21 +44,23 @@ def test_a_value_goes_and_is_evaluated_again() -> None:
     assert Ahead(problem, 72).within(range(6)) == [0, 1, 2, 3, 4, 1, 5]
 
 
-def test_what_is_evaluated_again_may_need_others() -> None:
-    # Both o1 and o2, each read at once and at the end, weigh too much to be held.
+def test_recomputation_recomputes_its_inputs_too() -> None:
+    # o1 and o2 are too large to stay until o2's last reader.
     reads = [[], [0], [1], [2], [3], [4], [0, 2, 5]]
     graph = forward_graph("chain", reads, [1, 50, 50, 10, 90, 5, 1])
     problem = problem_of(graph)
     assert Ahead(problem, 110).within(range(7)) == [0, 1, 2, 3, 4, 5, 1, 2, 6]
 
 
-def test_changed() -> None:
+def test_changed_inserts_operators_and_deletes_evaluation() -> None:
     assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
     assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [3], 3)) == [0, 3, 1, 2]
 
 
 @given(st.one_of(small_graphs(12), training_graphs().map(lambda drawn: drawn[0])), st.data())
-def test_orders_are_legal_and_within(graph: tc.Graph, data: st.DataObject) -> None:
+def test_orders_are_legal_and_within_budget_on_random_graphs(
+    graph: tc.Graph, data: st.DataObject
+) -> None:
     if data.draw(st.booleans()):
         graph = data.draw(with_once(graph))
     problem = problem_of(graph)
@@ -75,8 +77,8 @@ def test_orders_are_legal_and_within(graph: tc.Graph, data: st.DataObject) -> No
         order = search.shaken(order) or order
 
 
-def test_what_may_not_be_evaluated_twice_is_not() -> None:
-    # As above, but o1 is to stay: then nothing is gained.
+def test_non_recomputable_operator_is_not_recomputed() -> None:
+    # As above, but o1 is non-recomputable: no move helps.
     reads = [[], [0], [1], [2], [3], [0, 1, 4]]
     graph = forward_graph("once", reads, [1, 50, 10, 60, 5, 1])
     operators = [replace(operator, once=operator.id == 1) for operator in graph.operators]
@@ -84,7 +86,7 @@ def test_what_may_not_be_evaluated_twice_is_not() -> None:
     assert Ahead(problem, 72).within(range(6)) is None
 
 
-def test_layered_graphs_are_within_four_fifths() -> None:
+def test_layered_graph_fits_four_fifths_of_peak_at_low_cost() -> None:
     # Eviction alone finds nothing here: it recomputes almost everything.
     graph = layered_graph(100)
     problem = Problem(graph, given_costs(graph))
@@ -96,13 +98,13 @@ def test_layered_graphs_are_within_four_fifths() -> None:
     assert Ahead(problem, budget).within(range(100)) == order
 
 
-def test_too_small_a_budget_ends() -> None:
+def test_search_ends_at_infeasible_budget() -> None:
     graph = layered_graph(30)
     problem = problem_of(graph)
     assert Ahead(problem, smallest_budget(problem, necessary(graph))).within(range(30)) is None
 
 
-def test_time_is_kept() -> None:
+def test_search_raises_when_deadline_has_passed() -> None:
     problem = problem_of(layered_graph(100))
     with pytest.raises(OutOfTimeError):
         Ahead(problem, 1000, deadline=Clock(0.0)).within(range(100))

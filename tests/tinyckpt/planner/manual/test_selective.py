@@ -1,4 +1,4 @@
-"""Policies that keep what someone picked: the knapsack, JAX's rules by name, marked regions."""
+"""Selective checkpointing: knapsack, JAX's checkpoint policies, marked regions, keep sets."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import tinyckpt as tc
 from tinyckpt.planner.heuristics.knapsack import fill
 
 
-def test_the_knapsack_fills_as_well_as_exhaustion() -> None:
+def test_knapsack_value_equals_exhaustive_search() -> None:
     generator = np.random.default_rng(0)
     for _ in range(50):
         sizes = generator.integers(1, 9, 8).tolist()
@@ -25,7 +25,7 @@ def test_the_knapsack_fills_as_well_as_exhaustion() -> None:
         assert sum(values[i] for i in taken) == best
 
 
-def test_the_knapsack_misses_the_peak() -> None:
+def test_knapsack_bounds_saved_bytes_but_not_peak() -> None:
     graph = tc.networks.chain(64)
     store_all = tc.replay(tc.plan(graph))
     for share in (0.0, 0.05, 0.2, 0.5):
@@ -35,7 +35,7 @@ def test_the_knapsack_misses_the_peak() -> None:
         assert tc.replay(schedule).peak_bytes > share * store_all.peak_bytes
     assert tc.plan(graph, "knapsack", activation_memory_budget=1).steps == tc.plan(graph).steps
     for wrong in (-0.1, 1.1, "half", True):
-        with pytest.raises(tc.ScheduleError, match="legal are numbers from 0 to 1"):
+        with pytest.raises(tc.ScheduleError, match="expected a number from 0 to 1"):
             tc.plan(graph, "knapsack", activation_memory_budget=wrong)
 
 
@@ -57,7 +57,7 @@ def recomputed(schedule: tc.Schedule) -> set[str]:
     return {schedule.graph.operators[index].name for index, count in counts.items() if count > 1}
 
 
-def test_saveable_goes_by_jaxs_names() -> None:
+def test_saveable_rules_match_jax_policies_of_same_name() -> None:
     rules = tc.checkpoint_policies
     dots = {"matmul_1", "matmul_2", "matmul_3"}
 
@@ -65,7 +65,7 @@ def test_saveable_goes_by_jaxs_names() -> None:
         return recomputed(tc.plan(ATTENTION, "saveable", rule=rule, names=names))
 
     assert again("everything_saveable") == set()
-    # What the first backward operators read is at hand still.
+    # The inputs of the first backward operators are still resident.
     assert again("nothing_saveable") >= {"matmul_1", "softmax_1"}
     assert not again("dots_saveable") & dots
     assert "softmax_1" in again("dots_saveable")
@@ -85,7 +85,7 @@ def test_saveable_goes_by_jaxs_names() -> None:
         again("dots_saveable", "query")
 
 
-def test_saveable_moves_values_to_the_host_and_back() -> None:
+def test_saveable_offloads_values_and_keeps_gradients_bitwise_equal() -> None:
     rules = tc.checkpoint_policies
     rule = rules.save_and_offload_only_these_names(
         names_which_can_be_saved=["query"], names_which_can_be_offloaded=["scores"]
@@ -130,20 +130,20 @@ def times_evaluated(schedule: tc.Schedule) -> list[int]:
     return counts
 
 
-def test_regions_recompute_what_is_inside_of_them() -> None:
+def test_regions_recompute_values_inside_once() -> None:
     graph = tc.differentiate(tc.build(flat, tc.Spec(4)))
     schedule = tc.plan(graph, "regions")
-    # tanh, sin, tanh in three regions: the adjoint of sin reads what the first tanh makes inside;
-    # that of the second tanh reads what the region hands on, which stays.
+    # tanh, sin, tanh in three regions: the vjp of sin reads the first tanh, inside the region; that
+    # of the second tanh reads the region's output, which stays.
     assert times_evaluated(schedule) == [2, 1, 1] * 3 + [1]
     assert schedule.note == "3 marked regions"
 
 
-def test_regions_in_regions_are_recomputed_at_each_level() -> None:
+def test_nested_regions_are_recomputed_at_each_level() -> None:
     graph = tc.differentiate(tc.build(nested, tc.Spec(4)))
     schedule = tc.plan(graph, "regions")
-    # sin | tanh sin tanh | sin, and tanh outside. Going back through the outer region evaluates all
-    # that the adjoint of its last sin reads; then, in the inner one, the first tanh once more.
+    # sin | tanh sin tanh | sin, and tanh outside. The backward pass of the outer region recomputes
+    # the inputs of the vjp of its last sin; then that of the inner one, the first tanh once more.
     assert times_evaluated(schedule)[:6] == [2, 3, 2, 2, 1, 1]
     assert schedule.note == "6 marked regions"
     plain = tc.plan(tc.differentiate(tc.build(lambda x: tc.sum(tc.tanh(x)), tc.Spec(4))), "regions")
@@ -163,15 +163,15 @@ def blocks(x: Any) -> Any:
 BLOCKS = tc.differentiate(tc.build(blocks, tc.Spec(4)))
 
 
-def test_regions_keep_what_is_named_of_the_inside() -> None:
+def test_regions_keep_saves_named_inner_values() -> None:
     def again(keep: Any) -> list[int]:
         schedule = tc.plan(BLOCKS, "regions", keep=keep)
         tc.replay(schedule)
         return times_evaluated(schedule)[:9]
 
     plain = tc.plan(BLOCKS, "regions")
-    # tanh, sin, tanh: the adjoint of sin reads what tanh makes, that of the last tanh its result,
-    # which is handed on and stays.
+    # tanh, sin, tanh: the vjp of sin reads the first tanh, that of the last tanh its own output,
+    # which is the region's output and stays.
     assert times_evaluated(plain)[:9] == [2, 1, 1] * 3
     assert again("tanh_1") == [1, 1, 1, 2, 1, 1, 2, 1, 1]
     assert again(["tanh_1", BLOCKS.operators[3].outputs[0]]) == [1, 1, 1, 1, 1, 1, 2, 1, 1]
@@ -185,22 +185,22 @@ def test_regions_keep_what_is_named_of_the_inside() -> None:
     assert plain.options == {}
     for wrong in ("tanh_9", "cosh_*", "half_squared_norm_1_vjp", -1, 1.5, True):
         with pytest.raises(
-            tc.PolicyOptionError, match=r"regions: .* is no forward value of blocks"
+            tc.PolicyOptionError, match=r"regions: .* is not a forward value of blocks"
         ):
             again([wrong])
 
 
-def test_regions_keep_an_inner_value_at_every_level() -> None:
+def test_regions_keep_saves_nested_value_at_every_level() -> None:
     graph = tc.differentiate(tc.build(nested, tc.Spec(4)))
     x = np.linspace(-1.0, 1.0, 4)
     expected = tc.run(tc.plan(graph), x).gradients
-    # Without, the inner region's first tanh is evaluated three times: see above.
+    # Without keep, the inner region's first tanh is evaluated three times: see above.
     schedule = tc.plan(graph, "regions", keep="tanh_1")
     assert times_evaluated(schedule)[:6] == [1, 1, 2, 2, 1, 1]
     assert np.array_equal(tc.run(schedule, x).gradients, expected)
 
 
-def test_retain_takes_patterns_of_names() -> None:
+def test_retain_selects_values_by_name_pattern() -> None:
     assert tc.plan(BLOCKS, "retain", keep="sin_?").options == {
         "keep": ["sin_1", "sin_2", "sin_3", "sin_4"]
     }

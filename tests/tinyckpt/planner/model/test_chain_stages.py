@@ -1,4 +1,4 @@
-"""Stages: every operator has one, cuts hold what crosses them, and chain planners can go back."""
+"""Chain stages: they partition any graph, cuts carry the crossing values, chain plans are legal."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tinyckpt.planner.model.liveness import Flat
 
 
 def crossing(graph: tc.Graph, end: int) -> set[int]:
-    """Return what crosses a cut, by its definition."""
+    """Return the values that cross a cut, by definition."""
     return {
         data
         for operator in graph.operators[: end + 1]
@@ -53,7 +53,7 @@ def test_stages_partition_any_graph(case: Any, data: Any) -> None:
 
 @settings(max_examples=examples(150))
 @given(training_graphs(), st.integers(1, 6), st.booleans(), st.booleans())
-def test_any_plan_for_chains_is_legal_on_any_graph(
+def test_chain_plans_are_legal_on_random_graphs(
     case: Any, setting: int, recursive: bool, useful: bool
 ) -> None:
     graph, arguments = case
@@ -71,7 +71,7 @@ def test_any_plan_for_chains_is_legal_on_any_graph(
     assert tc.run(schedule, *arguments, check_nan=False).trace == tc.replay(schedule)
 
 
-def test_on_a_chain_a_stage_is_a_layer_and_goes_back_from_the_state_before_it() -> None:
+def test_chain_stage_is_one_layer_with_the_previous_layers_backward() -> None:
     graph = tc.networks.chain(3)
     parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
     names = [
@@ -84,7 +84,7 @@ def test_on_a_chain_a_stage_is_a_layer_and_goes_back_from_the_state_before_it() 
     assert names == [(["f1"], []), (["f2"], ["b1"]), (["f3"], ["b2"]), ([], ["l", "b3"])]
 
 
-def test_a_u_net_is_cut_where_least_crosses() -> None:
+def test_u_net_is_cut_at_local_minima_of_crossing_memory() -> None:
     graph = tc.networks.branching(3, 8).graph()
     parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
     crossing_names = [[graph.data[data].name for data in part.cut] for part in parts]
@@ -92,7 +92,7 @@ def test_a_u_net_is_cut_where_least_crosses() -> None:
     assert ["tanh_1", "tanh_5"] in crossing_names
 
 
-def test_actions_read_as_a_plan() -> None:
+def test_revolve_actions_of_three_stages_in_two_slots() -> None:
     assert revolve_actions(3, 2) == [
         StageAction("keep", 0),
         StageAction("advance", 0, 1),

@@ -1,4 +1,4 @@
-"""Lower bounds and the clock: what is found by then is true, and nothing more is looked for."""
+"""Lower bounds under a deadline: a bound cut short is valid, and the search stops in time."""
 
 from contextlib import suppress
 from itertools import count
@@ -18,7 +18,7 @@ from tinyckpt.planner.model.lower_bounds import (
 )
 
 
-def test_the_search_for_a_price_looks_at_the_clock() -> None:
+def test_golden_section_search_stops_at_deadline() -> None:
     prices: list[float] = []
 
     def value_at(price: float) -> float:
@@ -32,7 +32,7 @@ def test_the_search_for_a_price_looks_at_the_clock() -> None:
     assert len(prices) == 1
 
 
-def test_a_bound_that_was_cut_short_is_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_cut_short_by_deadline_is_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     problem = Problem(graph, flops(graph))
     known = Dependencies(problem, necessary(graph))
@@ -42,13 +42,13 @@ def test_a_bound_that_was_cut_short_is_no_higher(monkeypatch: pytest.MonkeyPatch
             known.bound(moment, budget, Clock(0))
         for seconds in range(3, 12):
             with monkeypatch.context() as patched, suppress(OutOfTimeError):
-                ticks = count()  # seconds, each look at the clock takes one
+                ticks = count()  # each check of the deadline takes one second
                 patched.setattr(limits, "perf_counter", lambda ticks=ticks: next(ticks))
                 hurried = known.bound(moment, budget, Clock(seconds))
                 assert 0 <= hurried <= known.bound(moment, budget)
 
 
-def test_a_bound_whose_time_is_up_counts_every_operator_once(
+def test_bound_without_time_is_cost_of_every_operator_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
@@ -62,7 +62,7 @@ def test_a_bound_whose_time_is_up_counts_every_operator_once(
         looks += 1
         return float(looks)
 
-    # The graph is looked at operator by operator, and each look at the clock takes a second.
+    # The deadline is checked per operator of the graph, and each check takes one second.
     monkeypatch.setattr(limits, "perf_counter", now)
     assert flow_bound(graph, costs, budget, Clock(10.0)) == once
     assert looks == 11

@@ -1,4 +1,4 @@
-"""What operators take by themselves: of all of them at once, as of each alone."""
+"""Working sets of operators: the vectorised computation equals the definition per operator."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from tinyckpt.planner.model.non_recomputable import NonRecomputable
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_operators_need_their_inputs_outputs_and_workspace_each_block_once(
+def test_working_set_counts_each_storage_of_operands_and_workspace_once(
     data: st.DataObject,
 ) -> None:
     graph: tc.Graph = data.draw(graphs_of_views())

@@ -1,4 +1,4 @@
-"""What store-all keeps, found without a schedule."""
+"""Saved values (residuals) of a graph, found without a schedule, equal store-all's memory."""
 
 import doctest
 from pathlib import Path
@@ -9,7 +9,7 @@ from tinyckpt.networks import gpt2, resnet
 from tinyckpt.planner.model.saved_values import saved_values
 
 
-def test_views_count_as_their_memory_once_and_parameters_never() -> None:
+def test_saved_values_count_views_as_their_base_once_and_exclude_parameters() -> None:
     def loss(w: Any, x: Any) -> Any:
         h = tc.tanh(x * 2.0)
         left, right = (part[0] for part in tc.split(h.reshape(2, 3, 4), 2))
@@ -19,7 +19,7 @@ def test_views_count_as_their_memory_once_and_parameters_never() -> None:
     assert [node.name for node in saved_values(graph)] == ["tanh_1", "matmul_1", "matmul_2"]
 
 
-def test_store_all_holds_just_that_when_the_backward_half_begins() -> None:
+def test_store_all_memory_equals_saved_values_when_backward_begins() -> None:
     for network in (gpt2(2, 16, 2, 8, 2, 30), resnet(18, 2, 32, width=4, classes=5)):
         graph = network.graph()
         schedule = tc.plan(graph, "store_all")
@@ -29,7 +29,7 @@ def test_store_all_holds_just_that_when_the_backward_half_begins() -> None:
             for position, step in enumerate(schedule.steps)
             if isinstance(step, tc.Compute) and step.operator < graph.forward_count
         )
-        # After the last forward operator, and what is freed behind it, comes the backward half.
+        # The backward pass begins after the last forward operator and the frees that follow it.
         while isinstance(schedule.steps[last + 1], tc.Free):
             last += 1
         kept = {node.id for node in saved_values(graph) if not node.is_source}
@@ -38,10 +38,10 @@ def test_store_all_holds_just_that_when_the_backward_half_begins() -> None:
         assert held == sum(graph.data[data].nbytes for data in kept)
 
 
-def test_a_graph_without_a_backward_half_keeps_nothing() -> None:
+def test_saved_values_are_empty_without_backward_pass() -> None:
     assert saved_values(tc.build(lambda x: tc.tanh(x), tc.Spec(3))) == []
 
 
-def test_the_page_says_what_is_kept() -> None:
+def test_saved_values_page_examples_run() -> None:
     page = Path(__file__).parents[4] / "docs" / "saved.md"
     assert doctest.testfile(str(page), module_relative=False) == (0, 11)

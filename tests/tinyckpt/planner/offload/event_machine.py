@@ -1,7 +1,7 @@
-"""A machine that ticks: what happens when, found by waiting for whatever ends next.
+"""Oracle: a machine that ticks: event times, found by waiting for the next operation to end.
 
-It shares nothing with the clock but the words: no maximum of times is taken anywhere. What is moved
-owns its memory and has no views.
+It shares nothing with the simulator but the vocabulary: no maximum of times is taken anywhere.
+Moved values own their memory and have no views.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Step = tc.Compute | tc.Update | tc.Free | tc.Offload | tc.Fetch
 
 @dataclass
 class Queue:
-    """Steps that are done one after another: the cores, or an engine."""
+    """Steps that run one after another: computation, or one copy engine."""
 
     steps: list[int]
     ends: Fraction | None = None  # when the one at the head, which has begun, will have ended
@@ -22,11 +22,11 @@ class Queue:
 
 @dataclass
 class Ticking:
-    """One run.
+    """One run of the event machine.
 
     Attributes:
-        trace: what is live at each step, from ``replay``.
-        ticks: how long each step takes.
+        trace: of ``replay``: the live values at each step.
+        ticks: the duration of each step.
         engines: 1 or 2.
         budget: in bytes, or None.
     """
@@ -39,7 +39,7 @@ class Ticking:
     done: dict[int, Fraction] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Tick until all is done."""
+        """Tick until all steps have ended."""
         steps = self.trace.steps
         cores = [p for p, s in enumerate(steps) if isinstance(s, tc.Compute | tc.Update)]
         out = [p for p, s in enumerate(steps) if isinstance(s, tc.Offload)]
@@ -56,7 +56,7 @@ class Ticking:
             now = min((queue.ends for queue in queues if queue.ends is not None), default=now)
 
     def advance(self, queue: Queue, now: Fraction) -> bool:
-        """End or begin what stands at the head of a queue; return whether either was done."""
+        """End or begin the step at the head of a queue; return whether either was done."""
         if not queue.steps:
             return False
         head = queue.steps[0]
@@ -70,7 +70,7 @@ class Ticking:
         return False
 
     def may_begin(self, position: int) -> bool:
-        """Whether all that a step waits for is over."""
+        """Whether all dependencies of a step have ended."""
         steps = self.trace.steps
         step = steps[position]
         if isinstance(step, tc.Compute | tc.Update):
@@ -86,7 +86,7 @@ class Ticking:
         return all(p is None or p in self.done for p in waits) and self.has_room(position)
 
     def last_fetch(self, data: int, position: int) -> int | None:
-        """Return the fetch that brought a value, if one did and nothing made it anew since."""
+        """Return the fetch that brought a value, if one did and nothing recomputed it since."""
         graph = self.trace.graph
         for earlier in range(position - 1, -1, -1):
             step = self.trace.steps[earlier]
@@ -100,14 +100,14 @@ class Ticking:
         return None
 
     def has_room(self, position: int) -> bool:
-        """Whether what is live and what is on its way are within the budget."""
+        """Whether live values and copies in flight are within the budget."""
         steps = self.trace.steps
         if self.budget is None or isinstance(steps[position], tc.Offload):
             return True
         return self.trace.live_bytes[position] + self.on_its_way(position) <= self.budget
 
     def on_its_way(self, position: int) -> int:
-        """Return the bytes that copies hold which the steps before one have given up."""
+        """Return the bytes held by copies in flight of values that earlier steps have freed."""
         total = 0
         for earlier, step in enumerate(self.trace.steps[:position]):
             held = isinstance(step, tc.Offload) and earlier not in self.done

@@ -1,4 +1,4 @@
-"""Values that wait on the host: which, from when to when, and to the bit what they were."""
+"""The policy ``offload``: which values move, when they leave and return, bitwise equality."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ def text(schedule: tc.Schedule) -> str:
     return " ".join(signs[verb] + name for verb, name in titles if verb in signs)
 
 
-def test_each_value_leaves_after_its_last_forward_use() -> None:
+def test_offload_follows_last_forward_use() -> None:
     assert text(tc.plan(CHAIN, "offload", budget=3 * 512)) == (
         "f1 f2 >f1 f3 >f2 f4 >f3 l b4 <f3 b3 <f2 b2 <f1 b1"
     )
 
 
-def test_each_copy_ends_when_its_value_is_read() -> None:
+def test_prefetch_ends_when_value_is_read() -> None:
     # A copy takes two evaluations, and b2 and b1 follow one another: that of f1 is to begin with
     # b3, at 6, and that of f2, which is in the same line, with l, at 4. But until 6 f2 leaves.
     schedule = tc.plan(CHAIN, "offload", values=["f1", "f2"], bandwidth=256)
@@ -47,7 +47,7 @@ def test_each_copy_ends_when_its_value_is_read() -> None:
     assert text(longer).endswith("l b8 <f3 b7 b6 <f2 b5 b4 <f1 b3 b2 b1")
 
 
-def test_no_earlier_than_memory_allows() -> None:
+def test_prefetch_is_no_earlier_than_memory_allows() -> None:
     late = tc.plan(CHAIN, "offload", bandwidth=128, budget=3 * 512)
     assert tc.replay(late).peak_bytes == 3 * 512
     early = tc.plan(CHAIN, "offload", bandwidth=128, budget=4 * 512)
@@ -58,13 +58,13 @@ def test_no_earlier_than_memory_allows() -> None:
         tc.plan(CHAIN, "offload", budget=2 * 512)
 
 
-def test_what_is_neither_kept_nor_moved_is_recomputed() -> None:
+def test_values_neither_kept_nor_moved_are_recomputed() -> None:
     schedule = tc.plan(CHAIN, "offload", values="f2", keep=[])
     assert text(schedule) == "f1 f2 f3 >f2 f4 <f2 l b4 f3 b3 b2 f1 b1"
     assert schedule.options == {"values": ["f2"], "keep": []}
 
 
-def test_names_as_in_jax() -> None:
+def test_offload_selects_values_by_name_as_jax() -> None:
     def loss(w: Any, x: Any) -> Any:
         h = tc.name(tc.tanh(x @ w), "first")
         return tc.sum(tc.name(tc.tanh(h @ w), "second") ** 2)
@@ -85,18 +85,18 @@ def test_names_as_in_jax() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"values": "f9"}, "offload: 'f9' is no forward value"),
+        ({"values": "f9"}, "offload: 'f9' is not a forward value"),
         ({"bandwidth": -1}, "bandwidth=-1"),
-        ({"budget": "4 nodes"}, "offload: what is moved is counted in bytes"),
+        ({"budget": "4 nodes"}, "offload: memory must be counted in bytes"),
         ({"bandwidth": 0}, "cannot be moved at a bandwidth of 0"),
     ],
 )
-def test_options_that_cannot_be(options: Any, match: str) -> None:
+def test_offload_rejects_invalid_options(options: Any, match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.plan(CHAIN, "offload", **options)
 
 
-def test_a_graph_without_a_backward_half_moves_nothing() -> None:
+def test_forward_only_graph_moves_nothing() -> None:
     graph = tc.build(tc.tanh, tc.Spec(3))
     assert tc.plan(graph, "offload").note.startswith("no backward half")
 
@@ -122,7 +122,7 @@ def refilled(tree: Any, arrays: Any) -> Any:
 
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.data())
-def test_executed_to_the_bit(case: Any, data: Any) -> None:
+def test_offloaded_run_is_bitwise_equal(case: Any, data: Any) -> None:
     graph, args = case
     options: dict[str, Any] = {"bandwidth": data.draw(st.sampled_from((None, 20, 100, 1e9)))}
     if data.draw(st.booleans()):
@@ -140,7 +140,7 @@ def test_executed_to_the_bit(case: Any, data: Any) -> None:
 
 @settings(max_examples=examples(30))
 @given(graphs_of_views())
-def test_views_are_moved_only_where_it_frees_memory(graph: tc.TrainingGraph) -> None:
+def test_views_are_moved_only_where_that_frees_memory(graph: tc.TrainingGraph) -> None:
     schedule = tc.plan(graph, "offload", budget=10**9)
     trace = tc.replay(schedule)
     args = [np.random.default_rng(seed).normal(size=(4, 4)) for seed in range(2)]
@@ -150,25 +150,25 @@ def test_views_are_moved_only_where_it_frees_memory(graph: tc.TrainingGraph) -> 
 
 @settings(max_examples=examples(20))
 @given(graphs_with_updates())
-def test_what_updates_read_can_wait_as_well(case: Any) -> None:
+def test_values_read_by_updates_can_be_offloaded(case: Any) -> None:
     graph = case[0]
     tc.replay(tc.plan(graph, "offload"))
 
 
 @settings(max_examples=examples(20))
 @given(training_graphs(), st.data())
-def test_what_may_not_be_evaluated_twice_is_moved_all_the_same(case: Any, data: Any) -> None:
+def test_once_values_can_be_offloaded(case: Any, data: Any) -> None:
     graph = data.draw(with_once(case[0]))
     tc.replay(tc.plan(graph, "offload", values=lambda node: node.id % 2 == 0, keep=[]))
 
 
 @pytest.mark.parametrize("options", [{"latency": 1}, {"engines": 1}, {"latency": float("nan")}])
-def test_a_link_has_a_bandwidth(options: Any) -> None:
-    with pytest.raises(tc.PolicyOptionError, match="are of a link: give its bandwidth="):
+def test_link_options_require_bandwidth(options: Any) -> None:
+    with pytest.raises(tc.PolicyOptionError, match="latency and engines need a bandwidth="):
         tc.plan(CHAIN, "offload", **options)
 
 
-def test_options_are_numbers_of_python() -> None:
+def test_numpy_options_become_python_numbers() -> None:
     options = {"bandwidth": np.float32(0.5), "latency": np.int64(1), "engines": np.int8(1)}
     known = tc.plan(CHAIN, "offload", **options).options
     assert known == {"bandwidth": 0.5, "latency": 1, "engines": 1}

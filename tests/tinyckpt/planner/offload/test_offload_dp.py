@@ -1,4 +1,4 @@
-"""Plans of the priced program: legal, within the budget, executed to the bit, near the optima."""
+"""Offload-and-recompute DP: plans are legal, within the budget, bitwise equal, near the optima."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -20,7 +20,7 @@ from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.planner.offload.simulate import timed
-from tinyckpt.planner.portfolio.offload_schedules import tried
+from tinyckpt.planner.portfolio.offload_schedules import fastest_known
 
 BYTES = 512
 GAPS = {4: Fraction(11, 10), 5: Fraction(13, 12)}  # of the makespan to the least
@@ -28,7 +28,7 @@ GAPS = {4: Fraction(11, 10), 5: Fraction(13, 12)}  # of the makespan to the leas
 
 @settings(max_examples=examples(10))
 @given(training_graphs(6))
-def test_plans_are_executed_to_the_bit(case: Any) -> None:
+def test_offload_dp_plans_are_bitwise_equal(case: Any) -> None:
     graph, args = case
     costs = tc.cost.flops(graph)
     expected = tc.run(tc.plan(graph, "store_all"), *args)
@@ -43,7 +43,7 @@ def test_plans_are_executed_to_the_bit(case: Any) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
-def test_a_plan_moves_states_and_a_higher_price_moves_fewer(n: int) -> None:
+def test_higher_link_price_moves_fewer_states(n: int) -> None:
     graph = tc.networks.chain(n)
     plans = list(priced_plans(graph, tc.cost.evaluations(graph)))
     assert len(set(plans)) == len(plans)
@@ -52,7 +52,7 @@ def test_a_plan_moves_states_and_a_higher_price_moves_fewer(n: int) -> None:
     assert n == 2 or len(spread) > 1
 
 
-def test_no_budget_and_no_clock_decides_what_is_planned() -> None:
+def test_offload_dp_plans_are_deterministic() -> None:
     graph = tc.networks.chain(12)
     costs = tc.cost.evaluations(graph)
     assert list(priced_plans(graph, costs)) == list(priced_plans(graph, costs, Clock(60)))
@@ -60,24 +60,24 @@ def test_no_budget_and_no_clock_decides_what_is_planned() -> None:
         list(priced_plans(graph, costs, Clock(0)))
 
 
-def test_plans_together_are_not_longer_than_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offload_dp_caps_total_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.chain(12)
     costs = tc.cost.evaluations(graph)
     every = list(priced_plans(graph, costs))
-    monkeypatch.setattr(priced, "MOST_EVALUATIONS", 100)
+    monkeypatch.setattr(priced, "MAX_PRICED_EVALUATIONS", 100)
     some = list(priced_plans(graph, costs))
     assert 0 < len(some) < len(every)
     assert sum(len(plan.order) for plan in some) <= 100
 
 
-def test_graphs_without_a_chain_have_no_plans() -> None:
+def test_graphs_without_chain_have_no_offload_dp_plans() -> None:
     for graph in (tc.networks.chain(1), tc.build(lambda x: tc.tanh(x), tc.Spec((2,)))):
         costs = tc.cost.evaluations(graph)
         assert all(plan.moved for plan in priced_plans(graph, costs))
 
 
 @pytest.mark.parametrize("n", [4, 5])
-def test_without_the_search_chains_are_near_their_optima(n: int) -> None:
+def test_known_schedules_are_near_optima_without_astar(n: int) -> None:
     # The largest gap is on the page docs/offload.md.
     graph = tc.networks.chain(n)
     costs = tc.cost.evaluations(graph)
@@ -88,7 +88,7 @@ def test_without_the_search_chains_are_near_their_optima(n: int) -> None:
             continue
         link = tc.Link(Fraction(BYTES * evaluation, copy), engines=engines)
         for nodes, ticks in enumerate(least, 3):
-            line, is_whole = tried(graph, costs, link, nodes * BYTES, inf, Clock())
+            line, is_whole = fastest_known(graph, costs, link, nodes * BYTES, inf, Clock())
             assert is_whole
             assert line.peak_bytes <= nodes * BYTES
             assert line.makespan >= Fraction(ticks, evaluation)
@@ -98,7 +98,7 @@ def test_without_the_search_chains_are_near_their_optima(n: int) -> None:
 
 @settings(max_examples=examples(2))
 @given(st.integers(9, 12), st.integers(1, 2), st.integers(0, 3))
-def test_more_is_never_slower(n: int, engines: int, latency: int) -> None:
+def test_makespan_never_rises_with_resources(n: int, engines: int, latency: int) -> None:
     graph = tc.networks.chain(n)
     costs = tc.cost.evaluations(graph)
     before = [inf] * 3
@@ -106,7 +106,7 @@ def test_more_is_never_slower(n: int, engines: int, latency: int) -> None:
         link = tc.Link(bandwidth, latency, engines)
         spans = []
         for nodes in (3, 4, 6):
-            line, _ = tried(graph, costs, link, nodes * BYTES, inf, Clock())
+            line, _ = fastest_known(graph, costs, link, nodes * BYTES, inf, Clock())
             again = timed(line.schedule, link, costs, budget=nodes * BYTES)
             assert again.peak_bytes <= nodes * BYTES
             spans.append(float(again.makespan))

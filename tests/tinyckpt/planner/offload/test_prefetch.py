@@ -1,4 +1,4 @@
-"""Where fetches stand: as early as one evaluation after another would say that there is room."""
+"""Prefetch placement, against moving one fetch after another up while there is room."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,13 +10,13 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.core.lowering import offloading
-from tinyckpt.planner.offload.prefetch import PrefetchRoom, fetched_early, movable_values
+from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches, movable_values
 
 
 def one_after_another(
     rows: list[int], budget: int | None, fetches: list[tuple[int, int, int]]
 ) -> list[int]:
-    """Return the places of fetches, each of which goes up while there is room."""
+    """Return the places of fetches, each moved up while there is room."""
     rows, last, places = rows.copy(), 0, []
     for nbytes, lowest, read_at in fetches:
         place = read_at
@@ -30,7 +30,7 @@ def one_after_another(
 
 @settings(max_examples=examples(300))
 @given(st.data())
-def test_the_earliest_place_with_room(data: Any) -> None:
+def test_prefetch_room_finds_earliest_feasible_place(data: Any) -> None:
     rows = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=12))
     evaluations = st.integers(0, len(rows))
     drawn = data.draw(st.lists(st.tuples(st.integers(0, 3), evaluations, evaluations), max_size=8))
@@ -46,22 +46,22 @@ def test_the_earliest_place_with_room(data: Any) -> None:
 
 @settings(max_examples=examples(30))
 @given(training_graphs(8), st.integers(0, 200))
-def test_what_there_is_room_for_is_not_exceeded(case: Any, more: int) -> None:
+def test_hoisted_fetches_stay_within_budget(case: Any, more: int) -> None:
     stored = tc.plan(case[0], "store_all")
     moved = offloading(stored, set(movable_values(case[0])))
     budget = tc.replay(moved).peak_bytes + more
     for link in (None, tc.Link(1)):
-        early = fetched_early(moved, tc.cost.evaluations(case[0]), link, budget)
+        early = hoist_fetches(moved, tc.cost.evaluations(case[0]), link, budget)
         assert tc.replay(early).peak_bytes <= budget
         assert sorted(map(repr, early.steps)) == sorted(map(repr, moved.steps))
 
 
-def test_a_long_chain_over_a_slow_link() -> None:
+def test_hoisted_fetches_on_long_chain_over_slow_link() -> None:
     # Every fetch could be thousands of evaluations earlier.
     graph = tc.networks.chain(4000)
     stored = tc.plan(graph, "store_all")
     moved = offloading(stored, set(movable_values(graph)))
-    early = fetched_early(moved, tc.cost.evaluations(graph), tc.Link(1), 500_000)
+    early = hoist_fetches(moved, tc.cost.evaluations(graph), tc.Link(1), 500_000)
     fetches = [p for p, step in enumerate(early.steps) if isinstance(step, tc.Fetch)]
     assert len(fetches) == 4000
     line = tc.timed(early, tc.Link(1), budget=500_000)

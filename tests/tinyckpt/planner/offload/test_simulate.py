@@ -1,4 +1,4 @@
-"""The clock of computation and copies, against a machine that ticks."""
+"""Simulation of overlapped copies: worked examples, a ticking oracle, monotone times, links."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -38,7 +38,7 @@ BOTH = moved("f1 f2 >f1 f3 >f2 l b3 -f3 -l <f2 b2 -f2 -b3 <f1 b1 -f1 -b2")
 EARLY = moved("f1 f2 >f1 f3 >f2 l <f2 b3 -f3 -l <f1 b2 -f2 -b3 b1 -f1 -b2")
 
 
-def test_copies_run_beside_computation() -> None:
+def test_copies_overlap_computation() -> None:
     # f1 and f2 end at 2, f1 leaves 2-4; f3 ends at 3, f2 leaves 4-6; l 3-4, b3 4-5; f2 comes back
     # once it is there, 6-8, b2 8-9; f1 9-11, b1 11-12.
     line = tc.timed(BOTH, tc.Link(256))
@@ -53,14 +53,14 @@ def test_copies_run_beside_computation() -> None:
     assert (line.computing, line.stalled) == (7, 5)
 
 
-def test_what_is_fetched_early_waits_less() -> None:
+def test_earlier_fetch_stalls_less() -> None:
     assert tc.timed(EARLY, tc.Link(256)).makespan == 11
     assert tc.timed(EARLY, tc.Link(512)).makespan == 7
     assert tc.timed(EARLY, tc.Link(512, engines=1)).makespan == 7
     assert tc.timed(EARLY, tc.Link(256, engines=1)).makespan == 11
 
 
-def test_the_end_waits_for_results_that_come_back() -> None:
+def test_makespan_includes_fetch_of_results() -> None:
     # b1, the result, leaves 7-9 and comes back 9-11.
     schedule = moved("f1 f2 f3 l b3 b2 b1 -f1 -f2 -f3 -l -b3 -b2 >b1 <b1")
     line = tc.timed(schedule, tc.Link(256))
@@ -68,7 +68,7 @@ def test_the_end_waits_for_results_that_come_back() -> None:
     assert {p: stall for p, stall in enumerate(line.stall) if stall} == {14: 4}
 
 
-def test_one_engine_copies_one_way_at_a_time() -> None:
+def test_single_engine_serialises_both_directions() -> None:
     # f1 leaves 1-3 and comes back 3-5; f2 leaves 5-7, or 3-5 if its line is its own.
     schedule = moved("f1 f2 f3 >f1 <f1 >f2 l b3 -f3 -l <f2 b2 -f2 -b3 b1 -f1 -b2")
     one, two = (tc.timed(schedule, tc.Link(256, engines=count)) for count in (1, 2))
@@ -76,7 +76,7 @@ def test_one_engine_copies_one_way_at_a_time() -> None:
     assert (one.makespan, two.makespan) == (13, 11)
 
 
-def test_the_peak_holds_what_is_on_its_way() -> None:
+def test_peak_includes_copies_in_flight() -> None:
     assert tc.replay(BOTH).peak_bytes == 3 * 512
     assert tc.timed(BOTH, tc.Link(inf)).peak_bytes == 3 * 512
     # While b3 is evaluated from f3 and l, f2 is on its way; f1 has left.
@@ -84,7 +84,7 @@ def test_the_peak_holds_what_is_on_its_way() -> None:
     assert tc.timed(BOTH, tc.Link(128)).peak_bytes == 5 * 512
 
 
-def test_a_budget_makes_computation_wait_for_copies() -> None:
+def test_budget_stalls_computation_until_copies_end() -> None:
     line = tc.timed(BOTH, tc.Link(256), budget=3 * 512)
     assert line.peak_bytes == 3 * 512
     # l waits until f1 has left, at 4, and b3 until f2 has, at 6.
@@ -95,7 +95,7 @@ def test_a_budget_makes_computation_wait_for_copies() -> None:
     assert caught.value.smallest == 3 * 512
 
 
-def test_what_is_freed_before_it_has_arrived_is_held_until_then() -> None:
+def test_value_freed_before_arrival_keeps_memory_until_then() -> None:
     schedule = moved("f1 f2 >f1 f3 <f1 l -f1 b3 b2 f1 b1 -f1 -f2 -f3 -l -b3 -b2")
     line = tc.timed(schedule, tc.Link(128))
     assert line.end[4] == 10  # f1 leaves 2-6, and comes back 6-10
@@ -103,7 +103,7 @@ def test_what_is_freed_before_it_has_arrived_is_held_until_then() -> None:
     assert tc.replay(schedule).live_bytes[7] == 4 * 512
 
 
-def test_what_waits_for_its_turn_is_reserved_but_takes_nothing_yet() -> None:
+def test_waiting_fetch_reserves_memory_without_using_it() -> None:
     # f1 leaves 3-7; the fetch has no room before, and its memory is not yet in use.
     text = "f1 f2 f3 >f1 <f1 -f1 -f2 l b3 -f3 -l f1 f2 -f1 b2 -f2 -b3 f1 b1 -f1 -b2"
     line = tc.timed(moved(text), tc.Link(128), budget=3 * 512)
@@ -112,7 +112,7 @@ def test_what_waits_for_its_turn_is_reserved_but_takes_nothing_yet() -> None:
     assert line.peak_bytes == 3 * 512
 
 
-def test_times_of_floats_are_exact() -> None:
+def test_float_durations_are_exact() -> None:
     costs = custom(CHAIN, [0.1] * 7, "seconds")
     line = tc.timed(EARLY, tc.Link(1e9, latency=1e-6), costs)
     assert line.computing == 7 * Fraction(0.1)
@@ -127,21 +127,21 @@ def test_times_of_floats_are_exact() -> None:
         (("fast",), "bandwidth='fast'"),
         ((True,), "bandwidth=True"),
         ((1, inf), "latency=inf"),
-        ((1, 0, 3), "engines=3; legal are 1, for both directions, and 2"),
+        ((1, 0, 3), "engines=3; expected 1, shared by both directions, or 2"),
     ],
 )
-def test_a_link_that_cannot_be(arguments: Any, match: str) -> None:
+def test_link_rejects_invalid_arguments(arguments: Any, match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.Link(*arguments)
 
 
-def test_nothing_moves_without_bandwidth() -> None:
+def test_zero_bandwidth_moves_nothing() -> None:
     with pytest.raises(tc.ScheduleError, match="512 bytes cannot be moved at a bandwidth of 0"):
         tc.timed(BOTH, tc.Link(0))
     assert tc.timed(tc.plan(CHAIN), tc.Link(0)).makespan == 7
 
 
-def test_costs_of_another_graph_are_refused() -> None:
+def test_costs_of_another_graph_are_rejected() -> None:
     with pytest.raises(tc.ScheduleError, match="the costs are not those of chain:3"):
         tc.timed(BOTH, tc.Link(1), tc.cost.evaluations(tc.networks.chain(2)))
 
@@ -156,7 +156,7 @@ links = st.builds(
 
 @settings(max_examples=examples(60))
 @given(training_graphs(8), links, st.data())
-def test_the_clock_agrees_with_a_machine_that_ticks(case: Any, link: tc.Link, data: Any) -> None:
+def test_simulation_agrees_with_event_machine(case: Any, link: tc.Link, data: Any) -> None:
     graph = case[0]
     views = {node.view_of for node in graph.data} | {
         node.id for node in graph.data if node.view_of is not None
@@ -211,7 +211,7 @@ def test_the_clock_agrees_with_a_machine_that_ticks(case: Any, link: tc.Link, da
 
 @settings(max_examples=examples(40))
 @given(training_graphs(8), st.data())
-def test_time_comes_earlier_with_more(case: Any, data: Any) -> None:
+def test_times_never_rise_with_resources(case: Any, data: Any) -> None:
     graph = case[0]
     schedule = tc.plan(graph, "store_all")
     with_some = replace(schedule, steps=with_moves(schedule, data.draw))
@@ -230,7 +230,7 @@ def test_time_comes_earlier_with_more(case: Any, data: Any) -> None:
     assert before == [tc.timed(with_some, tc.Link(inf)).computing] * 4
 
 
-def test_numbers_of_numpy_do_not_overflow() -> None:
+def test_numpy_numbers_do_not_overflow() -> None:
     link = tc.Link(np.int64(10**18 + 9), np.int64(1), np.int64(2))
     assert (type(link.bandwidth), type(link.latency), type(link.engines)) == (int, int, int)
     assert tc.timed(BOTH, link).makespan == tc.timed(BOTH, tc.Link(10**18 + 9, 1)).makespan
@@ -238,13 +238,13 @@ def test_numbers_of_numpy_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("number", [1e-320, 10**400, float("nan"), -1, "x", True])
-def test_links_that_no_machine_has(number: Any) -> None:
+def test_link_rejects_extreme_magnitudes(number: Any) -> None:
     with pytest.raises(tc.ScheduleError, match=r"link: bandwidth="):
         tc.Link(number)
 
 
 @pytest.mark.parametrize("budget", ["1 MiB", "50%", 0.5, 1e6, -1, float("nan"), True, [1]])
-def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
+def test_timed_rejects_budget_not_in_bytes(budget: Any) -> None:
     with pytest.raises(tc.BudgetError, match="it must be a whole number of bytes, 0 or more"):
         tc.timed(BOTH, tc.Link(256), budget=budget)
     whole = np.int64(3 * 512)
@@ -252,8 +252,8 @@ def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
 
 
 @pytest.mark.parametrize("link", [256, None, "256", (256, 0, 2)])
-def test_a_link_that_is_none(link: Any) -> None:
-    with pytest.raises(tc.ScheduleError, match=r"^link=.*; give a Link, such as tc\.Link\("):
+def test_timed_rejects_non_link(link: Any) -> None:
+    with pytest.raises(tc.ScheduleError, match=r"^link=.*; expected a Link, such as tc\.Link\("):
         tc.timed(BOTH, link)
-    with pytest.raises(tc.ScheduleError, match=r"^link=.*; give a Link, such as tc\.Link\("):
+    with pytest.raises(tc.ScheduleError, match=r"^link=.*; expected a Link, such as tc\.Link\("):
         tc.plan_with_host(CHAIN, link, budget=1536)

@@ -1,4 +1,4 @@
-"""Time limits: what they are of, and what is said when they are up."""
+"""Time limits of planners: no work begins that cannot end in time, and errors name the limit."""
 
 from dataclasses import replace
 from math import inf
@@ -15,14 +15,14 @@ from tinyckpt.planner.chain_dp import chen_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio import pareto as points
 from tinyckpt.planner.portfolio import plan as planning
-from tinyckpt.planner.portfolio.candidates import as_it_is
+from tinyckpt.planner.portfolio.candidates import policy_attempt
 from tinyckpt.planner.portfolio.pareto import certificate_of
 
-WAYS = ("greedy", "dtr", "blocks", "rotor", "chen_budget", "revolve")
+BUDGETED_POLICIES = ("greedy", "dtr", "blocks", "rotor", "chen_budget", "revolve")
 
 
 class Watch:
-    """A clock that goes when it is told to."""
+    """A clock that the test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -35,19 +35,19 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @pytest.mark.long
-def test_there_may_be_no_end_to_the_time() -> None:
+def test_infinite_time_limit_equals_default_result() -> None:
     graph = tc.networks.residual_mlp(4, 16).graph()
-    for way in WAYS:
-        schedule = tc.plan(graph, way, budget=0.8, time_limit=inf)
-        assert schedule.steps == tc.plan(graph, way, budget=0.8).steps
+    for policy in BUDGETED_POLICIES:
+        schedule = tc.plan(graph, policy, budget=0.8, time_limit=inf)
+        assert schedule.steps == tc.plan(graph, policy, budget=0.8).steps
     endless = tc.plan(graph, budget=0.8, time_limit=inf)
     assert tc.frontier(graph).complete
     assert tc.plan(graph, budget=0.8).certificate == endless.certificate
 
 
-@pytest.mark.parametrize("way", [None, *WAYS])
-def test_what_a_budget_is_takes_of_the_time(
-    way: str | None, watch: Watch, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("policy", [None, *BUDGETED_POLICIES])
+def test_parsing_budget_counts_against_time_limit(
+    policy: str | None, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tc.networks.residual_mlp(4, 16).graph()
     parse_budget = planning.parse_budget
@@ -58,10 +58,10 @@ def test_what_a_budget_is_takes_of_the_time(
 
     monkeypatch.setattr(planning, "parse_budget", slowly)
     with pytest.raises(tc.BudgetError, match=r"in the time given|found nothing in 3 s"):
-        tc.plan(graph, way, budget=0.5, time_limit=3)
+        tc.plan(graph, policy, budget=0.5, time_limit=3)
 
 
-def test_a_policy_without_a_clock_is_not_begun_where_another_took_longer_than_is_left(
+def test_policy_without_clock_is_skipped_if_predicted_too_slow(
     watch: Watch,
 ) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
@@ -75,7 +75,7 @@ def test_a_policy_without_a_clock_is_not_begun_where_another_took_longer_than_is
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(tc.POLICIES, "sqrt_n", replace(tc.POLICIES["sqrt_n"], plan=plan_slowly))
-        attempts = as_it_is(problem, "sqrt_n", {}, pace)
+        attempts = policy_attempt(problem, "sqrt_n", {}, pace)
         clock = Clock(5.0)
         assert [len(list(attempts(clock))) for _ in range(2)] == [1, 1]
         with pytest.raises(OutOfTimeError):
@@ -85,11 +85,11 @@ def test_a_policy_without_a_clock_is_not_begun_where_another_took_longer_than_is
     length = expected_length(graph) / len(graph.operators)
     assert length > 1
     with pytest.raises(OutOfTimeError):
-        list(as_it_is(problem, "recompute_all", {}, pace)(Clock(1.99 * length)))
-    assert len(list(as_it_is(problem, "recompute_all", {}, pace)(Clock(2.01 * length)))) == 1
+        list(policy_attempt(problem, "recompute_all", {}, pace)(Clock(1.99 * length)))
+    assert len(list(policy_attempt(problem, "recompute_all", {}, pace)(Clock(2.01 * length)))) == 1
 
 
-def test_chen_budget_begins_no_size_that_it_has_no_time_for(
+def test_chen_budget_begins_no_size_without_time(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
@@ -111,7 +111,7 @@ def test_chen_budget_begins_no_size_that_it_has_no_time_for(
 
 
 @pytest.mark.long
-def test_the_bound_of_a_schedule_of_a_frontier_is_looked_for_within_its_time_limit() -> None:
+def test_frontier_schedule_bound_respects_time_limit() -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     found = tc.frontier(graph)
     patient, hurried = found.schedule(0.7), found.schedule(0.7, time_limit=0)
@@ -124,7 +124,7 @@ def test_the_bound_of_a_schedule_of_a_frontier_is_looked_for_within_its_time_lim
         found.schedule(0.7, time_limit=-1)
 
 
-def test_no_bound_is_looked_for_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_skips_bound_search_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
     chain, graph = tc.networks.chain(16), tc.networks.residual_mlp(8, 16).graph()
     closed_form = certificate_of(chain, evaluations(chain), inf, 9 * 512, Clock(0))
     assert closed_form.lower_bound == 42

@@ -1,4 +1,4 @@
-"""Explanations: what is kept, what fills the peak, what each recomputation costs."""
+"""Explanations: saved values and their fates, live values at the peak, cost of recomputations."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 import tinyckpt as tc
 
 
-def test_every_value_of_a_chain_has_its_fate() -> None:
+def test_explanation_of_chain_gives_fate_of_every_value() -> None:
     graph = tc.networks.chain(8)
     explanation = tc.explain(tc.plan(graph, budget="5 nodes"), nodes=True)
     assert [r.name for r in explanation.residuals] == [f"f{i}" for i in range(1, 9)]
@@ -25,7 +25,7 @@ def test_every_value_of_a_chain_has_its_fate() -> None:
         assert residual.evaluations == (1 if residual.fate == "kept" else 2)
 
 
-def test_it_reads_as_a_report() -> None:
+def test_explanation_text_reads_as_report() -> None:
     text = str(tc.explain(tc.plan(tc.networks.chain(4), "sqrt_n"), nodes=True))
     assert "sqrt_n on chain:4: 10 evaluations, 1 of them recomputations; peak 5 nodes" in text
     assert "4 stages in 2 segments; kept f2" in text
@@ -33,16 +33,18 @@ def test_it_reads_as_a_report() -> None:
     assert "freed at step 2, computed again at step 15" in text
     assert "kept for b2, as a checkpoint" in text
     assert "With 1 node more, 9 evaluations would do instead of 10 evaluations." in text
-    assert "More memory would buy nothing" in str(tc.explain(tc.plan(tc.networks.chain(4))))
+    assert "No cheaper schedule is known with more memory" in str(
+        tc.explain(tc.plan(tc.networks.chain(4)))
+    )
 
 
-def test_the_peaks_live_values_add_up() -> None:
+def test_live_values_at_peak_sum_to_peak() -> None:
     graph = tc.networks.residual_mlp(3, 8, 64).graph()
     explanation = tc.explain(tc.plan(graph, "sqrt_n"), time_limit=1)
     assert sum(nbytes for _, nbytes in explanation.at_peak) == explanation.trace.peak_bytes
 
 
-def test_values_on_the_host_are_told_apart() -> None:
+def test_explanation_marks_offloaded_values() -> None:
     def loss(x: tc.Var) -> tc.Var:
         return tc.half_squared_norm(tc.tanh(tc.tanh(tc.name(tc.tanh(x), "first"))))
 
@@ -57,13 +59,13 @@ def test_values_on_the_host_are_told_apart() -> None:
     assert tc.run(schedule, np.ones(4)).trace == explanation.trace
 
 
-def test_an_illegal_schedule_has_no_explanation() -> None:
+def test_explain_rejects_illegal_schedule() -> None:
     graph = tc.networks.chain(2)
     with pytest.raises(tc.ScheduleError):
         tc.explain(tc.Schedule(graph, (tc.Compute(1),), "broken"))
 
 
-def test_the_bound_is_looked_for_within_the_time_limit() -> None:
+def test_explain_bound_respects_time_limit() -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     schedule = tc.plan(graph, "sqrt_n")
     patient, hurried = tc.explain(schedule), tc.explain(schedule, time_limit=0)
@@ -77,6 +79,6 @@ def test_the_bound_is_looked_for_within_the_time_limit() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, "1", float("nan")])
-def test_a_time_limit_that_is_none_is_refused(limit: Any) -> None:
+def test_explain_rejects_invalid_time_limit(limit: Any) -> None:
     with pytest.raises(tc.PolicyOptionError, match=r"time_limit .* must be a number of seconds"):
         tc.explain(tc.plan(tc.networks.chain(4)), time_limit=limit)

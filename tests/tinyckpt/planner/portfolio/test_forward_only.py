@@ -1,4 +1,4 @@
-"""Plans of graphs without a backward half: in other orders, and within budgets."""
+"""Planning of forward-only graphs: reordering, local search, and budgets."""
 
 from hypothesis import given, settings
 
@@ -16,7 +16,7 @@ from tinyckpt.planner.portfolio.forward_only import forward_attempts
 
 @given(small_graphs())
 @settings(max_examples=30)
-def test_every_operator_once_where_an_order_allows_it(graph: tc.Graph) -> None:
+def test_reordering_avoids_recomputation_where_possible(graph: tc.Graph) -> None:
     budget = int(lowest_peak(problem_of(graph)))
     schedule = tc.plan(graph, budget=budget, time_limit=60)
     assert tc.replay(schedule).evaluations == len(graph.operators)
@@ -24,14 +24,14 @@ def test_every_operator_once_where_an_order_allows_it(graph: tc.Graph) -> None:
     assert schedule.certificate.status == "optimal"
 
 
-def test_another_order_is_said_to_be_one() -> None:
+def test_reordered_plan_notes_its_order() -> None:
     graph = forward_graph("late", [[], [], [1], [2], [0, 3]], [50, 10, 10, 10, 1])
     schedule = tc.plan(graph, budget=61)
     assert schedule.policy == "ahead"
     assert schedule.note == "every operator once, in another order; peak 61 B"
 
 
-def test_layered_graphs_at_four_fifths() -> None:
+def test_local_search_meets_four_fifths_of_peak_on_layered_graph() -> None:
     # Eviction alone finds nothing below about nine tenths.
     graph = layered_graph(60, 1)
     problem = problem_of(graph)
@@ -46,7 +46,7 @@ def test_layered_graphs_at_four_fifths() -> None:
     assert min(peaks) <= budget
 
 
-def test_rounds_do_not_depend_on_what_was_tried_before() -> None:
+def test_forward_attempts_do_not_depend_on_order_of_trials() -> None:
     graph = layered_graph(16, 2)
     problem = problem_of(graph)
     levels = levels_of(problem)
@@ -60,7 +60,7 @@ def test_rounds_do_not_depend_on_what_was_tried_before() -> None:
     assert orders(False) == orders(True)
 
 
-def test_what_updates_sources_is_left_alone() -> None:
+def test_graphs_with_updates_have_no_forward_attempts() -> None:
     def step(x: tc.Var) -> tc.Var:
         return tc.assign(x, tc.tanh(x))
 

@@ -1,4 +1,4 @@
-"""Plans with a host: what is known of them, and that more of anything is never slower."""
+"""Planning with a host: certificates, monotonicity in budget and bandwidth, and time limits."""
 
 from fractions import Fraction
 from itertools import count
@@ -30,7 +30,7 @@ CHAIN = tc.networks.chain(4)
 LONG = tc.networks.chain(12)  # too long to be searched
 
 
-def test_a_plan_says_what_it_is() -> None:
+def test_plan_with_host_reports_note_certificate_and_options() -> None:
     plan = tc.plan_with_host(CHAIN, tc.Link(512, engines=1), budget="1.5 KiB")
     assert plan.note == "10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled"
     assert str(plan.certificate) == (
@@ -42,7 +42,7 @@ def test_a_plan_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("graph", [CHAIN, LONG])
-def test_without_bandwidth_it_is_the_best_on_one_device(graph: tc.TrainingGraph) -> None:
+def test_plan_with_host_without_bandwidth_equals_plan(graph: tc.TrainingGraph) -> None:
     for nodes in (3, 4, 6):
         plan = tc.plan_with_host(graph, tc.Link(0), budget=nodes * 512)
         best = tc.plan(graph, budget=nodes * 512)
@@ -52,7 +52,7 @@ def test_without_bandwidth_it_is_the_best_on_one_device(graph: tc.TrainingGraph)
 
 
 @pytest.mark.parametrize("graph", [CHAIN, LONG])
-def test_with_all_bandwidth_nothing_is_recomputed(graph: tc.TrainingGraph) -> None:
+def test_plan_with_host_with_infinite_bandwidth_recomputes_nothing(graph: tc.TrainingGraph) -> None:
     for nodes in (3, 4, 6):
         plan = tc.plan_with_host(graph, tc.Link(inf), budget=nodes * 512)
         assert tc.replay(plan).recomputations == 0
@@ -60,7 +60,7 @@ def test_with_all_bandwidth_nothing_is_recomputed(graph: tc.TrainingGraph) -> No
         assert plan.certificate.status == "optimal"
 
 
-def test_more_is_never_slower_in_graphs_that_are_not_searched() -> None:
+def test_makespan_never_rises_with_resources_on_long_chain() -> None:
     before = [inf] * 4
     for bandwidth in (0, 100, 256, 512, inf):
         link = tc.Link(bandwidth)
@@ -77,14 +77,14 @@ def test_more_is_never_slower_in_graphs_that_are_not_searched() -> None:
         before = spans
 
 
-def test_the_host_has_a_budget_too() -> None:
+def test_plan_with_host_respects_host_budget() -> None:
     for graph in (CHAIN, LONG):
         plan = tc.plan_with_host(graph, tc.Link(inf), budget=2048, host_budget=512)
         assert max(tc.replay(plan).host) <= 512
         assert plan.options["host_budget"] == 512
 
 
-def test_budgets_that_cannot_be() -> None:
+def test_plan_with_host_rejects_infeasible_budgets() -> None:
     for graph in (CHAIN, LONG):
         with pytest.raises(
             tc.BudgetError, match=r"is within 1\.0 KiB; any needs at least 1\.5 KiB"
@@ -95,7 +95,7 @@ def test_budgets_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9, 16, 33, 64])
-def test_without_bandwidth_chains_are_revolves_at_every_budget(n: int) -> None:
+def test_chains_without_bandwidth_equal_revolve_at_every_budget(n: int) -> None:
     graph = tc.networks.chain(n)
     for nodes in range(3, n + 3):
         plan = tc.plan_with_host(graph, tc.Link(0), budget=nodes * 512, time_limit=inf)
@@ -107,9 +107,7 @@ def test_without_bandwidth_chains_are_revolves_at_every_budget(n: int) -> None:
 @pytest.mark.long
 @settings(max_examples=examples(8))
 @given(training_graphs(6), st.integers(0, 60))
-def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
-    case: Any, more: int
-) -> None:
+def test_infinite_bandwidth_recomputes_nothing_if_offloading_suffices(case: Any, more: int) -> None:
     graph = case[0]
     moved = tc.replay(tc.plan(graph, "offload"))
     plan = tc.plan_with_host(graph, tc.Link(inf), budget=moved.peak_bytes + more)
@@ -120,7 +118,7 @@ def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("n", "nodes"), [(2, 3), (5, 4), (8, 7), (12, 5)])
-def test_chains_are_executed_to_the_bit(n: int, nodes: int) -> None:
+def test_host_plans_of_chains_are_bitwise_equal(n: int, nodes: int) -> None:
     graph = tc.networks.chain(n)
     x = np.linspace(-1.0, 1.0, graph.data[0].spec.size).reshape(graph.data[0].spec.shape)
     expected = tc.run(tc.plan(graph, "store_all"), x)
@@ -133,7 +131,7 @@ def test_chains_are_executed_to_the_bit(n: int, nodes: int) -> None:
 
 
 def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: list[tc.Link]) -> None:
-    """Hold plans for budgets and links, both ascending, against each other and their own words."""
+    """Check plans for ascending budgets and links: certificates, peaks, and monotone makespans."""
     before = [inf] * len(budgets)
     for link in links:
         spans = []
@@ -157,7 +155,9 @@ def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: lis
 
 @settings(max_examples=examples(8))
 @given(abstract_graphs(8), st.integers(0, 2), st.integers(1, 2))
-def test_more_is_never_slower_where_it_is_searched(case: Any, latency: int, engines: int) -> None:
+def test_makespan_never_rises_with_resources_on_searched_graphs(
+    case: Any, latency: int, engines: int
+) -> None:
     graph, costs = case
     least = smallest_budget(Problem(graph, costs), necessary(graph))
     links = [tc.Link(bandwidth, latency, engines) for bandwidth in (0, 1, Fraction(5, 2), inf)]
@@ -167,7 +167,7 @@ def test_more_is_never_slower_where_it_is_searched(case: Any, latency: int, engi
 @pytest.mark.long
 @settings(max_examples=examples(5))
 @given(training_graphs(4), st.integers(1, 2))
-def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
+def test_makespan_never_rises_with_resources_on_larger_graphs(case: Any, engines: int) -> None:
     graph = case[0]
     peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
     links = [tc.Link(bandwidth, 0, engines) for bandwidth in (0, 40, 300, inf)]
@@ -177,7 +177,7 @@ def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("limit", [0, 0.02, 0.5])
 @pytest.mark.parametrize("graph", [tc.networks.chain(8), LONG, tc.networks.mlp(4, 8).graph()])
-def test_the_time_limit_holds(
+def test_plan_with_host_respects_time_limit(
     graph: tc.Graph, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A clock that goes on by a millisecond whenever someone looks at it.
@@ -201,7 +201,7 @@ def test_the_time_limit_holds(
 @pytest.mark.long
 @settings(max_examples=examples(15))
 @given(training_graphs(6), st.sampled_from((0, 50, inf)))
-def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
+def test_offloaded_run_is_bitwise_equal(case: Any, bandwidth: float) -> None:
     graph, args = case
     budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 4 // 5
     try:
@@ -216,18 +216,18 @@ def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
 
 
 @pytest.mark.parametrize("host_budget", ["3 nodes", "2 KiB total"])
-def test_the_host_has_bytes_of_its_own(host_budget: str) -> None:
-    with pytest.raises(tc.BudgetError, match="legal are bytes, such as '4 GiB'"):
+def test_host_budget_must_be_bytes(host_budget: str) -> None:
+    with pytest.raises(tc.BudgetError, match="expected bytes, such as '4 GiB'"):
         tc.plan_with_host(CHAIN, tc.Link(1), budget=1536, host_budget=host_budget)
 
 
 class Passes:
-    """A clock that goes on by what is gone along: a second for each pass over a schedule."""
+    """A clock that advances by a second for each pass over a schedule."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        passes = ("offloading", "replay", "timed", "fetched_early", "leaving_order")
-        for module, name in ((bases, "planned"), *((moved, name) for name in passes)):
+        passes = ("offloading", "replay", "timed", "hoist_fetches", "leaving_order")
+        for module, name in ((bases, "run_policy"), *((moved, name) for name in passes)):
             monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
         monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
 
@@ -241,7 +241,7 @@ class Passes:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [0, 5, pytest.param(60, marks=pytest.mark.nightly)])
-def test_no_pass_over_a_long_schedule_is_begun_that_would_not_end(
+def test_no_pass_over_long_schedule_begins_without_time(
     seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tc.networks.chain(100)
@@ -256,7 +256,7 @@ def test_no_pass_over_a_long_schedule_is_begun_that_would_not_end(
     assert "more time" not in free.note
 
 
-def test_when_the_time_is_up_only_as_little_as_can_be_is_tried() -> None:
+def test_expired_time_limit_tries_smallest_peak_only() -> None:
     # Nothing is within the budget without copies, and no time is left for any with them.
     graph = tc.networks.mlp(4, 8).graph()
     peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes

@@ -1,4 +1,4 @@
-"""Asking a policy: functions of one's own, options and budgets, and what the errors ask back."""
+"""Policy dispatch: user functions, options and budgets, and the errors of each."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ CHAIN = tc.networks.chain(4)
 STORED = list(range(9))
 
 
-def test_a_function_returns_an_order_of_ids_or_names() -> None:
+def test_policy_function_may_return_ids_or_names() -> None:
     def by_id(graph: tc.Graph) -> list[int]:
         return STORED
 
@@ -36,7 +36,7 @@ def test_a_function_returns_an_order_of_ids_or_names() -> None:
     assert tc.plan(CHAIN, lambda graph: STORED, costs=tc.cost.flops(CHAIN)).policy == "<lambda>"
 
 
-def test_a_function_may_take_a_budget_and_is_held_to_it() -> None:
+def test_policy_function_with_budget_is_held_to_it() -> None:
     def bisected(graph: tc.Graph, budget: int, costs: Any = None) -> tc.Schedule:
         return tc.plan(graph, "recompute_all")
 
@@ -54,7 +54,7 @@ def test_a_function_may_take_a_budget_and_is_held_to_it() -> None:
     [
         (
             lambda graph: ["f1", "f22"],
-            r"order\[1\] is 'f22', which is no operator of chain:4 \(did",
+            r"order\[1\] is 'f22', which is not an operator of chain:4 \(did",
         ),
         (lambda graph: [0, 99], r"order\[1\] is 99; operators of chain:4 are numbered 0 to 8"),
         (lambda graph: [0, 1.5], r"order\[1\] is a float; operators are given by id or name"),
@@ -66,17 +66,19 @@ def test_a_function_may_take_a_budget_and_is_held_to_it() -> None:
         (lambda graph, costs, third: STORED, "cannot be called as .* missing a required argument"),
     ],
 )
-def test_what_is_wrong_with_a_function_is_said(policy: Callable[..., Any], match: str) -> None:
+def test_invalid_policy_function_result_is_explained(
+    policy: Callable[..., Any], match: str
+) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.plan(CHAIN, policy)
 
 
-def test_an_option_that_a_function_lacks_is_said() -> None:
+def test_unknown_option_of_policy_function_is_rejected() -> None:
     with pytest.raises(tc.ScheduleError, match=r"cannot be called as .*graph, every=\.\.\.\)"):
         tc.plan(CHAIN, lambda graph: STORED, every=3)
 
 
-def test_value_and_grad_takes_such_functions() -> None:
+def test_value_and_grad_accepts_policy_function() -> None:
     def backwards_twice(graph: tc.Graph) -> list[int]:
         return [0, *range(len(graph.operators))]
 
@@ -99,11 +101,11 @@ def test_value_and_grad_takes_such_functions() -> None:
         ("dtr", {"heuristic": "e_stars"}, r"unknown heuristic 'e_stars'.*did you mean e_star\?"),
         ("saveable", {"rule": "dot_saveable"}, r"did you mean dots_saveable\?"),
         ("sqrt_n", {"budget": 0.5}, "the policy sqrt_n takes no budget; leave the policy out"),
-        ("revolve", {"slots": 0}, "slots=0; there must be at least 1"),
+        ("revolve", {"slots": 0}, "slots=0; expected an integer of 1 or more"),
         ("greedy", {"time_limit": -1}, "number of seconds, 0 or more"),
     ],
 )
-def test_options_refuse_with_one_kind_of_error(
+def test_invalid_policy_options_raise_policy_option_error(
     policy: str | None, options: dict[str, Any], match: str
 ) -> None:
     for kind in (tc.OptionError, tc.ScheduleError):
@@ -112,7 +114,7 @@ def test_options_refuse_with_one_kind_of_error(
 
 
 @pytest.mark.parametrize("budget", [9, "9", " 9 "])
-def test_a_number_that_looks_like_nodes_is_asked_about(budget: Any) -> None:
+def test_bare_number_budget_that_may_mean_nodes_is_rejected(budget: Any) -> None:
     chain = tc.networks.chain(16)
     with pytest.raises(tc.BudgetError, match="budget 9: bytes or nodes\\? '9 nodes' counts values"):
         tc.plan(chain, budget=budget)
@@ -132,7 +134,7 @@ BUDGETS = (
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=repr)
-def test_budgets_say_the_same_of_a_graph_and_of_a_step_that_is_none(budget: Any) -> None:
+def test_budget_parsing_agrees_with_and_without_graph(budget: Any) -> None:
     graph = tc.networks.mlp(4, 16, 16).graph()
     whole, sources = tc.replay(tc.plan(graph)).peak_bytes, graph.source_bytes
     assert sources > 64
@@ -153,7 +155,7 @@ def test_budgets_say_the_same_of_a_graph_and_of_a_step_that_is_none(budget: Any)
 def test_total_budget_counts_the_sources_once() -> None:
     assert budget_in_bytes("50 % total", 1000, 200) == 400
     assert budget_in_bytes("1200 B total", 1000, 200) == 1000
-    with pytest.raises(tc.BudgetError, match="legal are '64 MiB'"):
+    with pytest.raises(tc.BudgetError, match="expected '64 MiB'"):
         budget_in_bytes("1200 B total total", 1000, 200)
     with pytest.raises(tc.BudgetError, match="budget 50 B total: the sources alone are 200 B"):
         budget_in_bytes("50 B total", 1000, 200)
@@ -167,11 +169,11 @@ def test_old_spelling_of_total_budget_warns_and_means_the_same() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B total", "5 % total"])
-def test_each_refusal_of_a_budget_names_the_smallest(budget: str | int | float) -> None:
+def test_infeasible_budget_error_of_every_policy_names_smallest(budget: str | int | float) -> None:
     graph = tc.networks.mlp(1, 4).graph()
     able = [name for name, policy in tc.POLICIES.items() if "budget" in options_of(policy)]
     for policy in (None, *able):
-        if policy == "offload" and budget == "1 nodes":  # what is moved is counted in bytes
+        if policy == "offload" and budget == "1 nodes":  # memory must be counted in bytes
             continue
         if policy == "optimal" and find_spec("ortools") is None and "CI" not in os.environ:
             continue

@@ -1,4 +1,4 @@
-"""The portfolio: no policy is better at a budget, no smaller budget is, and history is nothing."""
+"""Portfolio search: dominates every policy, monotone in the budget, independent of history."""
 
 from bisect import bisect_right
 from contextlib import suppress
@@ -29,7 +29,7 @@ SINGLE = [name for name in tc.POLICIES if name not in ("optimal", "offload")]
 
 
 def cost_of_single(policy: str, graph: tc.Graph, costs: tc.Costs, budget: int) -> float:
-    """Return what a policy costs by its default options within a budget; infinity if it cannot."""
+    """Return the cost of a policy with default options within a budget; infinite if none."""
     try:
         if "budget" in options_of(tc.POLICIES[policy]):
             schedule = tc.plan(graph, policy, budget=budget, costs=costs)
@@ -43,7 +43,7 @@ def cost_of_single(policy: str, graph: tc.Graph, costs: tc.Costs, budget: int) -
 
 
 def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> None:
-    """Check that the best of all is no dearer than any, nor than for a smaller budget."""
+    """Check that the portfolio costs no more than any policy, nor than a smaller budget."""
     before = inf
     found = Search(graph, costs).run(PATIENT)
     assert found.complete
@@ -70,7 +70,7 @@ def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> Non
     st.booleans(),
     st.lists(st.integers(20, 100), min_size=2, max_size=2),
 )
-def test_no_policy_and_no_smaller_budget_is_better_on_drawn_graphs(
+def test_portfolio_dominates_policies_on_random_graphs(
     graph: tc.Graph, unit: Any, in_values: bool, percents: list[int]
 ) -> None:
     costs = in_nodes(unit(graph)) if in_values else unit(graph)
@@ -80,7 +80,7 @@ def test_no_policy_and_no_smaller_budget_is_better_on_drawn_graphs(
 
 
 @pytest.mark.parametrize("text", ["residual:4x8", "branching:3x8", *LARGER])
-def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str) -> None:
+def test_portfolio_dominates_policies_on_networks(text: str) -> None:
     graph = network_from_text(text)[0]
     largest = tc.replay(tc.plan(graph)).peak_bytes
     shares = (40.7, 58.3, 81.9)
@@ -88,7 +88,7 @@ def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str
 
 
 @pytest.mark.long
-def test_small_shares_between_the_levels_are_good_too() -> None:
+def test_budgets_between_levels_reach_known_costs() -> None:
     for text in LARGER:
         schedule = tc.plan(network_from_text(text)[0], budget=0.4, time_limit=PATIENT)
         assert tc.replay(schedule).evaluations <= 243
@@ -100,7 +100,7 @@ def test_small_shares_between_the_levels_are_good_too() -> None:
 @pytest.mark.long
 @settings(max_examples=examples(4))
 @given(training_graphs(), st.integers(20, 100))
-def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int) -> None:
+def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> None:
     graph, costs = case[0], flops(case[0])
     expected = Search(graph, costs).run(PATIENT)
     assert expected.complete
@@ -114,7 +114,7 @@ def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int
 
 
 @pytest.mark.long
-def test_a_search_that_failed_is_not_complete() -> None:
+def test_failed_search_is_incomplete_and_resumable() -> None:
     graph = tc.networks.residual_mlp(3, 8, 64).graph()
     expected = tc.frontier(tc.networks.residual_mlp(3, 8, 64).graph(), time_limit=PATIENT)
 
@@ -131,7 +131,7 @@ def test_a_search_that_failed_is_not_complete() -> None:
 
 
 @pytest.mark.long
-def test_threads_find_the_same() -> None:
+def test_concurrent_searches_agree() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     found: list[str] = []
 
@@ -149,7 +149,7 @@ def test_threads_find_the_same() -> None:
     assert len(set(found)) == 3
 
 
-def test_a_function_told_of_the_progress_may_plan() -> None:
+def test_progress_callback_may_plan() -> None:
     graph = tc.networks.residual_mlp(2, 8, 64).graph()
     inner = []
 
@@ -162,7 +162,7 @@ def test_a_function_told_of_the_progress_may_plan() -> None:
 
 
 @pytest.mark.parametrize("policy", ["greedy", "dtr", "rotor", "revolve", None])
-def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> None:
+def test_zero_time_limit_is_respected_by_every_policy(policy: str | None) -> None:
     graph = tc.networks.residual_mlp(40, 8, 64).graph()
     with pytest.raises(
         tc.BudgetError, match=r"in 0 s; give it more|only store_all was tried; give it more"
@@ -170,7 +170,7 @@ def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> Non
         tc.plan(graph, policy, budget=0.95, time_limit=0)
 
 
-def test_a_long_search_ends_when_it_is_told_to() -> None:
+def test_long_search_respects_time_limit() -> None:
     graph = network_from_text("transformer:4x256")[0]
     begin = perf_counter()
     with pytest.raises(tc.BudgetError, match=r"within 321.6 MiB.*proven to be impossible"):
@@ -179,7 +179,7 @@ def test_a_long_search_ends_when_it_is_told_to() -> None:
     assert portfolio.search_of(graph, evaluations(graph)).spent <= perf_counter() - begin
 
 
-def test_what_is_too_long_to_hold_is_refused_before_it_is_made() -> None:
+def test_too_long_schedules_are_rejected_before_planning() -> None:
     graph = tc.networks.chain(5_000)
     with pytest.raises(tc.BudgetError, match="about 12,507,501 evaluations") as caught:
         tc.plan(graph, budget="3 nodes")
@@ -187,12 +187,12 @@ def test_what_is_too_long_to_hold_is_refused_before_it_is_made() -> None:
     assert tc.lower_bound(graph, f"{caught.value.smallest} nodes") <= 5_000_000
     assert tc.lower_bound(graph, f"{caught.value.smallest - 1} nodes") > 5_000_000
     for policy, options in (("recompute_all", {}), ("revolve", {"slots": 1})):
-        with pytest.raises(tc.ScheduleError, match=r"[\d,]+ evaluations; those of more than 5,000"):
+        with pytest.raises(tc.ScheduleError, match=r"[\d,]+ evaluations; the limit is 5,000"):
             tc.plan(graph, policy, **options)
 
 
 def crowded(count: int) -> tc.Graph:
-    """Return a graph in which every forward value is read a long way on, and then going back."""
+    """Return a graph whose forward values are read much later, and again in the backward pass."""
     data = [DataNode(0, "x", tc.Spec(4), "input", 32)]
     operators = []
     for index in range(2 * count):
@@ -205,7 +205,7 @@ def crowded(count: int) -> tc.Graph:
     return tc.Graph(f"crowded:{count}", tuple(data), tuple(operators), (0,), None, 2 * count)
 
 
-def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
+def test_graphs_with_too_many_crossing_values_have_no_stages() -> None:
     graph = crowded(16_000)
     with pytest.raises(
         tc.ScheduleError, match=r"crowded:16000: 14,001 values cross 12,001 cuts in"
@@ -225,7 +225,7 @@ def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
 
 
 @pytest.mark.long
-def test_a_search_that_was_cut_early_has_time_for_what_single_policies_do() -> None:
+def test_cut_search_still_matches_single_policies() -> None:
     graph = network_from_text("unet:8")[0]
     costs = tc.cost.given(graph)
     search = portfolio.search_of(graph, costs)
@@ -239,7 +239,7 @@ def test_a_search_that_was_cut_early_has_time_for_what_single_policies_do() -> N
 
 
 def nested_gradients() -> tc.Graph:
-    """Return a graph without a backward half, though with derivatives in it, to be chosen in."""
+    """Return a graph without a backward pass, though with derivatives in it."""
 
     def loss(w: Any, x: Any) -> Any:
         h = x
@@ -251,7 +251,7 @@ def nested_gradients() -> tc.Graph:
 
 
 def read_late() -> tc.Graph:
-    """Return a graph that makes values early and reads them at its end, all forward."""
+    """Return a forward-only graph that makes values early and reads them at its end."""
 
     def function(x: Any) -> Any:
         early = [tc.sin(x * float(number)) for number in range(1, 7)]
@@ -264,7 +264,7 @@ def read_late() -> tc.Graph:
 
 
 @pytest.mark.parametrize("make", [nested_gradients, read_late])
-def test_graphs_without_a_backward_half_are_planned_too(make: Any) -> None:
+def test_forward_only_graphs_cost_no_more_than_single_policies(make: Any) -> None:
     graph = make()
     fitted = 0
     for share in (0.9, 0.75, 0.6, 0.5):
@@ -278,7 +278,7 @@ def test_graphs_without_a_backward_half_are_planned_too(make: Any) -> None:
     assert fitted
 
 
-def test_what_is_quick_is_tried_in_any_time() -> None:
+def test_quick_tasks_run_within_any_time_limit() -> None:
     # A clock that ends the search after the planners that need no levels of memory.
     graph = tc.networks.residual_mlp(4, 32).graph()
     search = Search(graph, evaluations(graph))
@@ -297,7 +297,7 @@ def test_what_is_quick_is_tried_in_any_time() -> None:
     assert len(search.done) > before
 
 
-def test_what_policies_do_for_a_budget_is_done_though_the_time_was_spent() -> None:
+def test_tasks_at_requested_level_run_after_time_is_spent() -> None:
     graph = tc.networks.residual_mlp(4, 32).graph()
     search = Search(graph, evaluations(graph))
 

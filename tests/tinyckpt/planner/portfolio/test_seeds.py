@@ -1,4 +1,4 @@
-"""Seeds: what is given to a search is among what it compares, for whoever gave it."""
+"""Seeds: the caller's schedules and saved sets are among the candidates of that caller's search."""
 
 import random
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tinyckpt.planner.portfolio.search import Search
 from tinyckpt.planner.portfolio.seeds import points_given
 
 
-def test_a_frontier_is_no_dearer_than_what_it_was_given() -> None:
+def test_frontier_costs_no_more_than_seed_set() -> None:
     graph = tc.networks.residual_mlp(4, 32).graph()
     keep = [node.id for node in graph.data if node.producer is not None][::3]
     keep = [data for data in keep if (graph.data[data].producer or 0) < graph.forward_count]
@@ -28,22 +28,24 @@ def test_a_frontier_is_no_dearer_than_what_it_was_given() -> None:
     assert (given.peak_bytes, given.evaluations) in [(p.peak, p.cost) for p in found.points]
     schedule = tc.plan(graph, budget=given.peak_bytes, time_limit=0, seeds=[keep])
     assert schedule.policy == "retain"
-    assert tc.frontier(graph, time_limit=0).points == without.points  # what nobody gave is gone
-    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nothing' is no forward value"):
+    assert (
+        tc.frontier(graph, time_limit=0).points == without.points
+    )  # seeds do not leak into other requests
+    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nothing' is not a forward value"):
         tc.frontier(graph, seeds=[["nothing"]])
 
 
 @pytest.mark.parametrize("seeds", [3, None, "f1", b"f1"])
-def test_seeds_are_several_sets(seeds: Any) -> None:
+def test_seeds_must_be_collection_of_sets(seeds: Any) -> None:
     for graph in (tc.networks.chain(16), tc.networks.residual_mlp(2, 8).graph()):
-        with pytest.raises(tc.PolicyOptionError, match="give several sets"):
+        with pytest.raises(tc.PolicyOptionError, match="expected sets"):
             tc.plan(graph, budget=0.5, seeds=seeds)
-    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nope' is no forward value"):
+    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nope' is not a forward value"):
         tc.plan(tc.networks.chain(16), budget=0.5, seeds=[["nope"]])
 
 
 def drawn_order(graph: tc.Graph, drawn: random.Random) -> list[int]:
-    """Return an order that evaluates some operators again, here and there."""
+    """Return an order that evaluates some operators again, at random."""
     order: list[int] = []
     for operator in range(len(graph.operators)):
         while operator and drawn.random() < 0.3:
@@ -54,9 +56,7 @@ def drawn_order(graph: tc.Graph, drawn: random.Random) -> list[int]:
 
 @given(st.data(), st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
-def test_a_frontier_is_no_dearer_than_a_schedule_that_it_was_given(
-    data: st.DataObject, seed: int
-) -> None:
+def test_frontier_costs_no_more_than_seed_schedule(data: st.DataObject, seed: int) -> None:
     graph = data.draw(with_once(data.draw(training_graphs())[0]))
     schedule = tc.from_order(graph, drawn_order(graph, random.Random(seed)))
     found = tc.frontier(graph, time_limit=0, seeds=[schedule])
@@ -65,7 +65,7 @@ def test_a_frontier_is_no_dearer_than_a_schedule_that_it_was_given(
     )
 
 
-def test_what_a_schedule_keeps_is_tried_as_a_set() -> None:
+def test_checkpoints_of_seed_schedule_are_tried_as_set() -> None:
     graph = tc.networks.residual_mlp(4, 32).graph()
     keep = [node.id for node in graph.data if node.producer in range(graph.forward_count)][::3]
     seed = tc.from_order(graph, range(len(graph.operators)), checkpoints=keep)
@@ -82,20 +82,20 @@ def test_what_a_schedule_keeps_is_tried_as_a_set() -> None:
     assert [p.policy for p in found] == ["order", "retain", "retain"]
 
 
-def test_schedules_of_other_graphs_are_no_seeds() -> None:
+def test_seeds_of_other_graphs_or_with_host_are_rejected() -> None:
     graph = tc.networks.transformer(1, 8, 2, 4, 1, 11).graph()
     other = tc.networks.transformer(1, 8, 2, 4, 2, 11).graph()
-    with pytest.raises(tc.PolicyOptionError, match="is none of the graph"):
+    with pytest.raises(tc.PolicyOptionError, match="is not of the graph"):
         tc.frontier(graph, seeds=[tc.plan(other)])
     offloaded = tc.plan(graph, "saveable", rule="offload_dot_with_no_batch_dims")
-    with pytest.raises(tc.PolicyOptionError, match="moves values to the host; legal are"):
+    with pytest.raises(tc.PolicyOptionError, match="moves values to the host; expected"):
         tc.plan(graph, budget=0.5, seeds=[offloaded])
     broken = replace(tc.plan(graph), steps=tc.plan(graph).steps[1:])
     with pytest.raises(tc.ScheduleError, match="step 0"):
         tc.plan(graph, budget=0.5, seeds=[broken])
 
 
-def test_many_seeds_end_with_the_time() -> None:
+def test_many_seeds_respect_time_limit() -> None:
     graph = tc.networks.chain(300)
     found = tc.frontier(graph, time_limit=0, seeds=[[index] for index in range(1, 301)])
     assert sum(point.policy == "retain" for point in found.points) <= 1
