@@ -18,7 +18,7 @@ import tinyckpt as tc
 from tinyckpt.networks.shapes import SHAPES
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
-from tinyckpt.planner.portfolio.candidates import endlessly
+from tinyckpt.planner.portfolio.candidates import endless_candidates
 
 
 def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:
@@ -97,7 +97,7 @@ def best_of_all(
         if schedule.certificate.cost < best:
             best, by = schedule.certificate.cost, policy.name
     end = perf_counter() + seconds * 3 / 4
-    for policy_name, detail, order in endlessly(problem, budget):
+    for policy_name, detail, order in endless_candidates(problem, budget):
         if problem.peak(order) <= budget and problem.cost_of(order) < best:
             best, by = problem.cost_of(order), f"{policy_name}, {detail}"
         if perf_counter() > end:

@@ -19,7 +19,7 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.core.backend import Backend, get_backend, moved
+from tinyckpt.core.backend import Backend, get_backend, to_backend
 from tinyckpt.networks import Network, gpt2, random_arrays, resnet
 
 WATCHED = 3  # steps, before the clock runs
@@ -100,7 +100,7 @@ def timed(run: Callable[[], object], backend: Backend) -> float:
 def measured(network: Network, backend: Backend) -> list[list[str]]:
     """Return the rows of a network: for each plan, predicted and allocated bytes, and seconds."""
     params, *arrays = random_arrays(network.specs, seed=0)
-    batch = [moved(backend, array) for array in arrays]
+    batch = [to_backend(backend, array) for array in arrays]
     rows = []
     for name, options in PLANS.items():
         step = tc.train_step(network.loss, tc.adamw(1e-5), backend=backend, **options)

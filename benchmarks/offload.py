@@ -24,7 +24,7 @@ import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import flops
 from tinyckpt.planner.offload.prefetch import movable_values
-from tinyckpt.planner.portfolio.offload_schedules import leaving_order, moved_within
+from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_to_peak
 
 NETWORKS = ("resnet50:32", "transformer:12x768")
 SHARES = (0.7, 0.5, 0.4)  # of the peak of store-all
@@ -42,13 +42,13 @@ def compared(name: str, seconds: float) -> str:
     once = sum(costs.operators)
     stored = tc.plan(graph, "store_all", costs=costs)
     peak = tc.replay(stored).peak_bytes
-    order = leaving_order(stored, set(movable_values(graph)))
+    order = offload_order(stored, set(movable_values(graph)))
     body = []
     for share in SHARES:
         budget = int(peak * share)
         recomputed = tc.plan(graph, budget=budget, costs=costs, time_limit=seconds)
         alone = tc.timed(recomputed, tc.Link(0), costs).makespan
-        moved = moved_within(stored, order, budget, costs)
+        moved = offload_to_peak(stored, order, budget, costs)
         for bandwidth in BANDWIDTHS:
             link = tc.Link(bandwidth)
             both = tc.plan_with_host(graph, link, budget=budget, costs=costs, time_limit=seconds)

@@ -19,8 +19,8 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
-from tinyckpt.planner.chain_dp.rotor import Table, unit_of
-from tinyckpt.planner.model.chain_stages import stage_sizes, stages, useful_cuts
+from tinyckpt.planner.chain_dp.rotor import RotorTable, unit_of
+from tinyckpt.planner.model.chain_stages import residual_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
 
 ROUNDS = 9
@@ -87,11 +87,11 @@ def other_speed() -> str:
     body = []
     graph = tc.networks.mlp(199, 64, 512).graph()
     problem = Problem(graph, tc.cost.flops(graph))
-    parts = stages(problem.flat, useful_cuts(problem.flat, problem.costs, 199))
+    parts = stages(problem.flat, residual_cuts(problem.flat, problem.costs, 199))
     begin = perf_counter()
     sizes = stage_sizes(problem, parts)
     half = problem.peak(range(len(graph.operators))) // 2
-    Table(sizes, unit_of(sizes, half, 200), 200)
+    RotorTable(sizes, unit_of(sizes, half, 200), 200)
     body.append(
         [f"rotor's table, {len(parts)} stages, 200 levels", f"{perf_counter() - begin:.2f}"]
     )

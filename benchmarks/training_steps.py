@@ -29,7 +29,7 @@ import tinyckpt as tc
 from tests.torch_models import eager_step, large_example
 from tinyckpt.base.deadline import Clock
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.capture import copied, joint_of_graph
+from tinyckpt.interop.torch.capture import copy_graph, joint_of_graph
 from tinyckpt.interop.torch.costs import attention_flops, flops_of
 from tinyckpt.interop.torch.importer import Imported, graph_of
 from tinyckpt.interop.torch.min_cut import schedules_at
@@ -221,7 +221,7 @@ class Plans:
 
     def storing(self, joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
         """Note the graph of a step, as a partition function of store-all."""
-        own = joint_of_graph(copied(joint), options["num_fwd_outputs"], self.name)
+        own = joint_of_graph(copy_graph(joint), options["num_fwd_outputs"], self.name)
         is_aot = self.backend == "aot"
         self.imported = graph_of(own, self.name, "flops", workspace=is_aot, fuses=not is_aot)
         self.resident = options["static_lifetime_input_indices"]

@@ -12,8 +12,8 @@ from tinyckpt.cli.parser import BUDGET_HELP, EXAMPLES, NETWORK_HELP, POLICY_HELP
 
 INTRODUCTION = """# Command line
 
-`tinyckpt COMMAND --help` prints the same in a terminal. The exit status is 0 on success, 1 on failure,
-and 2 for a usage error.
+`tinyckpt COMMAND --help` prints the same in a terminal. The exit status is 0 on success, 1 on
+failure, and 2 for a usage error.
 
 All pictures need the extra `viz`: [install](../install.md)."""
 COLUMNS = 96  # width of a usage message

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import tinyckpt as tc  # noqa: E402  # the checkout that this file is in
 from tests.numpy_examples import ALIASES, EXAMPLES  # noqa: E402
-from tinyckpt.ops.numpy_names import ACCUMULATIONS, INSTEAD, REDUCTIONS  # noqa: E402
+from tinyckpt.ops.numpy_names import ACCUMULATIONS, REDUCTIONS, REPLACEMENTS  # noqa: E402
 
 PAGE = HERE / "numpy.md"
 TEXT = """# NumPy functions
@@ -28,9 +28,9 @@ page from the tested examples: each is compared with NumPy in values, dtype and 
 second derivative with finite differences, and it runs on a backend that refuses NumPy's arrays, as
 CuPy does.
 
-Below, `tc` marks names that the package has too, and `x.` methods of values. `np.ndim`, `np.shape` and
-`np.size` return Python numbers, as usual; `@`, `//`, `%`, `**`, `&`, `|`, `~`, comparisons, `abs(x)`
-and `round(x)` work as on arrays.
+Below, `tc` marks names that the package has too, and `x.` methods of values. `np.ndim`, `np.shape`
+and `np.size` return Python numbers, as usual; `@`, `//`, `%`, `**`, `&`, `|`, `~`, comparisons,
+`abs(x)` and `round(x)` work as on arrays.
 
 ## Supported
 
@@ -38,24 +38,25 @@ and `round(x)` work as on arrays.
 
 Only tinyckpt has {own}.
 
-Arguments that write in place (`out=`), mask elements (`where=`) or convert the result (`dtype=`) are
-refused with an alternative. Of the ufunc methods, `outer`, `reduce` (of {reductions}) and `accumulate`
-(of {accumulations}) are supported.
+Arguments that write in place (`out=`), mask elements (`where=`) or convert the result (`dtype=`)
+are refused with an alternative. Of the ufunc methods, `outer`, `reduce` (of {reductions}) and
+`accumulate` (of {accumulations}) are supported.
 
 ## Indices
 
 `x[key]` takes integers, slices, `None` and `...`, which return views, and arrays of integers, lists
 and traced values, which copy: `table[tokens]`, `x[rows, columns]`, `x[:, 0, places]`, by NumPy's
-rules. Elements selected twice accumulate both cotangents. A constant index array is checked when the
-graph is built. An index that is data is checked by NumPy when it is used; CuPy wraps it around. A
-boolean mask is refused, since the shape of the result would depend on the data: use
+rules. Elements selected twice accumulate both cotangents. A constant index array is checked when
+the graph is built. An index that is data is checked by NumPy when it is used; CuPy wraps it around.
+A boolean mask is refused, since the shape of the result would depend on the data: use
 `tc.where(mask, x, other)`.
 
 ## Dtypes
 
-Promotion is NumPy's (NEP 50): Python scalars take the dtype of the array, NumPy scalars keep theirs,
-and integers become the floats that NumPy computes in. Differences: `sum`, `prod` and similar
-reductions of `uint8` are `int64` (graphs have no `uint64`), and arithmetic refuses booleans.
+Promotion is NumPy's (NEP 50): Python scalars take the dtype of the array, NumPy scalars keep
+theirs, and integers become the floats that NumPy computes in. Differences: `sum`, `prod` and
+similar reductions of `uint8` are `int64` (graphs have no `uint64`), and arithmetic refuses
+booleans.
 
 ## Nondifferentiable points
 
@@ -117,7 +118,7 @@ def own() -> str:
 
 def missing() -> str:
     """Return the table of unsupported names with their alternatives."""
-    rows = [row([f"`{name}`", INSTEAD[name]]) for name in sorted(INSTEAD)]
+    rows = [row([f"`{name}`", REPLACEMENTS[name]]) for name in sorted(REPLACEMENTS)]
     return "\n".join([row(["NumPy", "instead"]), row(["---"] * 2), *rows])
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from tqdm import tqdm
 
 import tinyckpt as tc
-from tinyckpt.networks.text import batches, load_text, tiny_gpt, unigram_entropy, written
+from tinyckpt.networks.text import batches, generate, load_text, tiny_gpt, unigram_entropy
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     tc.save_params(state, options.save)
     reached = sum(losses[-50:]) / len(losses[-50:])
     print(f"loss {reached:.3f}, {100 * reached / unigram_entropy(text):.0f} % of the entropy")
-    print("def " + "".join(written(state["parameters"], text, "def ", options.characters)))
+    print("def " + "".join(generate(state["parameters"], text, "def ", options.characters)))
 
 
 if __name__ == "__main__":

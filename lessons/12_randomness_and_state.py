@@ -54,7 +54,7 @@ class HiddenNorm:
 
 # %% [markdown]
 # **Predict.** After one training step the running mean should be 0.1 times the mean of the batch.
-# The layer is recomputed once, in the backward pass. What times the batch's mean is it then?
+# The layer is recomputed once, in the backward pass. How many times the batch's mean is it then?
 
 # %%
 my_guess = viz.ask("How many times the batch's mean?", 0.0)

@@ -90,7 +90,7 @@ print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 # the core **selective**; `tc.checkpoint` around the core expresses it.
 #
 # **Predict.** By how many percent do the FLOPs of a training step rise if these 70.2 % are
-# recomputed? (Recomputing whole layers takes a forward pass, less what nothing reads: 23 %.)
+# recomputed? (Recomputing whole layers takes a forward pass, less its unread values: 23 %.)
 
 # %%
 my_guess = viz.ask("By how many percent do the FLOPs rise?", 0.0)

@@ -115,9 +115,9 @@ for segments, measured in reported.items():
 # What fell with S was the work, not the memory for the same work. One gradient, which is `None`,
 # would have shown it; so would the sum of two numbers.
 #
-# What does help? Most of the peak is gradients, so begin there. Consumed by the optimiser (lesson
-# 11), they are freed before the first relu's adjoint runs; the rest are activations, some of which
-# checkpointing saves. Use one technique per kind of bytes, the largest kind first.
+# What does help? Gradients are a large part of the peak, so begin there. Consumed by the optimiser
+# (lesson 11), they are freed before the first relu's adjoint runs; the rest are activations, some
+# of which checkpointing saves. Use one technique per kind of bytes, the largest kind first.
 
 # %%
 consumed = {}

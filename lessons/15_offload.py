@@ -82,8 +82,8 @@ print(f"you said {my_guess}; it is {float(low):.2f}")
 # %% [markdown]
 # Two copies per evaluation would make it 1/2. But offloads overlap with the forward pass, and
 # fetches with the backward pass, which is twice as long. Up to 1 all of it is free. At 2 the
-# offloads exceed it by a forward pass: as much as recomputing every layer. Beyond 2, the backward
-# pass stalls for every fetch, too.
+# offloads take as long as two forward passes: the stall equals recomputing every layer. Beyond 2,
+# the backward pass stalls for every fetch, too.
 #
 # The choice can differ per value. `plan_with_host` decides for each whether to keep, offload or
 # recompute it, in the same memory:

@@ -11,7 +11,7 @@ import tinyckpt as tc
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.tracing import Builder
 from tinyckpt.ops.updating import descend
-from tinyckpt.planner.heuristics.backward_order import reordered
+from tinyckpt.planner.heuristics.backward_order import renumber_operators
 from tinyckpt.training.placing import placed
 
 ROWS, COLUMNS = 3, 4
@@ -159,4 +159,4 @@ def graphs_with_updates(draw: st.DrawFn) -> tuple[tc.TrainingGraph, tuple[Any, .
     ids = [update.node.id for update in updates]
     sealed = builder.seal(graph.arguments, (ids, graph.results))
     sequence = placed(sealed, held=draw(st.booleans()))
-    return tc.TrainingGraph(reordered(sealed, sequence)), args
+    return tc.TrainingGraph(renumber_operators(sealed, sequence)), args

@@ -363,8 +363,8 @@ __all__ = [
 ]  # fmt: skip
 
 # Importing a submodule makes it an attribute of its package. Private ones are deleted here, so that
-# a name like ``tc.storage`` or a NumPy function that is missing here is not silently a module. They
-# can still be imported: ``from tinyckpt.core import trace``, ``import tinyckpt.core as core``.
+# a package such as storage, or a NumPy function that is missing here, is not silently a module.
+# They can still be imported: ``from tinyckpt.core import trace``, ``import tinyckpt.core as core``.
 for _name, _value in list(globals().items()):
     if isinstance(_value, ModuleType) and _name not in __all__:
         del globals()[_name]

@@ -15,17 +15,24 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import BackendError, GraphError
-from tinyckpt.base.lru_cache import Programs
+from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.tree import check_depth, leaves, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, positions_of, value_and_gradients
-from tinyckpt.core.backend import NUMPY, Backend, dense, get_backend, moved, sources_of
+from tinyckpt.core.backend import (
+    NUMPY,
+    Backend,
+    as_contiguous,
+    bind_sources,
+    get_backend,
+    to_backend,
+)
 from tinyckpt.core.execute import execute, memory_owner
 from tinyckpt.core.graph import Graph, Spec, updated_sources
 from tinyckpt.core.primitive import ACTIVE_BUILDER
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
-from tinyckpt.core.tracing import Call, call_of, function_name, trace, weak_float
+from tinyckpt.core.tracing import Call, function_name, split_call, trace, weak_float
 from tinyckpt.nan_check import Watcher, defect_of
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
@@ -89,7 +96,7 @@ def run(
     """
     graph = schedule.graph
     library = get_backend(backend)
-    given = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
+    given = {data: to_backend(library, array) for data, array in bind_sources(graph, args).items()}
     sources = with_update_copies(graph, given)
     values, trace = execute(schedule, sources, library, timed)
     if (
@@ -98,7 +105,7 @@ def run(
         and (error := first_defect(schedule, with_update_copies(graph, given), library))
     ):
         raise error
-    own = partial(writable, ids_of(sources.values(), graph.constants.values()))
+    own = partial(owned_result, owner_ids(sources.values(), graph.constants.values()))
     value = map_leaves(lambda data: own(values[data]), graph.results)
     gradients = map_leaves(lambda data: own(values[data]), graph.gradients)
     return RunResult(value, gradients, trace)
@@ -109,12 +116,12 @@ def with_update_copies(graph: Graph, sources: Mapping[int, Any]) -> dict[int, An
     return {**sources, **{data: sources[data].copy() for data in updated_sources(graph)}}
 
 
-def ids_of(*groups: Iterable[Any]) -> set[int]:
+def owner_ids(*groups: Iterable[Any]) -> set[int]:
     """Return the ``id()`` of the arrays that own the memory of some arrays."""
     return {id(memory_owner(array, type(array))) for group in groups for array in group}
 
 
-def writable(seen: set[int], array: Any) -> Any:
+def owned_result(seen: set[int], array: Any) -> Any:
     """Return a result that the caller may write to without affecting anything else.
 
     It is copied if its memory is already in use (by an argument, a constant, another result), or
@@ -194,7 +201,7 @@ def value_and_grad(
     evaluate = compiled_on_demand(training_graph, policy, backend, options)
 
     def step(*args: Any, **named: Any) -> tuple[Any, Any]:
-        call = call_of(function, args, named, static)
+        call = split_call(function, args, named, static)
         if ACTIVE_BUILDER.get() is not None:
             return value_and_gradients(call, among_arrays(call, wrt))
         return evaluate(call)
@@ -243,7 +250,7 @@ def jit(
     def compiled(*args: Any, **named: Any) -> Any:
         if ACTIVE_BUILDER.get() is not None:
             return function(*args, **named)
-        return evaluate(call_of(function, args, named, static))[0]
+        return evaluate(split_call(function, args, named, static))[0]
 
     return wrapped_as(function, compiled, "jit_of_")
 
@@ -261,7 +268,7 @@ def compiled_on_demand(
         policy, backend, options: as in ``value_and_grad``.
     """
     library = get_backend(backend)
-    programs = Programs[Compiled]()
+    programs = ProgramCache[Compiled]()
 
     def evaluate(call: Call) -> tuple[Any, Any]:
         arrays = map_leaves(as_array, call.arguments)
@@ -269,9 +276,9 @@ def compiled_on_demand(
             weak = weak_float(arrays)
             arrays = map_leaves(lambda x: np.asarray(x, weak) if type(x) is float else x, arrays)
         if library is not NUMPY:
-            arrays = map_leaves(partial(moved, library), arrays)
+            arrays = map_leaves(partial(to_backend, library), arrays)
         try:
-            key = signature(arrays), call.places, call.static
+            key = cache_key(arrays), call.places, call.static
         except AttributeError:
             trace(call)  # raises, naming the argument that is not an array
             raise
@@ -279,7 +286,7 @@ def compiled_on_demand(
             key, lambda: compile(plan(make_graph(call), policy, **options), library)
         )
         value, gradients = program.evaluate(*arrays)
-        own = partial(writable, ids_of(leaves(arrays), program.constants))
+        own = partial(owned_result, owner_ids(leaves(arrays), program.constants))
         return map_leaves(own, value), map_leaves(own, gradients)
 
     return evaluate
@@ -310,7 +317,7 @@ def wrapped_as(
 def as_array(leaf: Any) -> Any:
     """Convert an argument to a plain C-contiguous array; floats and non-arrays stay as they are."""
     if type(leaf) is np.ndarray:
-        return dense(leaf)
+        return as_contiguous(leaf)
     if type(leaf) is float:
         return leaf  # weakly typed: its dtype follows from the arrays among the arguments
     if isinstance(leaf, bool | int | float):
@@ -320,11 +327,11 @@ def as_array(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         leaf = np.asarray(leaf)  # subclasses, such as np.matrix, override operators
     if hasattr(leaf, "__array__") and not hasattr(leaf, "flags"):
-        return moved(NUMPY, leaf)  # another library's array, such as JAX's
-    return dense(leaf) if hasattr(leaf, "flags") else leaf
+        return to_backend(NUMPY, leaf)  # another library's array, such as JAX's
+    return as_contiguous(leaf) if hasattr(leaf, "flags") else leaf
 
 
-def signature(args: Any) -> Any:
+def cache_key(args: Any) -> Any:
     """Return the cache key of a call's arrays: nesting, shapes and dtypes.
 
     Raises:
@@ -339,7 +346,7 @@ def signature(args: Any) -> Any:
 
 
 def signature_below(args: Any) -> Any:
-    """Recursive part of ``signature``."""
+    """Recursive part of ``cache_key``."""
     if isinstance(args, dict):
         return dict, tuple([(key, signature_below(value)) for key, value in args.items()])
     if isinstance(args, list | tuple):

@@ -31,7 +31,7 @@ from tinyckpt.approx.finding import is_regrouping, norms_of
 from tinyckpt.approx.following import AxisPlace, places
 from tinyckpt.approx.losses import losses_in_pieces
 from tinyckpt.approx.rewrite import ACTIVATIONS, Rewriting, rewrite
-from tinyckpt.base.deadline import ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import (
     BackendError,
     BudgetError,
@@ -44,16 +44,16 @@ from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.numpy_source import compile
 from tinyckpt.core import costs as cost
-from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved
+from tinyckpt.core.backend import NUMPY, Backend, get_backend, to_backend
 from tinyckpt.core.costs import Costs, cost_of
 from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph, producer_of
-from tinyckpt.core.lowering import offloading
+from tinyckpt.core.lowering import insert_offloads
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.tracing import build
 from tinyckpt.networks import Network, random_arrays
-from tinyckpt.networks.named import specs_of
+from tinyckpt.networks.named import argument_specs
 from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
@@ -76,13 +76,15 @@ from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.prefetch import movable_values
 from tinyckpt.planner.offload.simulate import timed
-from tinyckpt.planner.portfolio.offload_schedules import leaving_order, moved_within
+from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_to_peak
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.optimizers import sgd
 from tinyckpt.training.trainer import TrainStep, micro_batch, train_step
+
+__all__ = ["TECHNIQUES", "Case", "Comparison", "Planned", "Row", "compare_techniques"]
 
 # Exactness of gradients. "unproven" is exact if the loss is a mean over samples, which cannot be
 # proven here for every loss, nor for every operator before it.
@@ -213,12 +215,12 @@ def offload(case: Case) -> Planned:
     """Offload as few values to the host as the budget requires; or as the least peak does."""
     link, costs, stored = case.known_link, case.costs_of(case.graph), case.stored
     movable = movable_of(case) if link.bandwidth else set()
-    order = leaving_order(stored, movable)
-    least = peak_of(offloading(stored, set(order)))
+    order = offload_order(stored, movable)
+    least = peak_of(insert_offloads(stored, set(order)))
     goal = max(case.budget, least)
     schedule = stored
     if goal < peak_of(stored):
-        schedule = moved_within(stored, order, goal, costs) or stored
+        schedule = offload_to_peak(stored, order, goal, costs) or stored
     return planned_offload(case, schedule, max(goal, peak_of(schedule)))
 
 
@@ -324,7 +326,7 @@ def begin_run(schedule: Schedule, arrays: tuple[Any, ...], backend: Backend) -> 
 
 def on_device(arrays: Any, backend: Backend) -> Any:
     """Move a tree of arrays to a backend's device."""
-    return map_leaves(partial(moved, backend), arrays)
+    return map_leaves(partial(to_backend, backend), arrays)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -779,7 +781,7 @@ def accumulation_and_recomputation(case: Case) -> Planned:
 
 
 def plan_accumulation(
-    case: Case, count: int, planner: Planner | None, clock: Clock = ENDLESS
+    case: Case, count: int, planner: Planner | None, clock: Clock = NO_DEADLINE
 ) -> Planned:
     """Plan gradient accumulation over a number of micro-batches.
 
@@ -1307,7 +1309,7 @@ def compare_techniques(
     plans = {name: plans[name] for name in TECHNIQUES if name in plans}
     run, note = MeasuredSteps({}, {}, {}), ""
     if measure:
-        specs = specs_of(case.graph) if case.network is None else case.network.specs
+        specs = argument_specs(case.graph) if case.network is None else case.network.specs
         arrays = partial(random_arrays, specs)
         try:
             run = measure_steps(plans, REFERENCE, arrays, library, time_limit)

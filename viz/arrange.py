@@ -28,7 +28,7 @@ from .sheet import (
     LANE_GAP,
     LEGEND,
     STRIP,
-    check,
+    check_drawable,
     counter_widths,
     legend_items,
 )  # fmt: skip
@@ -166,7 +166,7 @@ def sheet_of(traces: Sequence[Trace], design: Design) -> Sheet:
         OptionError: if there is nothing to draw, or an option has no legal value.
         BackendError: if a layout needs a package that is missing.
     """
-    check(traces, design.theme)
+    check_drawable(traces, design.theme)
     ratio = checked_ratio(design, len(traces))
     naming = Naming(design.labels, design.group)
     check_naming(naming, [trace.graph for trace in traces])

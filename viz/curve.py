@@ -89,7 +89,7 @@ def limits_of(trace: Trace, scales: Scales) -> dict[str, int]:
     return {name: amount for name, amount in limits.items() if amount <= scales.highest}
 
 
-def stacked(trace: Trace, in_nodes: bool) -> Any:
+def memory_bands(trace: Trace, in_nodes: bool) -> Any:
     """Return live memory by BANDS and step, an array (4, steps), in values or bytes.
 
     The sum over bands is the trace's live memory at every step: each block of memory counts once,
@@ -130,7 +130,7 @@ def by_column(bands: Any, longest: int, width: int) -> Any:
     return total[:, chosen]
 
 
-def hosted(trace: Trace) -> Any:
+def host_curve(trace: Trace) -> Any:
     """Return the bytes in host memory at every step, as the one band of a lane: (1, steps)."""
     return np.array([trace.host])
 

@@ -44,7 +44,7 @@ def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
     return fills[look.fill]
 
 
-def fitted(text: str, weight: str, size: int, room: float) -> str:
+def truncated(text: str, weight: str, size: int, room: float) -> str:
     """Truncate a text to a width in pixels at scale 1."""
     line = one_line(text, 200)
     face = font(weight, size)
@@ -55,7 +55,7 @@ def fitted(text: str, weight: str, size: int, room: float) -> str:
     return line.rstrip() + "…"
 
 
-def emptied(look: NodeLook) -> NodeLook:
+def empty_part(look: NodeLook) -> NodeLook:
     """Return the look of the non-resident part of a group."""
     if look.fill is Fill.NOT_YET:
         return look
@@ -70,7 +70,7 @@ def kept_part(look: NodeLook) -> NodeLook:
 
 def fill_of(look: NodeLook, theme: Theme) -> RGB:
     """Return the fill of a node, below the level of a group."""
-    return node_colours(emptied(look) if is_partial(look) else look, theme)[0]
+    return node_colours(empty_part(look) if is_partial(look) else look, theme)[0]
 
 
 def is_partial(look: NodeLook) -> bool:

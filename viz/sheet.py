@@ -176,7 +176,7 @@ def as_list(traces: Any) -> list[Trace]:
     return found
 
 
-def check(traces: Sequence[Trace], theme: str) -> None:
+def check_drawable(traces: Sequence[Trace], theme: str) -> None:
     """Raise OptionError unless there is something to draw, in a known theme."""
     if not traces or not all(trace.steps for trace in traces):
         raise OptionError("nothing to draw: give at least one trace, with at least one step")

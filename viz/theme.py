@@ -71,12 +71,12 @@ def faint_edge(theme: Theme) -> RGB:
     return blend(theme.edge, theme.background, 0.5)
 
 
-def staying(theme: Theme) -> RGB:
+def result_gradient(theme: Theme) -> RGB:
     """Return the colour of gradients that are results: darker than that of temporary cotangents."""
     return blend(theme.gradient, DARK.background, 0.62)
 
 
-def differing(theme: Theme) -> dict[str, RGB]:
+def difference_colours(theme: Theme) -> dict[str, RGB]:
     """Return the colours of a difference of two traces: in both, only in A, only in B.
 
     Only-A is dark where only-B is light, and only-B has stripes too.

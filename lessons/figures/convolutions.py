@@ -1,4 +1,4 @@
-"""The 100-layer CNN whose reported saving by checkpointing was a training error."""
+"""The 100-layer CNN whose reported saving was not due to checkpointing."""
 
 from __future__ import annotations
 

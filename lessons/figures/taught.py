@@ -196,7 +196,7 @@ def elsewhere() -> Figure:
     return Figure(
         "running layers on the CPU, without gradients, offloads them",
         TAUGHT,
-        f"with half of the layers so, {trained} of {every} gradients; with activations on the "
+        f"half of the layers on the CPU: {trained} of {every} gradients; with activations on the "
         f"host {len(leaves(moved.graph.gradients))}, and a peak of {moved.peak_bytes:,} bytes "
         f"instead of {stored:,}",
         trained == every,

@@ -10,8 +10,8 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.networks.blocks import block_specs, blocks
-from tinyckpt.networks.layers import affine, conv_relu, conv_specs, of_batch
-from tinyckpt.networks.network import layer_specs
+from tinyckpt.networks.layers import affine, batch_norm_training, conv_relu, conv_specs
+from tinyckpt.networks.network import affine_specs
 from tinyckpt.networks.resnet import block_specs as residual_specs
 from tinyckpt.networks.resnet import residual
 from tinyckpt.planner.model.saved_values import saved_values
@@ -89,7 +89,7 @@ def torch_pooled(layer: Any, x: Any) -> Any:
     return F.max_pool2d(F.relu(F.conv2d(x, layer["w"], layer["b"], padding=1)), 2)
 
 
-SQUARE = layer_specs(WIDTH, WIDTH, "float32")
+SQUARE = affine_specs(WIDTH, WIDTH, "float32")
 TOKENS = tc.Spec((ROWS, WIDTH), "float32")
 IMAGES = tc.Spec((8, 16, 32, 32), "float32")
 PIXELS = 8 * 16 * 32 * 32
@@ -101,7 +101,7 @@ LABELS = torch.arange(ROWS) % CLASSES
 BLOCKS = {
     "MLP": Block(mlp, torch_mlp, [SQUARE] * 3, TOKENS, {}),
     "ResNet block": Block(
-        lambda block, x: residual(x, block, of_batch, 1),
+        lambda block, x: residual(x, block, batch_norm_training, 1),
         torch_residual,
         residual_specs(16, 16, 1, False, "float32"),
         IMAGES,
@@ -136,7 +136,7 @@ BLOCKS = {
     "affine layer, cross-entropy": Block(
         lambda layer, x: tc.cross_entropy(affine(x, layer), LABELS.numpy()),
         lambda layer, x: F.cross_entropy(images.affine(x, layer), LABELS),
-        layer_specs(WIDTH, CLASSES, "float32"),
+        affine_specs(WIDTH, CLASSES, "float32"),
         TOKENS,
         {"the logarithm of every row's sum; PyTorch keeps logarithms of probabilities": 4 * ROWS},
     ),

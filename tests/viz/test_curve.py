@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
-from viz.curve import BANDS, scales_of, stacked
+from viz.curve import BANDS, memory_bands, scales_of
 from viz.layout.cells import cells_of
 from viz.scene import CellLooks, Fill, counts_nodes
 from viz.sheet import lines_of
@@ -41,14 +41,14 @@ def defined(trace: tc.Trace) -> list[list[int]]:
 @given(training_graphs(), st.sampled_from(POLICIES))
 def test_bands_match_their_definition_and_add_up(case: Any, policy: str) -> None:
     trace = tc.replay(tc.plan(case[0], policy))
-    bands = stacked(trace, False)
+    bands = memory_bands(trace, False)
     assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
     assert bands.tolist() == defined(trace)
 
 
 @pytest.mark.parametrize("trace", [views_and_moves()], ids=["views and moves"])
 def test_view_keeps_its_base_in_the_kept_band(trace: tc.Trace) -> None:
-    bands = stacked(trace, False)
+    bands = memory_bands(trace, False)
     assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
     assert bands.tolist() == defined(trace)
     # The old base beneath its view is kept, the new one is recomputed; and the view moves out.
@@ -58,7 +58,7 @@ def test_view_keeps_its_base_in_the_kept_band(trace: tc.Trace) -> None:
 
 def test_bands_of_a_chain_match_golden_numbers() -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
-    kept, recomputed, gradients, workspace = stacked(trace, True).tolist()
+    kept, recomputed, gradients, workspace = memory_bands(trace, True).tolist()
     assert "".join(map(str, kept)) == "1212333222111000000"
     assert "".join(map(str, recomputed)) == "0000000000000001100"
     assert "".join(map(str, gradients)) == "0000012212212211221"
@@ -72,7 +72,7 @@ def test_band_is_nonempty_iff_nodes_have_its_fill(case: Any, policy: str) -> Non
     if any(node.view_of is not None for node in graph.data):
         return  # a view is a node without memory of its own
     trace = tc.replay(tc.plan(graph, policy))
-    bands, state = stacked(trace, False), CellLooks(trace, cells_of(graph))
+    bands, state = memory_bands(trace, False), CellLooks(trace, cells_of(graph))
     for step in range(len(trace.steps)):
         state.take(step)
         fills = {state.look(cell).fill for cell in state.cells}
@@ -91,7 +91,7 @@ def test_trace_of_views_is_counted_in_bytes() -> None:
     trace = tc.replay(tc.plan(graph))
     assert trace.peak_nodes == 1
     assert not counts_nodes([trace])
-    assert stacked(trace, False).sum() == 0
+    assert memory_bands(trace, False).sum() == 0
 
 
 # Lines across a curve ----------------------------------------------------------------------------

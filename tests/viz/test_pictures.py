@@ -16,7 +16,7 @@ import viz
 from tests.tinyckpt.documents.test_serialize import HOSTILE, hostile_graph
 from tests.viz.layout.scoped_graphs import scoped_graph
 from tinyckpt.base.display import printable
-from viz.curve import BANDS, by_column, stacked
+from viz.curve import BANDS, by_column, memory_bands
 from viz.layout.cells import SYMBOLS
 from viz.layout.place import WIDTH, layout
 from viz.raster.picture import Picture
@@ -207,7 +207,7 @@ def test_strip_never_exceeds_the_peak() -> None:
         trace = trace_of(name, policy)
         in_nodes = name.startswith("chain")
         live = live_of(trace, in_nodes)
-        bands = stacked(trace, in_nodes)
+        bands = memory_bands(trace, in_nodes)
         assert bands.sum(axis=0).tolist() == list(live)
         for width in (10, 748, len(live), 2 * len(live)):
             columns = by_column(bands, len(live), width)
@@ -226,7 +226,7 @@ def test_graph_of_views_has_no_memory_and_can_be_drawn(tmp_path: Path) -> None:
 def test_loss_is_not_in_the_gradient_band() -> None:
     x = tc.Spec(4)
     trace = tc.replay(tc.plan(tc.build(lambda x: {"a": tc.tanh(x), "b": tc.exp(x)}, x)))
-    assert stacked(trace, False).tolist() == [[32, 64], [0, 0], [0, 0], [0, 0]]
+    assert memory_bands(trace, False).tolist() == [[32, 64], [0, 0], [0, 0], [0, 0]]
 
 
 def test_every_primitive_has_a_label_of_at_most_four_letters() -> None:

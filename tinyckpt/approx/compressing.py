@@ -18,7 +18,7 @@ from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import DataNode, Graph, Spec
 from tinyckpt.core.tracing import Var, build, function_name
 from tinyckpt.networks.network import Network
-from tinyckpt.ops.compression import checked_code, compressed_as
+from tinyckpt.ops.compression import checked_code, compress_stream
 from tinyckpt.planner.model.saved_values import saved_values
 
 
@@ -79,7 +79,7 @@ def with_compression(
 
 def compress_value(bits: int, group: int, seed: Any, number: int, x: Var) -> Var:
     """Return a value whose code is saved for the backward pass instead of it."""
-    return compressed_as(x, bits, group, seed, number)
+    return compress_stream(x, bits, group, seed, number)
 
 
 def should_compress(graph: Graph, node: DataNode, group: int) -> bool:

@@ -49,7 +49,7 @@ class Clock:
             raise OutOfTimeError
 
 
-ENDLESS = Clock()
+NO_DEADLINE = Clock()
 
 
 class Pace:
@@ -76,7 +76,7 @@ class Pace:
         self.seconds = max(self.seconds, seconds / max(evaluations, 1))
 
 
-def made_once(make: Callable[[Clock], T]) -> Callable[[Clock], T]:
+def memoised(make: Callable[[Clock], T]) -> Callable[[Clock], T]:
     """Memoise a function of a clock: the first call computes the result, later calls return it.
 
     If the first call runs out of time, nothing is stored, and the next call starts over.
@@ -102,10 +102,10 @@ def checked_seconds(seconds: object) -> float:
 def check_length(evaluations: float, what: str) -> None:
     """Raise a ScheduleError if a schedule would have too many evaluations."""
     if evaluations > MOST_EVALUATIONS:
-        raise ScheduleError(too_long(evaluations, what))
+        raise ScheduleError(length_error_text(evaluations, what))
 
 
-def too_long(evaluations: float, what: str) -> str:
+def length_error_text(evaluations: float, what: str) -> str:
     """Format the error about a schedule's length, with the limit."""
     return (
         f"{what} would be a schedule of about {evaluations:,.0f} evaluations; the limit is "

@@ -99,10 +99,11 @@ class PolicyOptionError(OptionError, ScheduleError):
     """
 
 
-def meant(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Suggest the known name closest to an unknown one, as a suffix for its error; empty if none.
 
-    >>> meant("sqrtn", ["store_all", "sqrt_n"]), meant("sphere", ["store_all", "sqrt_n"])
+    >>> names = ["store_all", "sqrt_n"]
+    >>> did_you_mean("sqrtn", names), did_you_mean("sphere", names)
     (' (did you mean sqrt_n?)', '')
     """
     close = get_close_matches(str(word), list(known), n=1)

@@ -27,7 +27,7 @@ class Entry(Generic[Made]):
     used: int
 
 
-class Programs(Generic[Made]):
+class ProgramCache(Generic[Made]):
     """The compiled programs of one function, at most ``MOST_PROGRAMS``; copies start empty."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Programs(Generic[Made]):
         return len(self.entries)
 
     def __reduce__(self) -> Any:
-        return Programs, ()
+        return ProgramCache, ()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the program for a key, compiling it on a miss; evict the least recently used."""

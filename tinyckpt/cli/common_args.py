@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from tinyckpt.base.errors import meant
+from tinyckpt.base.errors import did_you_mean
 from tinyckpt.cli.request import COSTS
 from tinyckpt.planner.portfolio.policies import POLICIES
 
@@ -125,7 +125,7 @@ def policy_name(text: str) -> str:
     """Validate the name of a policy; the function of a file is loaded later."""
     if text not in POLICIES and ".py:" not in text:
         raise argparse.ArgumentTypeError(
-            f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)} and "
-            "path/to/file.py:function"
+            f"unknown policy {text!r}{did_you_mean(text, POLICIES)}; known are "
+            f"{', '.join(POLICIES)} and path/to/file.py:function"
         )
     return text

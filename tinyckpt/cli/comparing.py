@@ -19,14 +19,14 @@ from tinyckpt.base.units import cost_text
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
-    best,
     check_output,
     graph_of,
+    plan_within_budget,
+    progress_line,
     schedules_of,
-    searching,
     time_to_search,
 )
-from tinyckpt.cli.techniques import check_without, techniques_job
+from tinyckpt.cli.techniques import refuse_technique_options, techniques_job
 from tinyckpt.core.costs import cost_of
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
@@ -49,7 +49,7 @@ def compare_job(options: Any) -> int:
     """Print a table of policies, with the cost of the best known schedule at each one's peak."""
     if options.techniques:
         return techniques_job(options)
-    check_without(options)
+    refuse_technique_options(options)
     check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     clock = Clock(inf if options.time_limit is None else options.time_limit)
@@ -62,7 +62,7 @@ def compare_job(options: Any) -> int:
             f"{min(too_long.values()):,.0f} steps, for which it is too short"
         )
     chosen = [name for name in names if name not in too_long]
-    with searching(options.network) as progress:
+    with progress_line(options.network) as progress:
         schedules = schedules_of(
             graph, chosen, options, tell=lambda name: progress(name, 0), clock=clock, others=2
         )
@@ -74,7 +74,7 @@ def compare_job(options: Any) -> int:
             graph, costs, peaks, time_limit=seconds, progress=progress
         )
     if options.budget is not None:
-        schedules.append(best(graph, costs, options, clock))
+        schedules.append(plan_within_budget(graph, costs, options, clock))
         traces.append(replay(schedules[-1]))
         peaks.append(traces[-1].peak_bytes)
         best_costs.append(inf)

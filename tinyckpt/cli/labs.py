@@ -11,7 +11,7 @@ from tinyckpt.cli.request import (
     PAGES,
     check_output,
     graph_of,
-    searching,
+    progress_line,
     time_to_search,
     wrong_usage,
 )
@@ -27,7 +27,7 @@ def lab_job(options: Any) -> int:
     measured = measured_of(options)
     graph, _ = graph_of(options)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
-    with searching(options.network) as progress:
+    with progress_line(options.network) as progress:
         viz.lab(
             graph,
             options.output,

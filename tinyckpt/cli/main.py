@@ -26,15 +26,21 @@ from tinyckpt.cli.request import (
     PAGES,
     check_output,
     graph_of,
-    one_policy,
-    played_of,
+    page_traces,
+    progress_line,
+    requested_policy,
     schedules_of,
-    searching,
     time_to_search,
     traces_of,
     wrong_usage,
 )
-from tinyckpt.cli.streams import discard, ending_cleanly, failed, finished, open_closed_streams
+from tinyckpt.cli.streams import (
+    flush_output,
+    open_closed_streams,
+    redirect_to_null,
+    report_failure,
+    unwinding_on_signals,
+)
 from tinyckpt.core.replay import replay
 from tinyckpt.core.trace import Trace
 from tinyckpt.documents.export import save_chrome_trace, save_csv
@@ -64,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if list(sys.argv[1:] if arguments is None else arguments)[:1] == ["pipe"]:
         supervise()  # if an MPI launcher started this process; before any output
     try:
-        code = answered(arguments)
+        code = dispatch(arguments)
     except SystemExit as end:
-        raise SystemExit(finished(int(end.code or 0))) from None
-    return finished(code)
+        raise SystemExit(flush_output(int(end.code or 0))) from None
+    return flush_output(code)
 
 
-def answered(arguments: Sequence[str] | None) -> int:
+def dispatch(arguments: Sequence[str] | None) -> int:
     """Parse the command line and run the subcommand; return the exit code.
 
     Raises:
@@ -78,23 +84,23 @@ def answered(arguments: Sequence[str] | None) -> int:
     """
     try:
         options = make_parser(JOBS).parse(arguments)
-        with ending_cleanly():
+        with unwinding_on_signals():
             return int(options.job(options))
     except OptionError as error:
         wrong_usage(options, str(error))
     except TinyckptError as error:
-        return failed(str(error))
+        return report_failure(str(error))
     except ImportError as error:  # extras are imported where they are used, and say what to install
-        return failed(str(error))
+        return report_failure(str(error))
     except MemoryError as error:
-        return failed(f"not enough memory: {error}")
+        return report_failure(f"not enough memory: {error}")
     except BrokenPipeError:
-        discard(sys.stdout)
+        redirect_to_null(sys.stdout)
         return 0
     except OSError as error:
-        return failed(str(error) if error.filename else f"{error.strerror or error}")
+        return report_failure(str(error) if error.filename else f"{error.strerror or error}")
     except KeyboardInterrupt:
-        failed("interrupted")
+        report_failure("interrupted")
         return 130
 
 
@@ -136,7 +142,7 @@ def plan_job(options: Any) -> int:
         nodes = False
         if options.budget is not None:  # only its unit is used
             nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
-        with searching(options.network) as progress:
+        with progress_line(options.network) as progress:
             seconds = time_to_search(options)
             found = frontier(graph, costs, nodes=nodes, time_limit=seconds, progress=progress)
         print(found)
@@ -145,7 +151,7 @@ def plan_job(options: Any) -> int:
             print(f"written to {options.output}")
         return 0
     check_output(options, *TRACE_WRITERS, *CHARTS)
-    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
+    (schedule,) = schedules_of(graph, requested_policy(options), options, strict=True)
     trace = replay(schedule)
     if options.explain:
         print(explain(schedule, costs, time_limit=time_to_search(options)))
@@ -184,7 +190,7 @@ def run_job(options: Any) -> int:
     """Execute a schedule on random arrays, and compare its trace with the replay."""
     graph, specs = graph_of(options)
     check_memory(f"the arguments of {graph.name} take", graph.source_bytes)
-    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
+    (schedule,) = schedules_of(graph, requested_policy(options), options, strict=True)
     expected = replay(schedule)
     if options.backend == "numpy":  # whose arrays are in host memory
         held = graph.source_bytes + expected.peak_bytes
@@ -236,7 +242,7 @@ def play_job(options: Any) -> int:
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
     measured = measured_of(options)
-    viz.player(played_of(options), options.output, measured=measured, **look)
+    viz.player(page_traces(options), options.output, measured=measured, **look)
     print(f"written to {options.output}; open it in a browser")
     return 0
 

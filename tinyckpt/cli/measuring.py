@@ -8,7 +8,7 @@ from typing import Any
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.cli.request import wrong_usage
 from tinyckpt.documents.measured import Measured, load_measured
-from tinyckpt.planner.model.budget import written_budget
+from tinyckpt.planner.model.budget import parse_written_budget
 
 BASE = "'1.5 GiB', a number of bytes, or 'start' for what is held at the start"
 
@@ -61,7 +61,7 @@ def span(text: str) -> tuple[float, float]:
 def base(text: str) -> int | str:
     """Parse a number of bytes, or ``start``."""
     try:
-        budget = written_budget(text, BASE)
+        budget = parse_written_budget(text, BASE)
     except BudgetError:
         budget = None
     if text != "start" and (budget is None or budget.unit not in ("bytes", "unsaid")):

@@ -8,12 +8,12 @@ from typing import Any
 
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
-from tinyckpt.cli.request import number_or_text, searching, time_to_search, wrong_usage
+from tinyckpt.cli.request import number_or_text, progress_line, time_to_search, wrong_usage
 from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.documents.user_functions import function_of_file, importing, user_code
-from tinyckpt.planner.model.budget import budget_in_bytes, without_total
+from tinyckpt.planner.model.budget import budget_in_bytes, split_total
 from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.table import table
@@ -55,7 +55,7 @@ def report(options: Any) -> int:
     if planned is None:
         print(f"{graph.name} does not fit as it is.\n{ledgers([stored], state)}\n")
         try:
-            with searching(graph.name) as progress:
+            with progress_line(graph.name) as progress:
                 planned = plan(
                     graph, budget=budget_size, time_limit=time_to_search(options), progress=progress
                 )
@@ -148,7 +148,7 @@ def budget_size_of(options: Any, whole: int, sources: int) -> int:
     value = number_or_text(options.budget)
     text = str(value)
     if isinstance(value, str):
-        text, _ = without_total(value)
+        text, _ = split_total(value)
     if isinstance(value, float):
         text = f"{100 * value:g} %"
     elif isinstance(value, int):

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from tinyckpt.base.display import printable
-from tinyckpt.base.errors import meant
+from tinyckpt.base.errors import did_you_mean
 from tinyckpt.cli.common_args import (
     add_naming,
     add_network,
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         if rest:
             parser = getattr(options, "parser", self)
             known = re.findall(r"--[\w-]+", parser.format_usage())
-            question = meant(rest[0].partition("=")[0], known)
+            question = did_you_mean(rest[0].partition("=")[0], known)
             parser.error(f"unrecognized arguments: {' '.join(rest)}{question}")
         return options
 
@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         """Print an error, with a suggestion for a misspelt choice; exit with 2."""
         found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
         if found:
-            message += meant(found[1], re.findall(r"\w+", found[2]))
+            message += did_you_mean(found[1], re.findall(r"\w+", found[2]))
         after_rank_0()
         super().error(printable(message))
 

@@ -40,7 +40,7 @@ from tinyckpt.pipeline import (
     replay_state,
     stages_of,
 )
-from tinyckpt.pipeline.channel import PATIENCE
+from tinyckpt.pipeline.channel import DEFAULT_TIMEOUT
 from tinyckpt.pipeline.mpi import get_mpi
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
@@ -116,7 +116,8 @@ def add_pipe(parser: Any) -> None:
     )
     running.add_argument(
         "--patience", type=float, metavar="SECONDS",
-        help=f"how long a process waits for another before all are ended; {PATIENCE:g} by default",
+        help="how long a process waits for another before all are ended; "
+        f"{DEFAULT_TIMEOUT:g} by default",
     )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def pipe_job(options: Any) -> int:
     schedules = options.schedule or ["1f1b"]
     check(options, schedules, under_launcher)
     if options.stages is None:
-        options.stages = max(1, processes(options.patience or PATIENCE) // options.replicas)
+        options.stages = max(1, processes(options.patience or DEFAULT_TIMEOUT) // options.replicas)
     name, optimizer = requested_optimizer(options)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost]
@@ -137,7 +138,7 @@ def pipe_job(options: Any) -> int:
         stages = planned_stages(options, TrainingGraph(graph), cuts, pipeline.halves)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
-            steps, patience = options.steps or 1, options.patience or PATIENCE
+            steps, patience = options.steps or 1, options.patience or DEFAULT_TIMEOUT
             return run_rank(replicated, stages, specs, optimizer, steps, patience)
         trace = replay_pipeline(
             pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tinyckpt.base.deadline import Clock
-from tinyckpt.base.errors import GraphError, ScheduleError, meant
+from tinyckpt.base.errors import GraphError, ScheduleError, did_you_mean
 from tinyckpt.core import costs as cost
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
@@ -88,7 +88,7 @@ def policy_of_file(text: str) -> Callable[..., Any]:
     return guarded
 
 
-def takes(policy: PolicyLike, option: str) -> bool:
+def has_option(policy: PolicyLike, option: str) -> bool:
     """Whether a policy has an option; of a function, any parameter but the graph."""
     if isinstance(policy, str):
         return option in options_of(POLICIES[policy])
@@ -110,18 +110,21 @@ def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[st
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     for name in given:
-        if any(takes(policy, name) for policy in policies):
+        if any(has_option(policy, name) for policy in policies):
             continue
-        able = [policy for policy in POLICIES if takes(policy, name)]
+        able = [policy for policy in POLICIES if has_option(policy, name)]
         flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
         if not able:
             known = {option for policy in POLICIES.values() for option in options_of(policy)}
-            wrong_usage(options, f"{flag}: no policy has this option{meant(name, sorted(known))}")
+            wrong_usage(
+                options, f"{flag}: no policy has this option{did_you_mean(name, sorted(known))}"
+            )
         wrong_usage(options, f"{flag} is an option of {', '.join(able)}, which was not asked for")
     if options.time_limit is not None:
         given.setdefault("time_limit", options.time_limit)
     return [
-        {name: value for name, value in given.items() if takes(policy, name)} for policy in policies
+        {name: value for name, value in given.items() if has_option(policy, name)}
+        for policy in policies
     ]
 
 
@@ -164,7 +167,7 @@ def schedules_of(
     own = policy_options(options, chosen)
     try:
         if options.budget is not None and not chosen:
-            return [best(graph, costs, options)]
+            return [plan_within_budget(graph, costs, options)]
         found = []
         clock = clock or Clock(time_to_search(options))
         parts = sum("time_limit" in given for given in own) + others
@@ -182,7 +185,7 @@ def schedules_of(
 
 def budget_for(policy: PolicyLike, options: Any, strict: bool) -> str | int | float | None:
     """Return the budget, if there is one and the policy accepts it or must."""
-    if options.budget is None or not (strict or takes(policy, "budget")):
+    if options.budget is None or not (strict or has_option(policy, "budget")):
         return None
     value: str | int | float = number_or_text(options.budget)
     return value
@@ -201,9 +204,11 @@ def time_to_search(options: Any, clock: Clock | None = None) -> float:
     return float(options.time_limit) if clock is None else clock.left()
 
 
-def best(graph: Graph, costs: Costs, options: Any, clock: Clock | None = None) -> Schedule:
+def plan_within_budget(
+    graph: Graph, costs: Costs, options: Any, clock: Clock | None = None
+) -> Schedule:
     """Plan within the budget by the whole portfolio, with a progress line."""
-    with searching(options.network) as progress:
+    with progress_line(options.network) as progress:
         return plan(
             graph,
             budget=number_or_text(options.budget),
@@ -214,7 +219,7 @@ def best(graph: Graph, costs: Costs, options: Any, clock: Clock | None = None) -
 
 
 @contextmanager
-def searching(what: str) -> Iterator[Callable[[str, int], None]]:
+def progress_line(what: str) -> Iterator[Callable[[str, int], None]]:
     """Show the policy being tried on a terminal, on a line that is erased afterwards."""
     shown = sys.stderr.isatty()
 
@@ -230,7 +235,7 @@ def searching(what: str) -> Iterator[Callable[[str, int], None]]:
             print("\r\033[K", end="", file=sys.stderr)
 
 
-def one_policy(options: Any) -> list[str]:
+def requested_policy(options: Any) -> list[str]:
     """Return the requested policy; none if only a budget was given."""
     if options.policy:
         return [options.policy]
@@ -249,7 +254,7 @@ def traces_of(options: Any) -> list[Trace]:
     return [replay(schedule) for schedule in schedules_of(graph, policies, options)]
 
 
-def played_of(options: Any) -> list[Trace | Timeline]:
+def page_traces(options: Any) -> list[Trace | Timeline]:
     """Return the traces of a page; timelines, where a policy was given a link to the host."""
     return [timed_if_linked(trace, options) for trace in traces_of(options)]
 

@@ -14,10 +14,12 @@ from tinyckpt.base.display import printable
 from tinyckpt.pipeline.supervising import after_rank_0
 
 # Signals whose default action ends the process: kill, and hang-up of the terminal.
-ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+TERMINATING_SIGNALS = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
-class Ended(BaseException):
+class Terminated(BaseException):
     """A terminating signal arrived: unwind the stack, cleaning up."""
 
     def __init__(self, number: int) -> None:
@@ -32,7 +34,7 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
-def discard(stream: Any) -> None:
+def redirect_to_null(stream: Any) -> None:
     """Redirect a broken stream to the null device, or Python would flush it again at exit."""
     with suppress(OSError):  # a stream without a file descriptor
         descriptor = stream.fileno()
@@ -41,7 +43,7 @@ def discard(stream: Any) -> None:
         os.close(null)
 
 
-def finished(code: int) -> int:
+def flush_output(code: int) -> int:
     """Flush the output; return the exit code, 1 if flushing fails.
 
     A broken pipe, whose reader has read enough, is not a failure.
@@ -49,17 +51,17 @@ def finished(code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        discard(sys.stdout)
+        redirect_to_null(sys.stdout)
         if code == 0 and not isinstance(error, BrokenPipeError):
-            code = failed(f"cannot write the output: {error.strerror or error}")
+            code = report_failure(f"cannot write the output: {error.strerror or error}")
     try:
         sys.stderr.flush()
     except OSError:  # then only the exit code reports it
-        discard(sys.stderr)
+        redirect_to_null(sys.stderr)
     return code
 
 
-def failed(reason: str) -> int:
+def report_failure(reason: str) -> int:
     """Print why a job failed; return its exit code."""
     after_rank_0()
     with suppress(OSError):  # then only the exit code reports it
@@ -68,7 +70,7 @@ def failed(reason: str) -> int:
 
 
 @contextmanager
-def ending_cleanly() -> Iterator[None]:
+def unwinding_on_signals() -> Iterator[None]:
     """Unwind the block when a terminating signal arrives, so that no partial files are left.
 
     The process then ends by that same signal, as its parent expects. Signals that already have a
@@ -77,19 +79,19 @@ def ending_cleanly() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    taken = [number for number in TERMINATING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
 
     def unwind(number: int, frame: Any) -> NoReturn:
         for other in taken:  # a second signal must not interrupt the cleanup
             signal.signal(other, signal.SIG_IGN)
-        raise Ended(number)
+        raise Terminated(number)
 
     for number in taken:
         signal.signal(number, unwind)
     ended = None
     try:
         yield
-    except Ended as error:
+    except Terminated as error:
         ended = error.number
     finally:
         for number in taken:

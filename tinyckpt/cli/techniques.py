@@ -14,7 +14,7 @@ from tinyckpt.cli.request import (
     COSTS,
     check_folder,
     number_or_text,
-    searching,
+    progress_line,
     time_to_search,
     wrong_usage,
 )
@@ -75,7 +75,7 @@ def techniques_job(options: Any) -> int:
     except GraphError as error:
         wrong_usage(options, str(error))
     own = {name: getattr(options, name) for name in ("stages", "chunks")}
-    with searching(options.network) as progress:
+    with progress_line(options.network) as progress:
         found = compare_techniques(
             what,
             budget=BUDGET if options.budget is None else number_or_text(options.budget),
@@ -114,7 +114,7 @@ def check(options: Any) -> None:
         from tinyckpt import viz  # noqa: F401 - fails early if a package is missing
 
 
-def check_without(options: Any) -> None:
+def refuse_technique_options(options: Any) -> None:
     """Refuse options of ``--techniques`` without it."""
     for name in ("bandwidth", "stages", "chunks"):
         if getattr(options, name) is not None:

@@ -19,12 +19,12 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved, sources_of
+from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator, updated_sources
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
-from tinyckpt.ops.expressions import Known, constant_line, inlined, is_own, literal
+from tinyckpt.ops.expressions import Known, constant_line, inline_kernel, is_own, literal
 
 LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
@@ -64,9 +64,9 @@ class Compiled:
             GraphError: if an argument has another shape or dtype than the graph was built for.
         """
         graph = self.schedule.graph
-        arrays = sources_of(graph, args)
+        arrays = bind_sources(graph, args)
         return self.evaluate(
-            *map_leaves(lambda data: moved(self.backend, arrays[data]), graph.arguments)
+            *map_leaves(lambda data: to_backend(self.backend, arrays[data]), graph.arguments)
         )
 
     def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
@@ -264,7 +264,7 @@ class SourceWriter:
         assert operator.primitive is not None  # checked at the start
         operands = [self.names[data] for data in operator.inputs]
         kernel = operator.primitive.forward
-        expression = inlined(kernel, operands, operator.attrs, self.written)
+        expression = inline_kernel(kernel, operands, operator.attrs, self.written)
         if expression is None:
             name, attrs = self.kernel_name(operator)
             expression = f"{name}({', '.join(['np', *operands, *attrs])})"

@@ -54,9 +54,9 @@ from tinyckpt.core.graph import Graph, Operator, TrainingGraph
 from tinyckpt.core.primitive import active_builder
 from tinyckpt.core.tracing import Builder, Call, Var, function_name, weak_float
 from tinyckpt.ops.casting import astype
-from tinyckpt.ops.compression import as_read, compressed_values
-from tinyckpt.ops.elementwise import accumulated
-from tinyckpt.ops.shape import full, in_memory_of_their_own
+from tinyckpt.ops.compression import compressed_operators, operands_for_vjp
+from tinyckpt.ops.elementwise import accumulate_cotangents
+from tinyckpt.ops.shape import full, unalias_results
 
 # 1. One operator: its vector-Jacobian products ---------------------------------------------------
 
@@ -81,7 +81,7 @@ def pull_back(
     """
     outputs = [cotangents.get(output) for output in operator.outputs]
     inputs = [builder.var(data) for data in operator.inputs]
-    read, results = as_read(builder, stored, operator)
+    read, results = operands_for_vjp(builder, stored, operator)
     for position, variable in enumerate(inputs):
         if not active[variable.node.id]:
             continue
@@ -104,7 +104,7 @@ def pull_back(
         # Fan-out: a value that is read twice, even by one operator (x * x), sums contributions.
         earlier = cotangents.get(variable.node.id)
         if earlier is not None:
-            contribution = accumulated(earlier, contribution)
+            contribution = accumulate_cotangents(earlier, contribution)
         cotangents[variable.node.id] = contribution
 
 
@@ -127,7 +127,7 @@ def backpropagate(
     """
     forward = list(builder.operators)  # a copy: the sweep appends operators to the builder's list
     active = varied_values(builder, [target.node.id for target in targets])
-    stored, cotangents = compressed_values(builder), dict(seeds)
+    stored, cotangents = compressed_operators(builder), dict(seeds)
     for operator in reversed(forward):
         # An operator none of whose outputs has a cotangent does not contribute to the loss.
         if any(output in cotangents for output in operator.outputs):
@@ -269,10 +269,10 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
         GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
             if an operator has no vjp rule.
     """
-    return with_backward_half(graph, wrt, value)
+    return add_backward_pass(graph, wrt, value)
 
 
-def with_backward_half(
+def add_backward_pass(
     graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True, owned: bool = True
 ) -> TrainingGraph:
     """Add the backward pass, as ``differentiate``, with control over the gradients' memory.
@@ -298,7 +298,7 @@ def with_backward_half(
         result = gradients(builder.var(loss), tree)
         if owned:
             shown = leaves(graph.results) if value else []
-            result = in_memory_of_their_own(result, map(builder.var, shown))
+            result = unalias_results(result, map(builder.var, shown))
     ids = map_leaves(lambda variable: variable.node.id, result)
     return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
 

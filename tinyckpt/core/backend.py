@@ -1,7 +1,7 @@
 """Array backends: NumPy, and CuPy if it is installed; and validation of a call's arguments.
 
-A ``Backend`` is an array module with the copies between it and NumPy. ``sources_of`` binds a call's
-arguments to a graph's sources, and checks nesting, shapes and dtypes.
+A ``Backend`` is an array module with the copies between it and NumPy. ``bind_sources`` binds a
+call's arguments to a graph's sources, and checks nesting, shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ def unpickle_backend(name: str, module: str, *rest: Any) -> Backend:
     return Backend(name, import_module(module), *rest)
 
 
-def dense(array: Any) -> Any:
+def as_contiguous(array: Any) -> Any:
     """Return the array in C order, as the graph's views assume: itself, or a copy."""
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def moved(backend: Backend, array: Any) -> Any:
+def to_backend(backend: Backend, array: Any) -> Any:
     """Convert any library's array to a C-contiguous one of the backend.
 
     Raises:
         GraphError: if the conversion fails: it is on another device, or requires grad.
     """
     try:
-        return dense(backend.to_device(array))
+        return as_contiguous(backend.to_device(array))
     except (TypeError, RuntimeError, ValueError) as error:
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise GraphError(
@@ -128,7 +128,7 @@ def pinned_memory() -> PinnedMemory:
 # Argument checking: from a call's arguments to the arrays of the graph's sources.
 
 
-def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
+def bind_sources(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     """Bind a call's arguments to the graph's sources: arrays by data id, with all checks made.
 
     Nesting, shapes and dtypes must match; arrays are returned unconverted.

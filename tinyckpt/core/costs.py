@@ -13,7 +13,7 @@ from math import fsum, inf, isnan
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from tinyckpt.base.errors import ScheduleError, meant
+from tinyckpt.base.errors import ScheduleError, did_you_mean
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.schedule import EVALUATIONS, Schedule
 from tinyckpt.core.trace import Trace
@@ -57,7 +57,7 @@ class Costs:
     memory_unit: MemoryUnit = "bytes"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "operators", own_costs(self.operators))
+        object.__setattr__(self, "operators", validated_costs(self.operators))
         object.__setattr__(self, "data", validated_sizes(self.data, "data"))
         object.__setattr__(self, "workspace", validated_sizes(self.workspace, "workspace"))
         check_total(self.data, self.workspace, self.memory_unit)
@@ -72,7 +72,7 @@ def check_total(data: Sequence[int], workspace: Sequence[int], unit: str) -> Non
         )
 
 
-def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple[float, ...]:
+def validated_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple[float, ...]:
     """Validate costs and convert them to Python numbers: integers as they are, others to floats.
 
     Raises:
@@ -225,7 +225,7 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
             if name not in names:
                 raise ScheduleError(
                     f"costs: {name!r:.80} is not an operator of {graph.name}; keys are operator "
-                    f"names{meant(name, names)}"
+                    f"names{did_you_mean(name, names)}"
                 )
         missing = [operator.name for operator in operators if operator.name not in costs]
         if missing:
@@ -239,7 +239,7 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
             f"costs: expected {len(operators)} numbers of 0 or more, one for each operator "
             f"of {graph.name}, got {len(costs)}"
         )
-    return with_sizes(graph, own_costs(costs, operators), unit)
+    return with_sizes(graph, validated_costs(costs, operators), unit)
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:

@@ -58,7 +58,7 @@ def separators(graph: Graph) -> list[int]:
     return line[::-1]
 
 
-def anchors_of(graph: Graph) -> list[tuple[int, range]]:
+def unread_separators(graph: Graph) -> list[tuple[int, range]]:
     """Return the separators that no backward operator reads, with the operators up to the next."""
     line = separators(graph)
     if not line:
@@ -207,7 +207,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     order = list(range(graph.forward_count))
     if not targets or not order:
         return [*order, *targets]
-    kept = with_bases(graph, [*keep, *pinned_values(graph)])
+    kept = close_over_views(graph, [*keep, *pinned_values(graph)])
     kept.update(graph.outputs)
     # Never recomputed: sources, the keep set and results; and outputs of backward operators, since
     # only the forward pass is ever recomputed.
@@ -222,7 +222,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     for target in targets:
         # Inputs and outputs of the operator just evaluated are still resident: reuse them.
         at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
-        for operator in missing_producers(graph, target, resident, at_hand):
+        for operator in producers_to_recompute(graph, target, resident, at_hand):
             order.append(operator)
             if reuse:
                 for data in graph.operators[operator].outputs:
@@ -249,11 +249,11 @@ def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
     sample: Sequence[int] = targets
     if len(targets) > SAMPLED:
         sample = [targets[int(i * GOLDEN % 1 * len(targets))] for i in range(SAMPLED)]
-    needed = sum(len(missing_producers(graph, target, resident, ())) for target in sample)
+    needed = sum(len(producers_to_recompute(graph, target, resident, ())) for target in sample)
     return graph.forward_count + len(targets) * (1 + needed / max(len(sample), 1))
 
 
-def last_target_of(graph: Graph) -> list[int]:
+def last_backward_readers(graph: Graph) -> list[int]:
     """Return every value's last backward reader, or -1."""
     return [
         readers[-1] if readers and readers[-1] >= graph.forward_count else -1
@@ -261,7 +261,7 @@ def last_target_of(graph: Graph) -> list[int]:
     ]
 
 
-def with_bases(graph: Graph, keep: Collection[int]) -> set[int]:
+def close_over_views(graph: Graph, keep: Collection[int]) -> set[int]:
     """Close a keep set under ``view_of``: a view keeps the memory of its base alive anyway."""
     result: set[int] = set()
     for data in keep:
@@ -272,15 +272,15 @@ def with_bases(graph: Graph, keep: Collection[int]) -> set[int]:
     return result
 
 
-def missing_producers(
+def producers_to_recompute(
     graph: Graph, target: int, resident: bytearray, at_hand: Collection[int]
 ) -> list[int]:
     """Return the operators to recompute before ``target`` can be evaluated, in order."""
     wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
-    return producers_of(graph, wanted, resident)
+    return recompute_closure(graph, wanted, resident)
 
 
-def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
+def recompute_closure(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
     """Return the operators that compute the wanted values from resident ones, in order."""
     needed: set[int] = set()
     todo = list(wanted)
@@ -293,7 +293,7 @@ def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> li
     return sorted(needed)
 
 
-def selected(graph: Graph, keep: Keep, policy: str) -> list[int]:
+def resolve_keep(graph: Graph, keep: Keep, policy: str) -> list[int]:
     """Resolve a user's ``keep`` option to forward values.
 
     Args:
@@ -370,12 +370,12 @@ def pinned_values(graph: Graph) -> list[int]:
     return [data for index in graph.once for data in graph.operators[index].outputs]
 
 
-def without_repeats(graph: Graph, order: Integers) -> Integers:
+def drop_once_repeats(graph: Graph, order: Integers) -> Integers:
     """Drop repeated evaluations of non-recomputable operators from an order.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
-    >>> without_repeats(graph, np.array([0, 0, 1, 0, 1])).tolist()
+    >>> drop_once_repeats(graph, np.array([0, 0, 1, 0, 1])).tolist()
     [0, 1, 1]
     """
     if not graph.once:

@@ -19,7 +19,7 @@ from tinyckpt.core.backend import NUMPY, Backend
 from tinyckpt.core.graph import Graph, old_source
 from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
 from tinyckpt.core.trace import COLUMNS, Trace, memory_kinds, trace_of
-from tinyckpt.storage.host import Bound, Copies
+from tinyckpt.storage.host import Copies, DispatchTable
 
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
     COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations_so_far")
@@ -228,7 +228,7 @@ class Allocations:
             if self.holders[allocation] == 0:
                 self.row[self.charged[allocation]] -= self.sizes[allocation]
 
-    def move(self, position: int, step: Step, bound: Bound) -> None:
+    def move(self, position: int, step: Step, bound: DispatchTable) -> None:
         """Offload a value to the host, or fetch it back to the device."""
         assert isinstance(step, Offload | Fetch)
         data = step.data
@@ -247,7 +247,7 @@ class Allocations:
         self.allocate(data, array.nbytes)
         self.row[NODES] += 1
 
-    def update(self, position: int, index: int, bound: Bound) -> None:
+    def update(self, position: int, index: int, bound: DispatchTable) -> None:
         """Overwrite a source; from here on, kernels that read its old contents are refused."""
         operator = self.graph.operators[index]
         if not operator.is_update:
@@ -283,13 +283,13 @@ class Allocations:
         return ScheduleError(f"step {position}: {node.name} cannot be freed or moved: it is {why}")
 
 
-def bind_kernels(graph: Graph, xp: Any) -> Bound:
+def bind_kernels(graph: Graph, xp: Any) -> DispatchTable:
     """Precompute each operator's dispatch record.
 
     Returns:
         By operator id: kernel, number of inputs, inputs, first output, workspace in bytes.
     """
-    bound: Bound = []
+    bound: DispatchTable = []
     for operator in graph.operators:
         primitive = operator.primitive
         if primitive is None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.dtypes import Integers
-from tinyckpt.core.cuts import without_repeats
+from tinyckpt.core.cuts import drop_once_repeats
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -32,7 +32,7 @@ from tinyckpt.core.schedule import (
     free,
     update,
 )
-from tinyckpt.planner.model.liveness import Flat, Spans
+from tinyckpt.planner.model.liveness import FlatGraph, LiveRanges
 
 
 def from_order(
@@ -63,15 +63,15 @@ def from_order(
     >>> tc.replay(tc.from_order(graph, [0, 1, 2, 3, 0, 4])).recomputations
     1
     """
-    flat = Flat(graph)
+    flat = FlatGraph(graph)
     positions = flat.settled(np.asarray(order, np.int64))
     steps = steps_of(flat, positions, flat.spans(positions))
     kept = tuple(sorted(checkpoints))
     return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
 
 
-def from_order_without_dead(
-    flat: Flat,
+def from_order_eliminating_dead(
+    flat: FlatGraph,
     order: Sequence[int],
     policy: str,
     options: Mapping[str, Any],
@@ -84,7 +84,7 @@ def from_order_without_dead(
     return Schedule(flat.graph, steps, policy, dict(options), note, tuple(sorted(checkpoints)))
 
 
-def alive_order(flat: Flat, order: Sequence[int] | Integers) -> Integers:
+def eliminate_dead_order(flat: FlatGraph, order: Sequence[int] | Integers) -> Integers:
     """Eliminate the dead recomputations of an order.
 
     Raises:
@@ -94,17 +94,19 @@ def alive_order(flat: Flat, order: Sequence[int] | Integers) -> Integers:
     return eliminate_dead(flat, order)[0]
 
 
-def eliminate_dead(flat: Flat, order: Sequence[int] | Integers) -> tuple[Integers, Spans]:
+def eliminate_dead(flat: FlatGraph, order: Sequence[int] | Integers) -> tuple[Integers, LiveRanges]:
     """Eliminate dead recomputations; return the order and its live ranges, fast if none is dead."""
     positions = flat.settled(np.asarray(order, np.int64))
     spans = flat.spans(positions)
     if has_dead(flat, positions, spans):
-        positions = np.asarray(without_dead(flat.graph, positions.tolist()), np.int64)
+        positions = np.asarray(
+            eliminate_dead_recomputations(flat.graph, positions.tolist()), np.int64
+        )
         spans = flat.spans(positions)
     return positions, spans
 
 
-def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
+def has_dead(flat: FlatGraph, order: Integers, spans: LiveRanges) -> bool:
     """Whether some recomputed operator has an evaluation whose outputs are never read."""
     is_read = np.zeros(len(order), bool)
     is_read[spans.begin[spans.end > spans.begin]] = True
@@ -118,7 +120,7 @@ def evaluated_once(graph: Graph, policy: str) -> Schedule:
     return from_order(graph, range(len(graph.operators)), policy, note=note)
 
 
-def steps_of(flat: Flat, order: Integers, spans: Spans) -> tuple[Step, ...]:
+def steps_of(flat: FlatGraph, order: Integers, spans: LiveRanges) -> tuple[Step, ...]:
     """Emit the evaluations in order, each followed by the frees of the live ranges ending there."""
     ends = np.flatnonzero(spans.end < len(order))
     # Spans are sorted by value, and so are the frees after one evaluation.
@@ -144,13 +146,13 @@ def interned_steps(kind: Callable[[int], Step], numbers: Integers) -> Any:
     return steps[numbers]
 
 
-def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
+def eliminate_dead_recomputations(graph: Graph, order: Sequence[int]) -> list[int]:
     """Eliminate dead recomputations, in one backward pass over the order (dead code elimination).
 
     A recomputation is dead if nothing reads its outputs before the operator is evaluated anew. One
     evaluation of each operator always stays. Repeats of non-recomputable operators are dropped too.
     """
-    order = without_repeats(graph, np.asarray(order, np.int64)).tolist()
+    order = drop_once_repeats(graph, np.asarray(order, np.int64)).tolist()
     times = [0] * len(graph.operators)
     for index in order:
         times[index] += 1
@@ -172,15 +174,15 @@ def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
     return live
 
 
-def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
+def checkpoints_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
     """Find the checkpoints of an order: forward values saved until the backward sweep.
 
     A checkpoint is evaluated once, during the forward sweep, and read (by a backward operator, or
     for a recomputation) after the backward sweep has begun. An order without recomputations has
     none: where everything is saved, nothing was chosen.
     """
-    positions = without_repeats(graph, np.asarray(order, np.int64))
-    spans = Flat(graph).spans(positions)
+    positions = drop_once_repeats(graph, np.asarray(order, np.int64))
+    spans = FlatGraph(graph).spans(positions)
     first, outputs = graph.forward_count, set(graph.outputs)
     if len(positions) == len(np.unique(positions)):
         return []
@@ -190,7 +192,7 @@ def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
     return [data for data in kept.tolist() if data not in outputs]
 
 
-def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
+def insert_offloads(schedule: Schedule, values: Collection[int]) -> Schedule:
     """Insert offload and fetch steps: values wait in host memory between forward and backward use.
 
     A value is offloaded right after its last use in the forward sweep, and fetched right before

@@ -22,13 +22,13 @@ from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.chain_dp.segments import (
     Cut,
-    kept_at,
-    note_of,
-    read_on_the_way_back,
+    residual_operators,
     segmented_order,
+    segments_note,
+    values_kept_at_cuts,
 )
 from tinyckpt.planner.model.chain_stages import crossing_values
-from tinyckpt.planner.model.liveness import Flat
+from tinyckpt.planner.model.liveness import FlatGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +143,16 @@ def plan_sqrt_n(
         raise PolicyOptionError(f"sqrt_n: by={by!r}; expected 'count' or 'bytes'")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "sqrt_n")
-    stages = read_on_the_way_back(graph)
+    stages = residual_operators(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
     weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
-    cuts = place_cuts(Flat(graph), stages, count, weights)
+    cuts = place_cuts(FlatGraph(graph), stages, count, weights)
     options: dict[str, int | str] = {} if segments is None else {"segments": segments}
     if by != "count":
         options["by"] = by
-    note = note_of(graph, len(stages), count, cuts)
+    note = segments_note(graph, len(stages), count, cuts)
     order = segmented_order(graph, cuts)
-    return from_order(graph, order, "sqrt_n", options, note, kept_at(cuts))
+    return from_order(graph, order, "sqrt_n", options, note, values_kept_at_cuts(cuts))
 
 
 def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
@@ -160,7 +160,9 @@ def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
     return [sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages]
 
 
-def place_cuts(flat: Flat, stages: Sequence[int], count: int, weights: Sequence[int]) -> list[Cut]:
+def place_cuts(
+    flat: FlatGraph, stages: Sequence[int], count: int, weights: Sequence[int]
+) -> list[Cut]:
     """Place the cuts between ``count`` segments of about equal weight, at separators in reach."""
     separator_at = separators_after(flat.graph, stages)
     reach = len(stages) // (2 * count)

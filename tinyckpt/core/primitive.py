@@ -36,7 +36,7 @@ def per_element(count: int) -> Callable[..., int]:
     return lambda inputs, outputs, **attrs: count * outputs[0].size
 
 
-def free_of_charge(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
+def no_flops(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
     """FLOP rule of an operator that moves or relabels data without arithmetic."""
     return 0
 
@@ -72,7 +72,7 @@ class Primitive:
     forward: Callable[..., Any]
     infer: Callable[..., tuple[Spec, ...]]
     vjp: tuple[VjpRule, ...] | Callable[[int], VjpRule] = ()
-    flops: Callable[..., int] = free_of_charge
+    flops: Callable[..., int] = no_flops
     workspace: Callable[..., int] = no_workspace
     alias: int | None = None
     contiguous: bool | None = None
@@ -171,7 +171,7 @@ ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", defaul
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class TracingContext:
     """The tracing context: attributes that the builder gives to every operator it adds.
 
     Attributes:
@@ -188,12 +188,12 @@ class Belonging:
     regions: tuple[int, ...] = ()
 
 
-class Around:
+class ContextSwitch:
     """Context manager that switches the builder's tracing context, and restores it on exit."""
 
     __slots__ = ("builder", "inside", "outside")
 
-    def __init__(self, builder: Builder, inside: Belonging) -> None:
+    def __init__(self, builder: Builder, inside: TracingContext) -> None:
         self.builder, self.inside = builder, inside
 
     def __enter__(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tinyckpt.base.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.base.tree import (
     Template,
     Tree,
@@ -31,7 +31,7 @@ from tinyckpt.base.tree import (
     map_leaves,
 )
 from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec
-from tinyckpt.core.primitive import ACTIVE_BUILDER, Around, Belonging, Primitive
+from tinyckpt.core.primitive import ACTIVE_BUILDER, ContextSwitch, Primitive, TracingContext
 from tinyckpt.ops import (
     arrangement,
     casting,
@@ -44,7 +44,7 @@ from tinyckpt.ops import (
     rounding,
     shape,
 )
-from tinyckpt.ops.shape import in_memory_of_their_own
+from tinyckpt.ops.shape import unalias_results
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]
 
@@ -80,7 +80,7 @@ def build(
       tanh_1 = tanh(x)   float64[3]
       multiply_1 = multiply(tanh_1, 2.0)   float64[3]
     """
-    return trace(call_of(function, args, named, static), graph_name)
+    return trace(split_call(function, args, named, static), graph_name)
 
 
 def trace(call: Call, graph_name: str | None = None) -> Graph:
@@ -99,7 +99,7 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
         result = call.again(variables)
         check_depth(f"what {builder.graph_name} returned", result)
         result = map_leaves(lambda leaf: returned_var(builder, leaf), result)
-        result = in_memory_of_their_own(result)
+        result = unalias_results(result)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
     results = map_leaves(lambda variable: variable.node.id, result)
     if not leaves(results):
@@ -191,7 +191,7 @@ class Builder:
         self.updated: set[int] = set()  # sources that have an update
         # Shared by the vjp rules of one concatenation: its operands and their running offsets.
         self.edges: tuple[Sequence[Var], list[int]] | None = None
-        self._here = Belonging()
+        self._here = TracingContext()
         self._region_count = 0
         self._contiguous: list[bool] = []
         self._numbers: dict[tuple[str, str], Var] = {}
@@ -389,34 +389,38 @@ class Builder:
         """The operator whose adjoint is being added, or None."""
         return self._here.adjoint_of
 
-    def named(self, name: str) -> Around:
+    def named(self, name: str) -> ContextSwitch:
         """Name the operators added inside, with a number appended where the name is taken."""
         here = self._here
-        return Around(self, Belonging(here.phase, here.adjoint_of, name, here.scope, here.regions))
+        return ContextSwitch(
+            self, TracingContext(here.phase, here.adjoint_of, name, here.scope, here.regions)
+        )
 
-    def scoped(self, name: str) -> Around:
+    def scoped(self, name: str) -> ContextSwitch:
         """Put the operators added inside into a scope, nested in the current one."""
         scope = f"{self._here.scope}/{name}" if self._here.scope else name
-        return Around(self, replace(self._here, scope=scope))
+        return ContextSwitch(self, replace(self._here, scope=scope))
 
-    def region(self) -> Around:
+    def region(self) -> ContextSwitch:
         """Put the operators added inside into a new region: one call of a checkpointed function."""
         number = self._region_count
         self._region_count += 1
-        return Around(self, replace(self._here, regions=(*self._here.regions, number)))
+        return ContextSwitch(self, replace(self._here, regions=(*self._here.regions, number)))
 
-    def backward_half(self) -> Around:
+    def backward_half(self) -> ContextSwitch:
         """Put the operators added inside into the backward pass.
 
         Derivatives that the traced function itself takes, with ``gradients``, are not part of it:
         they belong to the computation, and so to the forward pass.
         """
-        return Around(self, replace(self._here, phase="backward"))
+        return ContextSwitch(self, replace(self._here, phase="backward"))
 
-    def adjoint(self, operator: Operator) -> Around:
+    def adjoint(self, operator: Operator) -> ContextSwitch:
         """Make the operators added inside part of an operator's adjoint, in its scope."""
         here, name = self._here, self.adjoint_name(operator.name)
-        return Around(self, Belonging(here.phase, operator.id, name, operator.scope, here.regions))
+        return ContextSwitch(
+            self, TracingContext(here.phase, operator.id, name, operator.scope, here.regions)
+        )
 
     # From and to an immutable graph --------------------------------------------------------------
 
@@ -777,7 +781,7 @@ class Call:
         return self.function(*args, **named)
 
 
-def call_of(
+def split_call(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     named: Mapping[str, Any],
@@ -839,7 +843,7 @@ def check_static(function: Callable[..., Any], static: Collection[str], passed: 
             legal = ", ".join(parameters) or "none that Python knows of"
             raise GraphError(
                 f"static: {function_name(function)} has no parameter {name!r}"
-                f"{meant(name, parameters)}; it has {legal}"
+                f"{did_you_mean(name, parameters)}; it has {legal}"
             )
 
 

@@ -78,13 +78,13 @@ def csv_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     ):
         verb, name = step_text(trace.graph, step)
         target = step.operator if isinstance(step, EVALUATIONS) else step.data
-        yield position, verb, target, inert(name), int(again), *entries
+        yield position, verb, target, escape_formula(name), int(again), *entries
 
 
-def inert(name: str) -> str:
+def escape_formula(name: str) -> str:
     """Escape a name that a spreadsheet would evaluate as a formula.
 
-    >>> inert("tanh_3"), inert("=1+1")
+    >>> escape_formula("tanh_3"), escape_formula("=1+1")
     ('tanh_3', "'=1+1")
     """
     return f"'{name}" if name.startswith(FORMULA) else name

@@ -26,7 +26,7 @@ from tinyckpt.base.tree import Tree, check_depth
 from tinyckpt.core.graph import checked_dtype
 from tinyckpt.documents.archives import read_archive
 from tinyckpt.documents.reader import open_regular
-from tinyckpt.training.interrupted import WHAT_TO_DO, is_mixed
+from tinyckpt.training.interrupted import MIXED_STATE_ADVICE, is_mixed
 
 NESTING = "__tree__"  # the entry with the tree structure
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # prefixes of its JSON
@@ -134,7 +134,7 @@ def flatten(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
         return None
     if isinstance(tree, dict):
         if is_mixed(tree):
-            raise FormatError(f"{path.removesuffix('/') or 'the tree'}: {WHAT_TO_DO}")
+            raise FormatError(f"{path.removesuffix('/') or 'the tree'}: {MIXED_STATE_ADVICE}")
         for key in tree:
             if not is_name(key):
                 raise FormatError(

@@ -21,7 +21,7 @@ from tinyckpt.base.errors import FormatError
 # Values that one file may create, of at most about a hundred bytes each: three gigabytes of Python
 # objects, plus long texts. A memo entry counts as two.
 MOST_VALUES = 30_000_000
-HIGHEST = 100_000  # height of the stack, in values: picklers push a thousand per batch
+MOST_STACKED = 100_000  # height of the stack, in values: picklers push a thousand per batch
 # Open marks. They do not bound nesting: short tuples and appended items nest without a mark, as
 # deep as a file is long; no reader of the data recurses.
 MOST_OPEN = 1_000
@@ -123,8 +123,8 @@ class PickleMachine:
     def push(self, value: Any) -> None:
         """Push a value."""
         self.count(1)
-        if len(self.stack) >= HIGHEST:
-            self.fail(f"more than {HIGHEST} values that belong to nothing")
+        if len(self.stack) >= MOST_STACKED:
+            self.fail(f"more than {MOST_STACKED} values that belong to nothing")
         self.stack.append(value)
 
     def pop(self) -> Any:

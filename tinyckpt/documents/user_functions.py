@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tinyckpt.base.errors import FormatError, GraphError, TinyckptError, meant
+from tinyckpt.base.errors import FormatError, GraphError, TinyckptError, did_you_mean
 from tinyckpt.documents.reader import read_bytes
 
 # Modules that files of a folder imported from it, by folder and name.
-NEIGHBOURS: dict[Path, dict[str, ModuleType]] = {}
+IMPORTED_BY_FOLDER: dict[Path, dict[str, ModuleType]] = {}
 
 
 def function_of_file(path: str, name: str) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ def function_of_file(path: str, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value)]
-        raise GraphError(f"{path} has no function {name!r}{meant(name, known)}")
+        raise GraphError(f"{path} has no function {name!r}{did_you_mean(name, known)}")
     return function  # type: ignore[no-any-return]
 
 
@@ -59,7 +59,7 @@ def module_name(path: Path) -> str:
     taken = sys.modules.get(name)
     if taken is None or getattr(taken, "__file__", None) == str(path):
         return name
-    return f"{name}_of_{len(NEIGHBOURS)}"
+    return f"{name}_of_{len(IMPORTED_BY_FOLDER)}"
 
 
 def packages_of(path: Path) -> list[Path]:
@@ -81,8 +81,8 @@ def importing(path: str) -> Iterator[None]:
     file = Path(path).resolve()
     outermost = next(iter(packages_of(file)), file)
     folders = list(dict.fromkeys((file.parent, outermost.parent, Path.cwd())))
-    own = NEIGHBOURS.setdefault(file.parent, {})
-    for modules in NEIGHBOURS.values():
+    own = IMPORTED_BY_FOLDER.setdefault(file.parent, {})
+    for modules in IMPORTED_BY_FOLDER.values():
         for name in modules if modules is not own else ():
             if sys.modules.get(name) is modules[name] and is_module_of(name, file.parent):
                 del sys.modules[name]

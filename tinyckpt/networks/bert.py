@@ -14,15 +14,15 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.blocks import (
     Dropped,
+    apply_layer_norm,
     block_specs,
     blocks,
     check_widths,
-    dropping,
-    normed,
+    make_dropout,
     with_seed,
 )
 from tinyckpt.networks.layers import affine, loss_of_logits, norm_specs
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose
@@ -61,7 +61,7 @@ def bert_encoded(
     with scope("embedding"):
         h = embedding(params["tokens"], tokens) + embedding(params["types"], types)
         h = h + params["positions"][offset : offset + length]
-        h = dropped(normed(reshape(h, (batch * length, width)), params["norm"], EPSILON))
+        h = dropped(apply_layer_norm(reshape(h, (batch * length, width)), params["norm"], EPSILON))
     h = blocks(
         h, params["layers"], batch, heads, norm_first=False, causal=False, fused=fused,
         approximate=False, epsilon=EPSILON, dropped=dropped,
@@ -122,7 +122,7 @@ def bert(
         )
 
     def loss(params: Any, tokens: Any, types: Any, labels: Any, seed: Any = 0) -> Any:
-        dropped = dropping(dropout, seed, 2 * layers + 1)
+        dropped = make_dropout(dropout, seed, 2 * layers + 1)
         h, pooled = bert_encoded(
             params, tokens, types, heads=heads, offset=offset, fused=fused, dropped=dropped
         )
@@ -138,10 +138,10 @@ def bert(
         "types": Spec((types, width), dtype),
         "norm": norm_specs(width, dtype),
         "layers": [block_specs(width, 4 * width, dtype)] * layers,
-        "pooler": layer_specs(width, width, dtype),
+        "pooler": affine_specs(width, width, dtype),
     }
     if classes is not None:
-        params["classifier"] = layer_specs(width, classes, dtype)
+        params["classifier"] = affine_specs(width, classes, dtype)
     data = Spec((batch, length), "int64")
     labels = data if classes is None else Spec(batch, "int64")
     return Network(title, loss, with_seed((params, data, data, labels), dropout))

@@ -21,7 +21,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
-from tinyckpt.networks.network import layer_specs, positive
+from tinyckpt.networks.network import affine_specs, check_positive
 from tinyckpt.ops.activation import gelu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.normalization import layer_norm
@@ -33,12 +33,12 @@ Dropped = Callable[[Any], Any]  # dropout: x -> x with some elements 0, or x its
 
 def check_widths(title: str, width: int, heads: int, **sizes: int) -> None:
     """Raise a GraphError unless all sizes are at least 1, and the heads divide the width."""
-    positive(title, width=width, heads=heads, **sizes)
+    check_positive(title, width=width, heads=heads, **sizes)
     if width % heads:
         raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
 
 
-def dropping(rate: float, seed: Any, masks: int) -> Dropped:
+def make_dropout(rate: float, seed: Any, masks: int) -> Dropped:
     """Return a dropout function that draws a new mask at each call.
 
     Args:
@@ -51,7 +51,7 @@ def dropping(rate: float, seed: Any, masks: int) -> Dropped:
     return lambda x: dropout(x, rate, seed * masks + next(indices)) if rate else x
 
 
-def normed(x: Any, layer: Any, epsilon: float) -> Any:
+def apply_layer_norm(x: Any, layer: Any, epsilon: float) -> Any:
     """Apply layer norm: every row with mean 0 and variance 1, scaled and shifted."""
     return layer_norm(x, layer["scale"], layer["shift"], epsilon=epsilon)
 
@@ -61,13 +61,13 @@ def block_specs(width: int, hidden: int, dtype: str) -> dict[str, Any]:
     return {
         "attention_norm": norm_specs(width, dtype),
         "attention": {
-            "joint": layer_specs(width, 3 * width, dtype),
-            "out": layer_specs(width, width, dtype),
+            "joint": affine_specs(width, 3 * width, dtype),
+            "out": affine_specs(width, width, dtype),
         },
         "mlp_norm": norm_specs(width, dtype),
         "mlp": {
-            "hidden": layer_specs(width, hidden, dtype),
-            "out": layer_specs(hidden, width, dtype),
+            "hidden": affine_specs(width, hidden, dtype),
+            "out": affine_specs(hidden, width, dtype),
         },
     }
 
@@ -92,7 +92,7 @@ def self_attention(x: Any, layer: Any, batch: int, heads: int, *, causal: bool, 
     return affine(reshape(transpose(mixed, (0, 1, 3, 2, 4)), x.shape), layer["out"])
 
 
-def perceptron(x: Any, layer: Any, approximate: bool) -> Any:
+def mlp_sublayer(x: Any, layer: Any, approximate: bool) -> Any:
     """Apply the MLP of a block: an affine layer to the hidden width, gelu, and one back."""
     hidden = name(affine(x, layer["hidden"]), "mlp_hidden")
     return affine(gelu(hidden, approximate), layer["out"])
@@ -121,16 +121,16 @@ def blocks(
     for index, layer in enumerate(layers, start=1):
         with scope(f"layer{index}"):
             with scope("attention"):
-                read = normed(h, layer["attention_norm"], epsilon) if norm_first else h
+                read = apply_layer_norm(h, layer["attention_norm"], epsilon) if norm_first else h
                 out = self_attention(
                     read, layer["attention"], batch, heads, causal=causal, fused=fused
                 )
                 h = h + dropped(name(out, "attention_out"))
-                h = h if norm_first else normed(h, layer["attention_norm"], epsilon)
+                h = h if norm_first else apply_layer_norm(h, layer["attention_norm"], epsilon)
             with scope("mlp"):
-                read = normed(h, layer["mlp_norm"], epsilon) if norm_first else h
-                h = h + dropped(name(perceptron(read, layer["mlp"], approximate), "mlp_out"))
-                h = h if norm_first else normed(h, layer["mlp_norm"], epsilon)
+                read = apply_layer_norm(h, layer["mlp_norm"], epsilon) if norm_first else h
+                h = h + dropped(name(mlp_sublayer(read, layer["mlp"], approximate), "mlp_out"))
+                h = h if norm_first else apply_layer_norm(h, layer["mlp_norm"], epsilon)
         h = name(h, "residual")
     return h
 

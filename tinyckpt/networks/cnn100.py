@@ -12,13 +12,13 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     affine,
+    batch_norm_training,
     check_size,
     conv_relu,
     conv_specs,
     image_classifier,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.ops.shape import reshape
@@ -26,7 +26,7 @@ from tinyckpt.ops.shape import reshape
 PADDING = 2  # so that a 3x3 convolution grows an image by 2 pixels; pooling halves it
 
 
-def cnn100_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def cnn100_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits, of shape ``(batch, classes)``; ``norm`` is not used.
 
     >>> import tinyckpt as tc
@@ -81,8 +81,8 @@ def cnn100(
         "first": conv_specs(1, width, 3, dtype),
         "layers": [layer] * layers,
         "affine": [
-            layer_specs(width * pixels**2, classes, dtype),
-            layer_specs(classes, classes, dtype),
+            affine_specs(width * pixels**2, classes, dtype),
+            affine_specs(classes, classes, dtype),
         ],
     }
     name = "cnn100" if layers == 100 else f"cnn{layers}"

@@ -19,15 +19,15 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
+    batch_norm_training,
     check_size,
-    classified,
+    classifier_head,
     conv_norm,
     conv_norm_specs,
     image_classifier,
     inference,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs, mlp, random_arrays
+from tinyckpt.networks.network import Network, affine_specs, mlp, random_arrays
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
@@ -129,7 +129,7 @@ def accuracy(params: Any) -> float:
 # Convolutions ------------------------------------------------------------------------------------
 
 
-def digits_cnn_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def digits_cnn_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits of the ten digits, of shape ``(batch, 10)``."""
     h = images
     for index, stage in enumerate(params["stages"], start=1):
@@ -138,7 +138,7 @@ def digits_cnn_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
                 h = max_pool2d(h, 2)
             for layer in stage:
                 h = relu(conv_norm(h, layer, norm, padding=1))
-    return classified(h, params["affine"])
+    return classifier_head(h, params["affine"])
 
 
 def digits_cnn(
@@ -159,7 +159,7 @@ def digits_cnn(
     check_size("digits_cnn", 8, 8, batch=batch, width=width)
     widths = [[1, width, width], [width, 2 * width, 2 * width]]
     stages = [[conv_norm_specs(a, b, 3, dtype) for a, b in pairwise(stage)] for stage in widths]
-    params = {"stages": stages, "affine": layer_specs(2 * width, 10, dtype)}
+    params = {"stages": stages, "affine": affine_specs(2 * width, 10, dtype)}
     return image_classifier(
         f"digits_cnn:{width}", digits_cnn_logits, params, (batch, 1, 8, 8), dtype,
         statistics=statistics,

@@ -12,11 +12,11 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.blocks import (
     Dropped,
+    apply_layer_norm,
     block_specs,
     blocks,
     check_widths,
-    dropping,
-    normed,
+    make_dropout,
     with_seed,
 )
 from tinyckpt.networks.layers import loss_of_logits, norm_specs
@@ -54,7 +54,7 @@ def gpt2_logits(
         approximate=True, epsilon=EPSILON, dropped=dropped,
     )  # fmt: skip
     with scope("output"):
-        logits = normed(h, params["norm"], EPSILON) @ transpose(table)
+        logits = apply_layer_norm(h, params["norm"], EPSILON) @ transpose(table)
         return reshape(logits, (batch, length, table.shape[0]))
 
 
@@ -98,7 +98,7 @@ def gpt2(
         raise GraphError(f"{title}: length={length}; there are positions for {positions} tokens")
 
     def loss(params: Any, tokens: Any, labels: Any, seed: Any = 0) -> Any:
-        dropped = dropping(dropout, seed, 2 * layers + 1)
+        dropped = make_dropout(dropout, seed, 2 * layers + 1)
         logits = gpt2_logits(params, tokens, heads=heads, fused=fused, dropped=dropped)
         return loss_of_logits(logits, labels)
 

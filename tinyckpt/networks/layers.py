@@ -4,10 +4,10 @@ Each with the specs of its parameters, a dict: ``w`` and ``b`` of an affine laye
 ``scale`` and ``shift`` of a norm. Images have the layout NCHW: batch, channels, height, width.
 
 **Batch norm is functional**: its state, the running statistics, is an argument and a result, never
-updated in place. The behaviour of norms is an argument of the network, ``norm``: ``of_batch``
-normalises by the batch, as in training; ``running`` does so too, and returns updated running
-statistics; ``inference`` normalises by given ones. A recomputed norm therefore cannot update
-statistics twice.
+updated in place. The behaviour of norms is an argument of the network, ``norm``:
+``batch_norm_training`` normalises by the batch, as in training; ``batch_norm_running`` does so too,
+and returns updated running statistics; ``inference`` normalises by given ones. A recomputed norm
+therefore cannot update statistics twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
-from tinyckpt.networks.network import Network, positive
+from tinyckpt.networks.network import Network, check_positive
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.convolution import conv2d
@@ -91,12 +91,14 @@ def conv_relu(x: Var, layer: Any, padding: int) -> Var:
     return relu(conv2d(x, layer["w"], layer["b"], padding=padding))
 
 
-def of_batch(x: Any, layer: Any) -> Any:
+def batch_norm_training(x: Any, layer: Any) -> Any:
     """Apply batch norm by the batch's statistics, as in training."""
     return batch_norm(x, layer["scale"], layer["shift"])[0]
 
 
-def running(statistics: Sequence[Any], momentum: float = MOMENTUM) -> tuple[Norm, list[Any]]:
+def batch_norm_running(
+    statistics: Sequence[Any], momentum: float = MOMENTUM
+) -> tuple[Norm, list[Any]]:
     """Return a training-mode batch norm that updates running statistics, and the list it fills.
 
     Args:
@@ -143,7 +145,7 @@ def conv_norm(
     return norm(conv2d(x, layer["w"], stride=stride, padding=padding, groups=groups), layer)
 
 
-def classified(x: Any, layer: Any) -> Any:
+def classifier_head(x: Any, layer: Any) -> Any:
     """Apply the classifier head: global average pooling and an affine layer."""
     with scope("output"):
         return affine(mean(x, (2, 3)), layer)
@@ -178,10 +180,10 @@ def image_classifier(
     """
 
     def loss(params: Any, images: Any, labels: Any) -> Any:
-        return loss_of_logits(logits(params, images, of_batch), labels)
+        return loss_of_logits(logits(params, images, batch_norm_training), labels)
 
     def loss_and_statistics(params: Any, statistics: Any, images: Any, labels: Any) -> Any:
-        norm, updated = running(statistics)
+        norm, updated = batch_norm_running(statistics)
         return loss_of_logits(logits(params, images, norm), labels), updated
 
     data = Spec(tuple(images), dtype), Spec(images[0], "int64")
@@ -192,6 +194,6 @@ def image_classifier(
 
 def check_size(name: str, size: int, multiple: int, **others: int) -> None:
     """Raise a GraphError unless all sizes are at least 1, and ``size`` divides by ``multiple``."""
-    positive(name, size=size, **others)
+    check_positive(name, size=size, **others)
     if size % multiple:
         raise GraphError(f"{name}: size={size}; it must be a multiple of {multiple}")

@@ -10,19 +10,19 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     affine,
+    batch_norm_training,
     check_size,
     conv_specs,
     image_classifier,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.pooling import avg_pool2d
 from tinyckpt.ops.shape import reshape
 
 
-def lenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def lenet_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits, of shape ``(batch, classes)``; ``norm`` is not used.
 
     >>> import tinyckpt as tc
@@ -75,6 +75,6 @@ def lenet5(
             conv_specs(1, 6 * width, 5, dtype),
             conv_specs(6 * width, 16 * width, 5, dtype),
         ],
-        "affine": [layer_specs(a, b, dtype) for a, b in pairwise(widths)],
+        "affine": [affine_specs(a, b, dtype) for a, b in pairwise(widths)],
     }
     return image_classifier("lenet5", lenet_logits, params, (batch, 1, size, size), dtype)

@@ -62,9 +62,7 @@ def llama_logits(
         return reshape(logits, (batch, length, logits.shape[1]))
 
 
-def rotary_attention(
-    x: Any, layer: Any, batch: int, heads: int, kv_heads: int, fused: bool
-) -> Any:
+def rotary_attention(x: Any, layer: Any, batch: int, heads: int, kv_heads: int, fused: bool) -> Any:
     """Apply causal self-attention with rotary position embeddings of queries and keys."""
     rows, width = x.shape
 

@@ -7,14 +7,14 @@ from typing import Any
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
+    batch_norm_training,
     check_size,
-    classified,
+    classifier_head,
     conv_norm,
     conv_norm_specs,
     image_classifier,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import relu
 
 # Per block: output channels, in multiples of the first layer's width, and depthwise stride. The
@@ -25,7 +25,7 @@ BLOCKS = (
 )  # fmt: skip
 
 
-def mobilenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def mobilenet_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits, of shape ``(batch, classes)``.
 
     >>> import tinyckpt as tc
@@ -42,7 +42,7 @@ def mobilenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
             depthwise, channels = block["depthwise"], h.shape[1]
             h = conv_norm(h, depthwise, norm, stride=stride, padding=1, groups=channels)
             h = relu(conv_norm(relu(h), block["pointwise"], norm))
-    return classified(h, params["affine"])
+    return classifier_head(h, params["affine"])
 
 
 def mobilenet_v1(
@@ -83,7 +83,7 @@ def mobilenet_v1(
     params = {
         "first": conv_norm_specs(3, width, 3, dtype),
         "blocks": blocks,
-        "affine": layer_specs(inputs, classes, dtype),
+        "affine": affine_specs(inputs, classes, dtype),
     }
     return image_classifier(
         "mobilenet", mobilenet_logits, params, (batch, 3, size, size), dtype, statistics=statistics

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from tinyckpt.base.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.base.tree import map_leaves
 from tinyckpt.core.graph import Graph
 from tinyckpt.documents.graphs import load_graph
@@ -100,7 +100,7 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     found = network_or_graph(text)
     if isinstance(found, Network):
         return found.graph(), found.specs
-    return found, specs_of(found)
+    return found, argument_specs(found)
 
 
 def network_or_graph(text: str) -> Network | Graph:
@@ -128,7 +128,7 @@ def network_or_graph(text: str) -> Network | Graph:
     if name not in NETWORKS:
         forms = ", ".join(form for form, _, _ in NETWORKS.values())
         raise GraphError(
-            f"unknown network {text!r}{meant(name, NETWORKS)}; known are {forms}, "
+            f"unknown network {text!r}{did_you_mean(name, NETWORKS)}; known are {forms}, "
             "path/to/graph.json and path/to/file.py:function"
         )
     form, example, _ = NETWORKS[name]
@@ -145,7 +145,7 @@ def network_or_graph(text: str) -> Network | Graph:
     return FACTORIES[name](*map(int, numbers))
 
 
-def specs_of(graph: Graph) -> tuple[Any, ...]:
+def argument_specs(graph: Graph) -> tuple[Any, ...]:
     """Return the specs of a graph's arguments, nested as the arguments are."""
     return tuple(map_leaves(lambda data: graph.data[data].spec, list(graph.arguments)))
 

@@ -133,7 +133,7 @@ def deviation(name: str, shape: tuple[int, ...]) -> float:
     return max(shape[-2], 1) ** -0.5 if len(shape) > 1 else 1.0
 
 
-def positive(name: str, **sizes: int) -> None:
+def check_positive(name: str, **sizes: int) -> None:
     """Raise a GraphError unless all sizes are integers of at least 1."""
     for size, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -142,7 +142,7 @@ def positive(name: str, **sizes: int) -> None:
             raise GraphError(f"{name}: {size}={value}; it must be at least 1")
 
 
-def layer_specs(inputs: int, outputs: int, dtype: str) -> dict[str, Spec]:
+def affine_specs(inputs: int, outputs: int, dtype: str) -> dict[str, Spec]:
     """Return the specs of one affine layer."""
     return {"w": Spec((inputs, outputs), dtype), "b": Spec(outputs, dtype)}
 
@@ -160,7 +160,7 @@ def mlp(
     4554
     """
     name = f"mlp:{layers}x{width}"
-    positive(name, layers=layers, width=width, batch=batch, classes=classes)
+    check_positive(name, layers=layers, width=width, batch=batch, classes=classes)
     if activation not in ACTIVATIONS:
         raise GraphError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
     nonlinearity = ACTIVATIONS[activation]
@@ -174,7 +174,7 @@ def mlp(
             return cross_entropy(h @ params[-1]["w"] + params[-1]["b"], labels)
 
     widths = [width if inputs is None else inputs, *[width] * layers, classes]
-    params = [layer_specs(a, b, dtype) for a, b in pairwise(widths)]
+    params = [affine_specs(a, b, dtype) for a, b in pairwise(widths)]
     return Network(name, loss, (params, Spec((batch, widths[0]), dtype), Spec(batch, "int64")))
 
 
@@ -187,7 +187,7 @@ def residual_mlp(blocks: int, width: int, batch: int = 32, *, dtype: str = "floa
     8320
     """
     name = f"residual:{blocks}x{width}"
-    positive(name, blocks=blocks, width=width, batch=batch)
+    check_positive(name, blocks=blocks, width=width, batch=batch)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         h = x
@@ -212,7 +212,7 @@ def branching(depth: int = 3, width: int = 8, batch: int = 8, *, dtype: str = "f
     576
     """
     name = f"branching:{depth}x{width}"
-    positive(name, depth=depth, width=width, batch=batch)
+    check_positive(name, depth=depth, width=width, batch=batch)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         h, skips = x, []

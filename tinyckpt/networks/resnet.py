@@ -8,14 +8,14 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
+    batch_norm_training,
     check_size,
-    classified,
+    classifier_head,
     conv_norm,
     conv_norm_specs,
     image_classifier,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 
@@ -26,7 +26,7 @@ DEPTHS = {
 BOTTLENECK = 4  # expansion: output channels of a bottleneck by its inner width
 
 
-def resnet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def resnet_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits, of shape ``(batch, classes)``.
 
     >>> import tinyckpt as tc
@@ -41,7 +41,7 @@ def resnet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
         for index, block in enumerate(stage, start=1):
             with scope(f"stage{number}/block{index}"):
                 h = residual(h, block, norm, 2 if index == 1 and number > 2 else 1)
-    return classified(h, params["affine"])
+    return classifier_head(h, params["affine"])
 
 
 def residual(x: Any, block: Any, norm: Norm, stride: int) -> Any:
@@ -120,7 +120,7 @@ def resnet(
     params = {
         "first": conv_norm_specs(3, width, 7, dtype),
         "stages": stages,
-        "affine": layer_specs(inputs, classes, dtype),
+        "affine": affine_specs(inputs, classes, dtype),
     }
     return image_classifier(
         name, resnet_logits, params, (batch, 3, size, size), dtype, statistics=statistics

@@ -39,21 +39,21 @@ class Text:
 
 def load_text() -> Text:
     """Return the text of the lessons, concatenated."""
-    return text_of(files("tinyckpt").joinpath("data/lessons.txt").read_text("utf-8"))
+    return tokenize(files("tinyckpt").joinpath("data/lessons.txt").read_text("utf-8"))
 
 
-def text_of(string: str) -> Text:
+def tokenize(string: str) -> Text:
     """Tokenize a string, with the characters that occur in it as the vocabulary.
 
-    >>> text = text_of("a banana")
+    >>> text = tokenize("a banana")
     >>> text.characters, text.tokens.tolist()
     (' abn', [1, 0, 2, 1, 3, 1, 3, 1])
     """
     characters = "".join(sorted(set(string)))
-    return Text(characters, encoded(characters, string))
+    return Text(characters, encode(characters, string))
 
 
-def encoded(characters: str, string: str) -> Any:
+def encode(characters: str, string: str) -> Any:
     """Return the tokens of a string.
 
     Raises:
@@ -66,7 +66,7 @@ def encoded(characters: str, string: str) -> Any:
     return np.array([indices[character] for character in string], np.int64)
 
 
-def decoded(characters: str, tokens: Any) -> str:
+def decode(characters: str, tokens: Any) -> str:
     """Return the string of a sequence of tokens."""
     return "".join(characters[token] for token in tokens)
 
@@ -74,7 +74,7 @@ def decoded(characters: str, tokens: Any) -> str:
 def unigram_entropy(text: Text) -> float:
     """Return the unigram entropy, in nats per token: the loss of a model of character frequencies.
 
-    >>> round(unigram_entropy(text_of("abab")), 4)  # log 2
+    >>> round(unigram_entropy(tokenize("abab")), 4)  # log 2
     0.6931
     """
     frequencies = np.bincount(text.tokens) / len(text.tokens)
@@ -126,7 +126,7 @@ def tiny_gpt(
     )
 
 
-def written(params: Any, text: Text, start: str, count: int, seed: int = 0) -> Iterator[str]:
+def generate(params: Any, text: Text, start: str, count: int, seed: int = 0) -> Iterator[str]:
     """Generate characters with ``tiny_gpt`` after a prompt: ancestral sampling, one at a time.
 
     Each is sampled from the network's distribution given the last 64 characters.
@@ -140,7 +140,7 @@ def written(params: Any, text: Text, start: str, count: int, seed: int = 0) -> I
     """
     generator = np.random.default_rng(seed)
     predict = jit(lambda params, tokens: gpt2_logits(params, tokens, heads=HEADS))
-    tokens = encoded(text.characters, start).tolist()
+    tokens = encode(text.characters, start).tolist()
     for _ in range(count):
         context = np.array([tokens[-LENGTH:]])
         logits = predict(params, context)[0, -1].astype(np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import name, scope
-from tinyckpt.networks.network import Network, layer_specs, positive
+from tinyckpt.networks.network import Network, affine_specs, check_positive
 from tinyckpt.ops.activation import gelu
 from tinyckpt.ops.elementwise import sqrt
 from tinyckpt.ops.linalg import matmul
@@ -71,7 +71,7 @@ def transformer(
     """
     title = f"transformer:{layers}x{width}"
     heads = max(width // 64, 1) if heads is None else heads
-    positive(
+    check_positive(
         title, layers=layers, width=width, heads=heads, length=length, batch=batch,
         vocabulary=vocabulary,
     )  # fmt: skip
@@ -104,13 +104,13 @@ def transformer(
     layer = {
         "attention_norm": norm,
         "attention": {
-            "joint": layer_specs(width, 3 * width, dtype),
-            "out": layer_specs(width, width, dtype),
+            "joint": affine_specs(width, 3 * width, dtype),
+            "out": affine_specs(width, width, dtype),
         },
         "mlp_norm": norm,
         "mlp": {
-            "hidden": layer_specs(width, 4 * width, dtype),
-            "out": layer_specs(4 * width, width, dtype),
+            "hidden": affine_specs(width, 4 * width, dtype),
+            "out": affine_specs(4 * width, width, dtype),
         },
     }
     unembedding = Spec((width, vocabulary), dtype)

@@ -10,15 +10,15 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     affine,
+    batch_norm_training,
     check_size,
     conv_norm,
     conv_norm_specs,
     conv_relu,
     conv_specs,
     image_classifier,
-    of_batch,
 )
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.ops.shape import reshape
@@ -27,7 +27,7 @@ from tinyckpt.ops.shape import reshape
 DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
-def vgg_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+def vgg_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
     """Return the logits, of shape ``(batch, classes)``.
 
     >>> import tinyckpt as tc
@@ -100,7 +100,7 @@ def vgg(
     widths = [inputs * pixels, hidden, hidden, classes]
     params = {
         "stages": stages,
-        "affine": [layer_specs(a, b, dtype) for a, b in pairwise(widths)],
+        "affine": [affine_specs(a, b, dtype) for a, b in pairwise(widths)],
     }
     return image_classifier(
         name, vgg_logits, params, (batch, 3, size, size), dtype, statistics=statistics

@@ -9,15 +9,15 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.blocks import (
     Dropped,
+    apply_layer_norm,
     block_specs,
     blocks,
     check_widths,
-    dropping,
-    normed,
+    make_dropout,
     with_seed,
 )
 from tinyckpt.networks.layers import affine, conv_specs, loss_of_logits, norm_specs
-from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.shape import broadcast_to, concatenate, reshape, transpose
 
@@ -57,7 +57,7 @@ def vit_logits(
     with scope("output"):
         # Layer norm works row by row, and only the class token's row is read.
         h = reshape(h, (batch, -1, width))[:, 0]
-        return affine(normed(h, params["norm"], EPSILON), params["head"])
+        return affine(apply_layer_norm(h, params["norm"], EPSILON), params["head"])
 
 
 def vit(
@@ -100,7 +100,7 @@ def vit(
         raise GraphError(f"{title}: size={size} must be a multiple of patch={patch}")
 
     def loss(params: Any, images: Any, labels: Any, seed: Any = 0) -> Any:
-        dropped = dropping(dropout, seed, 2 * layers + 1)
+        dropped = make_dropout(dropout, seed, 2 * layers + 1)
         return loss_of_logits(
             vit_logits(params, images, heads=heads, fused=fused, dropped=dropped), labels
         )
@@ -111,7 +111,7 @@ def vit(
         "positions": Spec(((size // patch) ** 2 + 1, width), dtype),
         "layers": [block_specs(width, 4 * width, dtype)] * layers,
         "norm": norm_specs(width, dtype),
-        "head": layer_specs(width, classes, dtype),
+        "head": affine_specs(width, classes, dtype),
     }
     specs = params, Spec((batch, 3, size, size), dtype), Spec(batch, "int64")
     return Network(title, loss, with_seed(specs, dropout))

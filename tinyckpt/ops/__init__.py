@@ -232,7 +232,7 @@ def primitive_of_name(name: str) -> Primitive:
     return PRIMITIVES[name]
 
 
-def reduced(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
+def reduce_primitive(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
     """Reduce a primitive for pickle: by its name, or, if it is a user's own, by its fields.
 
     The rules in the table are lambdas, which pickle rejects; the receiving process has the same
@@ -243,6 +243,6 @@ def reduced(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
     return Primitive, tuple(getattr(primitive, field.name) for field in fields(primitive))
 
 
-copyreg.pickle(Primitive, reduced)
+copyreg.pickle(Primitive, reduce_primitive)
 
 __all__ = ["PRIMITIVES", "Primitive", "apply", "apply_all"]

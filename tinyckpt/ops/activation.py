@@ -13,16 +13,16 @@ import numpy as np
 
 from tinyckpt.core.primitive import apply
 from tinyckpt.ops import kernels_activation as kernels
-from tinyckpt.ops.casting import as_computed
+from tinyckpt.ops.casting import promote_to_float
 from tinyckpt.ops.elementwise import (
-    by_input,
-    by_output,
     exp,
     mask_bytes,
-    no_slope,
     outputs_bytes,
     unary,
     unary_vjp,
+    vjp_from_input,
+    vjp_from_output,
+    zero_slope,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ CDF_FLOPS = 3 * 27 + 5 + 4 + 13 + 6
 TANH_VJP = unary_vjp("tanh_vjp", kernels.tanh_vjp, lambda y: -2 * y, flops=3)
 SIGMOID_VJP = unary_vjp("sigmoid_vjp", kernels.sigmoid_vjp, lambda y: 1 - 2 * y, flops=3)
 LOG_SIGMOID_VJP = unary_vjp("log_sigmoid_vjp", kernels.log_sigmoid_vjp, lambda y: -exp(y), flops=3)
-RELU_VJP = unary_vjp("relu_vjp", kernels.relu_vjp, no_slope, flops=1, workspace=mask_bytes)
+RELU_VJP = unary_vjp("relu_vjp", kernels.relu_vjp, zero_slope, flops=1, workspace=mask_bytes)
 SILU_VJP = unary_vjp(
     "silu_vjp", kernels.silu_vjp, silu_slope, flops=20,
     # 1 + exp(-|x|), the derivative's other factor, and the mask that selects its numerator.
@@ -78,26 +78,26 @@ GELU_TANH_VJP = unary_vjp(
     workspace=outputs_bytes(1),  # the tanh
 )  # fmt: skip
 
-TANH = unary("tanh", kernels.tanh, by_output(TANH_VJP))
+TANH = unary("tanh", kernels.tanh, vjp_from_output(TANH_VJP))
 SIGMOID = unary(
-    "sigmoid", kernels.sigmoid, by_output(SIGMOID_VJP), flops=7,
+    "sigmoid", kernels.sigmoid, vjp_from_output(SIGMOID_VJP), flops=7,
     # 1 + exp(-|x|), and the mask that selects the numerator.
     workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
 )  # fmt: skip
 LOG_SIGMOID = unary(
-    "log_sigmoid", kernels.log_sigmoid, by_output(LOG_SIGMOID_VJP), flops=6,
+    "log_sigmoid", kernels.log_sigmoid, vjp_from_output(LOG_SIGMOID_VJP), flops=6,
     workspace=outputs_bytes(1),  # min(x, 0)
 )  # fmt: skip
-RELU = unary("relu", kernels.relu, by_output(RELU_VJP))
+RELU = unary("relu", kernels.relu, vjp_from_output(RELU_VJP))
 SILU = unary(
-    "silu", kernels.silu, by_input(SILU_VJP), flops=9,
+    "silu", kernels.silu, vjp_from_input(SILU_VJP), flops=9,
     workspace=outputs_bytes(1),  # the factor for the far negative tail
 )  # fmt: skip
 GELU = unary(
-    "gelu", kernels.gelu, by_input(GELU_VJP), flops=CDF_FLOPS + 1,
+    "gelu", kernels.gelu, vjp_from_input(GELU_VJP), flops=CDF_FLOPS + 1,
     workspace=outputs_bytes(4),  # two for the recurrence and two for the density
 )  # fmt: skip
-GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops=8)
+GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, vjp_from_input(GELU_TANH_VJP), flops=8)
 
 # The functions ------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ def tanh(x: Any) -> Var:
     >>> tc.jit(tc.tanh)(np.array([0.0, 1.0]))
     array([0.        , 0.76159416])
     """
-    return apply(TANH, *as_computed(np.tanh, x))
+    return apply(TANH, *promote_to_float(np.tanh, x))
 
 
 def sigmoid(x: Any) -> Var:

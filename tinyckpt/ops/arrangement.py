@@ -18,7 +18,7 @@ from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops.elementwise import where
-from tinyckpt.ops.indexing import taken
+from tinyckpt.ops.indexing import gather
 from tinyckpt.ops.shape import (
     broadcast_to,
     concatenate,
@@ -97,7 +97,7 @@ def matrix_transpose(x: Var) -> Var:
     >>> tc.jit(tc.matrix_transpose)(np.ones((5, 2, 3))).shape
     (5, 3, 2)
     """
-    return swapaxes(with_rows_and_columns(x), -1, -2)
+    return swapaxes(require_matrix(x), -1, -2)
 
 
 def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[int]) -> Var:
@@ -294,7 +294,7 @@ def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
             f"or more, or {extent}"
         )
     if len(counts) != 1:
-        return taken(x, np.repeat(np.arange(extent), np.asarray(counts, int)), position)
+        return gather(x, np.repeat(np.arange(extent), np.asarray(counts, int)), position)
     shape = (*x.shape[: position + 1], counts[0], *x.shape[position + 1 :])
     wide = broadcast_to(expand_dims(x, position + 1), shape)
     return reshape(wide, (*x.shape[:position], extent * counts[0], *x.shape[position + 1 :]))
@@ -328,7 +328,7 @@ def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0
             if any(pair):
                 if not extent:
                     raise GraphError(f"pad: axis {axis} of {whole} has no elements for {mode!r}")
-                x = taken(x, np.pad(np.arange(extent), pair, mode), axis)  # type: ignore[call-overload]
+                x = gather(x, np.pad(np.arange(extent), pair, mode), axis)  # type: ignore[call-overload]
         return x
     if mode != "constant":
         raise GraphError(f"pad: mode {mode!r}; expected one of constant, {', '.join(PAD_MODES)}")
@@ -422,7 +422,7 @@ def unstack(x: Var, axis: int = 0) -> tuple[Var, ...]:
 # Diagonals ----------------------------------------------------------------------------------------
 
 
-def with_rows_and_columns(x: Var) -> Var:
+def require_matrix(x: Var) -> Var:
     """Return ``x``, which must have at least two axes."""
     x = as_var(x)
     if x.ndim < 2:
@@ -438,7 +438,7 @@ def tril(x: Var, k: int = 0) -> Var:
     array([[1, 0],
            [3, 4]])
     """
-    x = with_rows_and_columns(x)
+    x = require_matrix(x)
     rows, columns = x.shape[-2:]
     return where(np.tri(rows, columns, k, dtype=bool), x, 0)
 
@@ -451,7 +451,7 @@ def triu(x: Var, k: int = 0) -> Var:
     array([[1, 2],
            [0, 4]])
     """
-    x = with_rows_and_columns(x)
+    x = require_matrix(x)
     rows, columns = x.shape[-2:]
     return where(np.tri(rows, columns, k - 1, dtype=bool), 0, x)
 
@@ -463,7 +463,7 @@ def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
     >>> tc.jit(tc.diagonal)(np.array([[1, 2], [3, 4]]))
     array([1, 4])
     """
-    x = with_rows_and_columns(x)
+    x = require_matrix(x)
     x = moveaxis(x, (axis1, axis2), (-2, -1))
     rows, columns = x.shape[-2:]
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))

@@ -21,9 +21,14 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import active_builder, apply_all, as_var
-from tinyckpt.ops.causal import weights
+from tinyckpt.ops.causal import attention_weights
 from tinyckpt.ops.elementwise import multiply
-from tinyckpt.ops.fused_attention import FUSED_ATTENTION, Block, check_attention, one_group
+from tinyckpt.ops.fused_attention import (
+    FUSED_ATTENTION,
+    Block,
+    broadcast_group_axis,
+    check_attention,
+)
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.shape import reshape
 
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 QUERIES, KEYS, SCORE_BYTES = 128, 512, 2**20
 
 
-def block_of(query: Spec, key: Spec) -> Block:
+def choose_block(query: Spec, key: Spec) -> Block:
     """Choose the block (tile) of the fused kernels: batch entries of the key, queries, keys."""
     queries, keys = min(QUERIES, query.shape[-2]), min(KEYS, key.shape[-2])
     group = query.shape[-3] // key.shape[-3]
@@ -109,16 +114,16 @@ def attention(
         raise GraphError(f"attention: {error}") from None
     factor = finite_scale(query.shape[-1] ** -0.5 if scale is None else scale)
     if fused:
-        block = block_of(query.spec, key.spec)
+        block = choose_block(query.spec, key.spec)
         return apply_all(
             FUSED_ATTENTION, query, key, value, causal=bool(causal), scale=factor,
             block=block,
         )[0]  # fmt: skip
     with active_builder("attention").scoped("attention"):
-        return unfused(query, key, value, bool(causal), factor)
+        return composed_attention(query, key, value, bool(causal), factor)
 
 
-def unfused(query: Var, key: Var, value: Var, causal: bool, scale: float) -> Var:
+def composed_attention(query: Var, key: Var, value: Var, causal: bool, scale: float) -> Var:
     """Compose attention from primitives.
 
     Shared keys are broadcast over an axis of their own, not copied.
@@ -127,7 +132,7 @@ def unfused(query: Var, key: Var, value: Var, causal: bool, scale: float) -> Var
     query = multiply(query, scale)
     if kv_heads < shape[-3]:
         query = reshape(query, (*key.shape[:-2], shape[-3] // kv_heads, *shape[-2:]))
-        key, value = one_group(key), one_group(value)
-    p = weights(product(query, key, False, True), causal)
+        key, value = broadcast_group_axis(key), broadcast_group_axis(value)
+    p = attention_weights(product(query, key, False, True), causal)
     p = active_builder("attention").relabel(p, "attention_scores")
     return reshape(product(p, value, False, False), shape)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_bfloat16, is_float
 from tinyckpt.core.graph import Spec, checked_dtype
-from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, free_of_charge
+from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, no_flops
 from tinyckpt.ops import kernels
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def infer_cast(x: Any, dtype: str) -> tuple[Any, ...]:
 
 CAST = Primitive(
     "cast", kernels.cast, infer_cast,
-    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=free_of_charge,
+    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=no_flops,
     takes_bfloat16=True,
 )  # fmt: skip
 
 
-def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
+def promote_to_float(function: np.ufunc, *operands: Any) -> list[Any]:
     """Promote integer operands to the floats in which NumPy's function computes.
 
     Floats stay as they are, and so do Python's numbers next to floats: they take the array's dtype.
@@ -69,6 +69,6 @@ def astype(x: Any, dtype: Any) -> Var:
     return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)
 
 
-def widened(x: Var) -> Var:
+def as_float32_if_bfloat16(x: Var) -> Var:
     """Cast a bfloat16 value to float32, in which it can be accumulated; return others unchanged."""
     return astype(x, "float32") if is_bfloat16(x.dtype) else x

@@ -60,6 +60,6 @@ def causal_softmax(x: Any) -> Var:
     return apply(CAUSAL_SOFTMAX, x)
 
 
-def weights(scores: Var, causal: bool) -> Var:
+def attention_weights(scores: Var, causal: bool) -> Var:
     """Attention weights: the softmax of scores over the keys, causal or not."""
     return causal_softmax(scores) if causal else softmax(scores)

@@ -28,7 +28,7 @@ from tinyckpt.core.graph import Operator, Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops import infer, kernels_compression
 from tinyckpt.ops.parts import span_length
-from tinyckpt.ops.random import checked_seed, drawing_key
+from tinyckpt.ops.random import checked_seed, stream_key
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def infer_encode(
 
 def infer_compressed(x: Spec, *code: Spec, bits: int, group: int) -> tuple[Spec, ...]:
     if code != code_specs(x.size, x.dtype, bits, group):
-        raise GraphError(f"{infer.listing(code)} are not a code of {x}")
+        raise GraphError(f"{infer.format_specs(code)} are not a code of {x}")
     return (x,)
 
 
 def encode_bytes(inputs: Any, outputs: Any, group: int, **attrs: Any) -> int:
     """Return the workspace of ``encode``: three uint64 per element of a span, for random bits."""
-    return 24 * longest(inputs[0].size, group)
+    return 24 * longest_span(inputs[0].size, group)
 
 
 def decode_bytes(inputs: Any, outputs: Any, bits: int, **attrs: Any) -> int:
@@ -71,10 +71,10 @@ def decode_bytes(inputs: Any, outputs: Any, bits: int, **attrs: Any) -> int:
     and 1 minus these.
     """
     each = 1 + 2 * int(wide(outputs[0].dtype).itemsize)
-    return each * longest(outputs[0].size, attrs["group"])
+    return each * longest_span(outputs[0].size, attrs["group"])
 
 
-def longest(size: int, group: int) -> int:
+def longest_span(size: int, group: int) -> int:
     """Return the number of elements in the longest span."""
     whole = size // group * group
     return span_length(whole, group) if whole else size
@@ -143,16 +143,16 @@ def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
             rejected, too.
     """
     bits, group = checked_code("compressed", bits, group)
-    return compressed_as(x, bits, group, seed, 0)
+    return compress_stream(x, bits, group, seed, 0)
 
 
-def compressed_as(x: Any, bits: int, group: int, seed: Any, number: int) -> Var:
+def compress_stream(x: Any, bits: int, group: int, seed: Any, number: int) -> Var:
     """Compress ``x``, with an independent random stream for each number that shares a seed."""
     known = checked_seed("compressed", seed)
     x = as_var(x)
     code = apply_all(
         ENCODE, reshape(x, (x.size,)), *([seed] if known is None else []),
-        bits=bits, group=group, key=0 if known is None else drawing_key(known, number),
+        bits=bits, group=group, key=0 if known is None else stream_key(known, number),
         number=number,
     )  # fmt: skip
     return apply(COMPRESSED, x, *code, bits=bits, group=group)
@@ -171,13 +171,13 @@ def checked_code(name: str, bits: Any, group: Any) -> tuple[int, int]:
 # Substitution of decoded values in vjp rules ------------------------------------------------------
 
 
-def compressed_values(builder: Builder) -> dict[int, Operator]:
+def compressed_operators(builder: Builder) -> dict[int, Operator]:
     """Map each compressed value, and its alias, to its ``compressed`` operator."""
     own = [operator for operator in builder.operators if operator.kind == COMPRESSED.name]
     return {data: operator for operator in own for data in (operator.inputs[0], *operator.outputs)}
 
 
-def as_read(
+def operands_for_vjp(
     builder: Builder, stored: Mapping[int, Operator], operator: Operator
 ) -> tuple[list[Var], list[Var]]:
     """Return an operator's inputs and outputs as its vjp rules read them: decoded where compressed.
@@ -186,13 +186,13 @@ def as_read(
     """
     ids = (*operator.inputs, *operator.outputs)
     if stored:
-        values = {data: read_back(builder, stored, data) for data in dict.fromkeys(ids)}
+        values = {data: decoded(builder, stored, data) for data in dict.fromkeys(ids)}
     else:
         values = {data: builder.var(data) for data in ids}
     return [values[data] for data in operator.inputs], [values[data] for data in operator.outputs]
 
 
-def read_back(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:
+def decoded(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:
     """Return a value as a derivative reads it: decoded, if it is compressed.
 
     A view of a compressed value becomes the same view of the decoded one.
@@ -212,11 +212,11 @@ def read_back(builder: Builder, stored: Mapping[int, Operator], data: int) -> Va
             shape=node.spec.shape, dtype=node.spec.dtype.name,
         )  # fmt: skip
         for view in reversed(views):
-            value = seen_again(builder, view, value)
+            value = replay_view(builder, view, value)
     return value
 
 
-def seen_again(builder: Builder, view: int, base: Var) -> Var:
+def replay_view(builder: Builder, view: int, base: Var) -> Var:
     """Apply the view operator that made ``view`` to another base."""
     node = builder.data[view]
     operator = builder.operators[node.producer or 0]

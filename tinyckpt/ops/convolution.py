@@ -87,17 +87,17 @@ def infer_conv2d(
 def infer_conv2d_input_vjp(weight: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
     infer.require_same_dtype(weight, g)
     x = Spec(shape, g.dtype)
-    require_windows(g, infer_conv2d(x, weight, **attrs)[0])
+    require_conv_cotangent(g, infer_conv2d(x, weight, **attrs)[0])
     return (x,)
 
 
 def infer_conv2d_weight_vjp(x: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
     weight = Spec(shape, x.dtype)
-    require_windows(g, infer_conv2d(x, weight, **attrs)[0])
+    require_conv_cotangent(g, infer_conv2d(x, weight, **attrs)[0])
     return (weight,)
 
 
-def require_windows(g: Spec, y: Spec) -> None:
+def require_conv_cotangent(g: Spec, y: Spec) -> None:
     """Raise a GraphError unless g matches the convolution's result, or its first windows."""
     same = g.dtype == y.dtype and len(g.shape) == 4 and g.shape[:2] == y.shape[:2]
     if not same or not (1 <= g.shape[2] <= y.shape[2] and 1 <= g.shape[3] <= y.shape[3]):
@@ -131,13 +131,13 @@ def block_bytes(y: Spec, weight: Spec, groups: int, count: int = 1, apart: int =
     return wide(y.dtype).itemsize * builtins.sum(math.prod(shape) for shape in shapes)
 
 
-def trimmed(
+def trimmed_weight(
     weight: Spec, x: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair
 ) -> tuple[Spec, Pair]:
     """Trim a weight to the taps that meet pixels; return its spec, and the padding of that part."""
     kernel = weight.shape[2], weight.shape[3]
     counts, image = (y.shape[2], y.shape[3]), (x.shape[2], x.shape[3])
-    _, extents, margin = windows.met(kernel, counts, image, stride, padding, dilation)
+    _, extents, margin = windows.trim_kernel(kernel, counts, image, stride, padding, dilation)
     return Spec((*weight.shape[:2], *extents), weight.dtype), margin
 
 
@@ -149,7 +149,7 @@ def sums_bytes(
     A block; a product, if several are summed; and the weight, if it is rearranged or of another
     dtype than the sums.
     """
-    count, apart = windows.products(y.shape, weight.shape, stride, dilation, y.dtype)
+    count, apart = windows.row_products(y.shape, weight.shape, stride, dilation, y.dtype)
     rows = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype, count, apart))[1]
     further = y.shape[1] * (rows.stop - rows.start) * y.shape[3] if count > 1 else 0
     return (
@@ -163,9 +163,9 @@ def convolution_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
     """Return the workspace of a convolution, in bytes."""
-    part, margin = trimmed(weight, x, y, stride, padding, dilation)
+    part, margin = trimmed_weight(weight, x, y, stride, padding, dilation)
     copied = part != weight
-    if windows.is_product(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
+    if windows.is_pointwise(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
         return matrix_bytes(part, copied)
     return sums_bytes(y, part, groups, stride, dilation, copied)
 
@@ -177,9 +177,9 @@ def input_vjp_bytes(
 
     If that is computed as a convolution, its weight is the flipped one, which is always a copy.
     """
-    part, margin = trimmed(weight, x, y, stride, padding, dilation)
+    part, margin = trimmed_weight(weight, x, y, stride, padding, dilation)
     copied = part != weight
-    if windows.is_product(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
+    if windows.is_pointwise(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
         return matrix_bytes(part, copied)
     if windows.is_gathered(y.shape, part.shape, stride, groups):
         filters, depth, *kernel = part.shape
@@ -196,8 +196,8 @@ def weight_vjp_bytes(
     A block; a block's contribution to a matrix, if there are several blocks; and all matrices, if
     the weight is another arrangement or dtype of them.
     """
-    part, _ = trimmed(weight, x, y, stride, padding, dilation)
-    count, apart = windows.products(y.shape, part.shape, stride, dilation, y.dtype)
+    part, _ = trimmed_weight(weight, x, y, stride, padding, dilation)
+    count, apart = windows.row_products(y.shape, part.shape, stride, dilation, y.dtype)
     plan = windows.convolution_blocks(y.shape, part.shape, groups, y.dtype, count, apart)
     several = builtins.sum(1 for _ in plan) > 1
     return (
@@ -248,7 +248,9 @@ CONV2D_INPUT_VJP = Primitive(
     kernels.conv2d_input_vjp, infer_conv2d_input_vjp, contiguous=True,
     vjp=(
         lambda ct, ins, outs, shape, **attrs: weight_cotangent(ct[0], ins[1], ins[0].shape, attrs),
-        lambda ct, ins, outs, shape, **attrs: first(convolved(ct[0], ins[0], attrs), ins[1]),
+        lambda ct, ins, outs, shape, **attrs: crop_windows_like(
+            contiguous_conv2d(ct[0], ins[0], attrs), ins[1]
+        ),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], inputs[0]),
     workspace=lambda inputs, outputs, shape, **attrs: input_vjp_bytes(
@@ -260,7 +262,9 @@ CONV2D_WEIGHT_VJP = Primitive(
     kernels.conv2d_weight_vjp, infer_conv2d_weight_vjp, contiguous=True,
     vjp=(
         lambda ct, ins, outs, shape, **attrs: input_cotangent(ct[0], ins[1], ins[0].shape, attrs),
-        lambda ct, ins, outs, shape, **attrs: first(convolved(ins[0], ct[0], attrs), ins[1]),
+        lambda ct, ins, outs, shape, **attrs: crop_windows_like(
+            contiguous_conv2d(ins[0], ct[0], attrs), ins[1]
+        ),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], outputs[0]),
     workspace=lambda inputs, outputs, shape, **attrs: weight_vjp_bytes(
@@ -269,12 +273,12 @@ CONV2D_WEIGHT_VJP = Primitive(
 )  # fmt: skip
 
 
-def convolved(x: Var, weight: Var, attrs: Any, *bias: Var) -> Var:
+def contiguous_conv2d(x: Var, weight: Var, attrs: Any, *bias: Var) -> Var:
     """Convolve arrays, after copying those that are not C-contiguous."""
     return apply(CONV2D, *map(contiguous, (x, weight, *bias)), **attrs)
 
 
-def first(y: Var, like: Var) -> Var:
+def crop_windows_like(y: Var, like: Var) -> Var:
     """Return the leading rows and columns of windows, as many as another value has.
 
     They are all of them, except for a transposed convolution with more output padding than a
@@ -335,4 +339,4 @@ def conv2d(
     sizes = {"stride": stride, "padding": padding, "dilation": dilation}
     attrs = {name: pair(size, name, "conv2d") for name, size in sizes.items()}
     operands = [as_var(operand) for operand in (x, weight, bias) if operand is not None]
-    return convolved(operands[0], operands[1], {**attrs, "groups": groups}, *operands[2:])
+    return contiguous_conv2d(operands[0], operands[1], {**attrs, "groups": groups}, *operands[2:])

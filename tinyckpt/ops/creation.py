@@ -27,7 +27,7 @@ def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
     >>> tc.jit(lambda: tc.zeros(3))()
     array([0., 0., 0.])
     """
-    return filled(shape, 0, dtype)
+    return full_of(shape, 0, dtype)
 
 
 def ones(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
@@ -37,10 +37,10 @@ def ones(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
     >>> tc.jit(lambda: tc.ones((1, 2)))()
     array([[1., 1.]])
     """
-    return filled(shape, 1, dtype)
+    return full_of(shape, 1, dtype)
 
 
-def filled(shape: int | Sequence[int], value: Any, dtype: Any) -> Var:
+def full_of(shape: int | Sequence[int], value: Any, dtype: Any) -> Var:
     """Return a new array filled with one number, given in its own dtype."""
     resolved = checked_dtype(dtype)
     return full(extents_of(shape), resolved.type(value).item(), resolved)
@@ -78,7 +78,7 @@ def full_like(x: Var, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     resolved = x.dtype if dtype is None else checked_dtype(dtype)
     if hasattr(fill_value, "node") or np.ndim(fill_value):
         return broadcast_to(astype(as_var(fill_value), resolved), extents)
-    return filled(extents, fill_value, resolved)
+    return full_of(extents, fill_value, resolved)
 
 
 def copy(x: Var) -> Var:

@@ -18,7 +18,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, per_element, zero
 from tinyckpt.ops import infer, kernels, kernels_functions
-from tinyckpt.ops.casting import as_computed, astype, widened
+from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
 from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.shape import unbroadcast
 
@@ -61,7 +61,7 @@ def unary_vjp(
     primitive = Primitive(
         name,
         forward,
-        infer.like(0),
+        infer.same_spec_as(0),
         vjp=(with_respect_to_residual, with_respect_to_cotangent),
         flops=per_element(flops),
         workspace=workspace or outputs_bytes(0),
@@ -79,7 +79,7 @@ def power_slope(x: Var, exponent: float) -> Var | None:
     return exponent * (exponent - 1) * power(x, exponent - 2)
 
 
-def no_slope(r: Var) -> None:
+def zero_slope(r: Var) -> None:
     """Return None: the derivative is constant almost everywhere."""
 
 
@@ -88,16 +88,16 @@ def no_slope(r: Var) -> None:
 SQRT_VJP = unary_vjp("sqrt_vjp", kernels.sqrt_vjp, lambda y: -0.5 / (y * y), flops=2)
 SIN_VJP = unary_vjp("sin_vjp", kernels.sin_vjp, lambda x: -sin(x), flops=2)
 COS_VJP = unary_vjp("cos_vjp", kernels.cos_vjp, lambda x: -cos(x), flops=3)
-ABSOLUTE_VJP = unary_vjp("absolute_vjp", kernels.absolute_vjp, no_slope, flops=2)
+ABSOLUTE_VJP = unary_vjp("absolute_vjp", kernels.absolute_vjp, zero_slope, flops=2)
 POWER_VJP = unary_vjp("power_vjp", kernels.power_vjp, power_slope, flops=3)
 
 
-def by_input(vjp: Primitive) -> Callable[..., Var]:
+def vjp_from_input(vjp: Primitive) -> Callable[..., Var]:
     """Return the vjp rule of a derivative that is a function of the input."""
     return lambda ct, ins, outs, **attrs: apply(vjp, ins[0], ct[0], **attrs)
 
 
-def by_output(vjp: Primitive) -> Callable[..., Var]:
+def vjp_from_output(vjp: Primitive) -> Callable[..., Var]:
     """Return the vjp rule of a derivative that is a function of the output."""
     return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
 
@@ -128,10 +128,12 @@ NEGATIVE = Primitive(
 )  # fmt: skip
 EXP = unary("exp", kernels.exp, lambda ct, ins, outs: ct[0] * outs[0])
 LOG = unary("log", kernels.log, lambda ct, ins, outs: ct[0] / ins[0])
-SQRT = unary("sqrt", kernels.sqrt, by_output(SQRT_VJP))
-SIN = unary("sin", kernels.sin, by_input(SIN_VJP))
-COS = unary("cos", kernels.cos, by_input(COS_VJP))
-ABSOLUTE = unary("absolute", kernels.absolute, by_input(ABSOLUTE_VJP), infer_rule=infer.elementwise)
+SQRT = unary("sqrt", kernels.sqrt, vjp_from_output(SQRT_VJP))
+SIN = unary("sin", kernels.sin, vjp_from_input(SIN_VJP))
+COS = unary("cos", kernels.cos, vjp_from_input(COS_VJP))
+ABSOLUTE = unary(
+    "absolute", kernels.absolute, vjp_from_input(ABSOLUTE_VJP), infer_rule=infer.elementwise
+)
 POWER = unary(
     "power",
     kernels.power,
@@ -299,7 +301,7 @@ def divide(x: Any, y: Any) -> Var:
     >>> tc.jit(tc.divide)(np.array([1, 2]), 4)
     array([0.25, 0.5 ])
     """
-    return apply(DIVIDE, *as_computed(np.divide, x, y))
+    return apply(DIVIDE, *promote_to_float(np.divide, x, y))
 
 
 def negative(x: Any) -> Var:
@@ -345,7 +347,7 @@ def exp(x: Any) -> Var:
     >>> tc.jit(tc.exp)(np.array([0.0, 1.0]))
     array([1.        , 2.71828183])
     """
-    return apply(EXP, *as_computed(np.exp, x))
+    return apply(EXP, *promote_to_float(np.exp, x))
 
 
 def log(x: Any) -> Var:
@@ -355,7 +357,7 @@ def log(x: Any) -> Var:
     >>> tc.jit(tc.log)(np.array([1.0, 2.0]))
     array([0.        , 0.69314718])
     """
-    return apply(LOG, *as_computed(np.log, x))
+    return apply(LOG, *promote_to_float(np.log, x))
 
 
 def sqrt(x: Any) -> Var:
@@ -365,7 +367,7 @@ def sqrt(x: Any) -> Var:
     >>> tc.jit(tc.sqrt)(np.array([4.0, 9.0]))
     array([2., 3.])
     """
-    return apply(SQRT, *as_computed(np.sqrt, x))
+    return apply(SQRT, *promote_to_float(np.sqrt, x))
 
 
 def sin(x: Any) -> Var:
@@ -375,7 +377,7 @@ def sin(x: Any) -> Var:
     >>> tc.jit(tc.sin)(np.array([0.0, 1.0]))
     array([0.        , 0.84147098])
     """
-    return apply(SIN, *as_computed(np.sin, x))
+    return apply(SIN, *promote_to_float(np.sin, x))
 
 
 def cos(x: Any) -> Var:
@@ -385,7 +387,7 @@ def cos(x: Any) -> Var:
     >>> tc.jit(tc.cos)(np.array([0.0, 1.0]))
     array([1.        , 0.54030231])
     """
-    return apply(COS, *as_computed(np.cos, x))
+    return apply(COS, *promote_to_float(np.cos, x))
 
 
 def absolute(x: Any) -> Var:
@@ -433,6 +435,6 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Var:
     return apply(WHERE, condition, x, y)
 
 
-def accumulated(x: Var, y: Var) -> Var:
+def accumulate_cotangents(x: Var, y: Var) -> Var:
     """Accumulate two cotangents: their sum, in their own dtype."""
-    return astype(add(widened(x), widened(y)), x.dtype)
+    return astype(add(as_float32_if_bfloat16(x), as_float32_if_bfloat16(y)), x.dtype)

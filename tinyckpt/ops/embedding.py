@@ -16,7 +16,7 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
-from tinyckpt.ops.casting import astype, widened
+from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.shape import reshape
 
@@ -33,7 +33,7 @@ def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:
 
 def vjp_table(ct: Any, ins: Any, outs: Any) -> Var:
     table, ids = ins
-    rows = reshape(widened(ct[0]), (ids.size, *table.shape[1:]))
+    rows = reshape(as_float32_if_bfloat16(ct[0]), (ids.size, *table.shape[1:]))
     return apply(
         TAKE_VJP, rows, reshape(ids, (ids.size,)), shape=table.shape, axis=0, most=ids.size
     )

@@ -92,7 +92,7 @@ def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, as
     return [parameter.arg for parameter in function.args.args], variadic, statement.value
 
 
-def inlined(
+def inline_kernel(
     kernel: Callable[..., Any], operands: Sequence[str], attrs: Any, known: Known
 ) -> str | None:
     """Inline a kernel: its expression with operands and attributes substituted, or None.
@@ -107,14 +107,14 @@ def inlined(
         return None
     key = (kernel, len(operands), *((name, literal(value)) for name, value in attrs.items()))
     if key not in known:
-        known[key] = written_out(kernel, len(operands), attrs)
+        known[key] = expand_expression(kernel, len(operands), attrs)
     pieces = known[key]
     if pieces is None:
         return None
     return "".join([operands[piece] if isinstance(piece, int) else piece for piece in pieces])
 
 
-def written_out(kernel: Callable[..., Any], count: int, attrs: Any) -> list[str | int] | None:
+def expand_expression(kernel: Callable[..., Any], count: int, attrs: Any) -> list[str | int] | None:
     """Return a kernel's expression as pieces of text and operand positions in between, or None."""
     found = expression_of(kernel)
     if found is None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Fit:
     breakpoints: tuple[float, float, float]
 
 
-def at_most(number: float, dtype: np.dtype[Any]) -> float:
+def round_down(number: float, dtype: np.dtype[Any]) -> float:
     """Round a float64 number down to a dtype: its largest number that is not above it."""
     nearest = dtype.type(number)
     if float(nearest) > number:
@@ -80,13 +80,13 @@ def thresholds_of(name: str, fit: str, dtype: np.dtype[Any]) -> tuple[float, ...
     A number of that dtype is above the rounded breakpoint if, and only if, it is above the exact
     one.
     """
-    return tuple([at_most(point, dtype) for point in FITS[name][fit].breakpoints])
+    return tuple([round_down(point, dtype) for point in FITS[name][fit].breakpoints])
 
 
 def checked_fit(what: str, fit: Any) -> str:
     """Return the name of a fit, or raise a GraphError that lists the names."""
     if not isinstance(fit, str) or fit not in GELU:
         raise GraphError(
-            f"{what}: fit={fit!r}{meant(str(fit), GELU)}; expected one of {', '.join(GELU)}"
+            f"{what}: fit={fit!r}{did_you_mean(str(fit), GELU)}; expected one of {', '.join(GELU)}"
         )
     return fit

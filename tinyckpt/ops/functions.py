@@ -17,12 +17,10 @@ from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.activation import sigmoid
-from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater
 from tinyckpt.ops.elementwise import (
     binary,
-    by_input,
-    by_output,
     divide,
     exp,
     multiply,
@@ -32,6 +30,8 @@ from tinyckpt.ops.elementwise import (
     unary,
     unary_vjp,
     unbroadcast_to,
+    vjp_from_input,
+    vjp_from_output,
     where,
 )
 
@@ -97,26 +97,26 @@ ARCTANH_VJP = unary_vjp(
 )  # fmt: skip
 CBRT_VJP = unary_vjp("cbrt_vjp", kernels.cbrt_vjp, lambda y: -2 / (3 * y**3), flops=3)
 
-EXP2 = unary("exp2", kernels.exp2, by_output(EXP2_VJP))
-EXPM1 = unary("expm1", kernels.expm1, by_input(EXPM1_VJP))
+EXP2 = unary("exp2", kernels.exp2, vjp_from_output(EXP2_VJP))
+EXPM1 = unary("expm1", kernels.expm1, vjp_from_input(EXPM1_VJP))
 LOG2 = unary(
     "log2", kernels.log2, lambda ct, ins, outs: apply(LOGARITHM_VJP, ins[0], ct[0], base=2)
 )
 LOG10 = unary(
     "log10", kernels.log10, lambda ct, ins, outs: apply(LOGARITHM_VJP, ins[0], ct[0], base=10)
 )
-LOG1P = unary("log1p", kernels.log1p, by_input(LOG1P_VJP))
-SOFTPLUS = unary("softplus", kernels.softplus, by_input(SOFTPLUS_VJP), flops=3)
-TAN = unary("tan", kernels.tan, by_output(TAN_VJP))
-ARCSIN = unary("arcsin", kernels.arcsin, by_input(ARCSIN_VJP))
-ARCCOS = unary("arccos", kernels.arccos, by_input(ARCCOS_VJP))
-ARCTAN = unary("arctan", kernels.arctan, by_input(ARCTAN_VJP))
-SINH = unary("sinh", kernels.sinh, by_input(SINH_VJP))
-COSH = unary("cosh", kernels.cosh, by_input(COSH_VJP))
-ARCSINH = unary("arcsinh", kernels.arcsinh, by_input(ARCSINH_VJP))
-ARCCOSH = unary("arccosh", kernels.arccosh, by_input(ARCCOSH_VJP))
-ARCTANH = unary("arctanh", kernels.arctanh, by_input(ARCTANH_VJP))
-CBRT = unary("cbrt", kernels.cbrt, by_output(CBRT_VJP))
+LOG1P = unary("log1p", kernels.log1p, vjp_from_input(LOG1P_VJP))
+SOFTPLUS = unary("softplus", kernels.softplus, vjp_from_input(SOFTPLUS_VJP), flops=3)
+TAN = unary("tan", kernels.tan, vjp_from_output(TAN_VJP))
+ARCSIN = unary("arcsin", kernels.arcsin, vjp_from_input(ARCSIN_VJP))
+ARCCOS = unary("arccos", kernels.arccos, vjp_from_input(ARCCOS_VJP))
+ARCTAN = unary("arctan", kernels.arctan, vjp_from_input(ARCTAN_VJP))
+SINH = unary("sinh", kernels.sinh, vjp_from_input(SINH_VJP))
+COSH = unary("cosh", kernels.cosh, vjp_from_input(COSH_VJP))
+ARCSINH = unary("arcsinh", kernels.arcsinh, vjp_from_input(ARCSINH_VJP))
+ARCCOSH = unary("arccosh", kernels.arccosh, vjp_from_input(ARCCOSH_VJP))
+ARCTANH = unary("arctanh", kernels.arctanh, vjp_from_input(ARCTANH_VJP))
+CBRT = unary("cbrt", kernels.cbrt, vjp_from_output(CBRT_VJP))
 
 # With d = this^2 + other^2, the second derivatives of arctan2 are those of other / d.
 ARCTAN2_VJP: Primitive = Primitive(
@@ -187,7 +187,7 @@ def exp2(x: Any) -> Var:
     >>> tc.jit(tc.exp2)(np.array([0.0, 3.0]))
     array([1., 8.])
     """
-    return apply(EXP2, *as_computed(np.exp2, x))
+    return apply(EXP2, *promote_to_float(np.exp2, x))
 
 
 def expm1(x: Any) -> Var:
@@ -197,7 +197,7 @@ def expm1(x: Any) -> Var:
     >>> tc.jit(tc.expm1)(np.array([0.0, 1e-20]))
     array([0.e+00, 1.e-20])
     """
-    return apply(EXPM1, *as_computed(np.expm1, x))
+    return apply(EXPM1, *promote_to_float(np.expm1, x))
 
 
 def log2(x: Any) -> Var:
@@ -207,7 +207,7 @@ def log2(x: Any) -> Var:
     >>> tc.jit(tc.log2)(np.array([1.0, 8.0]))
     array([0., 3.])
     """
-    return apply(LOG2, *as_computed(np.log2, x))
+    return apply(LOG2, *promote_to_float(np.log2, x))
 
 
 def log10(x: Any) -> Var:
@@ -217,7 +217,7 @@ def log10(x: Any) -> Var:
     >>> tc.jit(tc.log10)(np.array([1.0, 100.0]))
     array([0., 2.])
     """
-    return apply(LOG10, *as_computed(np.log10, x))
+    return apply(LOG10, *promote_to_float(np.log10, x))
 
 
 def log1p(x: Any) -> Var:
@@ -227,7 +227,7 @@ def log1p(x: Any) -> Var:
     >>> tc.jit(tc.log1p)(np.array([0.0, 1e-20]))
     array([0.e+00, 1.e-20])
     """
-    return apply(LOG1P, *as_computed(np.log1p, x))
+    return apply(LOG1P, *promote_to_float(np.log1p, x))
 
 
 def logaddexp(x: Any, y: Any) -> Var:
@@ -237,7 +237,7 @@ def logaddexp(x: Any, y: Any) -> Var:
     >>> tc.jit(tc.logaddexp)(np.array([0.0, 1000.0]), np.array([0.0, 0.0]))
     array([6.93147181e-01, 1.00000000e+03])
     """
-    return apply(LOGADDEXP, *as_computed(np.logaddexp, x, y))
+    return apply(LOGADDEXP, *promote_to_float(np.logaddexp, x, y))
 
 
 def softplus(x: Any) -> Var:
@@ -247,7 +247,7 @@ def softplus(x: Any) -> Var:
     >>> tc.jit(tc.softplus)(np.array([0.0, 1000.0]))
     array([6.93147181e-01, 1.00000000e+03])
     """
-    return apply(SOFTPLUS, *as_computed(np.exp, x))
+    return apply(SOFTPLUS, *promote_to_float(np.exp, x))
 
 
 def leaky_relu(x: Any, slope: float = 0.01) -> Var:
@@ -260,7 +260,7 @@ def leaky_relu(x: Any, slope: float = 0.01) -> Var:
     Source: Maas, Hannun and Ng, "Rectifier nonlinearities improve neural network acoustic models",
     ICML 2013.
     """
-    (x,) = as_computed(np.exp, x)
+    (x,) = promote_to_float(np.exp, x)
     return where(greater(x, 0), x, multiply(x, slope))
 
 
@@ -274,7 +274,7 @@ def elu(x: Any, alpha: float = 1.0) -> Var:
     Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by
     exponential linear units", arXiv 1511.07289.
     """
-    (x,) = as_computed(np.exp, x)
+    (x,) = promote_to_float(np.exp, x)
     # The branch that is not selected must not overflow: 0 times infinity would give a NaN gradient.
     positive = greater(x, 0)
     return where(positive, x, multiply(expm1(where(positive, 0, x)), alpha))
@@ -287,7 +287,7 @@ def tan(x: Any) -> Var:
     >>> tc.jit(tc.tan)(np.array([0.0, 1.0]))
     array([0.        , 1.55740772])
     """
-    return apply(TAN, *as_computed(np.tan, x))
+    return apply(TAN, *promote_to_float(np.tan, x))
 
 
 def arcsin(x: Any) -> Var:
@@ -297,7 +297,7 @@ def arcsin(x: Any) -> Var:
     >>> tc.jit(tc.arcsin)(np.array([0.0, 1.0]))
     array([0.        , 1.57079633])
     """
-    return apply(ARCSIN, *as_computed(np.arcsin, x))
+    return apply(ARCSIN, *promote_to_float(np.arcsin, x))
 
 
 def arccos(x: Any) -> Var:
@@ -307,7 +307,7 @@ def arccos(x: Any) -> Var:
     >>> tc.jit(tc.arccos)(np.array([1.0, 0.0]))
     array([0.        , 1.57079633])
     """
-    return apply(ARCCOS, *as_computed(np.arccos, x))
+    return apply(ARCCOS, *promote_to_float(np.arccos, x))
 
 
 def arctan(x: Any) -> Var:
@@ -317,7 +317,7 @@ def arctan(x: Any) -> Var:
     >>> tc.jit(tc.arctan)(np.array([0.0, 1.0]))
     array([0.        , 0.78539816])
     """
-    return apply(ARCTAN, *as_computed(np.arctan, x))
+    return apply(ARCTAN, *promote_to_float(np.arctan, x))
 
 
 def arctan2(y: Any, x: Any) -> Var:
@@ -327,7 +327,7 @@ def arctan2(y: Any, x: Any) -> Var:
     >>> tc.jit(tc.arctan2)(np.array([0.0, 1.0]), np.array([1.0, 0.0]))
     array([0.        , 1.57079633])
     """
-    return apply(ARCTAN2, *as_computed(np.arctan2, y, x))
+    return apply(ARCTAN2, *promote_to_float(np.arctan2, y, x))
 
 
 def hypot(x: Any, y: Any) -> Var:
@@ -337,7 +337,7 @@ def hypot(x: Any, y: Any) -> Var:
     >>> tc.jit(tc.hypot)(np.array([3.0, 3e200]), np.array([4.0, 4e200]))
     array([5.e+000, 5.e+200])
     """
-    return apply(HYPOT, *as_computed(np.hypot, x, y))
+    return apply(HYPOT, *promote_to_float(np.hypot, x, y))
 
 
 def sinh(x: Any) -> Var:
@@ -347,7 +347,7 @@ def sinh(x: Any) -> Var:
     >>> tc.jit(tc.sinh)(np.array([0.0, 1.0]))
     array([0.        , 1.17520119])
     """
-    return apply(SINH, *as_computed(np.sinh, x))
+    return apply(SINH, *promote_to_float(np.sinh, x))
 
 
 def cosh(x: Any) -> Var:
@@ -357,7 +357,7 @@ def cosh(x: Any) -> Var:
     >>> tc.jit(tc.cosh)(np.array([0.0, 1.0]))
     array([1.        , 1.54308063])
     """
-    return apply(COSH, *as_computed(np.cosh, x))
+    return apply(COSH, *promote_to_float(np.cosh, x))
 
 
 def arcsinh(x: Any) -> Var:
@@ -367,7 +367,7 @@ def arcsinh(x: Any) -> Var:
     >>> tc.jit(tc.arcsinh)(np.array([0.0, 1.0]))
     array([0.        , 0.88137359])
     """
-    return apply(ARCSINH, *as_computed(np.arcsinh, x))
+    return apply(ARCSINH, *promote_to_float(np.arcsinh, x))
 
 
 def arccosh(x: Any) -> Var:
@@ -377,7 +377,7 @@ def arccosh(x: Any) -> Var:
     >>> tc.jit(tc.arccosh)(np.array([1.0, 2.0]))
     array([0.       , 1.3169579])
     """
-    return apply(ARCCOSH, *as_computed(np.arccosh, x))
+    return apply(ARCCOSH, *promote_to_float(np.arccosh, x))
 
 
 def arctanh(x: Any) -> Var:
@@ -387,7 +387,7 @@ def arctanh(x: Any) -> Var:
     >>> tc.jit(tc.arctanh)(np.array([0.0, 0.5]))
     array([0.        , 0.54930614])
     """
-    return apply(ARCTANH, *as_computed(np.arctanh, x))
+    return apply(ARCTANH, *promote_to_float(np.arctanh, x))
 
 
 def cbrt(x: Any) -> Var:
@@ -397,7 +397,7 @@ def cbrt(x: Any) -> Var:
     >>> tc.jit(tc.cbrt)(np.array([-8.0, 27.0]))
     array([-2.,  3.])
     """
-    return apply(CBRT, *as_computed(np.cbrt, x))
+    return apply(CBRT, *promote_to_float(np.cbrt, x))
 
 
 def square(x: Any) -> Var:
@@ -427,7 +427,7 @@ def deg2rad(x: Any) -> Var:
     >>> tc.jit(tc.deg2rad)(np.array([0.0, 180.0]))
     array([0.        , 3.14159265])
     """
-    return multiply(as_computed(np.deg2rad, x)[0], math.pi / 180)
+    return multiply(promote_to_float(np.deg2rad, x)[0], math.pi / 180)
 
 
 def rad2deg(x: Any) -> Var:
@@ -437,7 +437,7 @@ def rad2deg(x: Any) -> Var:
     >>> tc.jit(tc.rad2deg)(np.array([0.0, np.pi]))
     array([  0., 180.])
     """
-    return multiply(as_computed(np.rad2deg, x)[0], 180 / math.pi)
+    return multiply(promote_to_float(np.rad2deg, x)[0], 180 / math.pi)
 
 
 def sinc(x: Var) -> Var:

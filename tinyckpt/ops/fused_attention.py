@@ -21,7 +21,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_shared, zero
 from tinyckpt.ops import infer, kernels_attention
-from tinyckpt.ops.causal import weights
+from tinyckpt.ops.causal import attention_weights
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.nn import SOFTMAX_VJP
@@ -169,14 +169,18 @@ def second_derivatives(ct: Any, ins: Any, causal: bool, scale: float) -> tuple[V
     query, key, value, g = ins[0], ins[1], ins[2], ins[5]
     group = (*key.shape[:-2], query.shape[-3] // key.shape[-3], *query.shape[-2:])
     q, g = reshape(query, group), reshape(g, group)
-    k, v = one_group(key), one_group(value)
+    k, v = broadcast_group_axis(key), broadcast_group_axis(value)
     to_gq, to_gk, to_gv = (
         full(like.shape, 0.0, like.dtype) if cotangent is None else cotangent
         for cotangent, like in zip(ct, ins, strict=False)
     )
-    to_gq, to_gk, to_gv = reshape(to_gq, group), one_group(to_gk), one_group(to_gv)
+    to_gq, to_gk, to_gv = (
+        reshape(to_gq, group),
+        broadcast_group_axis(to_gk),
+        broadcast_group_axis(to_gv),
+    )
     axis = q.ndim - 1
-    p = weights(multiply(product(q, k, False, True), scale), causal)
+    p = attention_weights(multiply(product(q, k, False, True), scale), causal)
     g_p = product(g, v, False, True)
     t = apply(SOFTMAX_VJP, p, g_p, axis=axis)
     to_t = multiply(product(to_gq, k, False, True) + product(q, to_gk, False, True), scale)
@@ -198,7 +202,7 @@ def second_derivatives(ct: Any, ins: Any, causal: bool, scale: float) -> tuple[V
     )
 
 
-def one_group(x: Var) -> Var:
+def broadcast_group_axis(x: Var) -> Var:
     """Return the view of keys or values with an axis for the heads that share them."""
     return index(x, (Ellipsis, None, slice(None), slice(None)))
 

@@ -21,7 +21,7 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
-from tinyckpt.ops.casting import astype, widened
+from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def infer_flat_index(
     return (Spec(shape, "int64"),)
 
 
-def infer_place(x: Spec, axis: int) -> tuple[Spec, ...]:
+def infer_arg_reduce(x: Spec, axis: int) -> tuple[Spec, ...]:
     if x.shape[axis] == 0:
         raise GraphError(f"{x} has no elements along axis {axis}")
     return (Spec((*x.shape[:axis], *x.shape[axis + 1 :]), "int64"),)
@@ -84,7 +84,8 @@ TAKE = Primitive(
     "take", kernels.take, infer_take, contiguous=True,
     vjp=(
         lambda ct, ins, outs, axis, most: apply(
-            TAKE_VJP, widened(ct[0]), ins[1], shape=ins[0].shape, axis=axis, most=most
+            TAKE_VJP, as_float32_if_bfloat16(ct[0]), ins[1],
+            shape=ins[0].shape, axis=axis, most=most,
         ),
         zero,
     ),
@@ -93,7 +94,7 @@ TAKE = Primitive(
 TAKE_VJP: Primitive = Primitive(
     "take_vjp", kernels.take_vjp, infer_take_vjp, contiguous=True,
     vjp=(
-        lambda ct, ins, outs, shape, axis, most: taken(ct[0], ins[1], axis, most),
+        lambda ct, ins, outs, shape, axis, most: gather(ct[0], ins[1], axis, most),
         zero,
     ),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
@@ -106,8 +107,8 @@ FLAT_INDEX = Primitive(
         8 * max(spec.size + extent for spec, extent in zip(inputs, extents, strict=True))
     ),
 )  # fmt: skip
-ARGMAX = Primitive("argmax", kernels.argmax, infer_place, workspace=lines_workspace)
-ARGMIN = Primitive("argmin", kernels.argmin, infer_place, workspace=lines_workspace)
+ARGMAX = Primitive("argmax", kernels.argmax, infer_arg_reduce, workspace=lines_workspace)
+ARGMIN = Primitive("argmin", kernels.argmin, infer_arg_reduce, workspace=lines_workspace)
 ARGSORT = Primitive("argsort", kernels.argsort, infer_argsort)
 
 # Indices ------------------------------------------------------------------------------------------
@@ -127,12 +128,12 @@ def checked_indices(indices: Indices, extent: int, where: str) -> Any:
     if hasattr(indices, "node"):
         variable = as_var(indices)
         if variable.dtype == np.bool_:
-            raise masked(variable.spec)
+            raise boolean_index_error(variable.spec)
         infer.require_integers(variable.spec)
         return astype(variable, "int64")
     array = np.asarray(indices)
     if array.dtype == np.bool_:
-        raise masked(Spec(array.shape, array.dtype))
+        raise boolean_index_error(Spec(array.shape, array.dtype))
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -148,7 +149,7 @@ def checked_indices(indices: Indices, extent: int, where: str) -> Any:
     return np.where(array < 0, array + extent, array)
 
 
-def masked(mask: Spec) -> GraphError:
+def boolean_index_error(mask: Spec) -> GraphError:
     """Return the error for a boolean index."""
     return GraphError(
         f"boolean index {mask}: the shape of the result depends on the data, and is unknown while "
@@ -156,7 +157,7 @@ def masked(mask: Spec) -> GraphError:
     )
 
 
-def taken(x: Var, indices: Any, axis: int, most: int | None = None) -> Var:
+def gather(x: Var, indices: Any, axis: int, most: int | None = None) -> Var:
     """Gather the elements at indices along an axis; the indices' axes replace that axis."""
     known = isinstance(indices, np.ndarray)
     if most is None:
@@ -216,14 +217,14 @@ def getitem(x: Var, key: Any) -> Var:
             axis += 1
         elif not isinstance(part, int | np.integer):
             axis += 1
-    result = picked(view, arrays, positions)
+    result = gather_along_axes(view, arrays, positions)
     # By NumPy's rule integers count as arrays here: axes that are not adjacent go to the front.
     advanced = [n for n, part in enumerate(parts) if is_index_array(part) or is_number(part)]
     together = advanced == list(range(advanced[0], advanced[-1] + 1))
-    ndim = len(broadcast(arrays))
+    ndim = len(common_shape(arrays))
     target = positions[0] if together else 0
     adjacent = positions == list(range(positions[0], positions[-1] + 1))
-    return moved(result, positions[0] if adjacent else 0, target, ndim)
+    return move_adjacent_axes(result, positions[0] if adjacent else 0, target, ndim)
 
 
 def is_number(part: Any) -> bool:
@@ -231,12 +232,12 @@ def is_number(part: Any) -> bool:
     return isinstance(part, int | np.integer)
 
 
-def broadcast(arrays: Sequence[Any]) -> tuple[int, ...]:
+def common_shape(arrays: Sequence[Any]) -> tuple[int, ...]:
     """Return the common shape of index arrays."""
     return infer.broadcast_shape(*(Spec(array.shape) for array in arrays))
 
 
-def moved(x: Var, start: int, target: int, count: int) -> Var:
+def move_adjacent_axes(x: Var, start: int, target: int, count: int) -> Var:
     """Move ``count`` axes that begin at ``start`` to begin at ``target``."""
     if start == target:
         return x
@@ -244,25 +245,27 @@ def moved(x: Var, start: int, target: int, count: int) -> Var:
     return transpose(x, (*rest[:target], *range(start, start + count), *rest[target:]))
 
 
-def picked(x: Var, arrays: Sequence[Any], axes: Sequence[int], most: int | None = None) -> Var:
+def gather_along_axes(
+    x: Var, arrays: Sequence[Any], axes: Sequence[int], most: int | None = None
+) -> Var:
     """Gather the elements at indices along several axes.
 
     The indices' axes replace the first of the axes if these are adjacent, and come first otherwise.
     """
     if len(arrays) == 1:
-        return taken(x, arrays[0], axes[0], most)
+        return gather(x, arrays[0], axes[0], most)
     first, count = axes[0], len(axes)
     if list(axes) != list(range(first, first + count)):
         x = transpose(x, (*axes, *(axis for axis in range(x.ndim) if axis not in axes)))
         first = 0
     extents = x.shape[first : first + count]
     merged = reshape(x, (*x.shape[:first], math.prod(extents), *x.shape[first + count :]))
-    return taken(merged, flat_index(arrays, extents), first, most)
+    return gather(merged, flat_index(arrays, extents), first, most)
 
 
 def flat_index(arrays: Sequence[Any], extents: tuple[int, ...]) -> Any:
     """Ravel multi-dimensional indices into flat ones; a constant where all arrays are known."""
-    shape = broadcast(arrays)
+    shape = common_shape(arrays)
     if all(isinstance(array, np.ndarray) for array in arrays):
         flat = np.zeros(shape, np.int64)
         for array, extent in zip(arrays, extents, strict=True):
@@ -285,7 +288,7 @@ def take(x: Var, indices: Indices, axis: int | None = None) -> Var:
         x, axis = reshape(x, -1), 0
     axis = infer.checked_axis(axis, x.ndim)
     checked = checked_indices(indices, x.shape[axis], f"take from {x.spec}")
-    return taken(x, checked, axis)
+    return gather(x, checked, axis)
 
 
 def take_along_axis(x: Var, indices: Indices, axis: int | None = -1) -> Var:
@@ -308,17 +311,17 @@ def take_along_axis(x: Var, indices: Indices, axis: int | None = -1) -> Var:
             f"take_along_axis: {x.spec} and indices of shape {checked.shape} must have equally "
             "many axes"
         )
-    return along_axis(x, checked, axis)
+    return gather_lines(x, checked, axis)
 
 
-def along_axis(x: Var, indices: Any, axis: int, most: int | None = None) -> Var:
+def gather_lines(x: Var, indices: Any, axis: int, most: int | None = None) -> Var:
     """Gather along an axis, with one index array for every line along it."""
     lines: list[Any] = [
         np.arange(extent).reshape([-1 if other == own else 1 for other in range(x.ndim)])
         for own, extent in enumerate(x.shape)
     ]
     lines[axis] = indices
-    return picked(x, lines, range(x.ndim), most)
+    return gather_along_axes(x, lines, range(x.ndim), most)
 
 
 def argmax(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
@@ -328,7 +331,7 @@ def argmax(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     >>> tc.jit(lambda x: tc.argmax(x, 1))(np.array([[1, 3], [5, 2]]))
     array([1, 0])
     """
-    return place(ARGMAX, x, axis, keepdims)
+    return arg_reduce(ARGMAX, x, axis, keepdims)
 
 
 def argmin(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
@@ -338,10 +341,10 @@ def argmin(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     >>> tc.jit(lambda x: tc.argmin(x, 1))(np.array([[1, 3], [5, 2]]))
     array([0, 1])
     """
-    return place(ARGMIN, x, axis, keepdims)
+    return arg_reduce(ARGMIN, x, axis, keepdims)
 
 
-def place(primitive: Primitive, x: Var, axis: int | None, keepdims: bool) -> Var:
+def arg_reduce(primitive: Primitive, x: Var, axis: int | None, keepdims: bool) -> Var:
     """Apply argmax or argmin along an axis, or in the flattened array."""
     x = as_var(x)
     whole = (1,) * x.ndim
@@ -377,4 +380,4 @@ def sort(x: Var, axis: int | None = -1) -> Var:
     if axis is None:
         x, axis = reshape(x, -1), 0
     axis = infer.checked_axis(axis, x.ndim)
-    return along_axis(x, argsort(x, axis), axis, most=1)  # each index once
+    return gather_lines(x, argsort(x, axis), axis, most=1)  # each index once

@@ -13,7 +13,7 @@ from tinyckpt.core.graph import Spec
 Infer = Callable[..., tuple[Spec, ...]]
 
 
-def listing(specs: Sequence[Spec]) -> str:
+def format_specs(specs: Sequence[Spec]) -> str:
     """Format specs for an error message."""
     return " and ".join(map(str, specs))
 
@@ -23,7 +23,7 @@ def require_float(*specs: Spec) -> None:
     for spec in specs:
         if not is_float(spec.dtype):
             raise GraphError(
-                f"needs floating-point arrays, got {listing(specs)}; "
+                f"needs floating-point arrays, got {format_specs(specs)}; "
                 "convert with x.astype('float64') or pass a float array"
             )
 
@@ -33,7 +33,7 @@ def require_integers(*specs: Spec) -> None:
     for spec in specs:
         if spec.dtype.kind not in "iu":
             raise GraphError(
-                f"needs integers, got {listing(specs)}; convert with x.astype('int64')"
+                f"needs integers, got {format_specs(specs)}; convert with x.astype('int64')"
             )
 
 
@@ -41,7 +41,7 @@ def require_same_dtype(*specs: Spec) -> None:
     """Raise a GraphError unless all specs have one dtype."""
     if len({spec.dtype for spec in specs}) > 1:
         raise GraphError(
-            f"needs one dtype, got {listing(specs)}; convert one of them with x.astype(...)"
+            f"needs one dtype, got {format_specs(specs)}; convert one of them with x.astype(...)"
         )
 
 
@@ -51,8 +51,8 @@ def broadcast_shape(*specs: Spec) -> tuple[int, ...]:
         return np.broadcast_shapes(*(spec.shape for spec in specs))
     except ValueError as error:
         raise GraphError(
-            f"shapes {listing(specs)} do not broadcast: aligned from the right, extents must be "
-            "equal or 1"
+            f"shapes {format_specs(specs)} do not broadcast: aligned from the right, extents must "
+            "be equal or 1"
         ) from error
 
 
@@ -68,7 +68,9 @@ def elementwise(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
     """Infer broadcasting arithmetic over numbers."""
     dtype = np.result_type(*(spec.dtype for spec in specs))
     if dtype == np.bool_:
-        raise GraphError(f"needs numbers, got {listing(specs)}; convert with x.astype('float64')")
+        raise GraphError(
+            f"needs numbers, got {format_specs(specs)}; convert with x.astype('float64')"
+        )
     if all(spec == specs[0] for spec in specs[1:]):
         return specs[:1]
     return (Spec(broadcast_shape(*specs), dtype),)
@@ -79,7 +81,7 @@ def comparison(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
     return (Spec(broadcast_shape(*specs), "bool"),)
 
 
-def like(position: int) -> Infer:
+def same_spec_as(position: int) -> Infer:
     """Return an inference rule: the output's spec is that of one input; floats only."""
 
     def infer(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:

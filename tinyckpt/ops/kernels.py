@@ -238,7 +238,7 @@ def full(xp, shape, value, dtype):
 # Neural networks ----------------------------------------------------------------------------------
 
 
-def refuse_outside(what, indices, extent):
+def require_in_range(what, indices, extent):
     """Raise a ValueError unless all indices are 0 to extent - 1; it names the first invalid one."""
     lowest, highest = (indices.min().item(), indices.max().item()) if indices.size else (0, 0)
     if not 0 <= lowest <= highest < max(extent, 1):
@@ -290,7 +290,7 @@ def cross_entropy(xp, logits, labels):
     # Logits are taken relative to their maximum, so that a shift of all logits changes nothing.
     # The second result, log sum exp(logits - max), is saved for the backward pass, like the inputs.
     classes = logits.shape[-1]
-    refuse_outside("labels", labels, classes)
+    require_in_range("labels", labels, classes)
     # C-contiguous, whatever the logits' layout: its elements are gathered by flat index.
     shifted = xp.empty(logits.shape, logits.dtype)
     xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)
@@ -326,16 +326,16 @@ def half_squared_norm_vjp(xp, x, g):
 
 
 def dropout(xp, x, rate, key):
-    return masked(xp, x, rate, key)
+    return apply_dropout_mask(xp, x, rate, key)
 
 
 def seeded_dropout(xp, x, seed, rate):
     if seed.item() < 0:
         raise ValueError(f"the seed of a dropout must be 0 or more, got {seed.item()}")
-    return masked(xp, x, rate, random_key(xp, seed))
+    return apply_dropout_mask(xp, x, rate, random_key(xp, seed))
 
 
-def masked(xp, x, rate, key):
+def apply_dropout_mask(xp, x, rate, key):
     bits = random_bits(xp, x.size, key_words(xp, key)).reshape(x.shape)
     keep = bits >= xp.uint64(round(rate * 2**32))
     out = xp.asarray(x * keep)

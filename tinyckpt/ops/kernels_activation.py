@@ -5,7 +5,7 @@
 import math
 
 from tinyckpt.ops.parts import parts
-from tinyckpt.ops.special import normal_cdf, times_normal_bell
+from tinyckpt.ops.special import multiply_by_normal_density, normal_cdf
 
 
 def tanh(xp, x):
@@ -42,7 +42,7 @@ def relu(xp, x):
     return xp.maximum(x, 0)
 
 
-def keep_chosen(xp, values, chosen, out):
+def select_by_bits(xp, values, chosen, out):
     """Write the chosen values into ``out``, and 0 elsewhere; ``chosen`` is overwritten.
 
     By a bit mask: a product with 0 would give NaN where an infinity is not chosen, and boolean
@@ -56,7 +56,7 @@ def keep_chosen(xp, values, chosen, out):
 
 def relu_vjp(xp, y, g):
     out = xp.empty_like(g)
-    keep_chosen(xp, g, xp.asarray(y > 0), out=out)
+    select_by_bits(xp, g, xp.asarray(y > 0), out=out)
     return out
 
 
@@ -132,7 +132,7 @@ def gelu_vjp(xp, x, g):
     # d/dx x cdf(x) = cdf(x) + x pdf(x).
     out = xp.asarray(normal_cdf(xp, x))
     density, spare = xp.zeros_like(out), xp.empty_like(out)
-    times_normal_bell(xp, x, density, spare)
+    multiply_by_normal_density(xp, x, density, spare)
     density *= 1 / math.sqrt(2 * math.pi)
     density *= x
     out += density

@@ -11,7 +11,7 @@ from tinyckpt.ops.kernels_activation import gelu, gelu_tanh, silu
 from tinyckpt.ops.parts import spans
 
 
-def packed(xp, flags, bits):
+def pack_bits(xp, flags, bits):
     """Pack small numbers into bytes; their count must fill the last byte."""
     lanes = flags.reshape(-1, 8 // bits)
     codes = lanes[:, -1].copy()
@@ -21,7 +21,7 @@ def packed(xp, flags, bits):
     return codes
 
 
-def unpacked(xp, codes, bits):
+def unpack_bits(xp, codes, bits):
     """Unpack the numbers in packed bytes, one byte each."""
     lanes = xp.empty((codes.size, 8 // bits), "uint8")
     for lane in range(8 // bits):
@@ -30,13 +30,13 @@ def unpacked(xp, codes, bits):
     return lanes.reshape(-1)
 
 
-def codes_above(xp, x, thresholds):
+def threshold_codes(xp, x, thresholds):
     """Count the thresholds, of three, below each element, as a 2-bit code; NaN is above none."""
     flags = xp.zeros(-(-x.size // 4) * 4, "uint8")
     counts = flags[: x.size].reshape(x.shape)
     for threshold in thresholds:
         counts += x > threshold
-    return packed(xp, flags, 2)
+    return pack_bits(xp, flags, 2)
 
 
 def step_vjp(xp, codes, g, slopes):
@@ -44,7 +44,7 @@ def step_vjp(xp, codes, g, slopes):
     out = xp.empty(g.shape, g.dtype)
     flat, table = out.reshape(-1), xp.asarray(slopes, dtype=g.dtype)
     for start, stop in spans(flat.size, 4):
-        flags = unpacked(xp, codes[start // 4 : -(-stop // 4)], 2)
+        flags = unpack_bits(xp, codes[start // 4 : -(-stop // 4)], 2)
         flat[start:stop] = table[flags[: stop - start]]
     out *= g
     return out
@@ -52,7 +52,7 @@ def step_vjp(xp, codes, g, slopes):
 
 def regelu2(xp, x, approximate, fit):
     y = gelu_tanh(xp, x) if approximate else gelu(xp, x)
-    return y, codes_above(xp, x, thresholds_of("gelu", fit, x.dtype))
+    return y, threshold_codes(xp, x, thresholds_of("gelu", fit, x.dtype))
 
 
 def regelu2_vjp(xp, codes, g, fit):
@@ -60,7 +60,7 @@ def regelu2_vjp(xp, codes, g, fit):
 
 
 def resilu2(xp, x, fit):
-    return silu(xp, x), codes_above(xp, x, thresholds_of("silu", fit, x.dtype))
+    return silu(xp, x), threshold_codes(xp, x, thresholds_of("silu", fit, x.dtype))
 
 
 def resilu2_vjp(xp, codes, g, fit):

@@ -19,14 +19,14 @@ from tinyckpt.base.dtypes import wide
 
 def causal_softmax(xp, x):
     *_, length, keys = x.shape
-    out = xp.where(hidden_keys(xp, length, keys, keys - length), -math.inf, x)
+    out = xp.where(causal_mask(xp, length, keys, keys - length), -math.inf, x)
     out -= out.max(axis=-1, keepdims=True)
     xp.exp(out, out=out)
     out /= out.sum(axis=-1, keepdims=True, dtype=wide(x.dtype))
     return out
 
 
-def hidden_keys(xp, queries, keys, last):
+def causal_mask(xp, queries, keys, last):
     """Causal mask: whether a key comes after the last one visible to its query."""
     return xp.arange(keys) > xp.arange(last, last + queries)[:, None]
 
@@ -45,7 +45,7 @@ def block_spans(stop: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, stop)) for start in range(0, stop, size)]
 
 
-def block_places(key, block):
+def batch_blocks(key, block):
     """The blocks that tile the batch axes of the keys, up to their heads, as slices."""
     spans = [block_spans(extent, size) for extent, size in zip(key[:-2], block[:-2], strict=True)]
     return [tuple([slice(*span) for span in place]) for place in product(*spans)]
@@ -130,7 +130,7 @@ def block_scores(xp, queries, key, buffer, count, last):
     xp.matmul(queries, key.mT, out=scores)
     if last < columns - 1:
         by_query = scores.reshape((*leading, rows // count, count, columns))
-        xp.copyto(by_query, -math.inf, where=hidden_keys(xp, count, columns, last))
+        xp.copyto(by_query, -math.inf, where=causal_mask(xp, count, columns, last))
     return scores
 
 
@@ -147,15 +147,17 @@ def fused_attention(xp, query, key, value, causal, scale, block):
     buffers = {name: xp.empty(sizes[name], exact) for name in sizes}
     by_query = [with_group_axis(a, heads) for a in (query, out, logsumexp[..., None])]
     by_key = (key, value)
-    for place in block_places(key.shape, block):
+    for place in batch_blocks(key.shape, block):
         for row, stop in block_spans(length, block[-2]):
             last = row + keys - length if causal else keys
             queries = [a[(*place, ..., slice(row, stop), slice(None))] for a in by_query]
-            attend(xp, queries, [a[place] for a in by_key], buffers, last, scale, block[-1])
+            online_softmax_block(
+                xp, queries, [a[place] for a in by_key], buffers, last, scale, block[-1]
+            )
     return out, logsumexp
 
 
-def attend(xp, by_query, by_key, buffers, last, scale, width):
+def online_softmax_block(xp, by_query, by_key, buffers, last, scale, width):
     """Attend from a block of queries to all visible keys, by online softmax."""
     query, out, logsumexp = by_query
     *leading, group, count, d = query.shape
@@ -172,13 +174,13 @@ def attend(xp, by_query, by_key, buffers, last, scale, width):
         scores = block_scores(xp, queries, key, buffers["scores"], count, last - start)
         if start == 0:  # every query sees the first key: from here on the maximum is finite
             xp.max(scores, axis=-1, keepdims=True, out=largest)
-            weigh(xp, scores, largest, total)
+            exponentiate_and_sum(xp, scores, largest, total)
             xp.matmul(scores, value, out=mixed)
             continue
         before[...] = largest
         xp.max(scores, axis=-1, keepdims=True, out=part)
         xp.maximum(largest, part, out=largest)
-        weigh(xp, scores, largest, part)
+        exponentiate_and_sum(xp, scores, largest, part)
         # Rescale the sums so far to the new maximum.
         before -= largest
         xp.exp(before, out=before)
@@ -193,7 +195,7 @@ def attend(xp, by_query, by_key, buffers, last, scale, width):
     logsumexp[...] = total.reshape(logsumexp.shape)
 
 
-def weigh(xp, scores, largest, total):
+def exponentiate_and_sum(xp, scores, largest, total):
     """Turn scores into exponentials, relative to the running maximum, and sum them."""
     scores -= largest
     xp.exp(scores, out=scores)
@@ -213,7 +215,7 @@ def fused_attention_vjp(xp, query, key, value, out, logsumexp, g, causal, scale,
     buffers = {name: xp.empty(sizes[name], exact) for name in sizes}
     by_query = [with_group_axis(a, heads) for a in (query, out, logsumexp[..., None], g, g_query)]
     by_key = (key, value, g_key, g_value)
-    for place in block_places(key.shape, block):
+    for place in batch_blocks(key.shape, block):
         for row, stop in block_spans(length, block[-2]):
             last = row + keys - length if causal else keys
             queries = [a[(*place, ..., slice(row, stop), slice(None))] for a in by_query]

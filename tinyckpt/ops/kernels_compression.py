@@ -7,12 +7,12 @@ with them. The rules for kernels stand in ``kernels``.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from tinyckpt.base.dtypes import wide
-from tinyckpt.ops.kernels_approximate import packed, unpacked
+from tinyckpt.ops.kernels_approximate import pack_bits, unpack_bits
 from tinyckpt.ops.parts import spans
 from tinyckpt.ops.special import key_words, random_bits, random_key
 
 
-def pieces(count, group):
+def group_spans(count, group):
     """Return the (start, stop) of spans: many whole groups each, and a short last group."""
     whole = count // group * group
     return [*spans(whole, group), *([(whole, count)] if whole < count else [])]
@@ -24,20 +24,20 @@ def encode(xp, x, *seed, bits, group, key, number):
     words = key_words(xp, random_key(xp, seed[0], number) if seed else key, number)
     codes = xp.empty(-(-x.size * bits // 8), "uint8")
     lows, highs = (xp.empty(-(-x.size // group), x.dtype) for _ in range(2))
-    for start, stop in pieces(x.size, group):
+    for start, stop in group_spans(x.size, group):
         rows = x[start:stop].reshape(-1, min(group, stop - start))
         low, high = (ends[start // group : -(-stop // group)] for ends in (lows, highs))
-        range_of(xp, rows, low, high)
-        flags = rounded(xp, rows, low, high, bits, words, start).reshape(-1)
+        group_range(xp, rows, low, high)
+        flags = quantise(xp, rows, low, high, bits, words, start).reshape(-1)
         if len(flags) % 4:
             flags = xp.concatenate([flags, xp.zeros(-len(flags) % 4, "uint8")])
         own = codes[start * bits // 8 : -(-stop * bits // 8)]
-        own[...] = packed(xp, flags, bits)[: len(own)]
+        own[...] = pack_bits(xp, flags, bits)[: len(own)]
         del flags  # before the next span's are allocated
     return codes, lows, highs
 
 
-def range_of(xp, rows, low, high):
+def group_range(xp, rows, low, high):
     """Write the minimum and maximum of every group to ``low`` and ``high``; NaN if not finite.
 
     The minimum of a group with a NaN is NaN, so that every non-finite value is detected.
@@ -49,7 +49,7 @@ def range_of(xp, rows, low, high):
         ends[...] = xp.where(finite, ends, xp.nan)
 
 
-def rounded(xp, rows, low, high, bits, words, start):
+def quantise(xp, rows, low, high, bits, words, start):
     """Quantise with stochastic rounding: each element's position in its group's range, in steps.
 
     Up with a probability equal to the distance from the step below, else down: so the decoded value
@@ -88,17 +88,17 @@ def compressed(xp, x, codes, low, high, bits, group):
 def decode(xp, codes, low, high, bits, group, shape, dtype):
     out = xp.empty(shape, dtype)
     flat, exact = out.reshape(-1), wide(out.dtype)
-    for start, stop in pieces(out.size, group):
+    for start, stop in group_spans(out.size, group):
         ends = slice(start // group, -(-stop // group))
-        steps = unpacked(xp, codes[start * bits // 8 : -(-stop * bits // 8)], bits)
+        steps = unpack_bits(xp, codes[start * bits // 8 : -(-stop * bits // 8)], bits)
         position = steps[: stop - start].astype(exact).reshape(-1, min(group, stop - start))
         position /= 2**bits - 1
-        flat[start:stop] = between(xp, low[ends], high[ends], position).reshape(-1)
+        flat[start:stop] = dequantise(xp, low[ends], high[ends], position).reshape(-1)
         del steps, position
     return out
 
 
-def between(xp, low, high, position):
+def dequantise(xp, low, high, position):
     """Interpolate between both ends of each row: low at 0, high at 1; overwrites ``position``.
 
     Both ends are reproduced exactly, and nothing overflows, as low + (high - low) t would.

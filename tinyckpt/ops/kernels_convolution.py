@@ -23,23 +23,23 @@ from typing import Any
 from tinyckpt.base.dtypes import wide
 from tinyckpt.ops.windows import (
     convolution_blocks,
+    flipped_padding,
     is_gathered,
-    is_product,
-    meetings,
-    met,
-    products,
+    is_pointwise,
+    row_products,
     transposed_counts,
-    turned_padding,
+    trim_kernel,
     window_counts,
+    window_overlaps,
 )
 
 
-def buffered(xp, plan, dtype, image, attrs):
+def blocks_with_buffers(xp, plan, dtype, image, attrs):
     """Yield the blocks of a plan with their buffers: (images, rows, overlaps, columns, sums).
 
     All blocks use the memory of the first, which is the largest. ``overlaps`` are the overlaps of
-    windows and pixels (see ``windows.meetings``). A block with the same windows as the previous one
-    has no borders among them: the padding in its columns is 0 already.
+    windows and pixels (see ``windows.window_overlaps``). A block with the same windows as the
+    previous one has no borders among them: the padding in its columns is 0 already.
     """
     memories, before = None, None
     overlaps: list[Any] = []
@@ -54,7 +54,7 @@ def buffered(xp, plan, dtype, image, attrs):
             overlaps = [(*overlap, []) for *overlap, _ in overlaps]
         else:
             windows = seen, slice(0, columns.shape[5])
-            overlaps = list(meetings(columns.shape[1:3], windows, image, *attrs))
+            overlaps = list(window_overlaps(columns.shape[1:3], windows, image, *attrs))
         yield images, rows, overlaps, columns, sums
         before = rows, shapes
 
@@ -69,7 +69,7 @@ def columns_by_group(columns, groups):
     return columns.reshape(groups, math.prod(columns.shape[:3]) // groups, -1)
 
 
-def seen_by_rows(columns, groups, rows, count, apart):
+def columns_by_kernel_row(columns, groups, rows, count, apart):
     """Return the columns of each of ``count`` rows of a kernel, as matrices: views of one array."""
     starts = [row * apart for row in range(count)]
     return [columns_by_group(columns[..., at : at + rows, :], groups) for at in starts]
@@ -80,7 +80,7 @@ def split_weight(weight, groups, taps=(slice(None), slice(None))):
     return weight.reshape(groups, -1, *weight.shape[1:])[(..., *taps)]
 
 
-def matrices_of(xp, weight, count, dtype, copied):
+def weight_matrices(xp, weight, count, dtype, copied):
     """Return (count, groups, filters per group, lines): matrices of the rows of a split weight.
 
     One matrix has all rows if ``count`` is 1. It is then a view, unless it is to be ``copied`` or
@@ -100,7 +100,7 @@ def by_image(array, groups):
     return array.reshape(array.shape[0], groups, array.shape[1] // groups, -1)
 
 
-def fill_columns(columns, x, images, overlaps):
+def im2col(columns, x, images, overlaps):
     """im2col: write the pixels of a block's windows into ``columns``; the padding is 0.
 
     ``columns`` has the axes (channels, row and column within the window, images, rows, columns).
@@ -112,19 +112,19 @@ def fill_columns(columns, x, images, overlaps):
         target[(..., *inside)] = x[(images, slice(None), *pixels)].transpose(1, 0, 2, 3)
 
 
-def add_columns(columns, x, images, overlaps):
-    """col2im: add the columns of a block to the pixels of ``x``, as ``fill_columns``'s adjoint."""
+def col2im(columns, x, images, overlaps):
+    """col2im: add the columns of a block to the pixels of ``x``, as ``im2col``'s adjoint."""
     for i, j, inside, pixels, _ in overlaps:
         target = x[(images, slice(None), *pixels)]
         target += columns[:, i, j][(..., *inside)].transpose(1, 0, 2, 3)
 
 
-def part_of(y, images, rows):
+def block_view(y, images, rows):
     """Return a view of a block's part of y, or y's cotangent, with the channels first."""
     return y[images, :, rows].transpose(1, 0, 2, 3)
 
 
-def in_buffer(part, sums):
+def copy_to_buffer(part, sums):
     """Copy a block's part of y's cotangent into its buffer; the part itself if there is none."""
     if sums.size == 0:
         return part
@@ -137,15 +137,17 @@ def convolve(xp, x, weight, bias, y, attrs, copied):
     stride, _, dilation = attrs
     groups, share, depth, *kernel = weight.shape
     shape, exact = (groups * share, depth, *kernel), wide(x.dtype)
-    count, apart = products(y.shape, shape, stride, dilation, x.dtype)
+    count, apart = row_products(y.shape, shape, stride, dilation, x.dtype)
     plan = convolution_blocks(y.shape, shape, groups, x.dtype, count, apart)
-    matrices = matrices_of(xp, weight, count, exact, copied)
+    matrices = weight_matrices(xp, weight, count, exact, copied)
     more: Any = None
-    for images, rows, overlaps, columns, sums in buffered(xp, plan, exact, x.shape[2:], attrs):
-        fill_columns(columns, x, images, overlaps)
-        part = part_of(y, images, rows)
+    for images, rows, overlaps, columns, sums in blocks_with_buffers(
+        xp, plan, exact, x.shape[2:], attrs
+    ):
+        im2col(columns, x, images, overlaps)
+        part = block_view(y, images, rows)
         sums = sums if sums.size else part
-        seen = seen_by_rows(columns, groups, part.shape[2], count, apart)
+        seen = columns_by_kernel_row(columns, groups, part.shape[2], count, apart)
         xp.matmul(matrices[0], seen[0], out=by_group(sums, groups))
         if count > 1 and more is None:
             more = xp.empty(part.shape, exact)
@@ -163,10 +165,10 @@ def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
     counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     y = xp.empty((x.shape[0], weight.shape[0], *counts), x.dtype)
     whole, image = weight.shape[2:], x.shape[2:]
-    taps, kernel, padding = met(whole, counts, image, stride, padding, dilation)
+    taps, kernel, padding = trim_kernel(whole, counts, image, stride, padding, dilation)
     weight, copied = split_weight(weight, groups, taps), kernel != whole
-    if is_product(x.shape, kernel, y.shape, stride, padding, x.dtype):
-        matrix = matrices_of(xp, weight, 1, x.dtype, copied)[0]
+    if is_pointwise(x.shape, kernel, y.shape, stride, padding, x.dtype):
+        matrix = weight_matrices(xp, weight, 1, x.dtype, copied)[0]
         xp.matmul(matrix, by_image(x, groups), out=by_image(y, groups))
         if bias:
             y += bias[0].reshape(-1, 1, 1)
@@ -180,54 +182,56 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
     # matmul takes 2 to 7 times as long for that as multiplication does.
     product = xp.multiply if weight.shape[0] == groups else xp.matmul
     exact, whole = wide(g.dtype), weight.shape[2:]
-    taps, kernel, padding = met(whole, g.shape[2:], shape[2:], stride, padding, dilation)
+    taps, kernel, padding = trim_kernel(whole, g.shape[2:], shape[2:], stride, padding, dilation)
     weight, copied = split_weight(weight, groups, taps), kernel != whole
-    if is_product(shape, kernel, g.shape, stride, padding, g.dtype):
+    if is_pointwise(shape, kernel, g.shape, stride, padding, g.dtype):
         x = xp.empty(shape, g.dtype)
-        matrix = matrices_of(xp, weight, 1, g.dtype, copied)[0]
+        matrix = weight_matrices(xp, weight, 1, g.dtype, copied)[0]
         product(matrix.mT, by_image(g, groups), out=by_image(x, groups))
         return x
     trimmed = (g.shape[1], *weight.shape[2:])
     if is_gathered(g.shape, trimmed, stride, groups):
         # The flipped weight, with filters and channels of each group exchanged.
         x = xp.empty(shape, g.dtype)
-        margin = turned_padding(kernel, padding, dilation)
+        margin = flipped_padding(kernel, padding, dilation)
         turned = weight[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
         convolve(xp, g, turned, (), x, (stride, margin, dilation), True)
         return x
     x = xp.zeros(shape, g.dtype)
     # Columns for the whole kernel, scattered to the pixels one tap after another (col2im).
     plan = convolution_blocks(g.shape, trimmed, groups, g.dtype)
-    matrix = matrices_of(xp, weight, 1, exact, copied)[0].mT
+    matrix = weight_matrices(xp, weight, 1, exact, copied)[0].mT
     attrs = stride, padding, dilation
-    for images, rows, overlaps, columns, sums in buffered(xp, plan, exact, shape[2:], attrs):
-        sums = in_buffer(part_of(g, images, rows), sums)
+    for images, rows, overlaps, columns, sums in blocks_with_buffers(
+        xp, plan, exact, shape[2:], attrs
+    ):
+        sums = copy_to_buffer(block_view(g, images, rows), sums)
         product(matrix, by_group(sums, groups), out=columns_by_group(columns, groups))
-        add_columns(columns, x, images, overlaps)
+        col2im(columns, x, images, overlaps)
     return x
 
 
 def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
     exact = wide(x.dtype)
     whole, image = shape[2:], x.shape[2:]
-    taps, kernel, padding = met(whole, g.shape[2:], image, stride, padding, dilation)
+    taps, kernel, padding = trim_kernel(whole, g.shape[2:], image, stride, padding, dilation)
     trimmed = (*shape[:2], *kernel)
-    count, apart = products(g.shape, trimmed, stride, dilation, x.dtype)
+    count, apart = row_products(g.shape, trimmed, stride, dilation, x.dtype)
     plan = convolution_blocks(g.shape, trimmed, groups, x.dtype, count, apart)
     filters, lines = shape[0] // groups, shape[1] * math.prod(kernel) // count
     # Several products are computed transposed: BLAS is faster that way.
     matrix = (groups, lines, filters) if count > 1 else (groups, filters, lines)
     total = xp.empty((count, *matrix), exact)
     product: Any = None
-    blocks = buffered(xp, plan, exact, image, (stride, padding, dilation))
+    blocks = blocks_with_buffers(xp, plan, exact, image, (stride, padding, dilation))
     for number, (images, rows, overlaps, columns, sums) in enumerate(blocks):
-        fill_columns(columns, x, images, overlaps)
-        part = part_of(g, images, rows)
-        sums = by_group(in_buffer(part, sums), groups)
+        im2col(columns, x, images, overlaps)
+        part = block_view(g, images, rows)
+        sums = by_group(copy_to_buffer(part, sums), groups)
         if number and product is None:
             product = xp.empty(matrix, exact)
         for into, seen in zip(
-            total, seen_by_rows(columns, groups, part.shape[2], count, apart), strict=True
+            total, columns_by_kernel_row(columns, groups, part.shape[2], count, apart), strict=True
         ):
             left, right = (seen, sums.mT) if count > 1 else (sums, seen.mT)
             xp.matmul(left, right, out=product if number else into)

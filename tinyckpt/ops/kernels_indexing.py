@@ -5,7 +5,7 @@ The rules for kernels stand in ``kernels``.
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.kernels import refuse_outside
+from tinyckpt.ops.kernels import require_in_range
 
 # ``most`` bounds the multiplicity of an index: with 1, the adjoint may write instead of adding.
 
@@ -39,7 +39,7 @@ def take_vjp(xp, g, indices, shape, axis, most):
 
 
 def embedding(xp, table, ids):
-    refuse_outside("ids", ids, len(table))
+    require_in_range("ids", ids, len(table))
     return xp.take(table, ids, axis=0)
 
 

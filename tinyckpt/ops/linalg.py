@@ -17,7 +17,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer, kernels, reduce
-from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, not_equal
 from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where
 from tinyckpt.ops.reduce import Axes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
 
-def flipped(spec: Spec, transposed: bool) -> Spec:
+def swapped_if(spec: Spec, transposed: bool) -> Spec:
     """Return the spec with its last two axes exchanged if ``transposed``."""
     *batch, rows, columns = spec.shape
     return Spec((*batch, columns, rows), spec.dtype) if transposed else spec
@@ -37,7 +37,7 @@ def infer_matmul(x: Spec, y: Spec, transpose_x: bool, transpose_y: bool) -> tupl
     dtype = np.result_type(x.dtype, y.dtype)
     if dtype == np.bool_:
         raise GraphError(f"needs numbers, got {x} and {y}; convert with x.astype('float64')")
-    left, right = flipped(x, transpose_x), flipped(y, transpose_y)
+    left, right = swapped_if(x, transpose_x), swapped_if(y, transpose_y)
     if left.shape[-1] != right.shape[-2]:
         raise GraphError(
             f"{left} @ {right}: the last extent of the left, {left.shape[-1]}, must equal the "
@@ -75,7 +75,7 @@ def vjp_right(ct: Any, ins: Any, outs: Any, transpose_x: bool, transpose_y: bool
 
 def matmul_flops(inputs: Any, outputs: Any, transpose_x: bool, transpose_y: bool) -> int:
     """Count one multiplication and one addition per term of every inner product."""
-    return 2 * int(outputs[0].size) * int(flipped(inputs[0], transpose_x).shape[-1])
+    return 2 * int(outputs[0].size) * int(swapped_if(inputs[0], transpose_x).shape[-1])
 
 
 def cast_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
@@ -101,7 +101,7 @@ def matmul(x: Any, y: Any) -> Var:
     >>> tc.jit(tc.matmul)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
     array([3., 7.])
     """
-    x, y = (as_var(operand) for operand in as_computed(np.matmul, x, y))
+    x, y = (as_var(operand) for operand in promote_to_float(np.matmul, x, y))
     for operand in (x, y):
         if operand.ndim == 0:
             raise GraphError(f"matmul: {operand.node} is a scalar; multiply with * instead")
@@ -120,7 +120,7 @@ def matmul(x: Any, y: Any) -> Var:
 # Norms --------------------------------------------------------------------------------------------
 
 
-def root(total: Var, order: float = 2) -> Var:
+def root_of_sum(total: Var, order: float = 2) -> Var:
     """Root of a sum of powers; where that is 0, the derivative is taken as 0."""
     at_0 = equal(total, 0)
     filled = where(at_0, 1, total)
@@ -151,7 +151,7 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
         return vector_norm(x, axes[0], keepdims, 2 if ord is None else ord)
     if len(axes) == 2:
         order = axes if axis is None else [infer.checked_axis(a, x.ndim) for a in axis]  # type: ignore[union-attr]
-        return norm_of_matrices(x, (order[0], order[1]), keepdims, "fro" if ord is None else ord)
+        return matrix_norm_over(x, (order[0], order[1]), keepdims, "fro" if ord is None else ord)
     raise GraphError(f"norm: {x.spec} over {len(axes)} axes with ord={ord!r}; give one axis or two")
 
 
@@ -173,8 +173,8 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     if ord == 1:
         return reduce.sum(absolute(x), axis, keepdims)
     if ord == 2:
-        return root(reduce.sum(multiply(x, x), axis, keepdims))
-    return root(reduce.sum(power(absolute(x), ord), axis, keepdims), ord)
+        return root_of_sum(reduce.sum(multiply(x, x), axis, keepdims))
+    return root_of_sum(reduce.sum(power(absolute(x), ord), axis, keepdims), ord)
 
 
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Var:
@@ -185,10 +185,10 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Var:
     array(6.)
     """
     x = as_var(x)
-    return norm_of_matrices(x, (x.ndim - 2, x.ndim - 1), keepdims, ord)
+    return matrix_norm_over(x, (x.ndim - 2, x.ndim - 1), keepdims, ord)
 
 
-def norm_of_matrices(x: Var, axes: tuple[int, int], keepdims: bool, ord: Any) -> Var:
+def matrix_norm_over(x: Var, axes: tuple[int, int], keepdims: bool, ord: Any) -> Var:
     """Norm of the matrices whose rows and columns are indexed by two axes."""
     if x.ndim < 2 or axes[0] == axes[1]:
         raise GraphError(f"norm: {x.spec} expected two distinct axes, got {axes}")

@@ -17,7 +17,7 @@ from tinyckpt.ops import infer, kernels_indexing
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
 from tinyckpt.ops.elementwise import absolute
-from tinyckpt.ops.reduce import Axes, reduced, sum
+from tinyckpt.ops.reduce import Axes, reduced_shape, sum
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -28,7 +28,8 @@ def infer_bits(*specs: Spec) -> tuple[Spec, ...]:
     dtype = np.result_type(*(spec.dtype for spec in specs))
     if dtype.kind not in "biu":
         raise GraphError(
-            f"needs integers or booleans, got {infer.listing(specs)}; compare first, as in x > 0"
+            f"needs integers or booleans, got {infer.format_specs(specs)}; compare first, "
+            "as in x > 0"
         )
     return (Spec(infer.broadcast_shape(*specs), dtype),)
 
@@ -39,7 +40,7 @@ def infer_shift(x: Spec, y: Spec) -> tuple[Spec, ...]:
 
 
 def infer_truth(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
-    return (Spec(reduced(x.shape, axes, keepdims), "bool"),)
+    return (Spec(reduced_shape(x.shape, axes, keepdims), "bool"),)
 
 
 def logical(name: str, forward: Callable[..., Any]) -> Primitive:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
-from tinyckpt.ops.casting import astype, widened
+from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.normalization import checked_positions
 from tinyckpt.ops.normalized import (
@@ -54,8 +54,8 @@ def vjp_ms(ct: Any, ins: Any, outs: Any, axes: Any, epsilon: float, centred: boo
         parts.append(apply(MS_NORM_VJP, y, rstd, ct[0], axes=axes, centred=centred))
     if ct[1] is not None:  # rstd' = -rstd^2 y / count
         slope = ct[1] * power(rstd, 2) * (-1 / math.prod(extents(y, axes)))
-        parts.append(multiply(widened(y), expand_dims(slope, axes)))
-    return functools.reduce(add, map(widened, parts)) if len(parts) > 1 else parts[0]
+        parts.append(multiply(as_float32_if_bfloat16(y), expand_dims(slope, axes)))
+    return functools.reduce(add, map(as_float32_if_bfloat16, parts)) if len(parts) > 1 else parts[0]
 
 
 def vjp_by_output(ct: Any, ins: Any, outs: Any, axes: Any, centred: bool) -> Var:
@@ -142,7 +142,7 @@ def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
 
     Source: Yang et al., arXiv 2406.16282, section 5 (MS-LayerNorm).
     """
-    return ms_normalized(MS_LAYER_NORM, x, axes, epsilon, centred=True)
+    return add_ms_norm(MS_LAYER_NORM, x, axes, epsilon, centred=True)
 
 
 def ms_rms_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
@@ -162,10 +162,10 @@ def ms_rms_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
 
     Source: Yang et al., arXiv 2406.16282, section 5 (MS-RMSNorm).
     """
-    return ms_normalized(MS_RMS_NORM, x, axes, epsilon, centred=False)
+    return add_ms_norm(MS_RMS_NORM, x, axes, epsilon, centred=False)
 
 
-def ms_normalized(primitive: Primitive, x: Any, axes: Any, epsilon: Any, centred: bool) -> Var:
+def add_ms_norm(primitive: Primitive, x: Any, axes: Any, epsilon: Any, centred: bool) -> Var:
     """Add the operator, and return the normalised value."""
     x = as_var(x)
     positions = checked_positions(primitive.name, x, axes)

@@ -65,7 +65,7 @@ def line_bytes(inputs: Any, outputs: Any, axis: int) -> int:
 
 
 SOFTMAX_VJP: Primitive = Primitive(
-    "softmax_vjp", kernels.softmax_vjp, infer.like(0),
+    "softmax_vjp", kernels.softmax_vjp, infer.same_spec_as(0),
     vjp=(
         vjp_softmax_vjp,
         lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, ins[0], ct[0], axis=axis),
@@ -74,19 +74,19 @@ SOFTMAX_VJP: Primitive = Primitive(
     workspace=line_bytes,
 )  # fmt: skip
 SOFTMAX = Primitive(
-    "softmax", kernels.softmax, infer.like(0),
+    "softmax", kernels.softmax, infer.same_spec_as(0),
     vjp=(lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
     flops=per_element(5),  # the maximum, the difference, exp, the sum, the quotient
     workspace=line_bytes,
 )  # fmt: skip
 LOG_SOFTMAX_VJP: Primitive = Primitive(
-    "log_softmax_vjp", kernels.log_softmax_vjp, infer.like(0),
+    "log_softmax_vjp", kernels.log_softmax_vjp, infer.same_spec_as(0),
     vjp=(vjp_log_softmax_vjp_y, vjp_log_softmax_vjp_g),
     flops=per_element(4),
     workspace=line_bytes,
 )  # fmt: skip
 LOG_SOFTMAX = Primitive(
-    "log_softmax", kernels.log_softmax, infer.like(0),
+    "log_softmax", kernels.log_softmax, infer.same_spec_as(0),
     vjp=(lambda ct, ins, outs, axis: apply(LOG_SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
     flops=per_element(5),  # the maximum, two differences, exp, the sum
     # The exponentials, and their sums.
@@ -119,11 +119,11 @@ def vjp_cross_entropy(ct: Any, ins: Any, outs: Any) -> Any:
         parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, logsumexp, g))
     if g_logsumexp is not None:
         parts.append(shifted_softmax(logits, logsumexp) * expand_dims(g_logsumexp, -1))
-        parts.append(-to_largest(logits, g_logsumexp))
+        parts.append(-scatter_to_max(logits, g_logsumexp))
     return functools.reduce(add, parts)
 
 
-def to_largest(logits: Var, g: Var) -> Var:
+def scatter_to_max(logits: Var, g: Var) -> Var:
     """Scatter the cotangent ``g`` to the position of the largest logit."""
     return apply(MAX_VJP, logits, largest(logits, -1), g, axes=(logits.ndim - 1,), keepdims=False)
 
@@ -131,7 +131,7 @@ def to_largest(logits: Var, g: Var) -> Var:
 def vjp_cross_entropy_vjp_logits(ct: Any, ins: Any, outs: Any) -> Any:
     logits = ins[0]
     slope = scaled_softmax(ct, ins)
-    return slope - to_largest(logits, sum(slope, -1))
+    return slope - scatter_to_max(logits, sum(slope, -1))
 
 
 def vjp_cross_entropy_vjp_spread(ct: Any, ins: Any, outs: Any) -> Any:
@@ -188,7 +188,7 @@ def infer_half_squared_norm(x: Spec) -> tuple[Spec, ...]:
 
 
 HALF_SQUARED_NORM_VJP = Primitive(
-    "half_squared_norm_vjp", kernels.half_squared_norm_vjp, infer.like(0),
+    "half_squared_norm_vjp", kernels.half_squared_norm_vjp, infer.same_spec_as(0),
     vjp=(
         lambda ct, ins, outs: ct[0] * ins[1],
         lambda ct, ins, outs: sum(ct[0] * ins[0]),
@@ -203,7 +203,7 @@ HALF_SQUARED_NORM = Primitive(
 )  # fmt: skip
 
 
-def filled_axis(x: Var, axis: int) -> int:
+def nonempty_axis(x: Var, axis: int) -> int:
     """Return the axis counted from the front; it must have elements."""
     position = infer.checked_axis(axis, x.ndim)
     if x.shape[position] == 0:
@@ -219,7 +219,7 @@ def softmax(x: Var, axis: int = -1) -> Var:
     array([0. , 0. , 0.5, 0.5])
     """
     x = as_var(x)
-    return apply(SOFTMAX, x, axis=filled_axis(x, axis))
+    return apply(SOFTMAX, x, axis=nonempty_axis(x, axis))
 
 
 def log_softmax(x: Var, axis: int = -1) -> Var:
@@ -230,7 +230,7 @@ def log_softmax(x: Var, axis: int = -1) -> Var:
     array([-0.69314718, -0.69314718])
     """
     x = as_var(x)
-    return apply(LOG_SOFTMAX, x, axis=filled_axis(x, axis))
+    return apply(LOG_SOFTMAX, x, axis=nonempty_axis(x, axis))
 
 
 def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:

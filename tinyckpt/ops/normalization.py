@@ -1,7 +1,7 @@
 """Batch, layer, group and RMS normalisation; batch norm at inference, and running statistics.
 
 Running statistics are ordinary results: there are no hidden updates. The primitives stand in
-``normalized``.
+``add_normalization``.
 
 Sources: Ioffe and Szegedy, arXiv 1502.03167 (batch); Ba, Kiros and Hinton, arXiv 1607.06450
 (layer); Wu and He, arXiv 1803.08494 (group); Zhang and Sennrich, arXiv 1910.07467 (RMS).
@@ -23,9 +23,9 @@ from tinyckpt.ops.normalized import (
     LAYER_NORM,
     RMS_NORM,
     Positions,
+    add_normalization,
     aligned,
-    normalized,
-    others,
+    remaining_axes,
 )
 from tinyckpt.ops.shape import reshape
 
@@ -55,7 +55,7 @@ def layer_norm(
     """
     x = as_var(x)
     positions = checked_positions("layer_norm", x, axes)
-    return normalized(LAYER_NORM, x, scale, shift, positions, positions, epsilon)[0]
+    return add_normalization(LAYER_NORM, x, scale, shift, positions, positions, epsilon)[0]
 
 
 def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
@@ -76,7 +76,9 @@ def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6
     """
     x = as_var(x)
     positions = checked_positions("rms_norm", x, axes)
-    return normalized(RMS_NORM, x, scale, None, positions, positions, epsilon, centred=False)[0]
+    return add_normalization(
+        RMS_NORM, x, scale, None, positions, positions, epsilon, centred=False
+    )[0]
 
 
 def group_norm(
@@ -118,7 +120,9 @@ def group_norm(
         parameters.append(None if given is None else reshape(given, parts))
     scale, shift = parameters
     seen = reshape(x, (x.shape[0], *parts, math.prod(x.shape[2:])))
-    return reshape(normalized(GROUP_NORM, seen, scale, shift, (2, 3), (1, 2), epsilon)[0], x.shape)
+    return reshape(
+        add_normalization(GROUP_NORM, seen, scale, shift, (2, 3), (1, 2), epsilon)[0], x.shape
+    )
 
 
 def checked_positions(name: str, x: Var, axes: Any) -> Positions:
@@ -155,7 +159,9 @@ def batch_norm(x: Any, scale: Any, shift: Any, *, epsilon: float = 1e-5) -> tupl
     """
     x = as_var(x)
     require_channels("batch_norm", x)
-    y, mean, rstd = normalized(BATCH_NORM, x, scale, shift, others(x, (1,)), (1,), epsilon)
+    y, mean, rstd = add_normalization(
+        BATCH_NORM, x, scale, shift, remaining_axes(x, (1,)), (1,), epsilon
+    )
     return y, mean, power(rstd, -2) - float(epsilon)
 
 

@@ -21,7 +21,7 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_normalization as kernels
-from tinyckpt.ops.casting import astype, widened
+from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.reduce import mean as mean_over
 from tinyckpt.ops.reduce import sum
@@ -35,7 +35,7 @@ Positions = tuple[int, ...]
 # Shape inference ----------------------------------------------------------------------------------
 
 
-def others(x: Any, axes: Positions) -> Positions:
+def remaining_axes(x: Any, axes: Positions) -> Positions:
     """Return the axes of ``x`` that are not among these."""
     return tuple(axis for axis in range(len(x.shape)) if axis not in axes)
 
@@ -57,7 +57,7 @@ def infer_normalize(
         if parameter.shape != extents(x, parameter_axes):
             expected = Spec(extents(x, parameter_axes), parameter.dtype)
             raise GraphError(f"{word} is {parameter}; for {x} it must be {expected}")
-    statistic = Spec(extents(x, others(x, axes)), wide(x.dtype))
+    statistic = Spec(extents(x, remaining_axes(x, axes)), wide(x.dtype))
     return (x, *[statistic] * (1 + attrs["centred"]))
 
 
@@ -109,7 +109,7 @@ def scale_vjp_workspace(
 ) -> int:
     """Return the bytes of the products that are summed, if any are."""
     x = inputs[0]
-    return Spec(x.shape, wide(x.dtype)).nbytes if others(x, parameter_axes) else 0
+    return Spec(x.shape, wide(x.dtype)).nbytes if remaining_axes(x, parameter_axes) else 0
 
 
 def forward_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int:
@@ -148,7 +148,7 @@ def deviation(x: Var, mean: Var | None, axes: Positions) -> Var:
 
 def aligned(parameter: Var, x: Var, parameter_axes: Positions) -> Var:
     """Return a parameter with an axis of length 1 wherever it does not vary."""
-    return expand_dims(parameter, others(x, parameter_axes))
+    return expand_dims(parameter, remaining_axes(x, parameter_axes))
 
 
 def vjp_input(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var:
@@ -166,7 +166,9 @@ def vjp_input(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: 
         slope = ct[-1] * power(rstd, 3) * (-1 / count)
         deviations = deviation(x, mean[0] if mean else None, axes)
         parts.append(multiply(deviations, expand_dims(slope, axes)))
-    return parts[0] if len(parts) == 1 else functools.reduce(add, map(widened, parts))
+    return (
+        parts[0] if len(parts) == 1 else functools.reduce(add, map(as_float32_if_bfloat16, parts))
+    )
 
 
 def vjp_scale(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var | None:
@@ -176,8 +178,8 @@ def vjp_scale(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: 
 
 
 def vjp_shift(ct: Any, ins: Any, outs: Any, parameter_axes: Positions, **attrs: Any) -> Var | None:
-    rest = others(ins[0], parameter_axes)
-    return sum(widened(ct[0]), rest) if ct[0] is not None and rest else ct[0]
+    rest = remaining_axes(ins[0], parameter_axes)
+    return sum(as_float32_if_bfloat16(ct[0]), rest) if ct[0] is not None and rest else ct[0]
 
 
 def vjp_input_vjp(name: str, position: int) -> Any:
@@ -197,7 +199,7 @@ def vjp_input_vjp(name: str, position: int) -> Any:
         if position == len(ins) - 1 or (scale and position == 1):
             h = astype(apply(FAMILIES[name].input_vjp, x, *means, rstd, ct[0], **attrs), c.dtype)
             if position == 1 and scale:
-                return total(multiply(g, h), others(x, along))
+                return sum_if_axes(multiply(g, h), remaining_axes(x, along))
             return multiply(h, aligned(scale[0], x, along)) if scale else h
         h = multiply(g, aligned(scale[0], x, along)) if scale else g
         spread, d = expand_dims(rstd, axes), deviation(x, m, axes)
@@ -215,7 +217,7 @@ def vjp_input_vjp(name: str, position: int) -> Any:
     return rule
 
 
-def total(x: Var, axes: Positions) -> Var:
+def sum_if_axes(x: Var, axes: Positions) -> Var:
     """Return the sum over axes; ``x`` itself if there are none."""
     return sum(x, axes) if axes else x
 
@@ -296,7 +298,7 @@ FAMILIES = {"batch_norm": BATCH, "layer_norm": LAYER, "group_norm": GROUP, "rms_
 # Adding one ---------------------------------------------------------------------------------------
 
 
-def normalized(
+def add_normalization(
     primitive: Primitive,
     x: Var,
     scale: Any,
@@ -318,8 +320,8 @@ def normalized(
         centred=centred,
     )
     if scale is None and shift is not None:
-        added = widened(aligned(as_var(shift), x, parameter_axes))
-        y = astype(add(widened(y), added), x.dtype)
+        added = as_float32_if_bfloat16(aligned(as_var(shift), x, parameter_axes))
+        y = astype(add(as_float32_if_bfloat16(y), added), x.dtype)
     return (y, *statistics)
 
 

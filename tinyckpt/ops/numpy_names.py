@@ -56,7 +56,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "exp": elementwise.exp,
     "exp2": functions.exp2,
     "expm1": functions.expm1,
-    "fabs": lambda x: elementwise.absolute(casting.as_computed(np.fabs, x)[0]),
+    "fabs": lambda x: elementwise.absolute(casting.promote_to_float(np.fabs, x)[0]),
     "floor": rounding.floor,
     "floor_divide": rounding.floor_divide,
     "fmax": rounding.fmax,
@@ -96,7 +96,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "reciprocal": functions.reciprocal,
     "remainder": rounding.remainder,
     "right_shift": logic.right_shift,
-    "rint": lambda x: rounding.round(casting.as_computed(np.rint, x)[0]),
+    "rint": lambda x: rounding.round(casting.promote_to_float(np.rint, x)[0]),
     "sign": rounding.sign,
     "signbit": logic.signbit,
     "sin": elementwise.sin,
@@ -236,7 +236,7 @@ UNKNOWN_SHAPE = "the shape of its result depends on the data; use tc.where"
 ARRAY_ALONE = "compute it from an array, outside of the function"
 SINGULAR = "there are no matrix decompositions here; compute it outside of the function"
 # The replacement for each unsupported function.
-INSTEAD: dict[str, str] = {
+REPLACEMENTS: dict[str, str] = {
     "append": "use tc.concatenate",
     "argpartition": "use tc.argsort",
     "argwhere": UNKNOWN_SHAPE,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
     from tinyckpt.ops.windows import Pair
 
-PLACES = 256  # positions that an index of one byte distinguishes
+MAX_WINDOW_POSITIONS = 256  # positions that an index of one byte distinguishes
 
 # Shape inference ----------------------------------------------------------------------------------
 
@@ -49,10 +49,10 @@ def pooled(x: Spec, kernel: Pair, stride: Pair, padding: Pair) -> Spec:
 
 def infer_max_pool(x: Spec, kernel: Pair, stride: Pair, padding: Pair) -> tuple[Spec, ...]:
     y = pooled(x, kernel, stride, padding)
-    if math.prod(kernel) > PLACES:
+    if math.prod(kernel) > MAX_WINDOW_POSITIONS:
         raise GraphError(
-            f"kernel={kernel} has {math.prod(kernel)} positions; at most {PLACES}, for an index to "
-            "fit a byte"
+            f"kernel={kernel} has {math.prod(kernel)} positions; at most "
+            f"{MAX_WINDOW_POSITIONS}, for an index to fit a byte"
         )
     return y, Spec(y.shape, "uint8")
 
@@ -87,8 +87,8 @@ def require_like(found: tuple[Spec, ...], wanted: tuple[Spec, ...]) -> None:
     """Raise a GraphError unless the specs are those of a pooling's results."""
     if found != wanted:
         raise GraphError(
-            f"expected the specs of the pooling's results, {infer.listing(wanted)}, got "
-            f"{infer.listing(found)}"
+            f"expected the specs of the pooling's results, {infer.format_specs(wanted)}, got "
+            f"{infer.format_specs(found)}"
         )
 
 

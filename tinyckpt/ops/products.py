@@ -19,7 +19,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops.arrangement import diagonal, moveaxis
-from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import matmul, product
 from tinyckpt.ops.reduce import sum
@@ -39,22 +39,22 @@ def contract(x: Var, y: Var, of_x: Labels, of_y: Labels, of_result: Labels) -> V
     No label occurs twice in one operand; each label of the result occurs in an operand.
     """
     # Labels of one operand alone that the result lacks are summed over first.
-    x, of_x = summed(x, of_x, {*of_y, *of_result})
-    y, of_y = summed(y, of_y, {*of_x, *of_result})
+    x, of_x = sum_unneeded(x, of_x, {*of_y, *of_result})
+    y, of_y = sum_unneeded(y, of_y, {*of_x, *of_result})
     batch = tuple(label for label in of_result if label in of_x and label in of_y)
     inner = tuple(label for label in of_x if label in of_y and label not in of_result)
     rows = tuple(label for label in of_x if label not in of_y)
     columns = tuple(label for label in of_y if label not in of_x)
     if not inner:
         # No contracted label: a broadcast product over the axes of the result.
-        return multiply(spread(x, of_x, of_result), spread(y, of_y, of_result))
-    left = grouped(x, of_x, (batch, rows, inner))
-    right = grouped(y, of_y, (batch, inner, columns))
+        return multiply(expand_to_labels(x, of_x, of_result), expand_to_labels(y, of_y, of_result))
+    left = merge_groups(x, of_x, (batch, rows, inner))
+    right = merge_groups(y, of_y, (batch, inner, columns))
     extents = extents_by_label((x, of_x), (y, of_y))
-    left, right = as_computed(np.matmul, left, right)
+    left, right = promote_to_float(np.matmul, left, right)
     z = product(left, right, False, False)
     z = reshape(z, [*z.shape[:-2], *(extents[label] for label in (*rows, *columns))])
-    return ordered(z, (*batch, *rows, *columns), of_result)
+    return permute_to_labels(z, (*batch, *rows, *columns), of_result)
 
 
 def extents_by_label(*operands: tuple[Var, Labels]) -> dict[str, int]:
@@ -70,28 +70,28 @@ def extents_by_label(*operands: tuple[Var, Labels]) -> dict[str, int]:
     return extents
 
 
-def summed(x: Var, labels: Labels, wanted: set[str]) -> tuple[Var, Labels]:
+def sum_unneeded(x: Var, labels: Labels, wanted: set[str]) -> tuple[Var, Labels]:
     """Sum an operand over its unneeded labels; return it with the remaining labels."""
     axes = tuple(axis for axis, label in enumerate(labels) if label not in wanted)
     kept = tuple(label for label in labels if label in wanted)
     return (astype(sum(x, axes), x.dtype) if axes else x), kept
 
 
-def spread(x: Var, labels: Labels, target: Labels) -> Var:
+def expand_to_labels(x: Var, labels: Labels, target: Labels) -> Var:
     """Return a view with the axes of ``target``; axes that ``x`` lacks have length 1."""
-    x = ordered(x, labels, tuple(label for label in target if label in labels))
+    x = permute_to_labels(x, labels, tuple(label for label in target if label in labels))
     return index(x, tuple(slice(None) if label in labels else None for label in target))
 
 
-def ordered(x: Var, labels: Labels, target: Labels) -> Var:
+def permute_to_labels(x: Var, labels: Labels, target: Labels) -> Var:
     """Return a view with its axes in the order of ``target``."""
     return x if labels == target else transpose(x, [labels.index(label) for label in target])
 
 
-def grouped(x: Var, labels: Labels, groups: tuple[Labels, Labels, Labels]) -> Var:
+def merge_groups(x: Var, labels: Labels, groups: tuple[Labels, Labels, Labels]) -> Var:
     """Merge the axes of the second and third group into one axis each, after those of the first."""
     batch, second, third = groups
-    x = ordered(x, labels, (*batch, *second, *third))
+    x = permute_to_labels(x, labels, (*batch, *second, *third))
     shape = x.shape[: len(batch)]
     middle = x.shape[len(batch) : len(batch) + len(second)]
     last = x.shape[len(batch) + len(second) :]
@@ -121,18 +121,18 @@ def einsum(subscripts: str, *operands: Any) -> Var:
             f"einsum: {len(variables)} operands; expected one or two: contract the others "
             "pairwise, small results first"
         )
-    inputs, result = labels_of(subscripts, variables)
-    pairs = [on_diagonals(x, labels) for x, labels in zip(variables, inputs, strict=True)]
+    inputs, result = parse_subscripts(subscripts, variables)
+    pairs = [take_diagonals(x, labels) for x, labels in zip(variables, inputs, strict=True)]
     extents_by_label(*pairs)
     x, of_x = pairs[0]
     if len(pairs) == 2:
         y, of_y = pairs[1]
         return contract(x, y, of_x, of_y, result)
-    x, of_x = summed(x, of_x, set(result))
-    return ordered(x, of_x, result)
+    x, of_x = sum_unneeded(x, of_x, set(result))
+    return permute_to_labels(x, of_x, result)
 
 
-def labels_of(subscripts: str, operands: Sequence[Var]) -> tuple[list[Labels], Labels]:
+def parse_subscripts(subscripts: str, operands: Sequence[Var]) -> tuple[list[Labels], Labels]:
     """Parse the subscripts: the labels of the axes of every operand and of the result."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -185,7 +185,7 @@ def axis_labels(subscripts: str, term: str, ndim: int) -> Labels:
     return (*before, *ellipsis_labels(hidden), *after)
 
 
-def on_diagonals(x: Var, labels: Labels) -> tuple[Var, Labels]:
+def take_diagonals(x: Var, labels: Labels) -> tuple[Var, Labels]:
     """Replace axes with a repeated label by their diagonal."""
     while len(set(labels)) < len(labels):
         label = next(label for label in labels if labels.count(label) > 1)

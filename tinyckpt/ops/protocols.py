@@ -19,7 +19,7 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import shape
-from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
+from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, REDUCTIONS, REPLACEMENTS, UFUNCS
 
 # NumPy's argument names that differ here, and arguments that have no effect here.
 RENAMED = {"a_min": "min", "a_max": "max", "correction": "ddof"}
@@ -44,7 +44,7 @@ def call_ufunc(
             f"{called}: an in-place update; values are immutable: use tc.where or x[...]"
         )
     if function is None or method == "reduceat":
-        raise GraphError(f"{called}: {instead(name, method)}")
+        raise GraphError(f"{called}: {replacement(name, method)}")
     given = {key: value for key, value in options.items() if not is_default(key, value)}
     if method in ("reduce", "accumulate"):
         given["axis"] = inputs[1] if len(inputs) > 1 else options.get("axis", 0)
@@ -69,17 +69,17 @@ def call_function(function: Callable[..., Any], args: Sequence[Any], options: An
     name = name_of(function)
     answer = FUNCTIONS.get(name)
     if answer is None:
-        raise GraphError(f"np.{name}: {instead(name)}")
+        raise GraphError(f"np.{name}: {replacement(name)}")
     try:
         signature = inspect.signature(function)
     except ValueError:  # NumPy before 2.4 has no signature for a few functions written in C
         return answer(*args, **options)
     own = inspect.signature(answer).parameters
-    positional, given = matched(name, signature.bind(*args, **options), own)
+    positional, given = map_arguments(name, signature.bind(*args, **options), own)
     return answer(*positional, **given)
 
 
-def matched(
+def map_arguments(
     name: str, bound: inspect.BoundArguments, own: Mapping[str, inspect.Parameter]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Map NumPy's arguments to those of the function that is called.
@@ -156,13 +156,13 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{module.removeprefix('numpy').removeprefix('.')}.{function.__name__}".removeprefix(".")
 
 
-def instead(name: str, method: str = "__call__") -> str:
+def replacement(name: str, method: str = "__call__") -> str:
     """Return the replacement for an unsupported function of NumPy."""
     if method == "reduce":
         return f"supported reductions: {', '.join(REDUCTIONS)}"
     if method in ("accumulate", "reduceat"):
         return f"supported accumulations: {', '.join(ACCUMULATIONS)}"
-    return INSTEAD.get(
+    return REPLACEMENTS.get(
         name,
         "not supported on traced values; docs/numpy.md lists the supported functions. On constant "
         "arrays, compute it outside of the function",
@@ -173,4 +173,4 @@ def hint(name: str) -> str:
     """Return the replacement for a name that tinyckpt lacks, if NumPy has it."""
     if name in UFUNCS or name in FUNCTIONS:
         return f"np.{name}(x) works on traced values"
-    return f"instead of np.{name}: {INSTEAD[name]}" if name in INSTEAD else ""
+    return f"instead of np.{name}: {REPLACEMENTS[name]}" if name in REPLACEMENTS else ""

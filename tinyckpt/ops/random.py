@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SEED_BITS = 64  # width of the generator's key
 
 
-def drawing(inputs: Any, outputs: Any, **attrs: Any) -> int:
+def mask_workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
     """Return the workspace of mask generation: three uint64 per element, before the result."""
     return 24 * int(outputs[0].size) - int(outputs[0].nbytes)
 
@@ -40,10 +40,10 @@ def infer_seeded(x: Spec, seed: Spec, rate: float) -> tuple[Spec, ...]:
 DROPOUT: Primitive = Primitive(
     "dropout",
     kernels.dropout,
-    infer.like(0),
+    infer.same_spec_as(0),
     vjp=(lambda ct, ins, outs, rate, key: apply(DROPOUT, ct[0], rate=rate, key=key),),
     flops=per_element(2),
-    workspace=drawing,
+    workspace=mask_workspace,
     contiguous=None,
 )
 SEEDED_DROPOUT: Primitive = Primitive(
@@ -52,12 +52,12 @@ SEEDED_DROPOUT: Primitive = Primitive(
     infer_seeded,
     vjp=(lambda ct, ins, outs, rate: apply(SEEDED_DROPOUT, ct[0], ins[1], rate=rate), zero),
     flops=per_element(2),
-    workspace=drawing,
+    workspace=mask_workspace,
     contiguous=None,
 )
 
 
-def drawing_key(seed: int, number: int = 0) -> int:
+def stream_key(seed: int, number: int = 0) -> int:
     """Return the generator's key for a seed and a stream number."""
     return int(random_key(np, np.array(seed, np.uint64), number)[0])
 
@@ -106,5 +106,5 @@ def dropout(x: Any, rate: float, seed: Any) -> Var:
         raise GraphError(f"dropout: rate {rate!r} must be at least 0 and less than 1")
     known = checked_seed("dropout", seed)
     if known is not None:
-        return apply(DROPOUT, x, rate=float(rate), key=drawing_key(known))
+        return apply(DROPOUT, x, rate=float(rate), key=stream_key(known))
     return apply(SEEDED_DROPOUT, x, seed, rate=float(rate))

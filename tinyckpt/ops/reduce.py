@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Axes = int | Sequence[int] | None
 
 
-def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape with the reduced axes at length 1."""
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
@@ -35,7 +35,7 @@ def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 def infer_sum(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
     # Integers and booleans are accumulated in 64 bits, as in NumPy.
     dtype = x.dtype if is_float(x.dtype) else "int64"
-    return (Spec(reduced(x.shape, axes, keepdims), dtype),)
+    return (Spec(reduced_shape(x.shape, axes, keepdims), dtype),)
 
 
 def infer_max(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
@@ -43,7 +43,7 @@ def infer_max(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...
         raise GraphError(
             f"{x} has no elements along the axes {axes}, so there is no maximum or minimum"
         )
-    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+    return (Spec(reduced_shape(x.shape, axes, keepdims), x.dtype),)
 
 
 def infer_sum_vjp(
@@ -58,12 +58,12 @@ def infer_max_vjp(
     return (Spec(x.shape, g.dtype),)
 
 
-def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """Return the shape after a reduction over the axes."""
     if not isinstance(keepdims, bool | np.bool_):
         raise GraphError(f"keepdims is {keepdims!r:.80}; it must be True or False")
     if keepdims:
-        return kept(shape, axes)
+        return keepdims_shape(shape, axes)
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
@@ -71,7 +71,7 @@ def vjp_max_vjp(
     ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool
 ) -> Var:  # with respect to g, in which it is linear
     x, y, g = ins
-    attained = equal(x, reshape(y, kept(x.shape, axes)))
+    attained = equal(x, reshape(y, keepdims_shape(x.shape, axes)))
     ones = where(attained, full(x.shape, 1.0, x.dtype), 0.0)
     shared = sum(multiply(ct[0], ones), axes, keepdims=True) / sum(ones, axes, keepdims=True)
     return reshape(shared, g.shape)

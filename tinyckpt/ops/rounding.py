@@ -14,7 +14,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
-from tinyckpt.ops.casting import PYTHON_NUMBERS, as_computed, astype
+from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
 from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negative, unary, where
 from tinyckpt.ops.logic import isnan, signbit
@@ -58,7 +58,7 @@ def sign(x: Any) -> Var:
     return apply(SIGN, x)
 
 
-def of_floats(primitive: Primitive, x: Any) -> Var:
+def apply_to_floats(primitive: Primitive, x: Any) -> Var:
     """Apply a primitive to floats; integers need no rounding, and are returned unchanged."""
     x = as_var(x)
     return apply(primitive, x) if is_float(x.dtype) else x
@@ -71,7 +71,7 @@ def floor(x: Any) -> Var:
     >>> tc.jit(tc.floor)(np.array([-1.5, 1.5]))
     array([-2.,  1.])
     """
-    return of_floats(FLOOR, x)
+    return apply_to_floats(FLOOR, x)
 
 
 def ceil(x: Any) -> Var:
@@ -81,7 +81,7 @@ def ceil(x: Any) -> Var:
     >>> tc.jit(tc.ceil)(np.array([-1.5, 1.5]))
     array([-1.,  2.])
     """
-    return of_floats(CEIL, x)
+    return apply_to_floats(CEIL, x)
 
 
 def trunc(x: Any) -> Var:
@@ -91,7 +91,7 @@ def trunc(x: Any) -> Var:
     >>> tc.jit(tc.trunc)(np.array([-1.5, 1.5]))
     array([-1.,  1.])
     """
-    return of_floats(TRUNC, x)
+    return apply_to_floats(TRUNC, x)
 
 
 def round(x: Var, decimals: int = 0) -> Var:
@@ -183,7 +183,7 @@ def copysign(x: Any, y: Any) -> Var:
     >>> tc.jit(tc.copysign)(np.array([1.0, -2.0]), np.array([-1.0, 1.0]))
     array([-1.,  2.])
     """
-    x, y = as_computed(np.copysign, x, y)
+    x, y = promote_to_float(np.copysign, x, y)
     dtype = np.result_type(*(o if type(o) in PYTHON_NUMBERS else o.dtype for o in (x, y)))
     size = absolute(active_builder("copysign").as_var(x, dtype))
     return astype(where(signbit(y), negative(size), size), dtype)
@@ -196,7 +196,7 @@ def heaviside(x: Any, at_0: Any) -> Var:
     >>> tc.jit(lambda x: tc.heaviside(x, 0.5))(np.array([-1.0, 0.0, 1.0]))
     array([0. , 0.5, 1. ])
     """
-    x, at_0 = as_computed(np.heaviside, x, at_0)
+    x, at_0 = promote_to_float(np.heaviside, x, at_0)
     step = where(less(x, 0), 0.0, where(greater(x, 0), 1.0, x * 0))
     return where(equal(x, 0), at_0, step)
 

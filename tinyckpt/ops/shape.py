@@ -24,7 +24,7 @@ from tinyckpt.core.primitive import (
     apply,
     apply_all,
     as_var,
-    free_of_charge,
+    no_flops,
 )
 from tinyckpt.ops import infer, kernels
 
@@ -72,7 +72,7 @@ def infer_concatenate(*specs: Spec, axis: int) -> tuple[Spec, ...]:
     dtype = np.result_type(*(spec.dtype for spec in specs))
     rest = {spec.shape[:axis] + spec.shape[axis + 1 :] for spec in specs}
     if len(rest) > 1 or len({len(spec.shape) for spec in specs}) > 1:
-        raise GraphError(f"{infer.listing(specs)} must agree on every axis but {axis}")
+        raise GraphError(f"{infer.format_specs(specs)} must agree on every axis but {axis}")
     first = specs[0].shape
     extent = sum(spec.shape[axis] for spec in specs)
     return (Spec((*first[:axis], extent, *first[axis + 1 :]), dtype),)
@@ -102,13 +102,13 @@ def vjp_transpose(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...]) -> Var:
 
 def vjp_concatenate(position: int) -> Any:
     def rule(ct: Any, ins: Any, outs: Any, axis: int) -> Var:
-        start, stop = edges_along(axis, ins)[position : position + 2]
+        start, stop = concatenation_offsets(axis, ins)[position : position + 2]
         return index(ct[0], (slice(None),) * axis + (slice(start, stop),))
 
     return rule
 
 
-def edges_along(axis: int, operands: Sequence[Var]) -> list[int]:
+def concatenation_offsets(axis: int, operands: Sequence[Var]) -> list[int]:
     """Return the offset of each operand in their concatenation, and the end of the last.
 
     The rules of one operator are called one by one with the same operands, of which there may be
@@ -173,7 +173,7 @@ CONTIGUOUS = Primitive(
     vjp=(lambda ct, ins, outs: ct[0],),
     takes_bfloat16=True,
 )  # fmt: skip
-FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=free_of_charge)
+FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=no_flops)
 
 # The functions ------------------------------------------------------------------------------------
 
@@ -354,7 +354,7 @@ def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
     return apply(FULL, shape=spec.shape, value=value, dtype=spec.dtype.name)
 
 
-def in_memory_of_their_own(results: Tree, shown: Iterable[Var] = ()) -> Tree:
+def unalias_results(results: Tree, shown: Iterable[Var] = ()) -> Tree:
     """Copy results where needed so that no two share memory: the caller may write to each.
 
     A view that shows all of its memory, each byte once, is returned as it is. A copy is made of a

@@ -64,7 +64,7 @@ def normal_cdf(xp, x):
     d *= 0.5
     d -= dd
     del dd
-    times_normal_bell(xp, x, exponent=d, spare=spare)
+    multiply_by_normal_density(xp, x, exponent=d, spare=spare)
     ty += 2
     ty *= 0.125
     d *= ty
@@ -73,7 +73,7 @@ def normal_cdf(xp, x):
     return xp.where(x >= 0, spare, d)
 
 
-def times_normal_bell(xp, x, exponent, spare):
+def multiply_by_normal_density(xp, x, exponent, spare):
     """Replace the exponent by ``exp(exponent - x^2 / 2)``; ``spare`` is overwritten.
 
     Rounding x^2 would cost as many digits as the exponent is large. So x = h + r with h a multiple

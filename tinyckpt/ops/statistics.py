@@ -17,7 +17,7 @@ from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, where
 from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
-from tinyckpt.ops.reduce import Axes, max, mean, min, reduced, sum
+from tinyckpt.ops.reduce import Axes, max, mean, min, reduced_shape, sum
 from tinyckpt.ops.shape import concatenate, full, index, reshape
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spe
     infer.require_float(x)
     if any(x.shape[axis] == 0 for axis in axes):
         raise GraphError(f"{x} has no elements along the axes {axes}")
-    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+    return (Spec(reduced_shape(x.shape, axes, keepdims), x.dtype),)
 
 
 def infer_logsumexp_vjp(
@@ -43,7 +43,7 @@ def infer_cumsum(x: Spec, axis: int, reverse: bool) -> tuple[Spec, ...]:
 
 def with_axes(y: Var, x: Var, axes: tuple[int, ...]) -> Var:
     """Return a reduction of ``x`` with its reduced axes at length 1."""
-    return reshape(y, reduced(x.shape, axes, keepdims=True))
+    return reshape(y, reduced_shape(x.shape, axes, keepdims=True))
 
 
 def vjp_logsumexp_vjp_x(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
@@ -167,7 +167,7 @@ def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     if axis is None:
         result = median(reshape(x, -1), 0)
         return reshape(result, ones) if keepdims else result
-    position, (before, count) = along(x, axis)
+    position, (before, count) = axis_and_extent(x, axis)
     if count == 0:
         raise GraphError(f"median: {x.spec} has no elements along axis {axis}")
     ordered = sort(x, position)
@@ -194,15 +194,15 @@ def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     x = as_var(x)
     x = x if is_float(x.dtype) else astype(x, "int64")
     axes = infer.checked_axes(axis, x.ndim)
-    shape = reduced(x.shape, axes, keepdims)
+    shape = reduced_shape(x.shape, axes, keepdims)
     for position in axes:
-        x = product_of_halves(x, position)
+        x = tree_product(x, position)
     return reshape(x, shape)
 
 
-def product_of_halves(x: Var, axis: int) -> Var:
+def tree_product(x: Var, axis: int) -> Var:
     """Tree-reduce a product along one axis, which stays with length 1."""
-    axis, (before, count) = along(x, axis)
+    axis, (before, count) = axis_and_extent(x, axis)
     if count == 0:
         return full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), 1, x.dtype)
     rest: Var | None = None
@@ -218,7 +218,7 @@ def product_of_halves(x: Var, axis: int) -> Var:
     return x if rest is None else multiply(x, rest)
 
 
-def along(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], int]]:
+def axis_and_extent(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], int]]:
     """Return the axis counted from the front; the index of the axes before it, and its extent."""
     position = infer.checked_axis(axis, x.ndim)
     return position, ((slice(None),) * position, x.shape[position])
@@ -255,7 +255,7 @@ def cumprod(x: Var, axis: int | None = None) -> Var:
     """
     x, position = flat_or_along(x, axis)
     x = x if is_float(x.dtype) else astype(x, "int64")
-    _, (before, count) = along(x, position)
+    _, (before, count) = axis_and_extent(x, position)
     step = 1
     while step < count:
         first = index(x, (*before, slice(0, step)))
@@ -274,7 +274,7 @@ def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
     array([3., 5.])
     """
     x = as_var(x)
-    axis, (before, _) = along(x, axis)
+    axis, (before, _) = axis_and_extent(x, axis)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise GraphError(f"diff: n={n!r} must be an integer of 0 or more")
     for _ in range(n):

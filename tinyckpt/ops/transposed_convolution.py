@@ -14,9 +14,9 @@ from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops.convolution import (
     bias_flops,
+    contiguous_conv2d,
     conv_flops,
-    convolved,
-    first,
+    crop_windows_like,
     input_vjp_bytes,
     require_bias,
     require_groups,
@@ -61,8 +61,8 @@ CONV_TRANSPOSE2D = Primitive(
     "conv_transpose2d",  # (x, weight[, bias]) -> y
     kernels.conv_transpose2d, infer_conv_transpose2d, contiguous=True,
     vjp=(
-        lambda ct, ins, outs, output_padding, **attrs: first(
-            convolved(contiguous_once(ct[0]), ins[1], attrs), ins[0]
+        lambda ct, ins, outs, output_padding, **attrs: crop_windows_like(
+            contiguous_conv2d(contiguous_once(ct[0]), ins[1], attrs), ins[0]
         ),
         lambda ct, ins, outs, output_padding, **attrs: weight_cotangent(
             contiguous_once(ct[0]), ins[0], ins[1].shape, attrs

@@ -50,7 +50,7 @@ def pair(value: Any, name: str, what: str) -> Pair:
     return numbers[0], numbers[1]
 
 
-def span(kernel: int, dilation: int) -> int:
+def dilated_extent(kernel: int, dilation: int) -> int:
     """Return the extent of a dilated kernel, in pixels."""
     return dilation * (kernel - 1) + 1
 
@@ -64,7 +64,7 @@ def window_counts(
         GraphError: if a size is out of range, or the window does not fit.
     """
     require_sizes(kernel, stride, padding, dilation)
-    reach = span(kernel[0], dilation[0]), span(kernel[1], dilation[1])
+    reach = dilated_extent(kernel[0], dilation[0]), dilated_extent(kernel[1], dilation[1])
     padded = image[0] + 2 * padding[0], image[1] + 2 * padding[1]
     if reach[0] > padded[0] or reach[1] > padded[1]:
         raise GraphError(
@@ -107,7 +107,7 @@ def transposed_counts(
                 f"output_padding={output_padding} must be less than the stride {stride} or the "
                 f"dilation {dilation}: expected 0 to {most} on axis {axis + 2}"
             )
-        whole = (windows[axis] - 1) * stride[axis] + span(kernel[axis], dilation[axis])
+        whole = (windows[axis] - 1) * stride[axis] + dilated_extent(kernel[axis], dilation[axis])
         if whole - 2 * padding[axis] + extra < 1:
             raise GraphError(
                 f"padding={padding} leaves nothing of the {whole + extra} pixels on axis "
@@ -146,7 +146,7 @@ def overlap(windows: slice, first: int, stride: int, extent: int) -> Slices:
     return slice(low - windows.start, high - windows.start), pixels
 
 
-def around(inside: Slices, counts: Pair) -> list[Slices]:
+def borders_of(inside: Slices, counts: Pair) -> list[Slices]:
     """Return the nonempty borders around a rectangle of windows.
 
     Above and below at full width, left and right of the rectangle in between.
@@ -161,7 +161,7 @@ def around(inside: Slices, counts: Pair) -> list[Slices]:
     return [border for border in borders if all(part.stop > part.start for part in border)]
 
 
-def meetings(
+def window_overlaps(
     kernel: Pair,
     windows: Slices,
     image: Pair,
@@ -180,7 +180,7 @@ def meetings(
         for j in range(kernel[1]):
             columns = overlap(windows[1], j * dilation[1] - padding[1], stride[1], image[1])
             inside = rows[0], columns[0]
-            yield i, j, inside, (rows[1], columns[1]), around(inside, counts)
+            yield i, j, inside, (rows[1], columns[1]), borders_of(inside, counts)
 
 
 # Blocks -------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def even_parts(extent: int, most: int) -> Iterator[slice]:
 # Convolutions as products of matrices -------------------------------------------------------------
 
 
-def met(
+def trim_kernel(
     kernel: Pair, windows: Pair, image: Pair, stride: Pair, padding: Pair, dilation: Pair
 ) -> tuple[Slices, Pair, Pair]:
     """Return the rows and columns of a kernel that meet a pixel; their counts; their padding.
@@ -243,7 +243,7 @@ def met(
     return (parts[0], parts[1]), (extents[0], extents[1]), (margins[0], margins[1])
 
 
-def products(
+def row_products(
     y_shape: Shape, weight_shape: Shape, stride: Pair, dilation: Pair, dtype: Any
 ) -> tuple[int, int]:
     """Return the number of products whose sum a convolution is, and the rows between their columns.
@@ -253,12 +253,12 @@ def products(
     and memory to fill. It does not pay in small images: to rearrange the weight takes longer than
     to fill their columns.
     """
-    if stride[0] == 1 and is_direct(y_shape, dtype):
+    if stride[0] == 1 and sums_in_place(y_shape, dtype):
         return weight_shape[2], dilation[0]
     return 1, 0
 
 
-def is_product(
+def is_pointwise(
     x_shape: Shape, kernel: Shape, y_shape: Shape, stride: Pair, padding: Pair, dtype: Any
 ) -> bool:
     """Whether a convolution is a matrix product without im2col: each window is one pixel."""
@@ -283,15 +283,15 @@ def is_gathered(y_shape: Shape, weight_shape: Shape, stride: Pair, groups: int) 
     return stride == (1, 1) and filters <= groups * min(2 * depth, count // 2)
 
 
-def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
+def flipped_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
     """Return the padding of that convolution; negative where it crops y's cotangent."""
     return (
-        span(kernel[0], dilation[0]) - 1 - padding[0],
-        span(kernel[1], dilation[1]) - 1 - padding[1],
+        dilated_extent(kernel[0], dilation[0]) - 1 - padding[0],
+        dilated_extent(kernel[1], dilation[1]) - 1 - padding[1],
     )
 
 
-def is_direct(y_shape: Shape, dtype: Any) -> bool:
+def sums_in_place(y_shape: Shape, dtype: Any) -> bool:
     """Whether a convolution's sums are computed in y's own memory, image by image.
 
     Else they are in a buffer: of several images together, so that products are wide enough for
@@ -307,20 +307,20 @@ def convolution_blocks(
 
     Each is (images, rows, rows of the columns, the columns' shape, the shape of its part of y or
     y's cotangent); that part has no buffer, and no elements here, where sums are computed in place.
-    ``count`` and ``apart`` are those of ``products``: columns for one row of the kernel have the
-    additional rows of windows that its other rows see.
+    ``count`` and ``apart`` are those of ``row_products``: columns for one row of the kernel have
+    the additional rows of windows that its other rows see.
     """
     filters, depth, height, width = weight_shape
     images, _, rows, columns = y_shape
-    lines, direct = (groups * depth, height // count, width), is_direct(y_shape, dtype)
+    lines, direct = (groups * depth, height // count, width), sums_in_place(y_shape, dtype)
     summed, added = 0 if direct else filters, filters if count > 1 else 0
     line_bytes = columns * wide(dtype).itemsize
     row_bytes = (math.prod(lines) + summed + added) * line_bytes
     fixed_bytes = math.prod(lines) * (count - 1) * apart * line_bytes
     for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images, fixed_bytes):
-        seen = counts[0], counts[1] + (count - 1) * apart
-        bands = slice(band.start, band.start + seen[1])
-        yield part, band, bands, (*lines, *seen, columns), (summed, *counts, columns)
+        pixels_per_window = counts[0], counts[1] + (count - 1) * apart
+        bands = slice(band.start, band.start + pixels_per_window[1])
+        yield part, band, bands, (*lines, *pixels_per_window, columns), (summed, *counts, columns)
 
 
 # Pooling ------------------------------------------------------------------------------------------
@@ -341,7 +341,9 @@ def pool_blocks(
         yield part, band, (count, channels, bands, columns)
 
 
-def seen(windows: slice, extent: int, kernel: int, stride: int, padding: int) -> list[int]:
+def pixels_per_window(
+    windows: slice, extent: int, kernel: int, stride: int, padding: int
+) -> list[int]:
     """Return the number of pixels, without padding, in each window along one axis."""
     starts = range(windows.start * stride - padding, windows.stop * stride - padding, stride)
     return [min(start + kernel, extent) - max(start, 0) for start in starts]

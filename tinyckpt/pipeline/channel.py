@@ -1,10 +1,10 @@
 """MPI transport of a pipeline: nonblocking send and receive, and collectives, with timeouts.
 
-``Channel`` moves activations and cotangents between the devices of one replica; ``Across`` averages
-gradients and gathers parameters over the replicas of one device. A waiting process polls its
-request with a pause in between and gives up after a timeout: otherwise one hanging process would
-block all others for ever. Between polls it yields the processor, which MPI's blocking wait does
-not.
+``Channel`` moves activations and cotangents between the devices of one replica; ``MpiCollectives``
+averages gradients and gathers parameters over the replicas of one device. A waiting process polls
+its request with a pause in between and gives up after a timeout: otherwise one hanging process
+would block all others for ever. Between polls it yields the processor, which MPI's blocking wait
+does not.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tinyckpt.base.errors import BackendError
 from tinyckpt.pipeline.device_program import Message
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.zero_state import Exchange
+from tinyckpt.pipeline.zero_state import CollectiveRequest
 
-PATIENCE = 600.0  # default timeout in seconds; no single action should take as long
+DEFAULT_TIMEOUT = 600.0  # default timeout in seconds; no single action should take as long
 AT_ONCE, PAUSE = 100, 1e-4  # polls without a pause, and then the seconds between two polls
 
 
@@ -64,7 +64,7 @@ class Channel:
         communicator: Any,
         pipeline: Pipeline,
         stages: Sequence[PlannedStage],
-        patience: float = PATIENCE,
+        patience: float = DEFAULT_TIMEOUT,
     ) -> None:
         self.communicator, self.pipeline, self.stages = communicator, pipeline, stages
         self.patience = patience
@@ -112,17 +112,17 @@ def as_bytes(array: Any) -> Any:
     return array.reshape(-1).view(np.uint8)
 
 
-class Across:
+class MpiCollectives:
     """Collectives between the replicas of a device, as MPI's own.
 
     Means accumulate in float64 for float64 arrays, and in float32 for all others, so that sums of
     16-bit floats do not overflow.
     """
 
-    def __init__(self, mpi: Any, communicator: Any, patience: float = PATIENCE) -> None:
+    def __init__(self, mpi: Any, communicator: Any, patience: float = DEFAULT_TIMEOUT) -> None:
         self.mpi, self.communicator, self.patience = mpi, communicator, patience
 
-    def exchange(self, own: Exchange) -> list[Any]:
+    def exchange(self, own: CollectiveRequest) -> list[Any]:
         """Run a collective on this replica's arrays, and return its results."""
         collective = {
             "all_reduce": self.all_reduce,

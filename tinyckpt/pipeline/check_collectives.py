@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tinyckpt.pipeline.checking import ABSENT, Complaint, Positions, needs, says
+from tinyckpt.pipeline.checking import ABSENT, ActionPositions, Complaint, needs, says
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,
@@ -42,7 +42,7 @@ LEGAL = (
 )
 
 
-def between_replicas(positions: Positions) -> Iterator[Complaint]:
+def collective_complaints(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first mismatched, misplaced or missing collectives of a pipeline's replicas."""
     own, of = positions.pipeline, positions.of
     legal = LEGAL[own.zero] if own.replicas > 1 else ()
@@ -59,7 +59,7 @@ def between_replicas(positions: Positions) -> Iterator[Complaint]:
         yield from ungathered_parameters(positions, done)
 
 
-def mismatched_collectives(positions: Positions) -> Iterator[Complaint]:
+def mismatched_collectives(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield where the collectives of a device's replica first differ from those of replica 0."""
     own = positions.pipeline
     devices = own.devices // own.replicas
@@ -98,7 +98,7 @@ def mismatched_collectives(positions: Positions) -> Iterator[Complaint]:
         )
 
 
-def missing_actions(positions: Positions, kind: int, wrong: Integers) -> Iterator[Complaint]:
+def missing_actions(positions: ActionPositions, kind: int, wrong: Integers) -> Iterator[Complaint]:
     """Yield the first action of a kind that is missing from its device.
 
     Args:
@@ -111,7 +111,7 @@ def missing_actions(positions: Positions, kind: int, wrong: Integers) -> Iterato
         yield *positions.end_of(stage), f"the device ends without the {action}"
 
 
-def unreduced_gradients(positions: Positions, done: Integers) -> Iterator[Complaint]:
+def unreduced_gradients(positions: ActionPositions, done: Integers) -> Iterator[Complaint]:
     """Yield reductions of incomplete gradients, updates before a reduction, and missing ones.
 
     Args:
@@ -147,7 +147,7 @@ def unreduced_gradients(positions: Positions, done: Integers) -> Iterator[Compla
         yield from missing_actions(positions, GATHER_UPDATED, gathered == ABSENT)
 
 
-def ungathered_parameters(positions: Positions, done: Integers) -> Iterator[Complaint]:
+def ungathered_parameters(positions: ActionPositions, done: Integers) -> Iterator[Complaint]:
     """Yield reads of parameters that are not gathered, and gathered parameters never freed."""
     of = positions.of
     again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], positions.back)

@@ -47,7 +47,7 @@ Complaint = tuple[int, int, str]  # device, step, message
 Why = Callable[[int, int], str]  # from a stage and a micro-batch to the message
 
 
-class Positions:
+class ActionPositions:
     """The position of each action: its step on its device, by kind, stage and micro-batch.
 
     Attributes:
@@ -118,7 +118,7 @@ class Positions:
         yield int(devices[chosen]), int(positions[chosen]), text
 
 
-def check_order(positions: Positions, more: Iterable[Complaint] = ()) -> None:
+def check_order(positions: ActionPositions, more: Iterable[Complaint] = ()) -> None:
     """Raise a ScheduleError about the first illegal action, by device and step.
 
     Args:
@@ -138,7 +138,7 @@ def check_order(positions: Positions, more: Iterable[Complaint] = ()) -> None:
         raise ScheduleError(f"device {device}, step {step}: {what}")
 
 
-def dependence_violations(positions: Positions) -> Iterator[Complaint]:
+def dependence_violations(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield for each dependence within a stage the first action that comes before its input."""
     of = positions.of
     for kind, earlier in LOCAL:
@@ -161,7 +161,7 @@ def needs(what: str, needed: Integers) -> Why:
     return why
 
 
-def missing_inputs(positions: Positions) -> Iterator[Complaint]:
+def missing_inputs(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first forward and backward that precede the input from the neighbouring stage."""
     for kind, message, steps, remote, towards in (
         (FORWARD, RECV_ACTIVATION, positions.of[FORWARD], positions.remote_before, -1),
@@ -190,7 +190,7 @@ def shifted_by_stage(table: Integers, towards: int) -> Integers:
     return found
 
 
-def unmatched_messages(positions: Positions) -> Iterator[Complaint]:
+def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first send of each kind without its recv, and the first recv without its send."""
     for kind, other, remote, towards in (
         (SEND_ACTIVATION, RECV_ACTIVATION, positions.remote_after, 1),
@@ -215,7 +215,7 @@ def says(text: str) -> Why:
     return lambda stage, micro_batch: text
 
 
-def incomplete_stages(positions: Positions) -> Iterator[Complaint]:
+def incomplete_stages(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first forward or backward that is missing, done twice, or not recomputed."""
     of = positions.of
     whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
@@ -234,7 +234,7 @@ def incomplete_stages(positions: Positions) -> Iterator[Complaint]:
     yield from positions.first_of(BACKWARD, wrong, says(what), positions.back)
 
 
-def stale_accesses(positions: Positions) -> Iterator[Complaint]:
+def stale_accesses(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first stale action: a read of parameters, or a gradient, after the update."""
     update = positions.of[UPDATE].max(axis=1)
     is_updated = update != ABSENT

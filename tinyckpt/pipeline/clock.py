@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.pipeline.checking import Positions
+from tinyckpt.pipeline.checking import ActionPositions
 from tinyckpt.pipeline.program import (
     COLLECTIVES,
     RECV_ACTIVATION,
@@ -64,7 +64,7 @@ class ActionTimes:
     """
 
     def __init__(
-        self, pipeline: Pipeline, positions: Positions, durations: Any, communication: Any
+        self, pipeline: Pipeline, positions: ActionPositions, durations: Any, communication: Any
     ) -> None:
         self.pipeline, self.positions, self.communication = pipeline, positions, communication
         self.durations = durations.copy()

@@ -18,13 +18,13 @@ import numpy as np
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.backend import sources_of
+from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.schedule import Compute, Free, Step
 from tinyckpt.pipeline.parts import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline
 from tinyckpt.pipeline.resuming import Resumed, Slot
 from tinyckpt.pipeline.stages import arrays_of
-from tinyckpt.pipeline.zero_state import Exchange, Holding
+from tinyckpt.pipeline.zero_state import CollectiveRequest, ZeroState
 from tinyckpt.training.optimizers import Optimizer
 
 Arrays = dict[int, Any]
@@ -67,7 +67,7 @@ class Outcome:
 
 
 Post = Callable[[Message, list[Any]], None]
-Program = Generator[Message | Exchange, list[Any], Outcome]
+Program = Generator[Message | CollectiveRequest, list[Any], Outcome]
 
 
 def device_program(worker: DeviceState) -> Program:
@@ -149,7 +149,9 @@ class DeviceState:
         self.arrived: dict[Message, list[Any]] = {}
         self.recomputed: set[tuple[int, int]] = set()
         self.results: list[Arrays] = [{} for _ in range(len(batches))]
-        self.holding = Holding(pipeline, device, stages, number, self.sources[0], optimizer, begin)
+        self.holding = ZeroState(
+            pipeline, device, stages, number, self.sources[0], optimizer, begin
+        )
         self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
 
     def arguments(self, step: int) -> list[Arrays]:
@@ -158,7 +160,7 @@ class DeviceState:
         return [
             {
                 data: array
-                for data, array in sources_of(whole, self.batches[number]).items()
+                for data, array in bind_sources(whole, self.batches[number]).items()
                 if data in self.needed
             }
             for number in range(step * count, (step + 1) * count)

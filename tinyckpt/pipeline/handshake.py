@@ -25,7 +25,7 @@ from tinyckpt.pipeline.device_program import DeviceState, Outcome
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.resuming import NOBODY, Resumed
-from tinyckpt.pipeline.supervising import HEARD, say
+from tinyckpt.pipeline.supervising import STDERR_DELAY, say
 
 Claims = Mapping[str, bytes]
 TAG = 1
@@ -51,7 +51,7 @@ class Arrival:
 
 def end_all(world: Any) -> NoReturn:
     """Abort all ranks, this one included."""
-    sleep(HEARD)
+    sleep(STDERR_DELAY)
     world.Abort(1)
     os._exit(1)  # in some MPIs Abort returns, and leaves the rest to the launcher
 
@@ -144,7 +144,7 @@ def disagreement(every: Sequence[tuple[Claims, str | None]], devices: int) -> st
     return None
 
 
-def claims_of(
+def argument_digests(
     pipeline: Pipeline,
     stages: Sequence[PlannedStage],
     worker: DeviceState,

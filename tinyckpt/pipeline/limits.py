@@ -17,7 +17,7 @@ BYTES_AN_ACTION, BYTES_A_PLACE, BYTES_A_STAGE, BYTES_A_MEETING = 84, 4, 500, 400
 MOST_BYTES = 4 * 2**30
 
 
-def checked_size(
+def check_counts(
     name: str, recompute: Recompute | None, *, halved: bool = False, **counts: int
 ) -> None:
     """Raise an OptionError unless a pipeline's counts are legal and it fits into memory.

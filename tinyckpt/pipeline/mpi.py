@@ -19,27 +19,27 @@ from time import sleep
 from typing import Any
 
 from tinyckpt.base.errors import BackendError, OptionError
-from tinyckpt.pipeline.channel import PATIENCE, Across, Channel
+from tinyckpt.pipeline.channel import DEFAULT_TIMEOUT, Channel, MpiCollectives
 from tinyckpt.pipeline.device_program import DeviceState, Message, Outcome, Program, device_program
-from tinyckpt.pipeline.handshake import Rendezvous, claims_of, end_all
+from tinyckpt.pipeline.handshake import Rendezvous, argument_digests, end_all
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
 from tinyckpt.pipeline.simulate import (
     PipelineResult,
     batches_of,
-    check_together,
-    gathered,
-    going_on,
+    check_arguments,
+    gather_outcomes,
+    with_state,
 )
-from tinyckpt.pipeline.supervising import BEHIND, launched_rank, say
-from tinyckpt.pipeline.zero_state import Exchange
+from tinyckpt.pipeline.supervising import SUPERVISOR_DELAY, launched_rank, say
+from tinyckpt.pipeline.zero_state import CollectiveRequest
 from tinyckpt.training.optimizers import Optimizer
 
 LONGEST = 1e8  # seconds; the largest interval that a timer accepts on every platform
 
 
-def get_mpi(patience: float = PATIENCE) -> Any:
+def get_mpi(patience: float = DEFAULT_TIMEOUT) -> Any:
     """Import and return mpi4py's module MPI, initialising MPI with a timeout.
 
     The first import initialises MPI, which waits for all ranks and runs no Python meanwhile: the
@@ -98,7 +98,7 @@ def run_pipeline_mpi(
     batches: Sequence[tuple[Any, ...]],
     replicas: int = 1,
     optimizer: Optimizer | None = None,
-    patience: float = PATIENCE,
+    patience: float = DEFAULT_TIMEOUT,
     state: Any = None,
     collect: bool = True,
 ) -> PipelineResult | None:
@@ -145,25 +145,29 @@ def run_pipeline_mpi(
         number, device = rank_in(pipeline)
         if 2 * len(stages) * pipeline.micro_batches > world.Get_attr(mpi.TAG_UB):
             raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
-        check_together(pipeline, stages, batches, optimizer)
-        batches, begin = going_on(stages, batches, optimizer, state)
+        check_arguments(pipeline, stages, batches, optimizer)
+        batches, begin = with_state(stages, batches, optimizer, state)
         worker = DeviceState(
             replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
             no_channel, number, optimizer, begin,
         )  # fmt: skip
-        claims = claims_of(pipeline, stages, worker, begin)
+        claims = argument_digests(pipeline, stages, worker, begin)
     except Exception as error:
         trouble = error
     with ending_all(world, f"rank {meeting.rank}"):
         meeting.agree(claims, trouble)
     with ending_all(world, f"rank {meeting.rank} (device {device})"):
         channel = Channel(world.Split(number, device), worker.pipeline, stages, patience)
-        across = Across(mpi, world.Split(device, number), patience)
+        across = MpiCollectives(mpi, world.Split(device, number), patience)
         worker.post = channel.post
         outcome = drive(device_program(worker), channel.receive, across.exchange)
         channel.finish()
         outcomes = meeting.outcomes(part_to_gather(outcome, pipeline, number, collect))
-    return None if outcomes is None else gathered(pipeline, stages, outcomes, optimizer, collect)
+    return (
+        None
+        if outcomes is None
+        else gather_outcomes(pipeline, stages, outcomes, optimizer, collect)
+    )
 
 
 @contextmanager
@@ -174,7 +178,9 @@ def ending_all(world: Any, who: str) -> Iterator[None]:
     except Exception as error:
         if world.Get_size() > 1:
             if isinstance(error, get_mpi().Exception):
-                sleep(BEHIND)  # most likely another rank has died, and its parent reports that
+                sleep(
+                    SUPERVISOR_DELAY
+                )  # most likely another rank has died, and its parent reports that
             say(f"{who}: {error}")
             end_all(world)
         raise
@@ -203,7 +209,7 @@ def part_to_gather(outcome: Outcome, pipeline: Pipeline, number: int, collect: b
 def drive(
     program: Program,
     receive: Callable[[Message], list[Any]],
-    exchange: Callable[[Exchange], list[Any]],
+    exchange: Callable[[CollectiveRequest], list[Any]],
 ) -> Outcome:
     """Drive a device's coroutine to its end: send it each message or collective it waits for."""
     try:

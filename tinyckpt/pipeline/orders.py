@@ -28,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.limits import checked_size
+from tinyckpt.pipeline.limits import check_counts
 from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -55,7 +55,7 @@ def gpipe(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     device 0: F0 F1 F2 B0 B1 B2
     device 1: F0 F1 F2 B0 B1 B2
     """
-    checked_size("gpipe", recompute, devices=devices, micro_batches=micro_batches)
+    check_counts("gpipe", recompute, devices=devices, micro_batches=micro_batches)
     each = np.arange(micro_batches, dtype=np.int32)
     lane = sorted_lane([(FORWARD, each), (BACKWARD, each + micro_batches)])
     lanes = (Lane(lane.kind, lane.stage + device, lane.micro_batch) for device in range(devices))
@@ -69,7 +69,7 @@ def one_f_one_b(devices: int, micro_batches: int, recompute: Recompute | None = 
     device 0: F0 F1 B0 F2 B1 B2
     device 1: F0 B0 F1 B1 F2 B2
     """
-    checked_size("1f1b", recompute, devices=devices, micro_batches=micro_batches)
+    check_counts("1f1b", recompute, devices=devices, micro_batches=micro_batches)
     lanes = (
         sorted_lane(time_slots(micro_batches, min(devices - 1 - device, micro_batches)), device)
         for device in range(devices)
@@ -92,7 +92,7 @@ def interleaved(
     device 0: F0.0 F1.0 F0.2 F1.2 B0.2 B1.2 B0.0 B1.0
     device 1: F0.1 F1.1 F0.3 B0.3 F1.3 B1.3 B0.1 B1.1
     """
-    checked_size(
+    check_counts(
         "interleaved", recompute, devices=devices, micro_batches=micro_batches, chunks=chunks
     )
     if chunks > 1 and micro_batches % devices:
@@ -131,7 +131,7 @@ def zb_h1(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     device 0: F0 F1 B0 W0 F2 B1 W1 B2 W2
     device 1: F0 B0 F1 B1 W0 F2 B2 W1 W2
     """
-    checked_size("zb-h1", recompute, halved=True, devices=devices, micro_batches=micro_batches)
+    check_counts("zb-h1", recompute, halved=True, devices=devices, micro_batches=micro_batches)
 
     def lane(device: int) -> Lane:
         (_, forward), (_, backward) = time_slots(

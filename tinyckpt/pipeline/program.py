@@ -174,7 +174,9 @@ class Lane(NamedTuple):
     micro_batch: Integers
 
 
-def joined(name: str, device_of: Integers, micro_batches: int, lanes: Sequence[Lane]) -> Pipeline:
+def concatenate_lanes(
+    name: str, device_of: Integers, micro_batches: int, lanes: Sequence[Lane]
+) -> Pipeline:
     """Concatenate the lanes of all devices into a pipeline."""
     first = np.cumsum([0, *(len(lane.kind) for lane in lanes)], dtype=np.int64)
     kind, stage, micro_batch = (np.concatenate(column) for column in zip(*lanes, strict=True))
@@ -234,4 +236,4 @@ def with_messages(
                 np.append(micro_batch[rows], np.zeros(len(own), np.int32)).astype(np.int32),
             )
         )
-    return joined(name, device_of, micro_batches, complete)
+    return concatenate_lanes(name, device_of, micro_batches, complete)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.check_collectives import between_replicas
-from tinyckpt.pipeline.checking import Positions, check_order
+from tinyckpt.pipeline.check_collectives import collective_complaints
+from tinyckpt.pipeline.checking import ActionPositions, check_order
 from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.costs import (
     Footprint,
@@ -174,13 +174,13 @@ def replay_pipeline(
     depth = pipeline.stages // pipeline.replicas
     durations, communication, unit = costs.scaled(depth, pipeline.micro_batches * pipeline.replicas)
     durations = np.tile(durations, pipeline.replicas)
-    positions = Positions(pipeline)
-    check_order(positions, between_replicas(positions))
+    positions = ActionPositions(pipeline)
+    check_order(positions, collective_complaints(positions))
     clock = ActionTimes(pipeline, positions, durations, communication)
     starts = clock.starts()
     own = clock.own
-    busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
-    ends = [starts[end - 1] + own[end - 1] for begin, end in spans(pipeline) if end > begin]
+    busy = [own[begin:end].sum() for begin, end in device_ranges(pipeline)]
+    ends = [starts[end - 1] + own[end - 1] for begin, end in device_ranges(pipeline) if end > begin]
     found = [*footprint_per_stage(footprints, depth)] * pipeline.replicas
     check_footprints(found, pipeline.micro_batches)
     is_recomputed = np.zeros(pipeline.stages, bool)
@@ -211,7 +211,7 @@ def check_held(pipeline: Pipeline) -> None:
     )  # fmt: skip
 
 
-def spans(pipeline: Pipeline) -> list[tuple[int, int]]:
+def device_ranges(pipeline: Pipeline) -> list[tuple[int, int]]:
     """Return for every device the begin and end of its actions."""
     return list(pairwise(pipeline.first.tolist()))
 
@@ -247,7 +247,7 @@ def footprint_per_stage(
 def peaks_of(pipeline: Pipeline, tables: tuple[Integers, Integers]) -> tuple[int, ...]:
     """Return the peak memory of each device, during an action or after one."""
     peaks = []
-    for begin, end in spans(pipeline):
+    for begin, end in device_ranges(pipeline):
         held = memory_timeline(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
         peaks.append(int(max(each.max(initial=0) for each in held)))
     return tuple(peaks)

@@ -49,7 +49,7 @@ from tinyckpt.pipeline.program import (
     Integers,
     Lane,
     Pipeline,
-    joined,
+    concatenate_lanes,
 )
 
 STAGES_OF_ZERO = range(4)
@@ -105,7 +105,7 @@ def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
         for begin, end in pairwise(ends.tolist())
     ]  # fmt: skip
     device_of = [pipeline.device_of + number * pipeline.devices for number in range(replicas)]
-    whole = joined(
+    whole = concatenate_lanes(
         pipeline.name, np.concatenate(device_of).astype(np.int32), pipeline.micro_batches, lanes
     )
     return replace(whole, replicas=replicas, zero=zero)

@@ -99,7 +99,7 @@ class Resumed:
     step: int
 
 
-def resumed(state: Any, optimizer: Optimizer | None, known: Parameters) -> Resumed:
+def checked_state(state: Any, optimizer: Optimizer | None, known: Parameters) -> Resumed:
     """Validate a training state, and return the optimiser state to resume from.
 
     Its parameters are validated later, as arguments.

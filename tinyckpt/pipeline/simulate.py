@@ -21,9 +21,9 @@ from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
 from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.resuming import Resumed, WithParameters, resumed, whole_state
+from tinyckpt.pipeline.resuming import Resumed, WithParameters, checked_state, whole_state
 from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
-from tinyckpt.pipeline.zero_state import Exchange
+from tinyckpt.pipeline.zero_state import CollectiveRequest
 from tinyckpt.training.optimizers import Optimizer
 
 
@@ -49,7 +49,7 @@ class PipelineResult(NamedTuple):
     state: Any = None
 
 
-def check_together(
+def check_arguments(
     pipeline: Pipeline,
     stages: Sequence[PlannedStage],
     batches: Sequence[tuple[Any, ...]],
@@ -119,8 +119,8 @@ def run_pipeline(
         GraphError: if an argument's shape or dtype differs from the graph's.
         BackendError: if an operator fails.
     """
-    check_together(pipeline, stages, batches, optimizer)
-    batches, begin = going_on(stages, batches, optimizer, state)
+    check_arguments(pipeline, stages, batches, optimizer)
+    batches, begin = with_state(stages, batches, optimizer, state)
     devices = pipeline.devices // pipeline.replicas
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
@@ -134,7 +134,7 @@ def run_pipeline(
         for device in range(devices)
     ]  # fmt: skip
     outcomes: dict[int, Outcome] = {}
-    wanted: dict[int, Message | Exchange | None] = dict.fromkeys(range(pipeline.devices))
+    wanted: dict[int, Message | CollectiveRequest | None] = dict.fromkeys(range(pipeline.devices))
     while wanted:
         # A pipeline that was replayed has no deadlock: at least one device can go on.
         for device in list(wanted):
@@ -147,10 +147,10 @@ def run_pipeline(
                     outcomes[number] = end.value
                     del wanted[number]
     found = [outcomes[number] for number in range(pipeline.devices)]
-    return gathered(pipeline, stages, found, optimizer)
+    return gather_outcomes(pipeline, stages, found, optimizer)
 
 
-def going_on(
+def with_state(
     stages: Sequence[PlannedStage],
     batches: Sequence[tuple[Any, ...]],
     optimizer: Optimizer | None,
@@ -159,7 +159,7 @@ def going_on(
     """Return batches with parameters prepended, and the optimiser state to resume from, if any."""
     if state is None:
         return batches, None
-    begin = resumed(state, optimizer, parameters_of(stages))
+    begin = checked_state(state, optimizer, parameters_of(stages))
     return WithParameters(state["parameters"], batches), begin
 
 
@@ -185,7 +185,7 @@ def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> Seque
 
 def deliveries(
     device: int,
-    wanted: dict[int, Message | Exchange | None],
+    wanted: dict[int, Message | CollectiveRequest | None],
     sent: list[dict[Message, list[Any]]],
     devices: int,
 ) -> list[tuple[int, Any]]:
@@ -208,13 +208,15 @@ def deliveries(
         messages = sent[device // devices]
         return [(device, messages.pop(own))] if own in messages else []
     group = range(device % devices, devices * len(sent), devices)
-    brought = [each.arrays for each in map(wanted.get, group) if isinstance(each, Exchange)]
+    brought = [
+        each.arrays for each in map(wanted.get, group) if isinstance(each, CollectiveRequest)
+    ]
     if len(brought) < len(group):
         return []
-    return list(zip(group, exchanged(own.kind, brought), strict=True))
+    return list(zip(group, run_collective(own.kind, brought), strict=True))
 
 
-def exchanged(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def run_collective(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Run a collective in one process: return the results of every replica."""
     count = len(brought)
     got: list[list[Any]] = [[] for _ in brought]
@@ -237,7 +239,7 @@ def mean_of(arrays: Sequence[Any]) -> Any:
     return (total / wide.type(len(arrays))).astype(dtype)
 
 
-def gathered(
+def gather_outcomes(
     pipeline: Pipeline,
     stages: Sequence[PlannedStage],
     outcomes: Sequence[Outcome],

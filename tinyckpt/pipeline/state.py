@@ -37,7 +37,7 @@ from tinyckpt.pipeline.program import (
     Integers,
     Pipeline,
 )
-from tinyckpt.pipeline.replay import replay_pipeline, spans
+from tinyckpt.pipeline.replay import device_ranges, replay_pipeline
 from tinyckpt.pipeline.shares import Parameters, parameters_of, share_spec
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.optimizers import Optimizer
@@ -144,7 +144,7 @@ def replay_state(
     fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
              for device in range(pipeline.devices)]  # fmt: skip
     held, peaks, volumes = [], [], []
-    for device, (own, (begin, end)) in enumerate(zip(fixed, spans(pipeline), strict=True)):
+    for device, (own, (begin, end)) in enumerate(zip(fixed, device_ranges(pipeline), strict=True)):
         kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
         change, most = state_changes(kind, stage, sizes, zero, pipeline.replicas)
         now = own[0] + own[2] + np.cumsum(change)

@@ -26,8 +26,10 @@ RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 # Ids of Slurm's special steps, which no srun started (the batch script, its shell, others), from:
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
-BEHIND = 3.0  # seconds that a rank lets the rank that failed first report its error
-HEARD = 0.5  # seconds for a launcher to forward stderr; it drops the rest when the processes end
+SUPERVISOR_DELAY = 3.0  # seconds that a rank lets the rank that failed first report its error
+STDERR_DELAY = (
+    0.5  # seconds for a launcher to forward stderr; it drops the rest when the processes end
+)
 # Environment variable with the file descriptor and inode of a pipe that closes when the parent
 # dies. The inode tells apart a process that inherits the variable without the pipe, such as a
 # launcher that a rank starts.
@@ -92,7 +94,7 @@ def supervise() -> None:
         if name_of(-code) == "SIGALRM":  # see get_mpi
             what = "timed out: it waited for all ranks to start, and one of them hangs"
     say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
-    sleep(HEARD)
+    sleep(STDERR_DELAY)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -102,7 +104,7 @@ def after_rank_0() -> None:
     An error common to all ranks is then reported once: after rank 0's report all are killed.
     """
     if lifeline_of(os.environ) is not None and launched_rank() not in (None, "0"):
-        sleep(BEHIND)
+        sleep(SUPERVISOR_DELAY)
 
 
 def say(text: str) -> None:

@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinyckpt.pipeline.limits import checked_size
+from tinyckpt.pipeline.limits import check_counts
 from tinyckpt.pipeline.program import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -113,7 +113,7 @@ def repeat_block(
         devices, micro_batches, recompute: as for ``v_min``.
         flight: a and b of floor((K + a)/b), the limit of micro-batches in flight in a stage.
     """
-    checked_size(
+    check_counts(
         name, recompute, halved=True, devices=devices, micro_batches=micro_batches, chunks=2
     )
     # The schedule is periodic in its middle, so only warm-up and cool-down are computed.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError, ScheduleError
-from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH, Action, Lane, Pipeline, joined
+from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH, Action, Lane, Pipeline, concatenate_lanes
 
 
 def pipeline_of(
@@ -62,7 +62,7 @@ def pipeline_of(
         )
         for row in rows
     ]
-    whole = joined(name, np.array(device_of, np.int32), micro_batches, columns)
+    whole = concatenate_lanes(name, np.array(device_of, np.int32), micro_batches, columns)
     return replace(whole, replicas=replicas, zero=zero)
 
 

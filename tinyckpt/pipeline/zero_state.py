@@ -29,7 +29,7 @@ from tinyckpt.training.optimizers import Optimizer
 Arrays = dict[int, Any]
 
 
-class Exchange(NamedTuple):
+class CollectiveRequest(NamedTuple):
     """A device's request for a collective; it blocks until the results arrive.
 
     Attributes:
@@ -60,7 +60,7 @@ class ArrayView(NamedTuple):
         return np.ndarray(self.shape, self.dtype, base, self.offset, self.strides)
 
 
-class Holding:
+class ZeroState:
     """The training state on one device.
 
     Attributes:
@@ -168,20 +168,24 @@ class Holding:
         known = set(own.graph.gradients)
         return [data for data in own.outputs if own.local[data] in known]
 
-    def offered(self, action: Action) -> Exchange:
+    def offered(self, action: Action) -> CollectiveRequest:
         """Return the device's inputs of a collective action."""
         made = self.made(action.stage)
         if action.kind == "all_reduce":
-            return Exchange("all_reduce", [self.gradients[data].reshape(-1) for data in made])
+            return CollectiveRequest(
+                "all_reduce", [self.gradients[data].reshape(-1) for data in made]
+            )
         if action.kind == "reduce_scatter":
             own = self.fresh.get(action.stage, {}) if self.zero >= 2 else self.gradients
-            return Exchange("reduce_scatter", [padded(own[data], self.replicas) for data in made])
+            return CollectiveRequest(
+                "reduce_scatter", [padded(own[data], self.replicas) for data in made]
+            )
         if action.kind == "gather_updated":
             own = self.parameters
             updated = [data for data, _ in self.known.updates[action.stage]] if own else []
-            return Exchange("gather", [self.share(own[data]) for data in updated])
+            return CollectiveRequest("gather", [self.share(own[data]) for data in updated])
         reads = self.known.reads[action.stage]
-        return Exchange("gather", [self.parameters[data] for data in reads])
+        return CollectiveRequest("gather", [self.parameters[data] for data in reads])
 
     def received(self, action: Action, arrays: Sequence[Any]) -> None:
         """Store the results of a collective action."""

@@ -26,7 +26,7 @@ import numpy as np
 from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.base.units import size_text
 from tinyckpt.core.backend import NUMPY, Backend
-from tinyckpt.storage.host import Bound, by_memory, inverse
+from tinyckpt.storage.host import DispatchTable, inverse, memory_order
 
 FORKS = [0]  # fork depth of this process: process ids alone may be reused after a parent ended
 if hasattr(os, "register_at_fork"):
@@ -88,7 +88,7 @@ class Disk:
         Raises:
             BackendError: if it cannot be written.
         """
-        order = by_memory(array)
+        order = memory_order(array)
         dense = np.asarray(array.transpose(order), order="C")
         file = self.file
         if file.process != process():
@@ -96,7 +96,7 @@ class Disk:
             file = self.file = File(self.folder)
         return file.write(dense, order)
 
-    def fetch(self, parked: DiskValue, bound: Bound, readers: Sequence[int]) -> Any:
+    def fetch(self, parked: DiskValue, bound: DispatchTable, readers: Sequence[int]) -> Any:
         """Read a value into a new array; synchronous.
 
         Raises:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Array = Any
-Bound = list[tuple[Any, ...]]  # dispatch records by operator: the kernel first, see bind_kernels
+DispatchTable = list[
+    tuple[Any, ...]
+]  # dispatch records by operator: the kernel first, see bind_kernels
 
 
 class Host(Protocol):
@@ -19,7 +21,7 @@ class Host(Protocol):
     def park(self, array: Array) -> Any:
         """Copy a device array to the host; return the handle for ``fetch``, with its ``nbytes``."""
 
-    def fetch(self, parked: Any, bound: Bound, readers: Sequence[int]) -> Array:
+    def fetch(self, parked: Any, bound: DispatchTable, readers: Sequence[int]) -> Array:
         """Return a device array with the parked contents.
 
         If the copy is asynchronous, the kernels of its readers are wrapped in ``bound`` to wait for
@@ -41,7 +43,7 @@ class Copies:
     def __init__(self, to_host: Callable[[Array], Any], to_device: Callable[[Any], Array]) -> None:
         self.park, self.to_device = to_host, to_device
 
-    def fetch(self, parked: Any, bound: Bound, readers: Sequence[int]) -> Array:
+    def fetch(self, parked: Any, bound: DispatchTable, readers: Sequence[int]) -> Array:
         """Return a new device array; synchronous."""
         return self.to_device(parked)
 
@@ -49,7 +51,7 @@ class Copies:
         """Do nothing: all copies are synchronous."""
 
 
-def by_memory(array: Array) -> tuple[int, ...]:
+def memory_order(array: Array) -> tuple[int, ...]:
     """Return an array's axes by decreasing stride: its memory layout as a permutation.
 
     A value stored in this order can be restored with its original strides: kernels may sum in

@@ -27,9 +27,11 @@ from weakref import finalize
 
 import numpy as np
 
-from tinyckpt.storage.host import Array, Bound, by_memory, inverse
+from tinyckpt.storage.host import Array, DispatchTable, inverse, memory_order
 
-MOST = 2  # copies in flight per direction: the running one, and the next, so that no engine idles
+MAX_IN_FLIGHT = (
+    2  # copies in flight per direction: the running one, and the next, so that no engine idles
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +84,7 @@ class PinnedMemory:
         for copy in self.arriving:
             if copy.device is array:
                 current.wait_event(copy.end)
-        order = by_memory(array)
+        order = memory_order(array)
         shown = array.transpose(order)
         dense = shown if shown.flags.c_contiguous else shown.copy(order="C")
         memory = self.library.cuda.alloc_pinned_memory(dense.nbytes)
@@ -94,7 +96,7 @@ class PinnedMemory:
         # The handle does not keep the device array alive.
         return PinnedValue(Copy(copy.end, None, host), order, array.nbytes)
 
-    def fetch(self, parked: PinnedValue, bound: Bound, readers: Sequence[int]) -> Array:
+    def fetch(self, parked: PinnedValue, bound: DispatchTable, readers: Sequence[int]) -> Array:
         """Enqueue a copy back to the device, and make the kernels that read it wait for its end."""
         current = self.library.cuda.get_current_stream()
         host = parked.copy.host
@@ -126,7 +128,7 @@ def after(library: Any, end: Any, kernel: Callable[..., Any], *arrays: Array) ->
 def begun(line: deque[Copy], copy: Copy) -> None:
     """Record a copy in flight; block until at most MOST are."""
     line.append(copy)
-    while len(line) > MOST:
+    while len(line) > MAX_IN_FLIGHT:
         line[0].end.synchronize()
         line.popleft()
 

@@ -21,7 +21,7 @@ from tinyckpt.api import jit, value_and_grad
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, fill, leaves, map_leaves
 from tinyckpt.core.autodiff import gradients
-from tinyckpt.core.backend import sources_of
+from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator
 from tinyckpt.core.primitive import apply_all
@@ -77,7 +77,7 @@ def check_gradient(
     if type(order) is not int or order < 1:
         raise OptionError(f"order={order!r}; it must be an integer of 1 or more")
     graph = build(function, *args)
-    arrays = [np.array(array, order="C") for array in sources_of(graph, args).values()]
+    arrays = [np.array(array, order="C") for array in bind_sources(graph, args).values()]
     names = [graph.data[data].name for data in leaves(graph.arguments)]
     varied = [index for index, array in enumerate(arrays) if array.dtype.kind == "f"]
     for index in varied:

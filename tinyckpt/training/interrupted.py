@@ -23,8 +23,8 @@ import numpy as np
 from tinyckpt.base.tree import Tree
 
 MIXED = "mixed"
-OF_A_STATE = {"parameters", "optimizer", "step"}  # entries that every state has, among others
-WHAT_TO_DO = (
+STATE_ENTRIES = {"parameters", "optimizer", "step"}  # entries that every state has, among others
+MIXED_STATE_ADVICE = (
     "a step was interrupted after it had begun to update the state in place, and arrays of two "
     "steps are mixed; go on from a state that was saved before, or delete its entry 'mixed' to "
     "take the arrays as they are"
@@ -58,9 +58,9 @@ class Writes:
 
 def is_mixed(tree: Tree) -> bool:
     """Whether a tree is a state with the dirty flag: left by an interrupted step."""
-    return isinstance(tree, dict) and MIXED in tree and set(tree) >= OF_A_STATE
+    return isinstance(tree, dict) and MIXED in tree and set(tree) >= STATE_ENTRIES
 
 
-def rest_of(state: Mapping[str, Tree]) -> dict[str, Tree]:
+def without_parameters(state: Mapping[str, Tree]) -> dict[str, Tree]:
     """Return the entries of a state that a program takes in addition to the parameters."""
     return {key: tree for key, tree in state.items() if key not in ("parameters", MIXED)}

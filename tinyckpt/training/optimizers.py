@@ -111,9 +111,9 @@ def sgd_update(
     """Return parameters and state after a step of gradient descent."""
     rates = rates_at(rate, step)
     if momentum:
-        state = paired(lambda v, g: moving_sum(v, g, momentum), state, gradients)
+        state = map_corresponding(lambda v, g: moving_sum(v, g, momentum), state, gradients)
         gradients = state
-    return paired(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
+    return map_corresponding(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
 
 
 def momentum(rate: Rate, decay: float = 0.9) -> Optimizer:
@@ -188,14 +188,16 @@ def adam_update(
     """Return parameters and state after a step of Adam."""
     rates = rates_at(rate, step)
     corrections = [numbers(1.0 - power(beta, step_number(step))) for beta in betas]
-    mean = paired(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
-    square = paired(lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients)
+    mean = map_corresponding(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
+    square = map_corresponding(
+        lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients
+    )
 
     def moved(p: Var, m: Var, v: Var) -> Var:
         first, second = (correction(p) for correction in corrections)
         return adam_step(p, m, v, rates(p), (first, second), epsilon, weight_decay)
 
-    return paired(moved, parameters, mean, square), {"mean": mean, "square": square}
+    return map_corresponding(moved, parameters, mean, square), {"mean": mean, "square": square}
 
 
 # Transformations of optimisers --------------------------------------------------------------------
@@ -276,7 +278,7 @@ def masters_update(
     """Return parameters and state after a step of the master copy."""
     wide = map_leaves(lambda g: astype(g, dtype), gradients)
     master, kept = own(wide, state["own"], state["master"], step)
-    narrow = paired(lambda m, p: astype(m, p.dtype), master, parameters)
+    narrow = map_corresponding(lambda m, p: astype(m, p.dtype), master, parameters)
     return narrow, {"master": master, "own": kept}
 
 
@@ -293,7 +295,7 @@ def as_dtype(leaf: Any, dtype: str) -> Any:
     return Spec(leaf.shape, dtype) if isinstance(leaf, Spec) else np.array(leaf, dtype, order="C")
 
 
-def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
+def map_corresponding(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
     """Map a function over corresponding leaves of several trees, in the nesting of the first.
 
     Dicts are matched by key: a state that a caller has rebuilt may have another order.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.planner.model.update_order import Updates
+from tinyckpt.planner.model.update_order import UpdateOrder
 
 SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 
@@ -101,7 +101,7 @@ def dependences_of(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], 
         producers = [graph.data[data].producer for data in operator.inputs]
         missing[operator.id] = {p for p in producers if p is not None and waiting[p]}
         waiting[operator.id] = waiting[operator.id] or bool(missing[operator.id])
-    for reader, updates in Updates(graph).behind.items():
+    for reader, updates in UpdateOrder(graph).behind.items():
         for update in updates if waiting[reader] else ():
             missing[update].add(reader)
     followers: list[list[int]] = [[] for _ in graph.operators]

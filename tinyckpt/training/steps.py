@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
-from tinyckpt.core.autodiff import loss_of, with_backward_half
+from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.core.primitive import apply
 from tinyckpt.core.tracing import Builder, Call, Var, function_name, trace
@@ -26,9 +26,9 @@ from tinyckpt.ops.logic import isfinite, logical_and
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.ops.updating import assign
-from tinyckpt.planner.heuristics.backward_order import reordered
-from tinyckpt.training.interrupted import rest_of
-from tinyckpt.training.optimizers import Optimizer, numbers, paired
+from tinyckpt.planner.heuristics.backward_order import renumber_operators
+from tinyckpt.training.interrupted import without_parameters
+from tinyckpt.training.optimizers import Optimizer, map_corresponding, numbers
 from tinyckpt.training.placing import SCOPE, beside, is_of_optimizer, placed
 
 # Gradient accumulation: the first micro-batch stores its gradients, those in the middle add theirs,
@@ -128,7 +128,7 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
             recipe says.
     """
     traced = whole_call(recipe, call, state)
-    graph = with_backward_half(trace(traced, function_name(call.function)), owned=False)
+    graph = add_backward_pass(trace(traced, function_name(call.function)), owned=False)
     if any(map(is_of_optimizer, graph.operators)):
         raise GraphError(
             f"{graph.name}: the scope {SCOPE!r} is for what train_step adds; rename it"
@@ -139,7 +139,7 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
         updates = writer.updates()
     ids = map_leaves(lambda variable: variable.node.id, (updates, writer.value))
     sealed = beside(builder.seal(graph.arguments, ids))
-    return TrainingGraph(reordered(sealed, placed(sealed, recipe.gradients == "held")))
+    return TrainingGraph(renumber_operators(sealed, placed(sealed, recipe.gradients == "held")))
 
 
 def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
@@ -161,7 +161,7 @@ def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
         function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, kind) for name in names]
         )
-    arguments = (parameters, rest_of(state), *batch)
+    arguments = (parameters, without_parameters(state), *batch)
     return Call(function, arguments, {}, tuple(range(len(arguments))))
 
 
@@ -230,14 +230,14 @@ class UpdateWriter:
         share = 1.0 / self.recipe.micro_batches
         gradients = map_leaves(lambda g: multiply(g, share), self.unscaled(self.gradients))
         if self.part in ("middle", "last"):
-            gradients = paired(add, self.state["accumulated"], gradients)
+            gradients = map_corresponding(add, self.state["accumulated"], gradients)
         return gradients
 
     def where_finite(self, finite: Any, changed: dict[str, Tree]) -> dict[str, Tree]:
         """Select new values if all gradients are finite, else the old ones."""
         old = {**self.state, "parameters": self.parameters}
         return {
-            key: paired(lambda new, was: where(finite, new, was), tree, old[key])
+            key: map_corresponding(lambda new, was: where(finite, new, was), tree, old[key])
             for key, tree in changed.items()
         }
 

@@ -15,28 +15,28 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tinyckpt.api import as_array, ids_of, signature, writable
+from tinyckpt.api import as_array, cache_key, owned_result, owner_ids
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
-from tinyckpt.base.lru_cache import Programs
+from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
-from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved, sources_of
+from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.core.tracing import Call, call_of, function_name
+from tinyckpt.core.tracing import Call, function_name, split_call
 from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_updating import WRITES
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.training.interrupted import (
-    OF_A_STATE,
-    WHAT_TO_DO,
+    MIXED_STATE_ADVICE,
+    STATE_ENTRIES,
     Writes,
     is_mixed,
-    rest_of,
+    without_parameters,
 )
-from tinyckpt.training.optimizers import Optimizer, as_dtype, paired, zeros_like
+from tinyckpt.training.optimizers import Optimizer, as_dtype, map_corresponding, zeros_like
 from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
 
 State = dict[str, Any]
@@ -134,7 +134,7 @@ class TrainStep:
     ) -> None:
         self.loss, self.recipe, self.policy, self.backend = loss, recipe, policy, backend
         self.static, self.options, self.check_nan = static, options, check_nan
-        self._programs = Programs[tuple[Compiled, list[int]]]()
+        self._programs = ProgramCache[tuple[Compiled, list[int]]]()
 
     def __repr__(self) -> str:
         return f"<TrainStep of {function_name(self.loss)} by {self.recipe.optimizer.name}>"
@@ -177,7 +177,9 @@ class TrainStep:
             state["good_steps"] = own_copy(number)
         if self.backend is NUMPY or specs:
             return state
-        return {key: map_leaves(partial(moved, self.backend), tree) for key, tree in state.items()}
+        return {
+            key: map_leaves(partial(to_backend, self.backend), tree) for key, tree in state.items()
+        }
 
     def graph(self, state: State, *batch: Any, part: Part = "whole", **named: Any) -> TrainingGraph:
         """Return the graph of a step, or of one micro-batch of it.
@@ -208,7 +210,7 @@ class TrainStep:
             return state, self.value_of(state, batch, named)
         except BaseException as error:
             if is_mixed(state):
-                error.add_note(f"The state must not be used as it is: {WHAT_TO_DO}.")
+                error.add_note(f"The state must not be used as it is: {MIXED_STATE_ADVICE}.")
             raise
 
     def value_of(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
@@ -227,7 +229,7 @@ class TrainStep:
             for number, part in enumerate(parts)
         ]
         mean = self.backend.xp.asarray
-        return paired(lambda *group: mean(sum(group) / count), *values)
+        return map_corresponding(lambda *group: mean(sum(group) / count), *values)
 
     def take(
         self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any], part: Part
@@ -236,8 +238,8 @@ class TrainStep:
         call = self.call_with(state, batch, named)
         own = map_leaves(as_array, call.arguments[1 + self.recipe.carry :])
         if self.backend is not NUMPY:
-            own = map_leaves(partial(moved, self.backend), own)
-        arrays = (state["parameters"], rest_of(state), *own)
+            own = map_leaves(partial(to_backend, self.backend), own)
+        arrays = (state["parameters"], without_parameters(state), *own)
         program, written = self.program_for(call, state, arrays, part)
         flat = leaves(arrays)
         writes = Writes(state, {id(flat[place]) for place in written}, part in ("whole", "last"))
@@ -253,7 +255,7 @@ class TrainStep:
                     (_, value), _ = program.evaluate(*arrays)
         finally:
             WRITES.reset(token)
-        return map_leaves(partial(writable, ids_of(flat, program.constants)), value)
+        return map_leaves(partial(owned_result, owner_ids(flat, program.constants)), value)
 
     def program_for(
         self, call: Call, state: State, arrays: tuple[Any, ...], part: Part
@@ -262,7 +264,7 @@ class TrainStep:
 
         It is compiled on first use and cached. Gradient accumulators do not count as updated.
         """
-        key = signature(arrays), call.places, call.static, part
+        key = cache_key(arrays), call.places, call.static, part
 
         def made() -> tuple[Compiled, list[int]]:
             graph = step_graph(self.recipe, call, state, part)
@@ -275,7 +277,7 @@ class TrainStep:
     def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
         """Run a schedule operator by operator, and fail at the first NaN."""
         graph = schedule.graph
-        sources = sources_of(graph, arrays)
+        sources = bind_sources(graph, arrays)
         watcher = Watcher(graph, sources, self.backend.xp)
 
         def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
@@ -291,17 +293,17 @@ class TrainStep:
     def call_with(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
         """Return the call of the loss on a state and a batch."""
         carried = (state["carried"],) if self.recipe.carry else ()
-        return call_of(self.loss, (state["parameters"], *carried, *batch), named, self.static)
+        return split_call(self.loss, (state["parameters"], *carried, *batch), named, self.static)
 
     def check(self, state: State, batch: Tree) -> None:
         """Raise a GraphError unless the state's arrays are writable and do not alias each other.
 
         Nor may the batch alias one: its values would change during the step.
         """
-        if not isinstance(state, dict) or not set(state) >= OF_A_STATE:
+        if not isinstance(state, dict) or not set(state) >= STATE_ENTRIES:
             raise GraphError("the state: expected what step.init(parameters) returned")
         if is_mixed(state):
-            raise GraphError(f"the state: {WHAT_TO_DO}")
+            raise GraphError(f"the state: {MIXED_STATE_ADVICE}")
         spans = []
         for path, leaf in leaves_with_paths(state, "state"):
             if not isinstance(leaf, self.backend.xp.ndarray) or not leaf.flags.c_contiguous:

@@ -62,7 +62,7 @@ def idle_of(colours: Theme) -> RGB:
     return blend(colours.not_yet_outline, colours.background, share)
 
 
-def is_fine(trace: PipelineTrace) -> bool:
+def draws_blocks(trace: PipelineTrace) -> bool:
     """Whether every device has its own lane and every block is drawn."""
     return trace.pipeline.devices <= MOST_LANES and blocks_of(trace) <= MOST_BLOCKS
 
@@ -85,16 +85,16 @@ def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colour
     devices = trace.pipeline.devices
     axis.set_ylim(devices - 0.5, -0.5)
     for device, text in enumerate(idle_texts(trace) if devices <= MOST_LANES else ()):
-        write_beside(axis, device, text, colours)
-    if not is_fine(trace):
-        name_devices(axis, list(range(devices)) if devices <= MOST_LANES else None, colours)
+        write_right(axis, device, text, colours)
+    if not draws_blocks(trace):
+        label_devices(axis, list(range(devices)) if devices <= MOST_LANES else None, colours)
         draw_shares(axis, trace, per, ticks, colours)
         return
     lanes = [lane_of(trace, device) for device in range(devices)]
     if rows_of(trace) > 1:
         label_stages(axis, trace, lanes, colours)
     else:
-        name_devices(axis, list(range(devices)), colours)
+        label_devices(axis, list(range(devices)), colours)
     idle = [
         boxes_of(lane.idle[:, 0], lane.idle[:, 1], lane.device - FILLED / 2, FILLED)
         for lane in lanes
@@ -189,7 +189,7 @@ def draw_shares(axis: Any, trace: PipelineTrace, per: float, ticks: float, colou
             axis.axhline(device - 0.5, color=css(colours.background), linewidth=2, zorder=4)
 
 
-def name_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> None:
+def label_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> None:
     """Label lanes or curves with their devices; None for an axis of very many."""
     axis.set_ylabel("device", color=css(colours.muted))
     if devices is not None:
@@ -197,7 +197,7 @@ def name_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> No
     axis.tick_params(axis="y", length=0)
 
 
-def write_beside(axis: Any, row: float, text: str, colours: Theme) -> None:
+def write_right(axis: Any, row: float, text: str, colours: Theme) -> None:
     """Write a text to the right of a lane or a curve."""
     axis.annotate(
         text, (1, row), (6, 0), xycoords=("axes fraction", "data"), textcoords="offset points",

@@ -21,12 +21,12 @@ from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
+    draw_peak_line,
     heading,
     legend,
     names_of,
     new_figure,
-    say_peak,
+    style_axes,
     titles_of,
     write,
 )
@@ -106,7 +106,7 @@ def breakdown_figure(
     axes = figure.subplots(len(ledgers), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     handles: dict[str, Any] = {}
     for axis, ledger, title in zip(axes, ledgers, names, strict=True):
-        dress(axis, colours)
+        style_axes(axis, colours)
         heading(axis, colours, title, ledger.schedule.graph.name)
         for handle in draw_kinds(axis, ledger, unit, colours):
             handles.setdefault(handle.get_label(), handle)
@@ -142,4 +142,4 @@ def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -
     sources = sum(ledger.sources.values()) / unit
     is_wide = axis.figure.get_figwidth() >= BESIDE
     text = f"peak {height:.4g} {name}" + (f", {sources:.4g} of it sources" if is_wide else "")
-    say_peak(axis, step + 0.5, height, text, colours)
+    draw_peak_line(axis, step + 0.5, height, text, colours)

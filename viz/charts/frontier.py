@@ -23,12 +23,12 @@ from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
     heading,
     legend,
     names_of,
     new_figure,
     shown,
+    style_axes,
     titles_of,
     write,
 )  # fmt: skip
@@ -155,7 +155,7 @@ def frontier_figure(
     below = sorted((budget / unit, cost / least) for budget, cost in bound)
     figure = new_figure(colours, HEIGHT, width)
     axis = figure.subplots()
-    dress(axis, colours, grid=True)
+    style_axes(axis, colours, grid=True)
     set_scales(axis, [*known, *placed])
     once = "the optimum" if below and proven(known, below) == known else "the best known"
     subtitle = f"{found.graph.name}: {once} at every budget"

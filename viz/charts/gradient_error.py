@@ -22,11 +22,11 @@ from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
     heading,
     new_figure,
     series,
     shown,
+    style_axes,
     titles_of,
     write,
 )  # fmt: skip
@@ -134,7 +134,7 @@ def gradient_error_figure(
     unit, unit_name = byte_unit(max(sizes))
     figure = new_figure(colours, HEIGHT, width)
     axis = figure.subplots()
-    dress(axis, colours, grid=True)
+    style_axes(axis, colours, grid=True)
     heading(axis, colours, title, SUBTITLE)
     axis.set_xscale("log")
     axis.set_yscale("log")

@@ -26,7 +26,7 @@ Row = tuple[int, int, int, int, int]  # bytes by BANDS, then bytes in flight to 
 Moment = tuple[Fraction, Row]
 
 
-def held_over_time(timeline: Timeline) -> list[Moment]:
+def memory_over_time(timeline: Timeline) -> list[Moment]:
     """Return (time, bytes by band) at every change, in order; the last is for the end."""
     device = Device(timeline)
     steps = timeline.schedule.steps

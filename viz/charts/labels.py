@@ -62,7 +62,7 @@ def candidates(x: float, y: float, width: float, height: float) -> Iterator[Labe
             yield LabelPlace(Box(left, bottom, left + width, bottom + height), distance)
 
 
-def arrange(
+def place_labels(
     points: Sequence[tuple[float, float]],
     sizes: Sequence[tuple[float, float]],
     inside: Box,
@@ -153,7 +153,7 @@ def write_labels(
     centres = [tuple(scale * place(point)) for point in points]
     sizes = [(scale * extent.width, scale * extent.height) for extent in extents]
     corners = [tuple(scale * place(corner)) for corner in curve]
-    places = arrange(centres, sizes, inside, sample_line(corners))
+    places = place_labels(centres, sizes, inside, sample_line(corners))
     for text, (x, y), found in zip(written, centres, places, strict=True):
         text.set_position((found.box.left + PADDING - x, found.box.bottom + PADDING - y))
         text.anncoords = "offset points"

@@ -226,7 +226,7 @@ def covered(begin: Any, end: Any, edges: Any) -> Any:
     return np.diff(np.interp(edges, at, done)) / np.diff(edges)
 
 
-def tallest_of(trace: PipelineTrace, most: int) -> list[int]:
+def highest_peaks(trace: PipelineTrace, most: int) -> list[int]:
     """Return the device of the highest peak in each of at most ``most`` runs of devices."""
     devices = trace.pipeline.devices
     rows = min(most, devices)
@@ -287,12 +287,12 @@ def subtitles_of(trace: PipelineTrace) -> list[str]:
         sizes = f"{counted(own.replicas, 'replica')} on {sizes} each"
     elif own.stages > own.devices:
         sizes = f"{counted(own.stages, 'stage')} on {sizes}"
-    peaks = f"peak {held_text(trace, max(trace.peaks))}"
+    peaks = f"peak {memory_text(trace, max(trace.peaks))}"
     if len(set(trace.peaks)) == 1:
         each = f"{peaks} on every device" if own.devices > 1 else peaks
     elif own.devices <= FEW:
         # Name the unit once, where all have the same.
-        texts = [held_text(trace, peak) for peak in trace.peaks]
+        texts = [memory_text(trace, peak) for peak in trace.peaks]
         units = {text.partition(" ")[2] for text in texts}
         if len(units) == 1:
             texts = [text.partition(" ")[0] for text in texts]
@@ -307,7 +307,7 @@ def counters_of(trace: PipelineTrace) -> list[tuple[str, str]]:
     return [
         ("makespan", time_text(trace, trace.makespan)),
         ("bubble", f"{100 * float(trace.bubble):.1f} %"),
-        ("highest peak", held_text(trace, max(trace.peaks))),
+        ("highest peak", memory_text(trace, max(trace.peaks))),
     ]
 
 
@@ -321,7 +321,7 @@ def counted(count: int, what: str) -> str:
     return f"{count_text(count)} {what if count == 1 else plural}"
 
 
-def held_text(trace: PipelineTrace, amount: int) -> str:
+def memory_text(trace: PipelineTrace, amount: int) -> str:
     """Format a device's memory: bytes if there were footprints, else micro-batches in flight.
 
     Where a device has several stages, a micro-batch counts once in each of them.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..scene import count_text, subtitle_of
-from ..sheet import as_list, check
+from ..sheet import as_list, check_drawable
 from ..theme import RGB, css
 from .residency import EvaluationKind, ResidencyRows, ledger_of
 from .style import (
@@ -24,11 +24,11 @@ from .style import (
     WIDTH,
     Titles,
     columns_of,
-    dress,
     heading,
     names_of,
     new_figure,
     shown,
+    style_axes,
     titles_of,
     write,
 )
@@ -82,7 +82,7 @@ def ledger(
     'ledger.svg'
     """
     listed = as_list(traces)
-    check(listed, theme)
+    check_drawable(listed, theme)
     names = titles_of(names_of(listed), title)
     return write(path, theme, width, lambda colours: ledger_figure(listed, colours, width, names))
 
@@ -103,7 +103,7 @@ def ledger_figure(
     )[:, 0]
     longest = max(1, *(book.evaluations for book in ledgers))
     for axis, trace, book, name in zip(axes, traces, ledgers, names, strict=True):
-        dress(axis, colours)
+        style_axes(axis, colours)
         heading(axis, colours, name, subtitle_of(trace))
         axis.set_xlim(0, longest)
         axis.set_ylim(-0.5, len(book.rows) - 0.5)

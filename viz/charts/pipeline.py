@@ -24,24 +24,24 @@ from .blocks import (
     draw_lanes,
     draw_messages,
     draw_numbers,
+    draws_blocks,
     idle_of,
     idle_texts,
-    is_fine,
+    label_devices,
     looks_of,
-    name_devices,
     rows_of,
-    write_beside,
+    write_right,
 )
 from .lanes import (
     WORK,
     DeviceLane,
     as_pipelines,
     counters_of,
-    held_text,
+    highest_peaks,
     lane_of,
+    memory_text,
     scale_of,
     subtitles_of,
-    tallest_of,
     title_of,
 )
 from .style import (
@@ -49,10 +49,10 @@ from .style import (
     SMALL,
     WIDTH,
     Titles,
-    dress,
     font_file,
     heading,
     new_figure,
+    style_axes,
     titles_of,
     write,
 )
@@ -131,13 +131,13 @@ def pipeline_figure(
         per = trace.unit * factor
         draw_heading(lanes, trace, name, colours)
         draw_lanes(lanes, trace, per, longest * trace.unit, colours)
-        if is_fine(trace):
+        if draws_blocks(trace):
             draw_numbers(lanes, trace, per, colours)
             draw_messages(lanes, trace, per, colours)
         draw_curves(curves, trace, per, highest, colours)
     last = axes[-1][1]
     label = f"time, {measure}" if measure else "time"
-    mixed = "" if all(map(is_fine, traces)) else " (colours mix by their share of it)"
+    mixed = "" if all(map(draws_blocks, traces)) else " (colours mix by their share of it)"
     last.set_xlabel(label + mixed)
     last.xaxis.set_major_formatter(
         lambda at, _: count_text(round(at)) if 1e4 <= at < 1e9 else f"{at:g}"
@@ -185,7 +185,7 @@ def layout(
             pair[1].sharex(pair[0])
         axes.append((pair[0], pair[1]))
         for axis in pair:
-            dress(axis, colours)
+            style_axes(axis, colours)
             axis.set_facecolor(css(colours.background))
             axis.tick_params(axis="both", length=0, labelbottom=False)
     return figure, axes
@@ -214,9 +214,9 @@ def side_texts(trace: PipelineTrace) -> list[str]:
 
 def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colours: Theme) -> None:
     """Draw the memory curve of each device, one below the other, in one scale, with its peak."""
-    devices = tallest_of(trace, MOST_LANES)
+    devices = highest_peaks(trace, MOST_LANES)
     axis.set_ylim(len(devices) - 0.5, -0.5)
-    name_devices(axis, devices, colours)
+    label_devices(axis, devices, colours)
     caption(axis, trace, len(devices), highest, colours)
     for row, device in enumerate(devices):
         lane = lane_of(trace, device)
@@ -239,7 +239,7 @@ def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colou
             [float(lane.times[first]) / per], [ground - FILLED * lane.held[first] / highest], "o",
             markersize=3, color=css(colours.ink), zorder=4, clip_on=False, label="peak",
         )  # fmt: skip
-        write_beside(axis, row, f"peak {peak_text(trace, trace.peaks[device])}", colours)
+        write_right(axis, row, f"peak {peak_text(trace, trace.peaks[device])}", colours)
 
 
 def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: Theme) -> None:
@@ -260,7 +260,7 @@ def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: T
 
 def peak_text(trace: PipelineTrace, amount: int) -> str:
     """Format a device's peak in as few letters as suffice below a caption."""
-    return count_text(amount) if trace.footprints is None else held_text(trace, amount)
+    return count_text(amount) if trace.footprints is None else memory_text(trace, amount)
 
 
 def corners_of(lane: DeviceLane) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.errors import TinyckptError
 
 from ..scene import TITLES, count_text, counts_nodes, live_of
-from ..sheet import as_list, check
+from ..sheet import as_list, check_drawable
 from ..theme import css
 from .labels import spread
 from .style import (
@@ -25,11 +25,11 @@ from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
     heading,
     new_figure,
     series,
     shown,
+    style_axes,
     titles_of,
     write,
 )  # fmt: skip
@@ -104,7 +104,7 @@ def scaling(
             'viz.scaling({"sqrt_n": [trace, larger_trace]}, path)'
         )
     listed = {name: as_list(some) for name, some in traces.items()}
-    check([trace for some in listed.values() for trace in some], theme)
+    check_drawable([trace for some in listed.values() for trace in some], theme)
     in_nodes = counts_nodes([trace for some in listed.values() for trace in some])
     evaluations = [growth(name, some, lambda t: t.evaluations) for name, some in listed.items()]
     peaks = [growth(n, some, lambda t: max(live_of(t, in_nodes))) for n, some in listed.items()]
@@ -160,7 +160,7 @@ def scaling_figure(
         (axes[1], second, "live at once, against forward operators", peaks, unit),
     )
     for axis, title, subtitle, lines, scale in entries:
-        dress(axis, colours, grid=True)
+        style_axes(axis, colours, grid=True)
         heading(axis, colours, title, subtitle)
         draw_lines(axis, lines, scale, colours)
         axis.set_xlabel("n, forward operators")

@@ -152,7 +152,7 @@ def new_figure(colours: Theme, height: float, width: float = WIDTH) -> Figure:
     return figure
 
 
-def dress(axis: Any, colours: Theme, *, grid: bool = False) -> None:
+def style_axes(axis: Any, colours: Theme, *, grid: bool = False) -> None:
     """Style axes in the theme's colours, without a frame."""
     axis.set_facecolor(css(colours.panel))
     axis.tick_params(which="both", colors=css(colours.muted), labelsize=SMALL, length=3)
@@ -218,7 +218,7 @@ def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
     )  # fmt: skip
 
 
-def say_peak(axis: Any, where: float, height: float, text: str, colours: Theme) -> None:
+def draw_peak_line(axis: Any, where: float, height: float, text: str, colours: Theme) -> None:
     """Draw a horizontal line, and a label on it, on the side with more room."""
     axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
     on_the_left = where <= axis.get_xlim()[1] / 2

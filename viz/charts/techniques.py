@@ -23,11 +23,11 @@ from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
     heading,
     legend,
     new_figure,
     shown,
+    style_axes,
     titles_of,
     write,
 )  # fmt: skip
@@ -109,7 +109,7 @@ def techniques_figure(
     lines = -(-len(found.rows) // columns)
     figure = new_figure(colours, HEIGHT if beside else HEIGHT + LINE * lines, width)
     axis = figure.subplots()
-    dress(axis, colours, grid=True)
+    style_axes(axis, colours, grid=True)
     placed = [((row.peak or 0) / unit, row.times or 0.0) for row in rows]
     set_scales(axis, [*placed, (found.budget / unit, 1.0)])
     if axis.get_yscale() == "linear":

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
 
-from ..curve import BANDS, Scales, by_column, hosted, scales_of, stacked
+from ..curve import BANDS, Scales, by_column, host_curve, memory_bands, scales_of
 from ..scene import count_text, counts_nodes, live_of, moves, subtitle_of
-from ..sheet import as_list, check
+from ..sheet import as_list, check_drawable
 from ..theme import css
 from .style import (
     WIDTH,
     Titles,
     byte_unit,
-    dress,
+    draw_peak_line,
     heading,
     legend,
     names_of,
     new_figure,
-    say_peak,
+    style_axes,
     titles_of,
     write,
 )
@@ -85,7 +85,7 @@ def timeline(
         names = titles_of(names_of([own.trace for own in timed]), title)
         return write(path, theme, width, lambda colours: lanes_figure(timed, colours, width, names))
     listed = as_list(given)
-    check(listed, theme)
+    check_drawable(listed, theme)
     names = titles_of(names_of(listed), title)
     return write(path, theme, width, lambda colours: timeline_figure(listed, colours, width, names))
 
@@ -124,9 +124,9 @@ def timeline_figure(
     axes, lanes = axes_of(figure, traces)
     handles: dict[str, Any] = {}
     for axis, trace, title in zip(axes, traces, names, strict=True):
-        dress(axis, colours)
+        style_axes(axis, colours)
         heading(axis, colours, title, subtitle_of(trace))
-        for handle in draw_bands(axis, stacked(trace, in_nodes) / unit, colours):
+        for handle in draw_bands(axis, memory_bands(trace, in_nodes) / unit, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
     for trace, lane in lanes:
@@ -173,8 +173,8 @@ def draw_lane(axis: Any, trace: Trace, scales: Scales, colours: Theme) -> Any:
     """Draw host memory at every step, striped; return the area."""
     unit, name = byte_unit(scales.host)
     steps = len(trace.steps)
-    column = by_column(hosted(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
-    dress(axis, colours)
+    column = by_column(host_curve(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
+    style_axes(axis, colours)
     (area,) = stack(axis, steps, [("on the host", css(colours.panel), column)])
     area.set(**{**striped(colours), "linewidth": 0.8})
     axis.set_ylabel(f"host {name}")
@@ -225,7 +225,7 @@ def mark_peak(
     height = max(live)
     step = live.index(height)
     text = f"peak {height / unit:.4g} {name}, step {count_text(step)}"
-    say_peak(axis, step + 0.5, height / unit, text, colours)
+    draw_peak_line(axis, step + 0.5, height / unit, text, colours)
     axis.plot(
         [step + 0.5], [height / unit], marker="o", markersize=5, zorder=4, clip_on=False,
         markerfacecolor=css(colours.ink), markeredgecolor=css(colours.panel),

@@ -19,17 +19,17 @@ from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
 from ..curve import BANDS
 from ..theme import RGB, blend, css
-from .inflight_memory import Moment, held_over_time
+from .inflight_memory import Moment, memory_over_time
 from .residency import EvaluationKind
 from .style import (
     ENTRY,
     SMALL,
     byte_unit,
-    dress,
+    draw_peak_line,
     heading,
     names_of,
     new_figure,
-    say_peak,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def lanes_figure(
 ) -> Figure:
     """Return the figure; call it within ``looks()``."""
     found = [lanes_of(timeline) for timeline in timelines]
-    curves = [held_over_time(timeline) for timeline in timelines]
+    curves = [memory_over_time(timeline) for timeline in timelines]
     names = names_of([timeline.trace for timeline in timelines]) if names is None else names
     handles = legend_handles(found, curves, colours)
     columns = max(1, min(len(handles), int(width / ENTRY)))
@@ -122,7 +122,7 @@ def lanes_figure(
         upper, lower = axes[place]
         heading(upper, colours, names[place], subtitle_of(timeline))
         for axis in (upper, lower):
-            dress(axis, colours)
+            style_axes(axis, colours)
             axis.set_xlim(0, longest)
             draw_stalls(axis, lanes, longest, colours)
         draw_lanes(upper, lanes, longest, colours)
@@ -225,7 +225,7 @@ def boxes(
     axis: Any, spans: Sequence[Span], row: int, ink: str, longest: float, colours: Theme
 ) -> None:
     """Draw boxes in a row; boxes closer than a pixel are merged."""
-    shown = joined_spans(spans, longest)
+    shown = merged_spans(spans, longest)
     rims = [RIM if end - begin > longest / FEW else 0.0 for begin, end in shown]
     axis.broken_barh(
         [(begin, end - begin) for begin, end in shown], (row - 0.36, 0.72), facecolor=ink,
@@ -233,11 +233,11 @@ def boxes(
     )  # fmt: skip
 
 
-def joined_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
+def merged_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
     """Return spans in floats; if there are many, spans closer than a pixel are merged.
 
     >>> from fractions import Fraction
-    >>> joined_spans([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
+    >>> merged_spans([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
     [(0.0, 1.0), (1.0, 2.0)]
     """
     nearest = longest / MOST_BOXES if len(spans) > FEW else -1.0
@@ -252,7 +252,7 @@ def joined_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, flo
 
 def draw_stalls(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
     """Shade the stalls."""
-    for begin, end in joined_spans(lanes.stalls, longest):
+    for begin, end in merged_spans(lanes.stalls, longest):
         axis.axvspan(begin, end, color=css(shade_of(colours)), linewidth=0, zorder=0.5)
 
 
@@ -265,7 +265,7 @@ def draw_memory(
     colours: Theme,
 ) -> None:
     """Stack device memory over time."""
-    shown = thinned(curve, longest)
+    shown = downsampled(curve, longest)
     times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
     bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
     fills = [css(getattr(colours, fill)) for fill in BANDS.values()] + [css(colours.panel)]
@@ -273,7 +273,7 @@ def draw_memory(
     flying.set(**striped(colours))
 
 
-def thinned(curve: Sequence[Moment], longest: float) -> list[Moment]:
+def downsampled(curve: Sequence[Moment], longest: float) -> list[Moment]:
     """Downsample a memory curve: of several moments in one pixel, the one with the most memory."""
     if len(curve) <= MOST_BOXES:
         return list(curve)
@@ -291,4 +291,4 @@ def mark_peak(
     """Mark the peak of device memory: a line, its size, and the first time it is reached."""
     most = timeline.peak_bytes
     at = float(next((begin for begin, row in curve if sum(row) >= most), 0))
-    say_peak(axis, at, most / unit, f"peak {most / unit:.4g} {name}, at {at:.4g}", colours)
+    draw_peak_line(axis, at, most / unit, f"peak {most / unit:.4g} {name}, at {at:.4g}", colours)

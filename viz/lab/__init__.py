@@ -25,7 +25,7 @@ from ..player.data import shown
 from ..player.measured import as_measured
 from ..player.page import Addition, asset, page
 from ..theme import THEMES
-from .challenge import asked_bytes
+from .challenge import challenge_bytes
 from .data import lab_data
 from .table import CAPTION, offered_table
 
@@ -150,7 +150,7 @@ def lab(
     offered = choices(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
-    asked = None if challenge is None else asked_bytes(offered, challenge)
+    asked = None if challenge is None else challenge_bytes(offered, challenge)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
         heading,

@@ -69,7 +69,7 @@ def challenge(
     )
 
 
-def asked_bytes(offered: Choices, budget: str | int | float) -> int:
+def challenge_bytes(offered: Choices, budget: str | int | float) -> int:
     """Return the budget of a challenge in bytes.
 
     Raises:

@@ -16,7 +16,7 @@ from tinyckpt.core.graph import DTYPES
 from ..curve import BANDS
 from ..layout.cells import SYMBOLS
 from ..player import SUFFIXES, Page
-from ..player.columns import bundled
+from ..player.columns import bundle_columns
 from ..player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
 from ..player.page import SCRIPTS as PLAYER
 from ..scene import TITLES
@@ -77,7 +77,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
         hint="",
         opening=asset("empty.html"),
         without=WITHOUT_SCRIPTS,
-        data=json_text(bundled(constants())),
+        data=json_text(bundle_columns(constants())),
         still="",
         caption="",
         table="",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from .naming import Labels, asked_label
+from .naming import Labels, requested_label
 from .parts import Part
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def backward_cell(
     """Return the cell of backward operators, mirror of a forward cell or of none."""
     first = graph.operators[operators[0]]
     group = above.group if above is not None else len(operators) > 1
-    asked = (asked_label(labels, graph.operators[index]) for index in operators)
+    asked = (requested_label(labels, graph.operators[index]) for index in operators)
     own = None if group else next((text for text in asked if text is not None), None)
     if own is not None:
         label, named = own, True
@@ -286,7 +286,7 @@ def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[s
     output; the operator's own if it is short, or if its kind has no symbol, as in custom models;
     the symbol of its kind.
     """
-    asked = asked_label(labels, operator)
+    asked = requested_label(labels, operator)
     if asked is not None:
         return asked, True
     kind = operator.kind.removesuffix("_vjp")

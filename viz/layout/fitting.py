@@ -74,7 +74,7 @@ def label_points(texts: Sequence[str], size: Size) -> int:
     return sizes[-1]
 
 
-def broad_cells(cells: Iterable[Cell], disc: float) -> set[int]:
+def wide_cells(cells: Iterable[Cell], disc: float) -> set[int]:
     """Return the operators whose names need more than a disc."""
     return {
         cell.id
@@ -83,7 +83,7 @@ def broad_cells(cells: Iterable[Cell], disc: float) -> set[int]:
     }
 
 
-def breadth_of(cells: Sequence[Cell], broad: Iterable[int], widest: float) -> float:
+def common_width(cells: Sequence[Cell], broad: Iterable[int], widest: float) -> float:
     """Return the common width at which these cells are drawn; 0 if there are none."""
     widths = (width_of(cells[index].label, POINTS[1]) + AROUND for index in broad)
     return min(widest, max(widths, default=0.0))
@@ -113,7 +113,7 @@ def with_labels(plan: Layout, among: Mapping[int, str]) -> Layout:
         for cell in own
     }
     points = points_of(wanted)
-    said = fitted_apart(wanted, points)
+    said = unique_labels(wanted, points)
     origins = [copies.get(cell.id, cell.id) for cell in plan.cells]
     return replace(
         plan,
@@ -152,7 +152,7 @@ def initials(scope: str) -> str:
     return "/".join(name[:1] + name[len(name.rstrip("0123456789")) :] for name in names)
 
 
-def fitted_apart(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dict[int, str]:
+def unique_labels(wanted: Mapping[int, Wanted], points: Mapping[int, int]) -> dict[int, str]:
     """Choose the label of each node at its font size, unique; empty where none fits.
 
     A full name that fits is used; of several that look the same, all are abbreviated in another

@@ -13,7 +13,7 @@ from .parts import MOST, Anatomy, Part, parts_by_scope, parts_of
 MOST_ASKED = 1_000  # forward nodes of a picture at most, if the user requests a grouping
 
 
-def asked_parts(known: Anatomy, group: Grouping) -> list[Part]:
+def requested_parts(known: Anatomy, group: Grouping) -> list[Part]:
     """Return the partition of a whole graph: the requested one, or the default for its size.
 
     Raises:

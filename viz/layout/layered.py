@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .cells import Cell
 from .dot import dot
-from .fitting import breadth_of, broad_cells
+from .fitting import common_width, wide_cells
 from .geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
 from .positions import curve_of, point_of, run_dot
 from .ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
@@ -94,8 +94,8 @@ def dot_layout(
 
 def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Drawing:
     """Return dot's drawing of the forward cells, and unpaired backward cells behind them."""
-    broad = broad_cells(cells, DIAMETER)
-    breadth = breadth_of(cells, broad, BOX[0])
+    broad = wide_cells(cells, DIAMETER)
+    breadth = common_width(cells, broad, BOX[0])
     widths = dict.fromkeys(broad, breadth)
     placed = run_dot(dot(graph, forward_only=True, cells=cells, widths=widths).source)
     raw = {

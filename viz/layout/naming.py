@@ -70,7 +70,7 @@ def checked_text(text: Any, option: str, where: str) -> str | None:
     raise OptionError(f"{option}: expected a text {where}, got a {type(text).__name__}")
 
 
-def asked_label(labels: Labels, operator: Operator) -> str | None:
+def requested_label(labels: Labels, operator: Operator) -> str | None:
     """Return the label that a mapping or a function gives an operator; None if it gives none."""
     if isinstance(labels, Mapping):
         return labels.get(operator.id, labels.get(operator.name))

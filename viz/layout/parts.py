@@ -73,7 +73,7 @@ class Anatomy:
         return sorted(self.adjoints[self.before[start] : self.before[stop]])
 
 
-def anatomy(graph: Graph) -> Anatomy:
+def anatomy_of(graph: Graph) -> Anatomy:
     """Precompute the columns that ``parts_of`` needs."""
     count = graph.forward_count
     forward = graph.operators[:count]
@@ -222,8 +222,8 @@ def joined_runs(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
             parts.append(Part(start, stop, only.title, only.label, only.within))
         else:
             first, last = named_runs[0], named_runs[-1]
-            title = between(first.title, last.title)
-            parts.append(Part(start, stop, title, between(first.label, last.label)))
+            title = range_label(first.title, last.title)
+            parts.append(Part(start, stop, title, range_label(first.label, last.label)))
     return parts
 
 
@@ -247,7 +247,7 @@ def part_of_run(known: Anatomy, start: int, stop: int) -> Part:
     names = [operator.name for operator in known.graph.operators[start:stop]]
     first, last = names[0], names[-1]
     if len({name.rstrip("0123456789") for name in names}) == 1:
-        return Part(start, stop, between(first, last), between(first, last))
+        return Part(start, stop, range_label(first, last), range_label(first, last))
     ids = f"{start}{DASH}{stop - 1}"
     return Part(start, stop, f"operators {ids}: {first} to {last}", ids)
 
@@ -255,10 +255,10 @@ def part_of_run(known: Anatomy, start: int, stop: int) -> Part:
 DASH = "\u2013"
 
 
-def between(first: str, last: str) -> str:
+def range_label(first: str, last: str) -> str:
     """Return ``layer1-4`` (with an en dash) for layer1 and layer4; both names if stems differ.
 
-    >>> between("layer1", "layer4"), between("f1", "f64"), between("down4", "bottom")
+    >>> range_label("layer1", "layer4"), range_label("f1", "f64"), range_label("down4", "bottom")
     ('layer1\u20134', 'f1\u201364', 'down4\u2013bottom')
     """
     if first == last:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from .cells import LONGEST_NAME, Cell
-from .fitting import breadth_of, broad_cells
+from .fitting import common_width, wide_cells
 from .geometry import (
     HEADING,
     MARGIN,
@@ -86,7 +86,7 @@ def grid_of(cells: Sequence[Cell], forward: int, alone: int, width: float) -> Gr
     """Return the measures for counts of forward cells and of unpaired backward cells."""
     groups = any(cell.group for cell in cells)
     room = width - 2 * MARGIN
-    wanted = breadth_of(cells, broad_cells(cells, DISC), WIDEST)
+    wanted = common_width(cells, wide_cells(cells, DISC), WIDEST)
     least = GROUP_PITCH if groups else PITCH
     if width < WIDTH and not groups and forward * LABEL_PITCH <= LABEL_ROWS * room:
         least = LABEL_PITCH
@@ -127,7 +127,7 @@ def grid_of(cells: Sequence[Cell], forward: int, alone: int, width: float) -> Gr
 
 def sizes_of(cells: Sequence[Cell], grid: Grid) -> tuple[Size, ...]:
     """Return the size of every cell."""
-    broad = broad_cells(cells, grid.diameter)
+    broad = wide_cells(cells, grid.diameter)
     return tuple(
         grid.box
         if cell.group

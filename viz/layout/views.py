@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from .cells import Cell, cells_of_parts
 from .geometry import WIDTH
-from .grouping import asked_parts
+from .grouping import requested_parts
 from .naming import PLAIN, Naming
-from .parts import Anatomy, Part, anatomy, parts_of
+from .parts import Anatomy, Part, anatomy_of, parts_of
 from .place import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def overview(graph: Graph, width: float = WIDTH, naming: Naming = PLAIN) -> Layo
         OptionError: if the graph cannot be grouped as requested.
         BackendError: if the picture is no chain and pygraphviz is not installed.
     """
-    return layout_of(graph, overview_sketch(anatomy(graph), naming).cells, width)
+    return layout_of(graph, overview_sketch(anatomy_of(graph), naming).cells, width)
 
 
 def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
@@ -71,7 +71,7 @@ def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
     Raises:
         BackendError: if a picture is no chain and pygraphviz is not installed.
     """
-    known = anatomy(graph)
+    known = anatomy_of(graph)
     sketches = [overview_sketch(known, naming)]
     opens: list[dict[int, int]] = [{}]
     level = range(1)
@@ -104,7 +104,7 @@ def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
 def overview_sketch(known: Anatomy, naming: Naming) -> Sketch:
     """Return the view of the whole graph."""
     graph = known.graph
-    parts = asked_parts(known, naming.group)
+    parts = requested_parts(known, naming.group)
     backward = range(graph.forward_count, len(graph.operators))
     grouped = any(part.stop - part.start > 1 for part in parts)
     cells = cells_of_parts(graph, parts, backward, MOST_ALONE if grouped else None, naming.labels)

@@ -15,7 +15,7 @@ from tinyckpt.base.files import write_atomically
 
 from ..charts.lanes import as_pipelines
 from ..layout.naming import Grouping, Labels, Naming, check_naming
-from ..sheet import as_list, check
+from ..sheet import as_list, check_drawable
 from ..theme import THEMES
 from .measured import as_measured
 from .page import page
@@ -172,7 +172,7 @@ def trace_page(
     shown = as_list(
         [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
     )
-    check(shown, "light")
+    check_drawable(shown, "light")
     check_naming(naming, [trace.graph for trace in shown])
     held = as_measured(measured, len(shown))
     return page(shown, theme, title, naming, clocks, view, measured=held)

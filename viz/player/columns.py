@@ -51,7 +51,7 @@ def deflated(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
-def bundled(content: Any) -> dict[str, Any]:
+def bundle_columns(content: Any) -> dict[str, Any]:
     """Move the packed columns of a JSON-like value into one deflated stream.
 
     Each column is replaced by its type, offset and size in ``columns``, which is deflated and in

@@ -24,7 +24,7 @@ from tinyckpt.core.schedule import (
     data_title,
     operator_title,
 )
-from tinyckpt.planner.model.value_fates import residuals_of
+from tinyckpt.planner.model.value_fates import residual_fates
 
 from ..charts.transfer_lanes import time_words
 from ..curve import BANDS, Scales, budget_of, scales_of
@@ -248,7 +248,7 @@ def times_data(clock: Timeline, longest: Fraction) -> dict[str, Any]:
 
 def fate_data(trace: Trace) -> dict[str, Any]:
     """Return the fate of each value that the backward pass reads, with its reason."""
-    residuals = residuals_of(trace.schedule, given(trace.graph))
+    residuals = residual_fates(trace.schedule, given(trace.graph))
     return {
         "data": packed([residual.data for residual in residuals]),
         "reasons": packed_texts(one_line(residual.reason, 400) for residual in residuals),

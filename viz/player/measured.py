@@ -58,7 +58,7 @@ def measured_data(measured: Measured) -> dict[str, Any]:
     """Return a measurement: times as integer shares of the whole, bytes with their base."""
     times = np.asarray(measured.times, np.float64)
     held = np.asarray(measured.bytes, np.int64)
-    places = thinned(held)
+    places = downsampled(held)
     span = times[-1] or 1.0
     return {
         "source": shown(measured.source),
@@ -71,7 +71,7 @@ def measured_data(measured: Measured) -> dict[str, Any]:
     }
 
 
-def thinned(held: NDArray[np.int64]) -> NDArray[np.int64]:
+def downsampled(held: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return indices of the shown moments: of each run the first, the highest and the last."""
     count = len(held)
     if count <= MOST_MOMENTS:

@@ -15,10 +15,10 @@ from tinyckpt.base.units import size_text
 from ..arrange import Design
 from ..layout.naming import PLAIN, Naming
 from ..scene import count_text, moves, title_of
-from ..theme import DARK, LIGHT, Theme, css, differing, faint_edge, staying
+from ..theme import DARK, LIGHT, Theme, css, difference_colours, faint_edge, result_gradient
 from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
-from .columns import bundled, deflated
+from .columns import bundle_columns, deflated
 from .data import page_data, shown
 from .measured import with_measured
 
@@ -121,7 +121,7 @@ def page(
         title=html.escape(shown(added.title)),
         card=added.card,
         hint="" if addition else asset("hint.html"),
-        data=json_text(bundled({**with_measured(data, measured), **added.data})),
+        data=json_text(bundle_columns({**with_measured(data, measured), **added.data})),
         without=WITHOUT_SCRIPTS,
         opening="",
         still=still(traces, theme, title, naming),
@@ -140,8 +140,10 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts
             there.
         parts: other texts, by their names in the template.
     """
-    parts["styles"] = "\n".join([font_faces(), theme_styles(), *(lean(asset(s)) for s in styles)])
-    code = "\n".join(lean(asset(f"{name}.js")) for name in scripts)
+    parts["styles"] = "\n".join(
+        [font_faces(), theme_styles(), *(minified(asset(s)) for s in styles)]
+    )
+    code = "\n".join(minified(asset(f"{name}.js")) for name in scripts)
     parts["scripts"] = deflated(code.encode())
     # One pass over the template: substituted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
@@ -153,7 +155,7 @@ def asset(name: str) -> str:
     return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 
-def lean(code: str) -> str:
+def minified(code: str) -> str:
     """Strip indentation and comment lines from code."""
     code = re.sub(r"(?m)^\s*/\*.*?\*/$", "", code, flags=re.DOTALL)
     return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
@@ -170,8 +172,8 @@ def custom_properties(theme: Theme) -> str:
     names = [field.name for field in fields(theme) if field.name != "name"]
     colours = {name: getattr(theme, name) for name in names}
     colours["faint_edge"] = faint_edge(theme)
-    colours["staying"] = staying(theme)
-    colours |= differing(theme)
+    colours["staying"] = result_gradient(theme)
+    colours |= difference_colours(theme)
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 
 

@@ -29,7 +29,7 @@ from ..charts.pipeline import pipeline_figure
 from ..charts.style import DPI, METADATA, looks
 from ..scene import count_text
 from ..theme import THEMES
-from .columns import Packed, bundled, packed
+from .columns import Packed, bundle_columns, packed
 from .data import shown
 from .page import filled, json_text, table_of
 
@@ -71,7 +71,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
         scripts=SCRIPTS,
         theme=theme,
         title=html.escape(shown(heading)),
-        data=json_text(bundled(page_data(traces, title))),
+        data=json_text(bundle_columns(page_data(traces, title))),
         still=still(traces, theme),
         table=table_of(HEADER, rows),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..layout.geometry import Size
 from ..memory import LEVELS, shown_share
-from ..nodes import corner_of, emptied, kept_part
+from ..nodes import corner_of, empty_part, kept_part
 from ..scene import NodeLook
 from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 
@@ -32,13 +32,13 @@ def group_sprite(
     """
     coverage = label_coverage(label, box, points, scale)
     filled, kept = (
-        filled_pixels(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
+        filled_mask(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
     )
     corner = corner_of(box)
     sprite: Indices = np.zeros(coverage.shape, np.uint8)
     held = replace(look, hosted=0)
     for part, where in (
-        (held, filled & ~kept), (emptied(look), ~filled), (kept_part(look), kept),
+        (held, filled & ~kept), (empty_part(look), ~filled), (kept_part(look), kept),
     ):  # fmt: skip
         if where.any():
             level = part.level if part.hosted else None  # the stripes begin at the level
@@ -49,7 +49,7 @@ def group_sprite(
     return sprite
 
 
-def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: float) -> Any:
+def filled_mask(level: int, shape: tuple[int, ...], box: Size, scale: float) -> Any:
     """Return the mask of a group's pixels below its level."""
     if level in (0, LEVELS):
         # A full group includes its outline, and an empty one has no filled part.

@@ -12,11 +12,11 @@ import numpy as np
 
 from tinyckpt.base.units import size_text
 
-from ..nodes import fitted
+from ..nodes import truncated
 from ..scene import cost_of, count_text, one_line, what_of
 from ..theme import font
 from .sprites import Indices
-from .words import covered, ramp
+from .words import coverage_of, ramp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,8 +97,8 @@ def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: floa
     y = max(0.0, (high - LEADING * sum(sizes)) / 2)
     for place, (line, size) in enumerate(zip(shown, sizes, strict=True)):
         ink = theme.ink if weight_of(place) == "SemiBold" else theme.muted
-        text = fitted(line, weight_of(place), size, wide)
-        coverage = covered(text, weight_of(place), size * scale)
+        text = truncated(line, weight_of(place), size, wide)
+        coverage = coverage_of(text, weight_of(place), size * scale)
         top = round(y * scale)
         target = region[top : top + coverage.shape[0], : coverage.shape[1]]
         np.copyto(

@@ -15,7 +15,7 @@ import numpy as np
 from ..captions import Captions
 from ..curve import Scales
 from ..layout.geometry import MARGIN, Line, Size
-from ..nodes import arrow_parts, arrow_sizes, fitted
+from ..nodes import arrow_parts, arrow_sizes, truncated
 from ..scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
 from ..sheet import CAPTION, HEAD, LANE
 from ..theme import RGB, faint_edge, font
@@ -124,7 +124,7 @@ class PanelPicture:
         """Draw title and subtitle, truncated to the header."""
         theme, room = self.inks.theme, self.place.header.room
         left, top = self.place.left + MARGIN, self.place.top
-        words = fitted(title, "SemiBold", 20, room)
+        words = truncated(title, "SemiBold", 20, room)
         self.canvas.text(left, top + 15, words, "SemiBold", 20, theme.ink)
         face = font("Regular", 12)
         fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
@@ -164,7 +164,7 @@ class PanelPicture:
         pixels = layer(shape, self.inks.theme.background, self.scale, paint)
         self.ground = self.inks.match(pixels)
         for heading in plan.headings:
-            text = fitted(heading.text, "Regular", 10, heading.right - heading.left)
+            text = truncated(heading.text, "Regular", 10, heading.right - heading.left)
             words = text_layer(text, "Regular", 10, theme.muted, theme.background, self.scale)
             top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
             left = round(heading.left * self.scale)

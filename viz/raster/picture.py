@@ -32,7 +32,7 @@ ARROW = 20  # pixels: length of the legend's arrow, and height of its sprite
 MOST_FRAMES = 1500  # a minute at 25 frames per second: long enough to watch, and files stay small
 
 
-def chosen(
+def select_frames(
     moments: Sequence[int],
     peaks: Collection[int],
     first: int | None,
@@ -116,7 +116,7 @@ class Picture:
         self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
         peaks = peak_step(traces, scales.in_nodes)
         seen = {place for t in traces for place, s in enumerate(t.steps) if isinstance(s, SEEN)}
-        self.steps, note = chosen(self.moments, peaks, first, last, every, most, seen)
+        self.steps, note = select_frames(self.moments, peaks, first, last, every, most, seen)
         self.drawing = Canvas(sheet.pixels, self.inks, sheet.scale)
         self.panels = [
             PanelPicture(self.drawing, trace, place, scales, name, note if noted else "")
@@ -150,7 +150,7 @@ class Picture:
         Raises:
             OptionError: if the step is out of range.
         """
-        (at,), _ = chosen(self.moments, (), step, step, None)
+        (at,), _ = select_frames(self.moments, (), step, step, None)
         for panel in self.panels:
             panel.draw(next(panel.frames([at])))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..curve import BANDS, Scales, by_column, hosted, stacked
+from ..curve import BANDS, Scales, by_column, host_curve, memory_bands
 from ..nodes import STRIPE, STRIPE_AND_GAP
 from ..sheet import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
 from .sprites import Indices, Inks, text_layer
@@ -62,7 +62,7 @@ def strip_of(
     height, width = size
     thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.highest, 1)
-    columns = by_column(stacked(trace, scales.in_nodes), scales.longest, width).astype(float)
+    columns = by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).astype(float)
     edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()
@@ -85,7 +85,7 @@ def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, i
     height, width = size
     thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.host, 1)
-    columns = by_column(hosted(trace), scales.longest, width)[0].astype(float)
+    columns = by_column(host_curve(trace), scales.longest, width)[0].astype(float)
     top = np.round(columns * unit).astype(int)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()

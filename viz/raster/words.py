@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..nodes import fitted
+from ..nodes import truncated
 from ..theme import RGB, Theme, blend, font
 from .sprites import INK_STEPS, Indices, inks_of
 
@@ -24,7 +24,7 @@ Word = tuple[Indices, float]  # pixels, advance width
 MOST_WORDS = 4096  # size of the word cache
 
 
-def covered(text: str, weight: str, size: float) -> Any:
+def coverage_of(text: str, weight: str, size: float) -> Any:
     """Return the coverage of each pixel by a line of text, 0 to INK_STEPS; as high as its font."""
     face = font(weight, size)
     ascent, descent = face.getmetrics()
@@ -54,7 +54,7 @@ class Words:
             if len(self.known) >= MOST_WORDS:
                 self.known.clear()
             advance = font(self.weight, self.size * self.scale).getlength(f"{word} ")
-            coverage = covered(word, self.weight, self.size * self.scale)
+            coverage = coverage_of(word, self.weight, self.size * self.scale)
             # Fewer shades than elsewhere: captions take most of a file because of them.
             picture = self.ramp[np.array([0, 2, 2, 4, 4])[coverage]]
             self.known[word] = picture, advance
@@ -67,7 +67,7 @@ class Words:
             found = [self.word(word) for word in text.split(" ")]
             if sum(advance for _, advance in found) <= room:
                 return found
-        text = fitted(text, self.weight, self.size, room / self.scale - self.size / 2)
+        text = truncated(text, self.weight, self.size, room / self.scale - self.size / 2)
         return [self.word(word) for word in text.split(" ")]
 
     def places(self, line: Sequence[Word]) -> list[int]:

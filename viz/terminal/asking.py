@@ -48,7 +48,7 @@ def ask(question: str, otherwise: Any, among: Collection[str] = ()) -> Any:
             break
         if not text:
             return otherwise
-        answer = parse_names(text, among) if among else answer_of(text, otherwise)
+        answer = parse_names(text, among) if among else parse_answer(text, otherwise)
         if answer is not None:
             return answer
         prompt = f"{expected}, please; or nothing, for {as_text(otherwise)}: "
@@ -88,7 +88,7 @@ def as_text(guess: Any) -> str:
     return (" ".join(map(str, guess)) or "none") if isinstance(guess, tuple) else str(guess)
 
 
-def answer_of(text: str, otherwise: Any) -> Any:
+def parse_answer(text: str, otherwise: Any) -> Any:
     """Parse an answer of the same form as ``otherwise``; None if it has another one."""
     if len(text) > LONGEST:
         return None

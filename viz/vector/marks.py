@@ -17,9 +17,8 @@ from ..nodes import (
     arrow_sizes,
     corner_of,
     dash_lengths,
-    emptied,
+    empty_part,
     fill_of,
-    fitted,
     is_dashed,
     is_partial,
     kept_part,
@@ -27,6 +26,7 @@ from ..nodes import (
     outline_of,
     share_of,
     stripes,
+    truncated,
 )
 from ..scene import Activity, NodeLook, one_line
 from ..theme import RGB, Theme, css, faint_edge
@@ -62,7 +62,7 @@ def edge_elements(plan: Layout, theme: Theme) -> str:
         + text_element(
             heading.left,
             heading.y - 4,
-            fitted(heading.text, "Regular", 10, heading.right - heading.left),
+            truncated(heading.text, "Regular", 10, heading.right - heading.left),
             10,
             theme.muted,
         )
@@ -135,7 +135,7 @@ def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
             full = css(node_colours(part, theme)[0])
             level += f'<path d="{level_path(inside, shown_share(share))}" fill="{full}"/>'
     if lines := stripes(look, size, corner):
-        ink = css(node_colours(emptied(look), theme)[1])
+        ink = css(node_colours(empty_part(look), theme)[1])
         d = "".join(f"M{numbers(-reach, y)}H{number(reach)}" for y, reach in lines)
         level += f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{d}"/>'
     return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
@@ -183,7 +183,7 @@ def label_elements(
     if not label:
         return ""
     # In a group filled to less than half, the label stands on the empty part.
-    behind = emptied(look) if is_partial(look) and share_of(look) <= 0.5 else look
+    behind = empty_part(look) if is_partial(look) and share_of(look) <= 0.5 else look
     if look.kept / LEVELS > 0.5:
         behind = kept_part(look)
     ink = node_colours(behind, theme)[2]

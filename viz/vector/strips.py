@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..curve import BANDS, Scales, by_column, hosted, stacked
+from ..curve import BANDS, Scales, by_column, host_curve, memory_bands
 from ..nodes import STRIPE, STRIPE_AND_GAP
 from ..sheet import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
 from ..theme import Theme, css, font
@@ -24,7 +24,7 @@ def strip_elements(
     now = (step + 1) * width / scales.longest
     yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
     columns = (
-        by_column(stacked(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
+        by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
     )
     here = round(now)
     for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
@@ -101,7 +101,7 @@ def lane_elements(
     unit = (LANE - HEAD) / max(scales.host, 1)
     now = (step + 1) * width / scales.longest
     yield f'<rect width="{width}" height="{LANE}" fill="{css(theme.panel)}"/>'
-    tops = by_column(hosted(trace), scales.longest, width)[0] * unit
+    tops = by_column(host_curve(trace), scales.longest, width)[0] * unit
     here, ink = round(now), css(theme.kept)
     if lines := stripe_path(tops[:here], LANE):
         yield f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{lines}"/>'

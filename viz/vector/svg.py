@@ -20,7 +20,7 @@ from ..curve import scales_of
 from ..layout.cells import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
-from ..nodes import arrow_sizes, fitted
+from ..nodes import arrow_sizes, truncated
 from ..scene import (
     CellLooks,
     Fill,
@@ -109,7 +109,7 @@ def heading_elements(
     for (x, y), name, text in zip(header.counters, header.names, texts, strict=False):
         yield text_element(x, y + 11, name, 12, theme.muted)
         yield text_element(x, y + 31, text, 16, theme.ink, 600)
-    words = fitted(title, "SemiBold", 20, header.room)
+    words = truncated(title, "SemiBold", 20, header.room)
     yield text_element(MARGIN, 34, words, 20, theme.ink, 600)
     face = font("Regular", 12)
     fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= header.room)
@@ -185,7 +185,7 @@ def fitting_caption(trace: Trace, step: int, room: float) -> str:
     face = font("Regular", 12)
     texts = list(Captions(trace).texts(step))
     fitting = (text for text in texts if face.getlength(text) <= room)
-    return next(fitting, None) or fitted(texts[-1], "Regular", 12, room)
+    return next(fitting, None) or truncated(texts[-1], "Regular", 12, room)
 
 
 def svg_graph(graph: Graph, theme: str = "light") -> str:
@@ -195,7 +195,7 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
         BackendError: if its layout needs a package that is missing.
     """
     colours, plan, top = THEMES[theme], overview(graph), 62
-    name = fitted(graph.name, "SemiBold", 20, WIDTH - 2 * MARGIN)
+    name = truncated(graph.name, "SemiBold", 20, WIDTH - 2 * MARGIN)
     counts = (
         f"{count_text(len(graph.operators))} operators, {count_text(graph.forward_count)} of them "
         f"forward; sources {size_text(graph.source_bytes)}"

@@ -11,7 +11,7 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.base import lru_cache as programs
-from tinyckpt.base.lru_cache import MOST_PROGRAMS, Programs
+from tinyckpt.base.lru_cache import MOST_PROGRAMS, ProgramCache
 from tinyckpt.base.tree import leaves
 
 
@@ -78,7 +78,7 @@ def test_programs_per_static_argument_are_bounded(
 
 def test_least_recently_used_program_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MOST_PROGRAMS", 3)
-    kept, made = Programs[str](), []
+    kept, made = ProgramCache[str](), []
 
     def get(key: str) -> None:
         assert kept.get(key, lambda: made.append(key) or key.upper()) == key.upper()  # type: ignore[func-returns-value]

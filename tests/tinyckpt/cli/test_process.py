@@ -13,7 +13,7 @@ import pytest
 import tinyckpt as tc
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import demo as steps
-from tinyckpt.cli.streams import ENDING, Ended, ending_cleanly
+from tinyckpt.cli.streams import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
 
 COMMAND = f"{sys.executable} -m tinyckpt"
 
@@ -134,19 +134,19 @@ def test_existing_signal_handlers_are_kept(tmp_path: Path) -> None:
 
 
 def test_signal_handlers_are_restored() -> None:
-    before = [signal.getsignal(number) for number in ENDING]
-    with ending_cleanly():
-        assert all(signal.getsignal(number) is not signal.SIG_DFL for number in ENDING)
-    assert [signal.getsignal(number) for number in ENDING] == before
+    before = [signal.getsignal(number) for number in TERMINATING_SIGNALS]
+    with unwinding_on_signals():
+        assert all(signal.getsignal(number) is not signal.SIG_DFL for number in TERMINATING_SIGNALS)
+    assert [signal.getsignal(number) for number in TERMINATING_SIGNALS] == before
     mine = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         own = signal.getsignal(signal.SIGTERM)
-        with ending_cleanly():
+        with unwinding_on_signals():
             assert signal.getsignal(signal.SIGTERM) is own
         assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, mine)
-    assert not issubclass(Ended, Exception)
+    assert not issubclass(Terminated, Exception)
 
 
 def test_command_runs_outside_main_thread(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.documents.test_serialize import hostile_graph
 from tinyckpt.core.schedule import step_text
-from tinyckpt.documents.export import CSV_HEADER, TRACKS, UNMEASURED, inert
+from tinyckpt.documents.export import CSV_HEADER, TRACKS, UNMEASURED, escape_formula
 
 # The fields that the format demands of each phase, besides ``ph``.
 REQUIRED = {
@@ -161,7 +161,7 @@ def check_rows(trace: tc.Trace, rows: list[dict[str, str]]) -> None:
     assert sum(column("recomputation")) == trace.recomputations
     for row, step in zip(rows, trace.steps, strict=True):
         verb, name = step_text(trace.graph, step)
-        assert (row["verb"], row["name"]) == (verb, inert(name))
+        assert (row["verb"], row["name"]) == (verb, escape_formula(name))
         target = step.operator if isinstance(step, tc.Compute) else step.data
         assert int(row["id"]) == target
     seconds = tuple(float(row["seconds"]) for row in rows if row["seconds"])

@@ -40,7 +40,7 @@ def make():
 
 @pytest.fixture(autouse=True)
 def _no_modules_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(scripts, "NEIGHBOURS", {})
+    monkeypatch.setattr(scripts, "IMPORTED_BY_FOLDER", {})
     before, paths = dict(sys.modules), list(sys.path)
     yield
     assert sys.path == paths

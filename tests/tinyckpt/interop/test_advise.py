@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.torch_models import EXAMPLES, ResNet, eager_step, example, images_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.choose_modules import FEW, Choosing
+from tinyckpt.interop.torch.choose_modules import MOST_ENUMERATED, ModuleSearch
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import blocks_of
 from tinyckpt.interop.torch.workspace import allocator_peak
@@ -272,13 +272,13 @@ def test_advise_raises_when_forward_returns_no_loss() -> None:
 
 def test_module_search_finds_optimum_of_additive_peaks() -> None:
     """Peaks are additive, so the optimum is known: the bytes that cost least."""
-    saves = {f"m{index}": (index % 3 + 1, index % 5 + 1) for index in range(FEW + 8)}
+    saves = {f"m{index}": (index % 3 + 1, index % 5 + 1) for index in range(MOST_ENUMERATED + 8)}
 
     def evaluate(names: object) -> tuple[int, int]:
         chosen = [saves[name] for name in names]
         return 100 - sum(nbytes for nbytes, _ in chosen), 1000 + sum(cost for _, cost in chosen)
 
-    search = Choosing(list(saves), evaluate)
+    search = ModuleSearch(list(saves), evaluate)
     assert not search.exact
     best = {0: 0}  # the least FLOPs by the bytes that are saved
     for nbytes, cost in saves.values():

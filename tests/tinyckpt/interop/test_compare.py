@@ -41,7 +41,7 @@ def test_plan_never_costs_more_at_same_measured_peak(compared: tct.Comparison) -
 
 @given(modules(most=12))
 @settings(max_examples=6, deadline=None)
-def test_plan_of_random_model_never_costs_more_than_pytorch_step(drawn: Example) -> None:
+def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: Example) -> None:
     model, args = drawn
     calls = [node for node in tct.trace(model, *args, workspace=False).imported.calls if node]
     if len({(str(node.target), str(node.args), str(node.kwargs)) for node in calls}) < len(calls):

@@ -19,7 +19,7 @@ from torch import nn
 from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
 from tinyckpt.base import deadline as limits
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.costs import cost_of
 from tinyckpt.core.costs import given as given_costs
 from tinyckpt.interop import torch as tct
@@ -58,7 +58,7 @@ def test_min_cut_schedule_costs_what_pytorch_graphs_do(drawn: Example) -> None:
     if len(set(calls)) < len(calls):
         return  # PyTorch evaluates equal calls once
     for setting in SETTINGS:
-        halves = min_cut.halves_at(imported.joint, setting, min_cut.resident_of(imported.joint))
+        halves = min_cut.partition_at(imported.joint, setting, min_cut.resident_of(imported.joint))
         schedule = min_cut.schedule_at(setting, halves, imported)
         assert cost(schedule) == sum(map(flops_in, halves))
 
@@ -138,7 +138,7 @@ def test_failing_setting_is_skipped_and_logged(
     node = next(node for node in step.imported.calls if node is not None)
     node.meta["memory_budget"] = 2.0  # where PyTorch looks for a setting of the model's own
     with pytest.raises(RuntimeError, match="valid ranges for memory budget"):
-        min_cut.halves_at(step.imported.joint, 0.5, ())
+        min_cut.partition_at(step.imported.joint, 0.5, ())
     with caplog.at_level("WARNING", logger=min_cut.__name__):
         assert tct.min_cut_schedules(step, [0.5]) == []
     (said,) = (record.getMessage() for record in caplog.records if record.name == min_cut.__name__)
@@ -165,12 +165,12 @@ def refuses(*_: Any) -> Any:
 def test_setting_that_exceeds_time_limit_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = traced(*example("GPT")).imported
     begun: list[float] = []
-    monkeypatch.setattr(min_cut, "halves_at", lambda _, setting, __: begun.append(setting))
+    monkeypatch.setattr(min_cut, "partition_at", lambda _, setting, __: begun.append(setting))
     assert min_cut.schedules_at(imported, SETTINGS, Clock(0), ()) == []
     assert begun == []
     monkeypatch.setattr(min_cut, "SECONDS", 0.0)
     monkeypatch.setattr(min_cut, "schedule_at", lambda *_: tc.plan(imported.graph))
-    assert len(min_cut.schedules_at(imported, SETTINGS, ENDLESS, ())) == 1
+    assert len(min_cut.schedules_at(imported, SETTINGS, NO_DEADLINE, ())) == 1
     assert begun == list(SETTINGS)
 
 
@@ -178,10 +178,10 @@ def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) 
     imported = traced(*example("GPT")).imported
     begun: list[float] = []
     monkeypatch.setattr(min_cut, "SECONDS", 0.0)
-    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at) or refuses())
-    min_cut.seeded(imported, 0.42, {"time_limit": 1e6}, ())
+    monkeypatch.setattr(min_cut, "partition_at", lambda _, at, __: begun.append(at) or refuses())
+    min_cut.with_min_cut_seeds(imported, 0.42, {"time_limit": 1e6}, ())
     assert begun == [0.4, 0.5, 0.3, 0.2, 0.1, 0.75, 0.0, 1.0]
-    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at))
+    monkeypatch.setattr(min_cut, "partition_at", lambda _, at, __: begun.append(at))
     for order, policy in (
         ([0.4, 0.3, 0.2, 0.1, 0.0, 0.5, 0.75, 1.0], "store_all"),  # holds too much
         ([0.4, 0.5, 0.75, 1.0, 0.3, 0.2, 0.1, 0.0], "greedy"),
@@ -190,7 +190,7 @@ def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) 
         schedule = tc.plan(imported.graph, policy, **options)
         monkeypatch.setattr(min_cut, "schedule_at", lambda *_, made=schedule: made)
         begun.clear()
-        min_cut.seeded(imported, 0.42, {"time_limit": 1e6}, ())
+        min_cut.with_min_cut_seeds(imported, 0.42, {"time_limit": 1e6}, ())
         assert begun == order
 
 
@@ -198,14 +198,18 @@ def test_user_seeds_are_kept() -> None:
     imported = traced(*example("GPT")).imported
     own = [node.id for node in imported.graph.data if node.producer == 5]
     options = {"seeds": iter([own]), "time_limit": 30}
-    found = min_cut.seeded(imported, 0.5, options, ())
+    found = min_cut.with_min_cut_seeds(imported, 0.5, options, ())
     assert found["seeds"][0] == frozenset(own)
     assert {seed.policy for seed in found["seeds"][1:]} == {"min_cut"}
     assert 0 < found["time_limit"] < 30
     # All fits: there is nothing to look for.
-    assert min_cut.seeded(imported, 1.0, {"seeds": [own]}, ())["seeds"] == (frozenset(own),)
-    assert min_cut.seeded(imported, 0.5, {"policy": "greedy"}, ()) == {"policy": "greedy"}
-    assert min_cut.seeded(imported, None, {}, ()) == {}
+    assert min_cut.with_min_cut_seeds(imported, 1.0, {"seeds": [own]}, ())["seeds"] == (
+        frozenset(own),
+    )
+    assert min_cut.with_min_cut_seeds(imported, 0.5, {"policy": "greedy"}, ()) == {
+        "policy": "greedy"
+    }
+    assert min_cut.with_min_cut_seeds(imported, None, {}, ()) == {}
 
 
 @pytest.mark.parametrize("seconds", [6.0, 0.5])
@@ -221,16 +225,16 @@ def test_imports_and_slow_setting_leave_search_its_time(
     monkeypatch.setattr(limits, "perf_counter", lambda: now[0])
     monkeypatch.setattr(min_cut, "load_min_cut", takes_long)
     monkeypatch.setattr(min_cut, "SECONDS", 0.0)
-    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at) or refuses())
+    monkeypatch.setattr(min_cut, "partition_at", lambda _, at, __: begun.append(at) or refuses())
     options = {"time_limit": seconds}
-    assert min_cut.seeded(imported, 0.5, options, ())["time_limit"] == seconds
+    assert min_cut.with_min_cut_seeds(imported, 0.5, options, ())["time_limit"] == seconds
     assert len(begun) == len(min_cut.BUDGETS)
     begun.clear()
     monkeypatch.setattr(min_cut, "perf_counter", lambda: now[0])
     monkeypatch.setattr(
-        min_cut, "halves_at", lambda _, at, __: begun.append(at) or takes_long() or refuses()
+        min_cut, "partition_at", lambda _, at, __: begun.append(at) or takes_long() or refuses()
     )
-    left = min_cut.seeded(imported, 0.5, options, ())["time_limit"]
+    left = min_cut.with_min_cut_seeds(imported, 0.5, options, ())["time_limit"]
     assert (len(begun), left) == (1, (1 - min_cut.SHARE) * seconds)
 
 
@@ -268,7 +272,7 @@ def test_compiled_steps_are_seeded_by_min_cut(
     raising: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if raising:
-        monkeypatch.setattr(min_cut, "halves_at", refuses)
+        monkeypatch.setattr(min_cut, "partition_at", refuses)
     model, args = made(HARD)
     plans: list[tc.Schedule] = []
     backend = tct.backend(0.8, on_plan=plans.append, time_limit=5)
@@ -317,7 +321,7 @@ def test_model_that_min_cut_refuses_is_planned() -> None:
 
 def test_options_are_validated_before_min_cut_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, args = made(HARD)
-    monkeypatch.setattr(min_cut, "halves_at", refuses)
+    monkeypatch.setattr(min_cut, "partition_at", refuses)
     for options, says in (
         ({"time_limit": -1}, "time_limit = -1"),
         ({"seeds": "h1"}, "expected sets"),

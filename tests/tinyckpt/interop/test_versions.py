@@ -95,7 +95,7 @@ def refusing() -> dict[str, str]:
 def test_entry_point_names_missing_private_attribute(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = versions.at(path)
+    found = versions.attribute_at(path)
     assert found is not None
     assert refusing() == {}
     module, _, name = path.partition(":")
@@ -111,7 +111,7 @@ def test_entry_point_names_missing_private_attribute(
 def test_entry_point_checks_compatibility_first(
     entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "at", lambda path: None)
+    monkeypatch.setattr(versions, "attribute_at", lambda path: None)
     args = (None, None) if entry == "step" else (None,)
     options = {"budget": 1.0} if entry in ("advise", "selective") else {}
     with pytest.raises(tc.BackendError, match=f"^{entry} needs torch"):
@@ -120,7 +120,9 @@ def test_entry_point_checks_compatibility_first(
 
 @pytest.mark.parametrize("path", KEYWORDS)
 def test_missing_keyword_parameter_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "at", lambda _: lambda joint, *, num_fwd_outputs=0: None)
+    monkeypatch.setattr(
+        versions, "attribute_at", lambda _: lambda joint, *, num_fwd_outputs=0: None
+    )
     said = refusing()
     name = path.replace(":", ".")
     absent = ", ".join(f"{name}({key}=)" for key in KEYWORDS[path] if key != "num_fwd_outputs")

@@ -102,7 +102,7 @@ def test_hanging_operator_counts_no_workspace(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.nightly
 def test_worker_stops_after_crash_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "DEATHS", 1)
+    monkeypatch.setattr(isolation, "MOST_CRASHES", 1)
     names = [OPERATORS["exits"], lambda x: OPERATORS["exits"](x[1:])]
     with pytest.warns(UserWarning, match=r"counts as 0"):
         tct.trace(Model(*names), IMAGES)
@@ -123,7 +123,7 @@ def test_operator_unknown_to_worker_counts_no_workspace() -> None:
 
 def test_measurements_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tct.trace(Model(), IMAGES).graph
-    monkeypatch.setattr(isolation, "answers", lambda requests: pytest.fail(f"{requests}"))
+    monkeypatch.setattr(isolation, "evaluate_requests", lambda requests: pytest.fail(f"{requests}"))
     assert tct.trace(Model(), IMAGES).graph == first
 
 
@@ -151,7 +151,7 @@ def test_worker_measures_what_this_process_would(
         torch.set_num_threads(2)
         requests = requests_of(tct.trace(Model(), IMAGES))
         here = [worker.evaluated(request)[:2] for request in requests]
-        assert [reply[:2] for reply in isolation.answers(requests)] == here
+        assert [reply[:2] for reply in isolation.evaluate_requests(requests)] == here
     finally:
         torch.set_num_threads(threads)
 

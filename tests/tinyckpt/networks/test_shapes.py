@@ -11,7 +11,7 @@ import tinyckpt as tc
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.cli.main import main
 from tinyckpt.core.graph import check_graph
-from tinyckpt.networks.named import specs_of
+from tinyckpt.networks.named import argument_specs
 from tinyckpt.networks.shapes import SHAPES, mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
 
@@ -67,7 +67,7 @@ def test_every_policy_plans_cnn_graphs(policy: str) -> None:
 def test_cnn_graphs_run() -> None:
     graph = unet(1, 4, 1, 2)
     schedule = tc.plan(graph, "sqrt_n")
-    arrays = tc.networks.random_arrays(specs_of(graph))
+    arrays = tc.networks.random_arrays(argument_specs(graph))
     result = tc.run(schedule, *arrays)
     assert result.trace == tc.replay(schedule)
     assert 0 < float(result.value) < 10

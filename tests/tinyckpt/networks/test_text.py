@@ -11,13 +11,13 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.text import (
     batches,
-    decoded,
-    encoded,
+    decode,
+    encode,
+    generate,
     load_text,
-    text_of,
     tiny_gpt,
+    tokenize,
     unigram_entropy,
-    written,
 )
 
 LESSONS = Path(__file__).parents[3] / "lessons"
@@ -27,23 +27,23 @@ def test_shipped_text_equals_lessons() -> None:
     """If a lesson was changed on purpose, run ``make text``."""
     lessons = "".join(path.read_text("utf-8") for path in sorted(LESSONS.glob("*.py")))
     text = load_text()
-    assert decoded(text.characters, text.tokens) == lessons
+    assert decode(text.characters, text.tokens) == lessons
     assert str(text) == f"{len(lessons):,} tokens of {len(set(lessons))} characters"
 
 
 def test_tokens_index_characters_of_text() -> None:
-    text = text_of("banana")
+    text = tokenize("banana")
     assert (text.characters, text.tokens.tolist()) == ("abn", [1, 0, 2, 0, 2, 0])
-    assert decoded(text.characters, encoded(text.characters, "nab")) == "nab"
+    assert decode(text.characters, encode(text.characters, "nab")) == "nab"
     with pytest.raises(tc.GraphError, match="'c' is not among the 3 characters"):
-        encoded(text.characters, "cab")
+        encode(text.characters, "cab")
     # a half, n a third, b a sixth.
     expected = np.log(2) / 2 + np.log(3) / 3 + np.log(6) / 6
     assert unigram_entropy(text) == pytest.approx(expected, rel=1e-12)
 
 
 def test_batches_are_excerpts_with_next_tokens() -> None:
-    text = text_of("".join(map(chr, range(97, 117))))
+    text = tokenize("".join(map(chr, range(97, 117))))
     drawn = list(islice(batches(text, 5, 7, seed=1), 40))
     for tokens, labels in drawn:
         assert (tokens.shape, labels.shape, tokens.dtype) == ((5, 7), (5, 7), np.int64)
@@ -59,7 +59,7 @@ def test_batches_are_excerpts_with_next_tokens() -> None:
 
 
 def test_tiny_gpt_learns_text() -> None:
-    text = text_of("to be, or not to be: that is the question. " * 20)
+    text = tokenize("to be, or not to be: that is the question. " * 20)
     network = tiny_gpt(1, 16, 8, vocabulary=len(text.characters))
     params = random_arrays(network.specs[0])
     squares = [np.zeros_like(array) for array in leaves(params)]
@@ -70,8 +70,8 @@ def test_tiny_gpt_learns_text() -> None:
             square += gradient**2
             array -= 0.1 * gradient / np.sqrt(square + 1e-10)  # Adagrad
     assert loss < 0.6 * unigram_entropy(text)
-    sample = "".join(written(params, text, "to be", 80, seed=3))
-    assert sample == "".join(written(params, text, "to be", 80, seed=3))
+    sample = "".join(generate(params, text, "to be", 80, seed=3))
+    assert sample == "".join(generate(params, text, "to be", 80, seed=3))
     assert len(sample) == 80
     assert set(sample) <= set(text.characters)
-    assert sample != "".join(written(params, text, "to be", 80, seed=4))
+    assert sample != "".join(generate(params, text, "to be", 80, seed=4))

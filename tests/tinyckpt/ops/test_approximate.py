@@ -16,7 +16,7 @@ from tests import strict
 from tests.conftest import examples
 from tests.measured import check_workspace
 from tinyckpt.ops import fits
-from tinyckpt.ops.kernels_approximate import packed, unpacked
+from tinyckpt.ops.kernels_approximate import pack_bits, unpack_bits
 from tinyckpt.planner.model.saved_values import saved_values
 
 FLOATS = ("float16", "float32", "float64")
@@ -229,9 +229,9 @@ def test_slopes_equal_published_values() -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_packing_places_each_code_at_its_bits_and_round_trips(bits: int) -> None:
     flags = np.random.default_rng(0).integers(0, 2**bits, 24).astype("uint8")
-    codes = packed(np, flags, bits)
+    codes = pack_bits(np, flags, bits)
     assert (codes.dtype, codes.size) == (np.uint8, 24 * bits // 8)
-    assert np.array_equal(unpacked(np, codes, bits), flags)
+    assert np.array_equal(unpack_bits(np, codes, bits), flags)
     for i, flag in enumerate(flags):
         place = bits * (i % (8 // bits))
         assert (codes[i * bits // 8] >> place) & (2**bits - 1) == flag

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as drawn
 
 from tests.conftest import examples
-from tinyckpt.ops.compression import longest
+from tinyckpt.ops.compression import longest_span
 from tinyckpt.ops.kernels_compression import decode, encode
-from tinyckpt.ops.random import drawing_key
+from tinyckpt.ops.random import stream_key
 from tinyckpt.ops.special import GOLDEN, key_words, random_bits, random_key
 
 R = np.random.default_rng(41)
@@ -24,7 +24,7 @@ def normal(*shape: int) -> Any:
 
 def round_trip(x: Any, bits: int = 8, group: int = 256, seed: int = 0) -> Any:
     """Encode and decode an array, by the kernels alone."""
-    code = encode(np, x.reshape(-1), bits=bits, group=group, key=drawing_key(seed), number=0)
+    code = encode(np, x.reshape(-1), bits=bits, group=group, key=stream_key(seed), number=0)
     return decode(np, *code, bits=bits, group=group, shape=x.shape, dtype=x.dtype.name)
 
 
@@ -82,7 +82,7 @@ def test_quantisation_error_of_a_million_numbers_has_expected_moments(bits: int)
 def test_decoded_random_arrays_are_within_one_step_and_exact_at_group_ends(
     x: Any, bits: int, group: int, seed: int
 ) -> None:
-    codes, low, high = encode(np, x, bits=bits, group=group, key=drawing_key(seed), number=0)
+    codes, low, high = encode(np, x, bits=bits, group=group, key=stream_key(seed), number=0)
     assert (codes.dtype, codes.size) == (np.uint8, -(-x.size * bits // 8))
     assert low.size == high.size == -(-x.size // group)
     found = decode(np, codes, low, high, bits=bits, group=group, shape=x.shape, dtype=x.dtype.name)
@@ -124,7 +124,7 @@ def test_code_is_clamped_to_last_step() -> None:
 
 def test_codes_depend_on_seed_and_not_on_spans() -> None:
     size, group = 2**18 + 300, 12
-    assert longest(size, group) < size
+    assert longest_span(size, group) < size
     x = normal(size).astype("float32")
     one, again, other = (round_trip(x, 4, group, seed) for seed in (1, 1, 2))
     assert np.array_equal(one, again)
@@ -152,7 +152,7 @@ def shifted_back(mixed: int, shift: int) -> int:
 @example(seed=2**64 - 1, number=2**62)
 def test_seed_and_number_are_recoverable_from_generator_words(seed: int, number: int) -> None:
     # So no two pairs of them have the same.
-    words = key_words(np, drawing_key(seed, number), number)
+    words = key_words(np, stream_key(seed, number), number)
     as_data = key_words(np, random_key(np, np.array(seed, "uint64"), number), number)
     assert [int(word) for word in words] == [int(word[0]) for word in as_data]
     multiplier, added = map(int, words)
@@ -171,7 +171,7 @@ def test_streams_sharing_seed_or_multiplier_are_independent() -> None:
     pairs = [(5, number) for number in range(6)]
     # splitmix64's next output for a seed is its output for the seed plus GOLDEN.
     pairs += [((5 + steps * GOLDEN) % 2**64, 0) for steps in range(1, 6)]
-    rows = [random_bits(np, count, key_words(np, drawing_key(*p), p[1])) for p in pairs]
+    rows = [random_bits(np, count, key_words(np, stream_key(*p), p[1])) for p in pairs]
     halves = np.array(rows).astype(np.float64) / 2**32 - 0.5
     assert (np.abs(halves.mean(axis=1)) < 5 * np.sqrt(1 / 12 / count)).all()
     correlated = np.corrcoef(halves) - np.eye(len(pairs))

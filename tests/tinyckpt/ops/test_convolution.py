@@ -190,13 +190,13 @@ def test_declared_workspace_equals_traced_allocations(name: str, dtype: str) -> 
 
 
 def test_taps_that_see_only_padding_are_skipped() -> None:
-    assert windows.met((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)) == (
+    assert windows.trim_kernel((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)) == (
         (slice(1, 2), slice(1, 2)), (1, 1), (0, 0),
     )  # fmt: skip
-    assert windows.met((3, 5), (4, 1), (4, 2), (1, 2), (1, 2), (1, 1)) == (
+    assert windows.trim_kernel((3, 5), (4, 1), (4, 2), (1, 2), (1, 2), (1, 1)) == (
         (slice(0, 3), slice(2, 4)), (3, 2), (1, 0),
     )  # fmt: skip
-    assert windows.met((2, 1), (1, 1), (1, 1), (3, 3), (4, 0), (5, 1))[0][0] == slice(0, 1)
+    assert windows.trim_kernel((2, 1), (1, 1), (1, 1), (3, 3), (4, 0), (5, 1))[0][0] == slice(0, 1)
     x, weight = normal(4, 6, 1, 1), normal(5, 6, 3, 3)
     graph = tc.differentiate(tc.build(lambda *args: tc.sum(tc.conv2d(*args, padding=1)), x, weight))
     run = tc.run(tc.plan(graph), x, weight)

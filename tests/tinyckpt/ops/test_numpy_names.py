@@ -14,7 +14,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.numpy_examples import ALIASES, EXAMPLES, found
-from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
+from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, REDUCTIONS, REPLACEMENTS, UFUNCS
 
 ROOT = Path(__file__).parents[3]
 X = tc.Spec((2, 3))
@@ -117,7 +117,7 @@ def test_replacements_in_errors_exist() -> None:
     assert len(recommended) > 15
     assert [hint for hint in recommended if not callable(found(tc, hint))] == []
     for name, message in messages.items():
-        if message.startswith("np.") and name not in INSTEAD:
+        if message.startswith("np.") and name not in REPLACEMENTS:
             assert "docs/numpy.md" in message, name
 
 
@@ -133,8 +133,8 @@ def test_dispatch_tables_cover_numpys_names() -> None:
     newer = {"cumulative_prod", "cumulative_sum", "matvec", "unstack", "vecmat"}  # since 2.1, 2.2
     answered = set(UFUNCS) | set(FUNCTIONS)
     assert answered - set(functions) <= newer
-    assert not answered & set(INSTEAD)
-    assert set(INSTEAD) <= set(functions) | {"cross"}
+    assert not answered & set(REPLACEMENTS)
+    assert set(REPLACEMENTS) <= set(functions) | {"cross"}
     assert set(REDUCTIONS) | set(ACCUMULATIONS) <= set(UFUNCS)
     plain = {"iscomplexobj", "isrealobj", "ndim", "shape", "size"}  # no arrays come out
     assert answered - plain == set(EXAMPLES)

@@ -31,7 +31,7 @@ from tinyckpt.pipeline import (
     run_pipeline_mpi,
     stages_of,
 )
-from tinyckpt.pipeline.channel import Across, Channel
+from tinyckpt.pipeline.channel import Channel, MpiCollectives
 from tinyckpt.pipeline.device_program import DeviceState
 
 
@@ -116,7 +116,7 @@ def zero_main(replicas: int, zero: int) -> None:
 
 AT = {
     "killed in a forward": (DeviceState, "work", signal.SIGKILL),
-    "killed in an all-reduce": (Across, "all_reduce", signal.SIGKILL),
+    "killed in an all-reduce": (MpiCollectives, "all_reduce", signal.SIGKILL),
     "killed at the end": (Channel, "finish", signal.SIGKILL),
     "stopped": (DeviceState, "work", signal.SIGSTOP),
 }

@@ -12,9 +12,9 @@ from tests.tinyckpt.pipeline.test_zero import perceptron
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.pipeline import data_parallel, one_f_one_b, partition, plan_stages, stages_of
 from tinyckpt.pipeline.device_program import DeviceState
-from tinyckpt.pipeline.handshake import claims_of, digest, disagreement
+from tinyckpt.pipeline.handshake import argument_digests, digest, disagreement
 from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.resuming import resumed
+from tinyckpt.pipeline.resuming import checked_state
 from tinyckpt.pipeline.shares import parameters_of
 from tinyckpt.pipeline.simulate import batches_of, run_pipeline
 
@@ -26,13 +26,13 @@ STATE = run_pipeline(PIPELINE, STAGES, BATCHES, tc.adam(0.1)).state
 
 def claims(rank: int, state: Any = STATE, stages: Any = STAGES, batches: Any = BATCHES) -> Any:
     number, device = divmod(rank, 2)
-    begin = resumed(state, tc.adam(0.1), parameters_of(stages))
+    begin = checked_state(state, tc.adam(0.1), parameters_of(stages))
     own = [(state["parameters"], *batch[1:]) for batch in batches]
     worker = DeviceState(
         replica_of(PIPELINE, number), device, stages, batches_of(PIPELINE, own, number),
         lambda *_: None, number, tc.adam(0.1), begin,
     )  # fmt: skip
-    return claims_of(PIPELINE, stages, worker, begin), None
+    return argument_digests(PIPELINE, stages, worker, begin), None
 
 
 def test_ranks_with_equal_arguments_agree() -> None:

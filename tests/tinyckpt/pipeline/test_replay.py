@@ -30,7 +30,7 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.checking import Positions
+from tinyckpt.pipeline.checking import ActionPositions
 from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.program import KINDS
 from tinyckpt.pipeline.written import pipeline_of
@@ -199,7 +199,9 @@ def test_clock_does_not_modify_its_arguments() -> None:
     pipeline = data_parallel(gpipe(2, 3), 2)
     durations, way, _ = PipelineCosts(collective=5).scaled(4)
     known = durations.copy()
-    starts = [ActionTimes(pipeline, Positions(pipeline), durations, way).starts() for _ in range(2)]
+    starts = [
+        ActionTimes(pipeline, ActionPositions(pipeline), durations, way).starts() for _ in range(2)
+    ]
     assert (durations == known).all()
     assert (starts[0] == starts[1]).all()
     assert replay_pipeline(pipeline, PipelineCosts(collective=5)).makespan == 12 + 10

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from tests.tinyckpt.cli.test_pipe import run
 from tinyckpt.pipeline import launched_rank, mpi
-from tinyckpt.pipeline.supervising import BEHIND, LIFELINE, RANK_NAMES, lifeline_of, name_of
+from tinyckpt.pipeline.supervising import (
+    LIFELINE,
+    RANK_NAMES,
+    SUPERVISOR_DELAY,
+    lifeline_of,
+    name_of,
+)
 
 # What Slurm sets in every process of a job, in its script and in its shells.
 JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
@@ -79,7 +85,7 @@ class EndedError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "waits"), [(LostError("lost"), [BEHIND]), (ValueError("no"), [])]
+    ("error", "waits"), [(LostError("lost"), [SUPERVISOR_DELAY]), (ValueError("no"), [])]
 )
 def test_mpi_error_waits_for_the_supervisor_of_the_dead_rank(
     error: Exception, waits: list[float], monkeypatch: pytest.MonkeyPatch

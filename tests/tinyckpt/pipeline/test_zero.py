@@ -28,7 +28,7 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.device_program import TOGETHER, DeviceState
 from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.simulate import exchanged
+from tinyckpt.pipeline.simulate import run_collective
 from tinyckpt.training import sharded
 
 
@@ -146,7 +146,7 @@ def test_state_in_memory_equals_replayed_state(zero: int, replicas: int, count: 
     for step, actions in enumerate(zip(*lanes, strict=True)):
         if actions[0].kind in TOGETHER:
             own = [each.holding.offered(a) for each, a in zip(workers, actions, strict=True)]
-            got = exchanged(own[0].kind, [each.arrays for each in own])
+            got = run_collective(own[0].kind, [each.arrays for each in own])
             for number, (worker, action) in enumerate(zip(workers, actions, strict=True)):
                 worker.holding.received(action, got[number])
                 # In a ring: each share but one's own, for a gather or a scatter.

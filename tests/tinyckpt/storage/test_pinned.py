@@ -75,7 +75,7 @@ def test_at_most_two_copies_are_in_flight_per_direction() -> None:
     assert [kept.copy.end.done for kept in parked] == [True] * 3 + [False] * 2
     bound = [(strict.negative,)] * 5
     back = [host.fetch(kept, bound, (n,)) for n, kept in enumerate(parked)]
-    assert len(host.arriving) == pinned.MOST
+    assert len(host.arriving) == pinned.MAX_IN_FLIGHT
     assert [bound[n][0](back[n])[0].item() for n in range(5)] == [-0.0, -1.0, -2.0, -3.0, -4.0]
 
 

@@ -13,7 +13,7 @@ from tests.conftest import examples
 from tests.tinyckpt.networks.small import small
 from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, random_arrays
-from tinyckpt.networks.named import specs_of
+from tinyckpt.networks.named import argument_specs
 from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.techniques import PARTS, TECHNIQUES, Comparison, Row, compare_techniques, reason
 
@@ -59,7 +59,7 @@ def check_peak(row: Row) -> None:
         assert row.peak == largest + added * (", 1 micro-batch," not in row.takes)
         return
     for trace in traces:
-        arrays = random_arrays(specs_of(trace.graph))
+        arrays = random_arrays(argument_specs(trace.graph))
         assert tc.run(trace.schedule, *arrays).trace == trace
     if row.name.startswith("accumulation"):
         arguments = traces[0].graph.arguments

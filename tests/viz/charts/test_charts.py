@@ -15,7 +15,7 @@ import tinyckpt as tc
 import viz
 from tests.conftest import examples
 from viz.charts.frontier import frontier_figure, named_points
-from viz.charts.labels import Box, arrange, spread
+from viz.charts.labels import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
 from viz.charts.style import looks, names_of
 from viz.charts.timeline import timeline_figure
@@ -291,7 +291,7 @@ numbers = st.floats(0, 400)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12))
 def test_placed_labels_never_overlap(points: list[tuple[float, float]]) -> None:
     inside = Box(-60, -60, 460, 460)
-    places = [place.box for place in arrange(points, [(60.0, 12.0)] * len(points), inside)]
+    places = [place.box for place in place_labels(points, [(60.0, 12.0)] * len(points), inside)]
     for one, other in combinations(places, 2):
         assert one.overlap(other) == 0
     for box in places:

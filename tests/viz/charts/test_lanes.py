@@ -27,12 +27,12 @@ from tinyckpt.pipeline.program import KINDS, LETTERS, UPDATE
 from tinyckpt.pipeline.written import pipeline_of
 from viz.charts.lanes import (
     DeviceLane,
+    highest_peaks,
     lane_of,
     messages_of,
     ready_of,
     shares_of,
     subtitles_of,
-    tallest_of,
     title_of,
 )
 from viz.charts.pipeline import corners_of
@@ -159,8 +159,8 @@ def test_utilisation_shares_add_up_to_busy_time(
 
 def test_many_devices_are_represented_by_the_highest_peaks() -> None:
     trace = replay_pipeline(one_f_one_b(10, 20))
-    assert tallest_of(trace, 16) == list(range(10))
-    assert tallest_of(trace, 3) == [0, 4, 7]
+    assert highest_peaks(trace, 16) == list(range(10))
+    assert highest_peaks(trace, 3) == [0, 4, 7]
     assert [trace.peaks[device] for device in (0, 4, 7)] == [10, 6, 3]
 
 

@@ -16,12 +16,12 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.tinyckpt.planner.offload.test_simulate import BOTH
-from viz.charts.inflight_memory import held_over_time
+from viz.charts.inflight_memory import memory_over_time
 from viz.charts.residency import EvaluationKind
 from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
-from viz.charts.transfer_lanes import joined_spans, lanes_figure, lanes_of, thinned
-from viz.curve import stacked
+from viz.charts.transfer_lanes import downsampled, lanes_figure, lanes_of, merged_spans
+from viz.curve import memory_bands
 from viz.theme import DARK, LIGHT
 
 
@@ -67,7 +67,7 @@ def test_lanes_match_golden_text() -> None:
 
 
 def test_memory_falls_only_when_a_copy_has_ended() -> None:
-    curve = held_over_time(tc.timed(BOTH, tc.Link(256)))
+    curve = memory_over_time(tc.timed(BOTH, tc.Link(256)))
     assert [f"{begin}: {' '.join(str(n // 512) for n in row)}" for begin, row in curve] == [
         "0: 1 0 0 0 0",
         "1: 2 0 0 0 0",
@@ -87,7 +87,7 @@ def test_memory_falls_only_when_a_copy_has_ended() -> None:
 @settings(max_examples=examples(100))
 @given(timelines())
 def test_lanes_and_memory_are_those_of_the_timeline(timeline: tc.Timeline) -> None:
-    lanes, curve = lanes_of(timeline), held_over_time(timeline)
+    lanes, curve = lanes_of(timeline), memory_over_time(timeline)
     assert sum(end - begin for begin, end in lanes.stalls) == timeline.stalled
     assert sum(end - begin for (begin, end), _ in lanes.evaluations) == timeline.computing
     moved = {tc.Offload: lanes.out, tc.Fetch: lanes.back}
@@ -118,10 +118,10 @@ def test_lanes_and_memory_are_those_of_the_timeline(timeline: tc.Timeline) -> No
 def test_memory_with_instant_copies_equals_the_trace(timeline: tc.Timeline) -> None:
     at_once = tc.timed(timeline.schedule, tc.Link(inf))
     rows: dict[Fraction, list[Any]] = {}
-    for begin, row in held_over_time(at_once):
+    for begin, row in memory_over_time(at_once):
         rows.setdefault(begin, []).append(row[:4])
         assert row[4] == 0
-    bands = stacked(at_once.trace, False).T.tolist()
+    bands = memory_bands(at_once.trace, False).T.tolist()
     for place, step in enumerate(at_once.schedule.steps):
         if isinstance(step, tc.Compute | tc.Update):
             assert tuple(bands[place]) in rows[at_once.begin[place]]
@@ -129,12 +129,12 @@ def test_memory_with_instant_copies_equals_the_trace(timeline: tc.Timeline) -> N
 
 def test_boxes_closer_than_a_pixel_are_merged() -> None:
     spans = [(Fraction(place), Fraction(place + 1)) for place in range(5000)]
-    assert joined_spans(spans, 5000.0) == [(0.0, 5000.0)]
-    assert len(joined_spans(spans[:100], 5000.0)) == 100
+    assert merged_spans(spans, 5000.0) == [(0.0, 5000.0)]
+    assert len(merged_spans(spans[:100], 5000.0)) == 100
     apart = [(Fraction(20 * place), Fraction(20 * place + 1)) for place in range(200)]
-    assert len(joined_spans(apart, 4000.0)) == 200
+    assert len(merged_spans(apart, 4000.0)) == 200
     curve = [(Fraction(place), (place % 7, 0, 0, 0, 0)) for place in range(5000)]
-    shown = thinned(curve, 5000.0)
+    shown = downsampled(curve, 5000.0)
     assert len(shown) == 1000
     assert [row[0] for _, row in shown[:3]] == [4, 6, 6]
 

@@ -7,8 +7,8 @@ from typing import Any
 import tinyckpt as tc
 from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.schedule import EVALUATIONS
-from tinyckpt.planner.model.value_fates import residuals_of
-from viz.curve import stacked
+from tinyckpt.planner.model.value_fates import residual_fates
+from viz.curve import memory_bands
 from viz.player.data import VERBS
 from viz.player.page import asset
 
@@ -96,13 +96,13 @@ def expected(schedule: tc.Schedule) -> list[Any]:
     """Return Python's account of a schedule."""
     trace = tc.replay(schedule)
     verbs = {kind: number for number, kind in enumerate(VERBS)} | {tc.Update: 0}
-    residuals = residuals_of(schedule, given(schedule.graph))
+    residuals = residual_fates(schedule, given(schedule.graph))
     return [
         [verbs[type(step)] for step in schedule.steps],
         [s.operator if isinstance(s, EVALUATIONS) else s.data for s in schedule.steps],
         list(trace.nodes),
         list(trace.live_bytes),
-        *stacked(trace, False).tolist(),
+        *memory_bands(trace, False).tolist(),
         list(schedule.checkpoints),
         trace.evaluations,
         trace.recomputations,

@@ -20,7 +20,7 @@ from tests.tinyckpt.documents.test_measured import LISTS, PICKLES, SNAPSHOTS, Ho
 from tests.tinyckpt.documents.test_serialize import DAMAGED, damage, mutate, saved
 from tests.viz.lab.lab_driver import engine, page_graph
 from viz.lab.empty import constants
-from viz.player.measured import MOST_MOMENTS, thinned
+from viz.player.measured import MOST_MOMENTS, downsampled
 
 pytestmark = pytest.mark.browser
 READERS = ("reader", "graphs", "schedules", "pickles", "snapshots", "planned")
@@ -269,7 +269,7 @@ def test_long_measurement_is_downsampled_as_in_python(page: Any) -> None:
     for count in (1, MOST_MOMENTS, MOST_MOMENTS + 1, 3 * MOST_MOMENTS + 7):
         held = np.random.default_rng(count).integers(0, 1000, count)
         places = page.evaluate("held => thinned(Float64Array.from(held))", held.tolist())
-        assert places == thinned(held).tolist()
+        assert places == downsampled(held).tolist()
 
 
 def test_devices_are_read_once(page: Any) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
 from tests.viz.lab.lab_driver import Case, engine, expected, planned_by_page
 from tinyckpt.core.cuts import retaining_order
-from tinyckpt.core.lowering import kept_values
+from tinyckpt.core.lowering import checkpoints_of_order
 from tinyckpt.core.schedule import EVALUATIONS
 
 pytestmark = pytest.mark.browser
@@ -53,7 +53,7 @@ def is_legal(graph: tc.Graph) -> bool:
 def case_of(graph: tc.Graph, keeps: list[list[int]]) -> tuple[Case, list[list[Any]]]:
     """Return sets of saved values and an order without reuse, and Python's account of each."""
     order = retaining_order(graph, keeps[0], reuse=False)
-    lowered = tc.from_order(graph, order, checkpoints=kept_values(graph, order))
+    lowered = tc.from_order(graph, order, checkpoints=checkpoints_of_order(graph, order))
     schedules = [*(tc.plan(graph, "retain", keep=keep) for keep in keeps), lowered]
     return (graph, keeps, [order]), [expected(schedule) for schedule in schedules]
 
@@ -104,4 +104,4 @@ def test_page_lowers_policy_orders_as_python(page: Any) -> None:
         order = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
         ((found,),) = planned_by_page(page, [(graph, [], [order])])
         assert found[:2] == expected(schedule)[:2], policy
-        assert found[8] == kept_values(graph, order)
+        assert found[8] == checkpoints_of_order(graph, order)

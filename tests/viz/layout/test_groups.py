@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.viz.layout.scoped_graphs import scoped_graph
 from viz.layout.cells import Cell, links_of
 from viz.layout.geometry import WIDTH, Layout
-from viz.layout.parts import LONGEST_CHAIN, MOST, SMALL, between
+from viz.layout.parts import LONGEST_CHAIN, MOST, SMALL, range_label
 from viz.layout.views import MOST_ALONE, MOST_CELLS, overview, views_of
 
 LARGE = (
@@ -152,7 +152,7 @@ def test_graph_without_scopes_is_split_at_small_cuts() -> None:
     ],
 )
 def test_range_labels_match_golden_text(first: str, last: str, together: str) -> None:
-    assert between(first, last) == together
+    assert range_label(first, last) == together
 
 
 # Nothing is lost ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.documents.test_serialize import HOSTILE
 from viz.layout.cells import one_line
-from viz.layout.fitting import POINTS, Wanted, fits, fitted_apart, pixels
+from viz.layout.fitting import POINTS, Wanted, fits, pixels, unique_labels
 from viz.layout.geometry import Layout
 from viz.layout.naming import Naming
 from viz.layout.views import overview, views_of
@@ -25,7 +25,7 @@ DISC, PILL = (30.0, 30.0), (60.0, 30.0)
 def said(names: Sequence[str], size: tuple[float, float] = PILL) -> list[str]:
     """Return the labels of nodes of these names."""
     wanted = {node: Wanted(name, "", size, True) for node, name in enumerate(names)}
-    found = fitted_apart(wanted, dict.fromkeys(wanted, POINTS[2]))
+    found = unique_labels(wanted, dict.fromkeys(wanted, POINTS[2]))
     return [found.get(node, "") for node in wanted]
 
 

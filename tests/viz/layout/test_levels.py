@@ -15,7 +15,7 @@ from viz.layout.cells import Cell, cells_of, cells_of_parts
 from viz.layout.parts import Part
 from viz.layout.views import views_of
 from viz.memory import LEVELS
-from viz.raster.boxes import filled_pixels
+from viz.raster.boxes import filled_mask
 from viz.raster.sprites import label_coverage
 from viz.scene import CellLooks, Fill, NodeLook, frame_steps, frames
 
@@ -192,7 +192,7 @@ def test_group_has_a_ring_if_a_checkpoint_leaves_it() -> None:
 def test_fill_rises_with_level_and_never_crosses_the_label(scale: int, label: str) -> None:
     box = (52.0, 30.0)
     covered = label_coverage(label, box, 10, scale) > 0
-    filled = [filled_pixels(level, covered.shape, box, scale) for level in range(LEVELS + 1)]
+    filled = [filled_mask(level, covered.shape, box, scale) for level in range(LEVELS + 1)]
     assert not filled[0].any()
     assert filled[-1].all()
     for lower, higher in pairwise(filled):

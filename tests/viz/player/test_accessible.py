@@ -10,7 +10,7 @@ from tests.viz.conftest import Open
 from tests.viz.player.player_driver import expected_looks, seek, traces_of, until, written
 from tinyckpt.base.units import size_text
 from viz.layout.views import views_of
-from viz.theme import THEMES, css, staying
+from viz.theme import THEMES, css, result_gradient
 
 pytestmark = pytest.mark.browser
 LABELS = """() => [...document.querySelectorAll(".graph .node")].map(
@@ -120,7 +120,7 @@ def test_result_gradients_have_one_colour(theme: str, tmp_path: Path, open_page:
     page = open_page(written(tmp_path, [trace], "ledger", theme=theme))
     last = len(trace.steps) - 1
     seek(page, last)
-    stays, passes = css(staying(THEMES[theme])), css(THEMES[theme].gradient)
+    stays, passes = css(result_gradient(THEMES[theme])), css(THEMES[theme].gradient)
     results = set(trace.graph.outputs)
     cells = views_of(trace.graph)[0].layout.cells
     seen = set()

@@ -12,7 +12,7 @@ import viz
 from tests.snapshots import event, listed, pickled, segment, snapshot
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import code_of, seek, until
-from viz.player.measured import MOST_MOMENTS, thinned
+from viz.player.measured import MOST_MOMENTS, downsampled
 
 BASE = 300_000
 # What is measured while each step is done; how high the line is in each column, above the ground.
@@ -224,12 +224,12 @@ def test_events_without_times_are_spread_over_steps(
 def test_downsampled_measurement_keeps_its_peak(trace: tc.Trace, tmp_path: Path) -> None:
     held = np.random.default_rng(0).integers(0, 10**6, 3 * MOST_MOMENTS)
     held[1234] = 10**7
-    places = thinned(held)
+    places = downsampled(held)
     assert len(places) <= MOST_MOMENTS
     assert places[0] == 0
     assert places[-1] == len(held) - 1
     assert held[places].max() == 10**7
-    assert list(thinned(held[:7])) == list(range(7))
+    assert list(downsampled(held[:7])) == list(range(7))
     measured = tc.load_measured(listed(tmp_path, [(i, int(h)) for i, h in enumerate(held)]))
     page = viz.player(trace, tmp_path / "long.html", measured=measured)
     assert page.stat().st_size < 2**20

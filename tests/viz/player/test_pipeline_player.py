@@ -27,7 +27,7 @@ from tinyckpt.pipeline import (
     v_half,
     zb_h1,
 )
-from viz.charts.lanes import held_text, lane_of
+from viz.charts.lanes import lane_of, memory_text
 from viz.player.page import asset
 from viz.player.pipelines import page_data
 
@@ -166,7 +166,7 @@ def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page:
     assert [counters[3] for counters in page.evaluate(COUNTERS)] != []
     page.keyboard.press("End")
     assert [counters[3] for counters in page.evaluate(COUNTERS)] == [
-        held_text(trace, max(trace.peaks)) for trace in traces
+        memory_text(trace, max(trace.peaks)) for trace in traces
     ]
 
 

@@ -21,7 +21,7 @@ from tests.viz.player.player_driver import (
     until,
     written,
 )
-from viz.curve import BANDS, stacked
+from viz.curve import BANDS, memory_bands
 from viz.scene import counts_nodes, live_of, live_text
 
 pytestmark = pytest.mark.browser
@@ -60,13 +60,13 @@ def test_bands_equal_those_of_other_pictures(network: str, tmp_path: Path, open_
     shown = "() => player.models.map(m => m.bands.map(b => [b.name, b.fill, Array.from(b.live)]))"
     assert page.evaluate(shown) == [
         [[*names, band] for names, band in zip(BANDS.items(), bands.tolist(), strict=True)]
-        for bands in (stacked(trace, in_nodes) for trace in traces)
+        for bands in (memory_bands(trace, in_nodes) for trace in traces)
     ]
     page.keyboard.press("End")
     page.locator(".timeline canvas").last.hover()
     tip = page.inner_text("#tip")
     step = int(tip.split("step ")[1].split(":")[0].replace("\u2009", ""))
-    for name, band in zip(BANDS, stacked(traces[-1], in_nodes), strict=True):
+    for name, band in zip(BANDS, memory_bands(traces[-1], in_nodes), strict=True):
         line = f"{name}: {live_text(int(band[step]), in_nodes)}"
         assert (line in tip) == bool(band[step])
 

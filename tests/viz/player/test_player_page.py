@@ -19,7 +19,7 @@ from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
 from viz.player.data import shown
-from viz.player.page import json_text, lean
+from viz.player.page import json_text, minified
 from viz.theme import THEMES
 from viz.vector.svg import looks_at
 
@@ -66,7 +66,7 @@ def test_stripped_code_keeps_all_statements() -> None:
     code = (
         "/** Doc.\n * @x */\nf(\n  `//not`, // said\n);\n\n/* one */\n// two\n  // three\n  g();\n"
     )
-    assert lean(code) == "f(\n`//not`, // said\n);\ng();\n"
+    assert minified(code) == "f(\n`//not`, // said\n);\ng();\n"
 
 
 def test_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:

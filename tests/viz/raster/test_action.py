@@ -16,7 +16,7 @@ from viz.layout.geometry import MARGIN
 from viz.raster.canvas import Canvas
 from viz.raster.card import lines_of_card, results_of, sizes_of
 from viz.raster.lights import MOST_TAGS
-from viz.raster.picture import Picture, chosen
+from viz.raster.picture import Picture, select_frames
 from viz.raster.words import TextLine, words_of
 from viz.sheet import CAPTION
 from viz.theme import THEMES
@@ -199,7 +199,7 @@ def test_omitted_frames_are_announced() -> None:
     gaps = np.diff([trace.evaluations_so_far[step] for step in evaluations])
     assert set(gaps.tolist()) <= {1, 2, 3}  # fewer beside the peak
     moments = [-1, *range(9)]
-    assert chosen(moments, (), None, None, None, 8, {0, 2, 4, 6}) == (
+    assert select_frames(moments, (), None, None, None, 8, {0, 2, 4, 6}) == (
         [-1, 0, 2, 4, 6, 8],
         "every evaluation",
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import viz
-from viz.terminal.asking import answer_of
+from viz.terminal.asking import parse_answer
 
 
 class Terminal(io.StringIO):
@@ -109,7 +109,7 @@ def test_ask_works_in_a_notebook_with_input(
     ],
 )  # fmt: skip
 def test_answers_are_parsed(text: str, otherwise: Any, answer: Any) -> None:
-    assert answer_of(text, otherwise) == answer
+    assert parse_answer(text, otherwise) == answer
 
 
 @pytest.mark.parametrize("otherwise", [None, True, (), ("a",), [0], (0, None)])

@@ -18,13 +18,13 @@ from torch import nn
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
-from tinyckpt.interop.torch.choose_modules import Choosing
+from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.modules import (
     check_restored,
-    listed,
-    recorded,
-    refusals,
-    unwrapped,
+    record_candidates,
+    refusal_lines,
+    shortened_list,
+    unwrapped_modules,
     wrap,
 )
 from tinyckpt.interop.torch.preserving import preserving
@@ -96,7 +96,7 @@ class Advice:
                 "",
                 self.source,
             ]
-        return "\n".join([*lines, *refusals(self.refused)])
+        return "\n".join([*lines, *refusal_lines(self.refused)])
 
     @property
     def source(self) -> str:
@@ -124,13 +124,13 @@ class Advice:
             names = [f"{name}.{buffer}" for name, buffers in self.restored for buffer in buffers]
             text += (
                 "# Wrong as it stands: the second evaluation would read and update these buffers\n"
-                f"# once more: {listed(names)}.\n"
+                f"# once more: {shortened_list(names)}.\n"
                 "# Advice.apply(model) wraps so that all stays as in plain steps.\n"
             )
         if self.averaging:
             text += (
                 "# Running averages (BatchNorm) of these modules would be updated twice a step:\n"
-                f"# {listed(self.averaging)}.\n"
+                f"# {shortened_list(self.averaging)}.\n"
                 "# Advice.apply(model) wraps so that they are not.\n"
             )
         return text
@@ -145,7 +145,7 @@ class Advice:
             GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
         restored = dict(self.restored)
-        modules = unwrapped(model, self.modules)
+        modules = unwrapped_modules(model, self.modules)
         check_restored(model, restored)
         for name, module in zip(self.modules, modules, strict=True):
             wrap(module, restored.get(name, ()))
@@ -195,11 +195,11 @@ def advise(
     >>> model = advice.apply(model)
     """
     check_calls("advise")
-    return watched(model, args, modules, workspace).within(budget)
+    return record_step(model, args, modules, workspace).within(budget)
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class RecordedStep:
     """A recorded training step, from which advice for any number of budgets follows.
 
     Attributes:
@@ -211,7 +211,7 @@ class Watched:
 
     model: nn.Module
     wrapping: Wrapping
-    choosing: Choosing
+    choosing: ModuleSearch
     refused: tuple[tuple[str, str], ...] = ()
 
     def within(self, budget: str | int | float) -> Advice:
@@ -236,17 +236,17 @@ class Watched:
         )  # fmt: skip
 
 
-def watched(
+def record_step(
     model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
-) -> Watched:
+) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
-    recording, reasons = recorded(model, args, modules, workspace)
+    recording, reasons = record_candidates(model, args, modules, workspace)
     wrapping = Wrapping(recording)
     usable = [each for each, reason in reasons.items() if not reason]
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
         usable = [each for each in usable if wrapping.modules[each].inside]
-    return Watched(model, wrapping, Choosing(usable, wrapping.evaluate), refused)
+    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
 
 
 def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
@@ -256,7 +256,7 @@ def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]
     return any(norm not in owners for norm in norms_in(module))
 
 
-def budget_error(name: str, choosing: Choosing, budget_size: int) -> BudgetError:
+def budget_error(name: str, choosing: ModuleSearch, budget_size: int) -> BudgetError:
     """Return the BudgetError for a budget that no choice of modules meets."""
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"

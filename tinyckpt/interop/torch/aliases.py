@@ -1,8 +1,8 @@
 """Tied parameters: parameters, buffers and modules that a model has under several names.
 
 A tied parameter is one input with one gradient, which goes by the first of its names in the order
-of ``named_parameters``. ``Whole`` shows PyTorch such a model; checks refuse models whose ties
-changed since the trace, parameters that are also arguments, and writes to parameters.
+of ``named_parameters``. ``DeduplicatedModule`` shows PyTorch such a model; checks refuse models
+whose ties changed since the trace, parameters that are also arguments, and writes to parameters.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
-from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.preserving import ObjectState, replaced
+from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.preserving import ObjectState, tensors_replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
 SEEDING = (
@@ -26,7 +26,7 @@ SEEDING = (
 )  # functions of torch and torch.random that set the generator
 
 
-class Whole(torch.nn.Module):  # type: ignore[misc]
+class DeduplicatedModule(torch.nn.Module):  # type: ignore[misc]
     """A module that registers each parameter and buffer of a model once, whatever its names.
 
     PyTorch captures by name: a parameter with two names would be two inputs, each with a part of
@@ -72,7 +72,7 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *args: Any) -> Any:
         given = {key: getattr(self, own) for key, own in self.own.items()}
-        with replaced((self.model, args), given) as self.state:
+        with tensors_replaced((self.model, args), given) as self.state:
             before = tensors_of(self.model)
             if self.first is not None:
                 self.first(args, before)
@@ -155,7 +155,7 @@ def check_no_parameter_passed(model: torch.nn.Module, args: Sequence[Any]) -> No
             )
 
 
-def check_unwritten(joint: Joint, model: str) -> None:
+def check_unwritten(joint: JointGraph, model: str) -> None:
     """Raise a GraphError if a forward writes to a parameter that requires a gradient."""
     for node in joint.mutations:
         what = joint.inputs.get(node)
@@ -180,7 +180,7 @@ def first_names(model: torch.nn.Module) -> dict[str, str]:
     return {name: first.setdefault(id(x), name) for name, x in tensors_of(model).items()}
 
 
-def check_names(traced: Mapping[str, str], model: torch.nn.Module) -> None:
+def check_ties(traced: Mapping[str, str], model: torch.nn.Module) -> None:
     """Raise a GraphError unless tensors are tied as they were when the model was traced.
 
     Args:

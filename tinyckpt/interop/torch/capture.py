@@ -2,8 +2,8 @@
 
 By AOTAutograd's ``aot_export_joint_with_descriptors``, which alone in PyTorch gives a functional
 graph whose inputs and outputs are all labelled, also for models that write to buffers. Out: a
-``Joint``: FX nodes in order, split into forward and backward outputs, with a FakeTensor per node:
-shape, strides, device and storage without data.
+``JointGraph``: FX nodes in order, split into forward and backward outputs, with a FakeTensor per
+node: shape, strides, device and storage without data.
 
 This file and ``codegen_fx`` alone use PyTorch calls without a stability promise.
 """
@@ -19,30 +19,30 @@ import torch
 from torch import fx
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch.aliases import Tensors, Whole, check_unwritten
+from tinyckpt.interop.torch.aliases import DeduplicatedModule, Tensors, check_unwritten
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
-from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.preserving import replaced
+from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.preserving import tensors_replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
-from tinyckpt.interop.torch.versions import DESCRIPTORS, taken
+from tinyckpt.interop.torch.versions import DESCRIPTORS, private_attribute
 
-BufferAOTInput = taken(f"{DESCRIPTORS}:BufferAOTInput")
-GradAOTOutput = taken(f"{DESCRIPTORS}:GradAOTOutput")
-InputMutationAOTOutput = taken(f"{DESCRIPTORS}:InputMutationAOTOutput")
-ParamAOTInput = taken(f"{DESCRIPTORS}:ParamAOTInput")
-PlainAOTInput = taken(f"{DESCRIPTORS}:PlainAOTInput")
-PlainAOTOutput = taken(f"{DESCRIPTORS}:PlainAOTOutput")
-TangentAOTInput = taken(f"{DESCRIPTORS}:TangentAOTInput")
-aot_export = taken("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
-HigherOrderOperator = taken("torch._ops:HigherOrderOperator")
-OpOverload = taken("torch._ops:OpOverload")
-FakeTensor = taken("torch._subclasses:FakeTensor")
-FakeMode = taken("torch._subclasses:FakeTensorMode")
-DispatchMode = taken("torch.utils._python_dispatch:TorchDispatchMode")
-tree_flatten = taken("torch.utils._pytree:tree_flatten")
-tree_leaves = taken("torch.utils._pytree:tree_leaves")
-tree_map = taken("torch.utils._pytree:tree_map")
-NORMS = taken(
+BufferAOTInput = private_attribute(f"{DESCRIPTORS}:BufferAOTInput")
+GradAOTOutput = private_attribute(f"{DESCRIPTORS}:GradAOTOutput")
+InputMutationAOTOutput = private_attribute(f"{DESCRIPTORS}:InputMutationAOTOutput")
+ParamAOTInput = private_attribute(f"{DESCRIPTORS}:ParamAOTInput")
+PlainAOTInput = private_attribute(f"{DESCRIPTORS}:PlainAOTInput")
+PlainAOTOutput = private_attribute(f"{DESCRIPTORS}:PlainAOTOutput")
+TangentAOTInput = private_attribute(f"{DESCRIPTORS}:TangentAOTInput")
+aot_export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
+HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
+OpOverload = private_attribute("torch._ops:OpOverload")
+FakeTensor = private_attribute("torch._subclasses:FakeTensor")
+FakeMode = private_attribute("torch._subclasses:FakeTensorMode")
+DispatchMode = private_attribute("torch.utils._python_dispatch:TorchDispatchMode")
+tree_flatten = private_attribute("torch.utils._pytree:tree_flatten")
+tree_leaves = private_attribute("torch.utils._pytree:tree_leaves")
+tree_map = private_attribute("torch.utils._pytree:tree_map")
+NORMS = private_attribute(
     "torch.nn.modules.batchnorm:_NormBase"
 )  # base class of all norms with running averages
 # Operators that update running averages in place without declaring it in their schemas. AOTAutograd
@@ -60,13 +60,13 @@ def exported(
     model: torch.nn.Module,
     args: Sequence[Any],
     first: Callable[[Sequence[Any], Tensors], None] | None = None,
-) -> tuple[fx.GraphModule, Whole]:
+) -> tuple[fx.GraphModule, DeduplicatedModule]:
     """Export the joint graph of a module; return it with the module as PyTorch saw it.
 
     Args:
         model: a module whose forward returns a scalar loss.
         args: the arguments of forward.
-        first: called before each forward, as in ``Whole``.
+        first: called before each forward, as in ``DeduplicatedModule``.
 
     Raises:
         GraphError: if PyTorch cannot capture it as one graph.
@@ -76,14 +76,14 @@ def exported(
         ExitStack() as stack,
         captured(name, model),
         scoped(model),
-        placed(model, args) as (given, _),
+        meta_on_cpu(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
     ):
-        whole = Whole(model, given, first)
+        whole = DeduplicatedModule(model, given, first)
         return aot_export(stack, whole, given).graph_module, whole
 
 
-def joint_of_export(graph: fx.GraphModule, whole: Whole, name: str) -> Joint:
+def joint_of_export(graph: fx.GraphModule, whole: DeduplicatedModule, name: str) -> JointGraph:
     """Read the joint graph of an exported module.
 
     Args:
@@ -113,7 +113,7 @@ def joint_of_export(graph: fx.GraphModule, whole: Whole, name: str) -> Joint:
 
 def joint_of_graph(
     graph: fx.GraphModule, forward_outputs: int, name: str, names: Mapping[str, str] | None = None
-) -> Joint:
+) -> JointGraph:
     """Read a joint graph in the form in which AOTAutograd passes it to partitioners.
 
     Args:
@@ -150,7 +150,7 @@ def joint_of_graph(
     for node, value in values.items():  # re-evaluation may give other extents
         if any(map(is_symbolic, tree_leaves(value))):
             raise GraphError(f"{name}: {node.name}, {node.target}, {SYMBOLIC}")
-    return Joint(
+    return JointGraph(
         module=graph,
         values=values,
         sources=tuple(
@@ -174,7 +174,8 @@ def joint_of_graph(
 
 
 def input_of(descriptor: Any, names: Mapping[str, str] | None) -> tuple[str, Any] | None:
-    """Return an input's kind and name as in ``Joint.inputs``; None if the graph does not say."""
+    """Return an input's kind and name as in ``JointGraph.inputs``; None if the graph does not
+    say."""
     if isinstance(descriptor, ParamAOTInput | BufferAOTInput):
         kind = "parameter" if isinstance(descriptor, ParamAOTInput) else "buffer"
         return kind, names[descriptor.target] if names else descriptor.target
@@ -188,7 +189,7 @@ def output_node(graph: fx.GraphModule) -> fx.Node:
     return next(node for node in reversed(graph.graph.nodes) if node.op == "output")
 
 
-def copied(graph: fx.GraphModule) -> fx.GraphModule:
+def copy_graph(graph: fx.GraphModule) -> fx.GraphModule:
     """Copy a graph, node names included, for passes that mutate their input."""
     copy = fx.Graph()
     copy.output(copy.graph_copy(graph.graph, {}))
@@ -237,7 +238,9 @@ def mode_of(leaves: Iterable[Any]) -> Any:
 
 
 @contextmanager
-def placed(model: torch.nn.Module, args: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def meta_on_cpu(
+    model: torch.nn.Module, args: Sequence[Any]
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Replace parameters and buffers on the device ``meta`` by CPU FakeTensors in this context.
 
     On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments,
@@ -246,7 +249,7 @@ def placed(model: torch.nn.Module, args: Sequence[Any]) -> Iterator[tuple[tuple[
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
-    with replaced(model, of_meta):
+    with tensors_replaced(model, of_meta):
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
 
 
@@ -313,7 +316,7 @@ def address_of(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def fake_state(joint: Joint, node: fx.Node) -> Any:
+def fake_state(joint: JointGraph, node: fx.Node) -> Any:
     """Return a FakeTensor of the size of the generator state that a random operator draws from."""
     given = [joint.values[source] for source in (*node.all_input_nodes, node)]
     tensors = [x for x in tree_leaves(given) if isinstance(x, FakeTensor)]
@@ -323,7 +326,7 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
-def has_late_hooks(source: Any) -> bool:
+def has_post_accumulate_hooks(source: Any) -> bool:
     """Whether a tensor has hooks on its ``.grad`` (``register_post_accumulate_grad_hook``)."""
     return bool(getattr(source, "_post_accumulate_grad_hooks", None))
 
@@ -339,7 +342,7 @@ def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
     return buffers
 
 
-def compiled_in(model: torch.nn.Module) -> str | None:
+def compiled_module_name(model: torch.nn.Module) -> str | None:
     """Return the name of an already compiled module, "" for the model itself; None if none is."""
     for name, module in model.named_modules():
         if "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None):
@@ -347,7 +350,7 @@ def compiled_in(model: torch.nn.Module) -> str | None:
     return None
 
 
-def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def apply_gradient_hooks(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """Apply a tensor's own gradient hooks to its gradient, as autograd would."""
     for hook in (value._backward_hooks or {}).values():
         made = hook(gradient)
@@ -381,7 +384,7 @@ def is_mutable(target: Any) -> bool:
     return bool(target._schema.is_mutable)
 
 
-def is_scaled(func: Any, args: Sequence[Any]) -> bool:
+def has_scalar_operand(func: Any, args: Sequence[Any]) -> bool:
     """Whether a binary tensor operator is called with a tensor and a Python number."""
     kinds = [isinstance(x, torch.Tensor) for x in args]
     return (

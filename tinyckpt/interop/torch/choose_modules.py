@@ -1,9 +1,9 @@
 """Subset search over modules to checkpoint: exhaustive if few, else greedy and local search.
 
-Minimises FLOPs subject to a memory budget. Above ``FEW`` modules, two greedy passes run: one adds
-wrappings until the budget is met, one removes them (backward elimination) while it is. Local search
-then improves the better result by swapping a wrapped module for an unwrapped one. Out: the best
-``ModuleChoice``; peaks and costs come from a callback.
+Minimises FLOPs subject to a memory budget. Above ``MOST_ENUMERATED`` modules, two greedy passes
+run: one adds wrappings until the budget is met, one removes them (backward elimination) while it
+is. Local search then improves the better result by swapping a wrapped module for an unwrapped one.
+Out: the best ``ModuleChoice``; peaks and costs come from a callback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-FEW = 12  # modules: 4,096 choices, which are seconds even where a step has 10,000 events
+MOST_ENUMERATED = (
+    12  # modules: 4,096 choices, which are seconds even where a step has 10,000 events
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,7 +27,7 @@ class ModuleChoice:
     names: tuple[str, ...]
 
 
-class Choosing:
+class ModuleSearch:
     """A memoised search over subsets of modules.
 
     Attributes:
@@ -39,7 +41,7 @@ class Choosing:
         self, names: Sequence[str], evaluate: Callable[[Collection[str]], tuple[int, int]]
     ) -> None:
         self.names, self.evaluate = tuple(names), evaluate
-        self.exact = len(names) <= FEW
+        self.exact = len(names) <= MOST_ENUMERATED
         self.seen: dict[frozenset[str], ModuleChoice] = {}
 
     def choice(self, names: Iterable[str]) -> ModuleChoice:

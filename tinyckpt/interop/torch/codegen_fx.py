@@ -2,7 +2,8 @@
 
 Each evaluation in the schedule is a copy of the operator's node; reads refer to the latest copy.
 ``Free`` needs no code: FX programs release a value after its last use, as schedules do. A step is
-one program (``program_of``) or a forward and a backward program for AOTAutograd (``halves_of``).
+one program (``program_of``) or a forward and a backward program for AOTAutograd
+(``forward_and_backward_programs``).
 
 A random operator that is recomputed saves its generator's state at the first evaluation, 5 kB on a
 CPU, and restores it for the second; the state is a value of the graph with a lifetime of its own.
@@ -27,7 +28,7 @@ from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.schedule import Compute, Schedule, Step
 from tinyckpt.interop.frameworks import check_schedule
 from tinyckpt.interop.torch.capture import (
-    copied,
+    copy_graph,
     fake_state,
     is_random,
     joint_of_graph,
@@ -35,12 +36,12 @@ from tinyckpt.interop.torch.capture import (
     storage_of,
 )
 from tinyckpt.interop.torch.importer import Imported
-from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.versions import DESCRIPTORS, taken
+from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.versions import DESCRIPTORS, private_attribute
 
-SavedForBackwardsAOTOutput = taken(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
-run_and_save_rng_state = taken("torch._prims.rng_prims:run_and_save_rng_state")
-run_with_rng_state = taken("torch._prims.rng_prims:run_with_rng_state")
+SavedForBackwardsAOTOutput = private_attribute(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
+run_and_save_rng_state = private_attribute("torch._prims.rng_prims:run_and_save_rng_state")
+run_with_rng_state = private_attribute("torch._prims.rng_prims:run_with_rng_state")
 NO_VERSION_CHECK = (
     "saved_tensor_with_no_vc_check"  # AOTAutograd requires saved values with it to come last
 )
@@ -65,7 +66,9 @@ def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
     return fx.GraphModule(joint.module, program.graph)
 
 
-def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, fx.GraphModule]:
+def forward_and_backward_programs(
+    schedule: Schedule, imported: Imported
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Lower a schedule to a forward and a backward program, in AOTAutograd's calling convention.
 
     The schedule is split where the backward pass begins. The forward program returns its results,
@@ -218,8 +221,8 @@ def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
 def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
     """Return a ``torch.compile`` backend that runs a partition function's programs as is."""
     # Imported here, since it imports all of Dynamo.
-    aot_autograd = taken("torch._dynamo.backends.common:aot_autograd")
-    boxed_nop = taken("torch._dynamo.backends.debugging:boxed_nop")
+    aot_autograd = private_attribute("torch._dynamo.backends.common:aot_autograd")
+    boxed_nop = private_attribute("torch._dynamo.backends.debugging:boxed_nop")
 
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
@@ -227,12 +230,12 @@ def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def last_of_limit() -> int:
+def recompile_limit_reached() -> int:
     """Return Dynamo's recompile limit if this compilation is the last one within it, else 0."""
-    compiled = taken("torch._guards:CompileContext.current_compile_id")()
+    compiled = private_attribute("torch._guards:CompileContext.current_compile_id")()
     if compiled is None or compiled.frame_compile_id is None:
         return 0  # AOTAutograd without Dynamo
-    limit: int = taken("torch._dynamo.config:recompile_limit")
+    limit: int = private_attribute("torch._dynamo.config:recompile_limit")
     return limit if compiled.frame_compile_id + 1 == limit else 0
 
 
@@ -254,16 +257,16 @@ def min_cut_backend(
     with min_cut(budget) as cut:
 
         def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-            before, results = copied(joint), options["num_fwd_outputs"]
+            before, results = copy_graph(joint), options["num_fwd_outputs"]
             forward, backward = cut(joint, inputs, **options)
-            on_halves(before, results, (copied(forward), backward))
+            on_halves(before, results, (copy_graph(forward), backward))
             save_copies_of_written(joint_of_graph(before, results, "compiled"), forward)
             return forward, backward
 
         yield eager_backend(partition)
 
 
-def save_copies_of_written(joint: Joint, forward: fx.GraphModule) -> None:
+def save_copies_of_written(joint: JointGraph, forward: fx.GraphModule) -> None:
     """Clone saved values that alias an input that the step writes to.
 
     Args:
@@ -300,7 +303,7 @@ def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
     # Imported here, since it imports parts of Inductor.
     from torch._functorch import config
 
-    cut = taken("torch._functorch.partitioners:min_cut_rematerialization_partition")
+    cut = private_attribute("torch._functorch.partitioners:min_cut_rematerialization_partition")
     with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
         yield cut
 
@@ -308,7 +311,7 @@ def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
 def inductor_pass(partition: Callable[..., Any]) -> Any:
     """Wrap a partition function in the form Inductor takes; its results are never cached."""
     # Imported here, since it imports all of Inductor.
-    partitioner: Any = taken("torch._inductor.custom_graph_pass:CustomPartitionerFn")
+    partitioner: Any = private_attribute("torch._inductor.custom_graph_pass:CustomPartitionerFn")
 
     class Planned(partitioner):  # type: ignore[misc]
         def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:

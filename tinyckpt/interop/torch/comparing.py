@@ -23,15 +23,15 @@ from torch import fx, nn
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
-from tinyckpt.interop.torch.advising import Watched, watched
+from tinyckpt.interop.torch.advising import RecordedStep, record_step
 from tinyckpt.interop.torch.capture import joint_of_graph, tree_map
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.preserving import preserving
-from tinyckpt.interop.torch.schedule_from_partition import Halves
+from tinyckpt.interop.torch.schedule_from_partition import GraphPair
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.workspace import allocator_peak
@@ -59,7 +59,7 @@ class CompiledStep:
     flops: int
     joint: fx.GraphModule
     results: int
-    halves: Halves
+    halves: GraphPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def compare(
     check_calls("compare")
     settings = checked_settings(budgets)
     imported = trace(model, *args).imported
-    advice = watched(model, args, None, workspace=True)
+    advice = record_step(model, args, None, workspace=True)
     taken = [(budget, step_or_error(model, args, budget)) for budget in settings]
     steps = [(budget, step) for budget, step in taken if isinstance(step, CompiledStep)]
     if steps:
@@ -199,7 +199,7 @@ def plan_cost(found: Frontier, peak: int) -> float:
     return found.within(peak).cost
 
 
-def advised_cost(advice: Watched, peak: int) -> float:
+def advised_cost(advice: RecordedStep, peak: int) -> float:
     """Return the cost of the best choice of modules, as a multiple of the plain step's FLOPs."""
     return advice.within(peak).cost
 
@@ -222,7 +222,7 @@ def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Compi
 
 def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> CompiledStep:
     """Compile and run a step under PyTorch's own partitioner at one setting; measure its peak."""
-    seen: list[tuple[fx.GraphModule, int, Halves]] = []
+    seen: list[tuple[fx.GraphModule, int, GraphPair]] = []
     own, given = deepcopy(model), tree_map(copied_leaf, tuple(args))
     torch.compiler.reset()
     with (
@@ -253,7 +253,7 @@ def copied_leaf(value: Any) -> Any:
 def flops_in(half: fx.GraphModule) -> int:
     """Return the FLOPs of one evaluation of a graph that PyTorch made."""
     values = {node: node.meta.get("val") for node in half.graph.nodes}
-    joint = Joint(
+    joint = JointGraph(
         half, values, sources=(), tangents=(), forward=(), gradients=(), mutations={}, writes=(),
         inputs={}, gradient_of=(),
     )  # fmt: skip

@@ -32,7 +32,7 @@ from tinyckpt.interop.torch.capture import (
     tree_map,
 )
 from tinyckpt.interop.torch.checks import REGISTERED, value_text
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.preserving import GENERATORS, ObjectState
 
 OF_ALL = ("random", "numpy.random")  # modules whose functions share one global generator
@@ -47,7 +47,7 @@ SHAPED = {
 }  # fmt: skip
 
 
-def joint_of_module(model: nn.Module, args: Sequence[Any]) -> Joint:
+def joint_of_module(model: nn.Module, args: Sequence[Any]) -> JointGraph:
     """Capture the joint graph of a module whose forward returns a scalar loss.
 
     Raises:

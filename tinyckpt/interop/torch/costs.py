@@ -9,7 +9,7 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from tinyckpt.interop.torch.capture import kind_of, packet_of, storage_of
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 
 # The roofline's machine is NVIDIA's A100 of 80 GB by its data sheet: peak bfloat16 matrix product
 # rate and memory bandwidth. Plans depend on the ratio alone, the ridge point of 153 FLOPs per byte.
@@ -19,7 +19,7 @@ BYTES_PER_SECOND = 2039e9
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def flops_of(joint: Joint, node: fx.Node) -> int:
+def flops_of(joint: JointGraph, node: fx.Node) -> int:
     """Return the floating-point operations of one evaluation, as PyTorch's own counter counts them.
 
     Only matrix products, convolutions and attention count; other operators cost nothing. PyTorch's
@@ -46,7 +46,9 @@ def attention_flops(query: Any, key: Any, products: int) -> int:
     return 2 * products * int(batch * heads * queries * key.shape[2] * width)
 
 
-def roofline_seconds(joint: Joint, node: fx.Node, sources: Iterable[fx.Node], flops: int) -> float:
+def roofline_seconds(
+    joint: JointGraph, node: fx.Node, sources: Iterable[fx.Node], flops: int
+) -> float:
     """Return the seconds of one evaluation: arithmetic or memory traffic, whichever takes longer.
 
     A view has neither.

@@ -13,11 +13,11 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import FakeMode, tree_map
 from tinyckpt.interop.torch.costs import flops_of
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 
-class Operators:
+class DistinctOperators:
     """The distinct operator calls of a step, and the call of each event.
 
     Attributes:
@@ -64,7 +64,7 @@ class Operators:
         self, events: int, measuring: bool
     ) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
         """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
-        joint = Joint(
+        joint = JointGraph(
             fx.GraphModule({}, fx.Graph()), self.values, sources=(), tangents=(), forward=(),
             gradients=(), mutations={}, writes=(), inputs={}, gradient_of=(),
         )  # fmt: skip

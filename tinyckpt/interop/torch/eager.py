@@ -28,18 +28,18 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
+    has_scalar_operand,
     is_mutable,
-    is_scaled,
     is_view,
-    placed,
+    meta_on_cpu,
     saved_by,
     storage_of,
     tree_leaves,
     tree_map,
 )
 from tinyckpt.interop.torch.checks import captured, check_loss
-from tinyckpt.interop.torch.distinct import Operators
-from tinyckpt.interop.torch.preserving import replaced
+from tinyckpt.interop.torch.distinct import DistinctOperators
+from tinyckpt.interop.torch.preserving import tensors_replaced
 from tinyckpt.interop.torch.states import tensors_in
 
 NEVER = 2**62  # sentinel: an event number after all others
@@ -86,7 +86,7 @@ class Saved:
 
 
 @dataclass(slots=True)
-class Called:
+class ModuleCall:
     """A call of a watched module: its first and last event, and the storages of its arguments."""
 
     begin: int
@@ -121,7 +121,7 @@ class Recording:
     forward: int = 0
     storages: list[Storage] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
-    calls: dict[str, list[Called]] = field(default_factory=dict)
+    calls: dict[str, list[ModuleCall]] = field(default_factory=dict)
     source_bytes: int = 0
     on_cpu: bool = True
     sources: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def record(
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
-    with captured(name, model), torch.random.fork_rng(), placed(model, args) as (args, mode):
+    with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         seen = StepWatch(mode, saving=True)
         seen.step(model, args, watched)
         bare = StepWatch(mode, saving=False)
@@ -198,8 +198,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.made: list[Storage] = []
         self.saved: list[Saved] = []
         self.live: dict[int, int] = {}
-        self.calls: dict[str, list[Called]] = {}
-        self.operators = Operators(mode)
+        self.calls: dict[str, list[ModuleCall]] = {}
+        self.operators = DistinctOperators(mode)
         self.device = "cpu"
         self.source_bytes = 0
         self.sources: dict[str, tuple[int, int]] = {}
@@ -216,7 +216,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         with ExitStack() as stack, warnings.catch_warnings():
             # Since 2.14 PyTorch warns that selective checkpoints will respect such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
-            given = stack.enter_context(on_fakes(model, args, self.mode))
+            given = stack.enter_context(fake_tensors(model, args, self.mode))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
             stack.enter_context(
@@ -279,7 +279,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
         scaled = (
-            is_scaled(func, args) and torch.is_grad_enabled()
+            has_scalar_operand(func, args) and torch.is_grad_enabled()
         )  # otherwise it has no autograd node of its own
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
@@ -394,14 +394,16 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
         def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = map(self.number, tensors_in((args, kwargs)))
-            called = Called(self.tick(), given={number for number in given if number is not None})
+            called = ModuleCall(
+                self.tick(), given={number for number in given if number is not None}
+            )
             self.calls[name].append(called)
             try:
                 return forward(*args, **kwargs)
             finally:
                 called.end = self.tick()
 
-        with forwards(watched, call):
+        with forwards_replaced(watched, call):
             yield
 
 
@@ -436,7 +438,9 @@ def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[Non
 
 
 @contextmanager
-def forwards(watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]) -> Iterator[None]:
+def forwards_replaced(
+    watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]
+) -> Iterator[None]:
     """Replace modules' forward by a callback, given their name and forward, within this context.
 
     The callback stands where ``checkpoint`` does when it wraps them: inside their hooks.
@@ -454,7 +458,7 @@ def forwards(watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]) -
 
 
 @contextmanager
-def on_fakes(
+def fake_tensors(
     model: torch.nn.Module, args: Sequence[Any], mode: FakeMode
 ) -> Iterator[tuple[Any, ...]]:
     """Replace parameters, buffers and arguments by FakeTensors in this context; yields arguments.
@@ -474,7 +478,7 @@ def on_fakes(
     with mode:
         faked = {id(x): fake(x) for x in attributes_of(model)}
         given = tree_map(fake, tuple(args))
-        with replaced((model, given), faked):
+        with tensors_replaced((model, given), faked):
             faked.clear()
             yield given
 

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from tinyckpt.interop.torch.capture import is_random, storage_of
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 
 # Constants, generated within a kernel.
 CONSTANTS = {
@@ -31,7 +31,7 @@ MOST_READS, MOST_OPERATORS = 4, 30
 Fused = Mapping[fx.Node, tuple[fx.Node, ...]]
 
 
-def fused_into(joint: Joint, *passes: Sequence[fx.Node]) -> Fused:
+def inlined_by_consumer(joint: JointGraph, *passes: Sequence[fx.Node]) -> Fused:
     """Map each operator that has a kernel to the operators inlined into it, in order.
 
     Args:
@@ -49,7 +49,7 @@ def fused_into(joint: Joint, *passes: Sequence[fx.Node]) -> Fused:
     return found
 
 
-def inlined_operators(joint: Joint, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def inlined_operators(joint: JointGraph, nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Return the operators of a pass that are only evaluated within other operators' kernels."""
     own, small = set(nodes), set()
     sizes: dict[fx.Node, tuple[frozenset[fx.Node], int]] = {}  # tensors read, and operators
@@ -96,7 +96,7 @@ def is_fusible_consumer(node: fx.Node) -> bool:
     return bool({torch.Tag.pointwise, torch.Tag.reduction} & tags_of(node))
 
 
-def is_inlinable(joint: Joint, node: fx.Node) -> bool:
+def is_inlinable(joint: JointGraph, node: fx.Node) -> bool:
     """Whether a kernel can compute each element of a node's value on demand."""
     made = joint.values[node]
     if not isinstance(made, torch.Tensor) or is_random(node):

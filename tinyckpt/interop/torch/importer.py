@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import fx
 
-from tinyckpt.base.errors import GraphError, OptionError, meant
+from tinyckpt.base.errors import GraphError, OptionError, did_you_mean
 from tinyckpt.base.tree import Template
 from tinyckpt.core.graph import (
     DataNode,
@@ -30,11 +30,11 @@ from tinyckpt.core.graph import (
 from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
-from tinyckpt.interop.torch.fusing import Fused, fused_into
-from tinyckpt.interop.torch.joint import Joint, is_piece
-from tinyckpt.interop.torch.match_forward import number_of, numbered
+from tinyckpt.interop.torch.fusing import Fused, inlined_by_consumer
+from tinyckpt.interop.torch.joint import JointGraph, is_getitem
+from tinyckpt.interop.torch.match_forward import forward_by_sequence_number, sequence_number
 from tinyckpt.interop.torch.scopes import scope_of
-from tinyckpt.interop.torch.split_joint import halves
+from tinyckpt.interop.torch.split_joint import split_forward_backward
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 Cost = Literal["flops", "roofline", "measured"]
@@ -50,7 +50,7 @@ def check_cost(cost: Any) -> None:
     known = get_args(Cost)
     if cost not in known:
         raise OptionError(
-            f"cost {cost!r:.80}; expected one of {', '.join(known)}{meant(cost, known)}"
+            f"cost {cost!r:.80}; expected one of {', '.join(known)}{did_you_mean(cost, known)}"
         )
 
 
@@ -71,7 +71,7 @@ class Imported:
     """
 
     graph: TrainingGraph
-    joint: Joint
+    joint: JointGraph
     calls: tuple[fx.Node | None, ...]
     values: Mapping[fx.Node, tuple[int, ...]]
     pieces: Mapping[fx.Node, tuple[fx.Node, ...]]
@@ -79,14 +79,16 @@ class Imported:
     begin: int
 
 
-def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool = False) -> Imported:
+def graph_of(
+    joint: JointGraph, name: str, cost: Cost, workspace: bool, fuses: bool = False
+) -> Imported:
     """Build the training graph of a joint graph; ``cost`` and ``workspace`` as in ``trace``.
 
     If the compiler ``fuses``, operators whose values need no memory are merged into their
     consumers.
     """
-    forward, backward = halves(joint)
-    fused = fused_into(joint, forward, backward) if fuses else {}
+    forward, backward = split_forward_backward(joint)
+    fused = inlined_by_consumer(joint, forward, backward) if fuses else {}
     builder = FxGraphBuilder(joint, forward, fused)
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
@@ -130,9 +132,9 @@ class FxGraphBuilder:
         forward_of: the forward FX node of each autograd sequence number, which its vjps share.
     """
 
-    def __init__(self, joint: Joint, forward: Sequence[fx.Node], fused: Fused) -> None:
+    def __init__(self, joint: JointGraph, forward: Sequence[fx.Node], fused: Fused) -> None:
         self.joint, self.fused = joint, fused
-        self.forward_of = numbered(joint, forward)
+        self.forward_of = forward_by_sequence_number(joint, forward)
         self.calls: list[fx.Node | None] = []
         self.begin = -1
         self.data: list[DataNode] = []
@@ -144,7 +146,7 @@ class FxGraphBuilder:
         self.owned: set[int] = set()  # storages already charged to a data node
         self.number: dict[fx.Node, int] = {}  # the operator id of a node
         for node in joint.module.graph.nodes:
-            if is_piece(node):
+            if is_getitem(node):
                 made = node.args[0]
                 self.pieces[made] = (*self.pieces.get(made, ()), node)
 
@@ -226,7 +228,7 @@ class FxGraphBuilder:
             self.values[piece] = (outputs[index],) if index in outputs else ()
         for each in (node, *self.fused.get(node, ())):
             self.number.setdefault(each, number)
-        vjp_of = None if forward else self.forward_of.get(number_of(node))
+        vjp_of = None if forward else self.forward_of.get(sequence_number(node))
         self.calls.append(node)
         self.operators.append(
             Operator(

@@ -26,7 +26,7 @@ from tinyckpt.interop.torch import worker
 
 START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a cold disk
 DEADLINE = 120.0  # seconds for one evaluation; products of bfloat16 may take that on an old CPU
-DEATHS = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
+MOST_CRASHES = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
 # Flags that select kernels, beside the arguments; they have no getter functions.
 FLAGS = (
     "backends.mkldnn.enabled",
@@ -177,10 +177,10 @@ def start() -> None:
     WORKER.start()
 
 
-def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
+def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
     """Return the worker's reply to each request; a text for a request that failed or killed it.
 
-    After ``DEATHS`` crashes the remaining requests have no reply.
+    After ``MOST_CRASHES`` crashes the remaining requests have no reply.
 
     Raises:
         NoWorkerError: if no worker can be started.
@@ -189,7 +189,7 @@ def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
         wanted, deaths = settings(), 0
         found: list[Any] = []
         for request in requests:
-            if deaths == DEATHS:
+            if deaths == MOST_CRASHES:
                 break
             try:
                 pickle.dumps(request)

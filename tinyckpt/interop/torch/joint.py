@@ -13,7 +13,7 @@ from torch import fx
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joint:
+class JointGraph:
     """The joint graph of a training step, and the roles of its nodes.
 
     Attributes:
@@ -43,6 +43,6 @@ class Joint:
     gradient_of: tuple[Any, ...]
 
 
-def is_piece(node: fx.Node) -> bool:
+def is_getitem(node: fx.Node) -> bool:
     """Whether a node takes one of several results out of a tuple."""
     return node.op == "call_function" and node.target is operator.getitem

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from torch import fx
 
 from tinyckpt.interop.torch.capture import kind_of
-from tinyckpt.interop.torch.joint import Joint, is_piece
+from tinyckpt.interop.torch.joint import JointGraph, is_getitem
 
 
-def number_of(node: fx.Node) -> int | None:
+def sequence_number(node: fx.Node) -> int | None:
     """Return autograd's sequence number of a node, which a forward operator and its vjps share.
 
     An accumulation of gradients of one value belongs to no operator, though PyTorch gives it the
@@ -35,7 +35,9 @@ def is_copy_of_view(node: fx.Node) -> bool:
     return bool(node.meta.get("is_functional_regenerated"))
 
 
-def numbered(joint: Joint, forward: Iterable[fx.Node]) -> dict[int | None, fx.Node]:
+def forward_by_sequence_number(
+    joint: JointGraph, forward: Iterable[fx.Node]
+) -> dict[int | None, fx.Node]:
     """Map each sequence number to its forward operator: the first that a gradient can flow through.
 
     Args:
@@ -50,11 +52,11 @@ def numbered(joint: Joint, forward: Iterable[fx.Node]) -> dict[int | None, fx.No
     }
     found: dict[int | None, fx.Node] = {}
     for node in forward:
-        reads = {each.args[0] if is_piece(each) else each for each in node.all_input_nodes}
+        reads = {each.args[0] if is_getitem(each) else each for each in node.all_input_nodes}
         if flows.isdisjoint(reads) or kind_of(node) == "detach":
             continue
         flows.add(node)
-        number = number_of(node)
+        number = sequence_number(node)
         before = found.get(number)
         longer = before in reads and is_copy_of_view(node) and is_copy_of_view(before)
         if number is not None and (before is None or longer):

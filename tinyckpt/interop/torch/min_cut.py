@@ -2,8 +2,8 @@
 
 By ``min_cut_rematerialization_partition`` a compiled step decides which activations to save for the
 backward pass, at a setting of ``activation_memory_budget``. Here it runs on copies of the joint
-graph, and nothing is compiled. Out: ``min_cut_schedules``; ``seeded`` adds them to the seeds of a
-plan.
+graph, and nothing is compiled. Out: ``min_cut_schedules``; ``with_min_cut_seeds`` adds them to the
+seeds of a plan.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tinyckpt.base.deadline import Clock, checked_seconds
 from tinyckpt.base.errors import OptionError, ScheduleError
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.interop.torch.capture import copied
+from tinyckpt.interop.torch.capture import copy_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut
 from tinyckpt.interop.torch.importer import Imported
-from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.schedule_from_partition import Halves, schedule_of
+from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.schedule_from_partition import GraphPair, schedule_of
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import parse_budget
@@ -116,7 +116,7 @@ def schedules_at(
         setting = left.pop(0)
         begin = perf_counter()
         try:
-            halves = halves_at(imported.joint, setting, resident)
+            halves = partition_at(imported.joint, setting, resident)
         except Exception as error:  # of any kind: PyTorch's failure must not fail the plan
             LOG.warning(
                 "PyTorch's partitioner fails at activation_memory_budget %g, which is left out: %s",
@@ -135,7 +135,7 @@ def schedules_at(
     return found
 
 
-def schedule_at(setting: float, halves: Halves, imported: Imported) -> Schedule:
+def schedule_at(setting: float, halves: GraphPair, imported: Imported) -> Schedule:
     """Convert PyTorch's partition at one setting to a schedule."""
     options = {"activation_memory_budget": setting}
     return schedule_of(halves, imported, "min_cut", options, "what PyTorch's partitioner makes")
@@ -151,19 +151,19 @@ def load_min_cut() -> None:
             import_module(module)
 
 
-def resident_of(joint: Joint) -> list[int]:
+def resident_of(joint: JointGraph) -> list[int]:
     """Return the positions of parameters and buffers among the inputs: saving them is free."""
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
     kinds = [joint.inputs.get(node, ("", None))[0] for node in inputs if node not in joint.tangents]
     return [place for place, kind in enumerate(kinds) if kind in ("parameter", "buffer")]
 
 
-def halves_at(joint: Joint, setting: float, resident: Sequence[int]) -> Halves:
+def partition_at(joint: JointGraph, setting: float, resident: Sequence[int]) -> GraphPair:
     """Partition a copy of a joint graph by PyTorch's min-cut at one setting."""
     with min_cut(setting) as partition, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its warnings are about a step that is never run
-        halves: Halves = partition(
-            copied(joint.module),
+        halves: GraphPair = partition(
+            copy_graph(joint.module),
             (),
             num_fwd_outputs=len(joint.forward),
             static_lifetime_input_indices=list(resident),
@@ -171,7 +171,7 @@ def halves_at(joint: Joint, setting: float, resident: Sequence[int]) -> Halves:
     return halves
 
 
-def seeded(
+def with_min_cut_seeds(
     imported: Imported, budget: Budget | None, options: Mapping[str, Any], resident: Sequence[int]
 ) -> dict[str, Any]:
     """Add PyTorch's schedules to the seeds of a plan; return its options, time limit reduced.

@@ -14,10 +14,10 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tinyckpt.base.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.checks import check_measurable, check_model
-from tinyckpt.interop.torch.eager import Called, Recording, record
+from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
 from tinyckpt.interop.torch.replaying import verdicts
 from tinyckpt.interop.torch.restoring import contexts, norms_in
 
@@ -25,7 +25,7 @@ LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 NAMED = 6  # the most modules that an error names
 
 
-def recorded(
+def record_candidates(
     model: Any, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
 ) -> tuple[Recording, dict[str, str]]:
     """Record a step of a model; return it, and why modules cannot be wrapped, by name.
@@ -66,7 +66,7 @@ def recorded(
     return recording, reasons
 
 
-def unwrapped(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
+def unwrapped_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     """Look up modules by name, none of which may be wrapped.
 
     Raises:
@@ -137,7 +137,7 @@ def is_list_of_blocks(module: nn.Module) -> bool:
     )
 
 
-def call_refusal(module: nn.Module, calls: Sequence[Called]) -> str:
+def call_refusal(module: nn.Module, calls: Sequence[ModuleCall]) -> str:
     """Return why a module cannot be wrapped, or ""."""
     if is_wrapped(module):
         return "is wrapped already"
@@ -167,7 +167,7 @@ def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -
         if not name or name not in known:
             others = [each for each in known if each]
             raise GraphError(
-                f"{model}: no module {name!r:.80}{meant(str(name), others)}; known are "
+                f"{model}: no module {name!r:.80}{did_you_mean(str(name), others)}; known are "
                 f"{', '.join(others[:NAMED])}, …"
             )
 
@@ -219,15 +219,15 @@ def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
 # Texts -------------------------------------------------------------------------------------------
 
 
-def refusals(refused: Sequence[tuple[str, str]]) -> list[str]:
+def refusal_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """Format a line per reason why modules cannot be wrapped, under a heading."""
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in refused:
         names_by_reason.setdefault(reason, []).append(name)
-    lines = [f"  {listed(names)}: {reason}" for reason, names in names_by_reason.items()]
+    lines = [f"  {shortened_list(names)}: {reason}" for reason, names in names_by_reason.items()]
     return ["", "Excluded:", *lines] if lines else []
 
 
-def listed(names: Sequence[str]) -> str:
+def shortened_list(names: Sequence[str]) -> str:
     """Join names for an error, at most ``NAMED`` of them."""
     return ", ".join(names[:NAMED]) + (f", … ({len(names)})" if len(names) > NAMED else "")

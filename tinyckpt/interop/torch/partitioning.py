@@ -16,9 +16,14 @@ from torch import fx
 from tinyckpt.base.errors import OptionError
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import joint_of_graph
-from tinyckpt.interop.torch.codegen_fx import eager_backend, halves_of, inductor_pass, last_of_limit
+from tinyckpt.interop.torch.codegen_fx import (
+    eager_backend,
+    forward_and_backward_programs,
+    inductor_pass,
+    recompile_limit_reached,
+)
 from tinyckpt.interop.torch.importer import Cost, check_cost, graph_of
-from tinyckpt.interop.torch.min_cut import seeded
+from tinyckpt.interop.torch.min_cut import with_min_cut_seeds
 from tinyckpt.interop.torch.specializing import specialize
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.portfolio.plan import Budget, plan
@@ -93,12 +98,12 @@ def partitioner(
         imported = graph_of(joint, "compiled", cost, workspace, fuses)
         resident = static_lifetime_input_indices or ()
         schedule = plan(
-            imported.graph, budget=budget, **seeded(imported, budget, options, resident)
+            imported.graph, budget=budget, **with_min_cut_seeds(imported, budget, options, resident)
         )
         if on_plan is not None:
             on_plan(schedule)
-        warn_of_limit(last_of_limit())
-        return halves_of(schedule, imported)
+        warn_of_limit(recompile_limit_reached())
+        return forward_and_backward_programs(schedule, imported)
 
     return partition
 

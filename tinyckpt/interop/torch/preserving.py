@@ -98,7 +98,7 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 @contextmanager
-def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
+def tensors_replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
     """Replace tensors, given by id, wherever some objects refer to them, within this context.
 
     Every name of such a tensor is replaced. Afterwards the objects are rolled back; the state that

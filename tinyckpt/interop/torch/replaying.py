@@ -31,21 +31,21 @@ from tinyckpt.interop.torch.capture import (
     FakeMode,
     arguments_of,
     is_mutable,
-    placed,
+    meta_on_cpu,
     storage_of,
     tree_leaves,
     tree_map,
     written_by,
 )
 from tinyckpt.interop.torch.checks import captured
-from tinyckpt.interop.torch.eager import forwards, on_fakes
+from tinyckpt.interop.torch.eager import fake_tensors, forwards_replaced
 from tinyckpt.interop.torch.states import (
-    HeldTensor,
     RandomState,
     State,
-    changed,
-    state_handed,
+    TensorRef,
+    state_differences,
     state_of,
+    state_of_arguments,
 )
 
 LIMIT = 40  # the most characters of a value in a reason
@@ -142,7 +142,7 @@ def verdicts(
     if not watched:
         return {}
     name = type(model).__name__
-    with captured(name, model), torch.random.fork_rng(), placed(model, args) as (args, mode):
+    with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         return Replays(mode).verdicts(model, args, watched)
 
 
@@ -175,7 +175,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self, model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module]
     ) -> dict[str, Verdict]:
         """Evaluate each module twice; return a verdict by name."""
-        with on_fakes(model, args, self.mode) as given, self:
+        with fake_tensors(model, args, self.mode) as given, self:
             for kind, named in (
                 ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
             ):  # fmt: skip
@@ -186,7 +186,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
                 return self.first(Evaluation(name, watched[name], forward, args, kwargs))
 
             torch.clear_autocast_cache()
-            with forwards(watched, call):
+            with forwards_replaced(watched, call):
                 model(*given)
             found = {}
             while self.evaluations:  # popping frees its arguments, and their autograd graph
@@ -217,7 +217,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         """Return the Python state that an evaluation may read, and the state of its arguments."""
         return (
             state_of(made.module, made.forward, self.number),
-            state_handed(made.given(), self.number),
+            state_of_arguments(made.given(), self.number),
         )
 
     def evaluate(self, made: Evaluation) -> Any:
@@ -358,7 +358,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         with ExitStack() as stack:
             with self.unlogged():
                 kept, contexts = restoring.contexts(first.module, restored)
-                if isinstance(kept, restoring.Kept):
+                if isinstance(kept, restoring.BufferSnapshot):
                     kept.copies = {slot: first.copies[slot] for slot in kept.slots}
                 stack.enter_context(contexts)
             now = dict(first.module.named_buffers(remove_duplicate=False))
@@ -401,10 +401,10 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def changed_before(self, first: Evaluation) -> str:
         """Describe the argument that changed since the first evaluation, or ""."""
         values = first.given()
-        now = state_handed(values, self.number)
-        for path, old, new in changed(first.handed, first.handed_after):
+        now = state_of_arguments(values, self.number)
+        for path, old, new in state_differences(first.handed, first.handed_after):
             return handed_text(path, old, new, "{0} {1} passed to it ({2})")
-        for path, old, new in changed(first.handed_after, now):
+        for path, old, new in state_differences(first.handed_after, now):
             return handed_text(path, old, new, "is passed {1} ({2}) that its caller {0} afterwards")
         for value in first.args:
             if isinstance(value, torch.Tensor):
@@ -415,13 +415,13 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def changed_by(self, first: Evaluation, second: Evaluation) -> str:
         """Describe Python state that the second evaluation finds or leaves changed, or ""."""
-        for path, old, new in changed(first.begin, first.end):
+        for path, old, new in state_differences(first.begin, first.end):
             if isinstance(old, RandomState):
                 return changes(path, old, new)
-        for path, old, new in changed(second.begin, second.end):
-            if not isinstance(old, HeldTensor) and not isinstance(new, HeldTensor):
+        for path, old, new in state_differences(second.begin, second.end):
+            if not isinstance(old, TensorRef) and not isinstance(new, TensorRef):
                 return changes(path, old, new)
-        for path, old, new in changed(first.begin, second.begin):
+        for path, old, new in state_differences(first.begin, second.begin):
             if is_number(old) and is_number(new):
                 return f"reads {path}, which changes in a step ({shown(old)}, then {shown(new)})"
         return ""
@@ -444,7 +444,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
             if any(isinstance(x, torch.Generator) for x in tree_leaves(raw[1])):
                 return "draws from a torch.Generator, whose state checkpoint does not restore"
             if one != other:
-                found = changed(first.begin, second.begin)
+                found = state_differences(first.begin, second.begin)
                 text = self.described(first, raw, raw_other)
                 return next((f"{text}: {path} has changed by then" for path, *_ in found), text)
         if second.saves < first.saves:

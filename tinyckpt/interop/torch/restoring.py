@@ -1,10 +1,10 @@
 """Buffer snapshots around recomputation, so that a checkpointed module updates its buffers once.
 
 A recomputation must read buffers as they were before the first evaluation, and its writes to them
-are discarded: copies are taken before the first evaluation (``Kept``), stand in for the buffers
-during the second (``Again``), and afterwards the current buffers are put back, even if it fails.
-Batch norms need no copies, since training does not read running averages: momentum is 0 during the
-recomputation. For ``context_fn`` of ``torch.utils.checkpoint``.
+are discarded: copies are taken before the first evaluation (``BufferSnapshot``), stand in for the
+buffers during the second (``RestoredBuffers``), and afterwards the current buffers are put back,
+even if it fails. Batch norms need no copies, since training does not read running averages:
+momentum is 0 during the recomputation. For ``context_fn`` of ``torch.utils.checkpoint``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def contexts(
     norms = [norm for norm in norms_in(module) if norm not in owners]
     if not slots and not norms:
         return nullcontext(), nullcontext()
-    kept = Kept(list(slots.values()))
-    return kept, Again(kept, norms)
+    kept = BufferSnapshot(list(slots.values()))
+    return kept, RestoredBuffers(kept, norms)
 
 
 def slot_of(module: nn.Module, name: str) -> Slot:
@@ -45,7 +45,7 @@ def slot_of(module: nn.Module, name: str) -> Slot:
     return module.get_submodule(path), key
 
 
-class Kept:
+class BufferSnapshot:
     """Context of the first evaluation: copies buffers on entry."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -59,13 +59,13 @@ class Kept:
         pass
 
 
-class Again:
+class RestoredBuffers:
     """Context of the second evaluation: copies stand in for buffers; reentrant.
 
     It is entered once per backward pass: more than once if the graph is retained.
     """
 
-    def __init__(self, kept: Kept, norms: Sequence[nn.Module]) -> None:
+    def __init__(self, kept: BufferSnapshot, norms: Sequence[nn.Module]) -> None:
         self.kept, self.norms = kept, norms
         self.active = ExitStack()
 

@@ -16,8 +16,12 @@ from torch import fx
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.frameworks import check_traced
-from tinyckpt.interop.torch.aliases import check_names
-from tinyckpt.interop.torch.capture import has_late_hooks, hooked, tree_flatten
+from tinyckpt.interop.torch.aliases import check_ties
+from tinyckpt.interop.torch.capture import (
+    apply_gradient_hooks,
+    has_post_accumulate_hooks,
+    tree_flatten,
+)
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.codegen_fx import program_of
 from tinyckpt.interop.torch.importer import name_of
@@ -76,7 +80,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
 
     def run(*args: Any) -> tuple[Any, dict[str, Any]]:
         leaves = checked_arguments(traced, args)
-        check_names(traced.names, traced.model)
+        check_ties(traced.names, traced.model)
         given = [source_of(traced, node, leaves) for node in inputs]
         sources = {joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)}
         for what in filter(None, joint.gradient_of):
@@ -95,7 +99,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
                 for buffer, value in joint.mutations.items()
             ]
             gradients = {
-                name_of(what): hooked(sources[what], gradient)
+                name_of(what): apply_gradient_hooks(sources[what], gradient)
                 for what, gradient in zip(joint.gradient_of, results[count:], strict=True)
                 if gradient is not None
             }
@@ -110,7 +114,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
 
 def check_hooks(source: Any, name: str) -> None:
     """Raise a GraphError if a tensor has hooks on its ``.grad``, which a step does not write."""
-    if has_late_hooks(source):
+    if has_post_accumulate_hooks(source):
         raise GraphError(
             f"{name} has a hook on its .grad (register_post_accumulate_grad_hook), which step does "
             "not write; use hooks on gradients (register_hook)"

@@ -14,17 +14,17 @@ from typing import Any
 
 from torch import fx
 
-from tinyckpt.core.lowering import from_order_without_dead
+from tinyckpt.core.lowering import from_order_eliminating_dead
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import is_random, output_node
 from tinyckpt.interop.torch.importer import Imported
-from tinyckpt.planner.model.liveness import Flat
+from tinyckpt.planner.model.liveness import FlatGraph
 
-Halves = Sequence[fx.GraphModule]
+GraphPair = Sequence[fx.GraphModule]
 
 
 def schedule_of(
-    halves: Halves, imported: Imported, policy: str, options: Mapping[str, Any], note: str
+    halves: GraphPair, imported: Imported, policy: str, options: Mapping[str, Any], note: str
 ) -> Schedule:
     """Convert a forward and a backward graph to a schedule; their saved values are its checkpoints.
 
@@ -34,11 +34,11 @@ def schedule_of(
         policy, options, note: recorded in the schedule as its origin.
     """
     order, saved = order_of(halves, imported), saved_by(halves, imported)
-    flat = Flat(imported.graph)
-    return from_order_without_dead(flat, order, policy, options, note, sorted(saved))
+    flat = FlatGraph(imported.graph)
+    return from_order_eliminating_dead(flat, order, policy, options, note, sorted(saved))
 
 
-def order_of(halves: Halves, imported: Imported) -> list[int]:
+def order_of(halves: GraphPair, imported: Imported) -> list[int]:
     """Return the evaluation order of two graphs, completed by the operators that they omit."""
     graph, order = imported.graph, OrderBuilder(imported)
     together = evaluated_with(halves, imported)
@@ -94,7 +94,7 @@ class OrderBuilder:
             self.done[other] = 1
 
 
-def evaluated_with(halves: Halves, imported: Imported) -> Mapping[str, list[int]]:
+def evaluated_with(halves: GraphPair, imported: Imported) -> Mapping[str, list[int]]:
     """Map each node name to its operator and to the duplicates that it stands for.
 
     PyTorch merges equal calls (common subexpression elimination); the merged operators are
@@ -124,7 +124,7 @@ def calls_in(half: fx.GraphModule) -> list[str]:
     return [node.name for node in half.graph.nodes if node.op == "call_function"]
 
 
-def saved_by(halves: Halves, imported: Imported) -> frozenset[int]:
+def saved_by(halves: GraphPair, imported: Imported) -> frozenset[int]:
     """Return the forward values that a forward graph saves for the backward graph.
 
     For a saved view that belongs to the traced graph's backward pass, as its only reader, the

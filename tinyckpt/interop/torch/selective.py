@@ -26,7 +26,12 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import restoring
 from tinyckpt.interop.torch.eager import record
-from tinyckpt.interop.torch.modules import check_restored, recorded, refusals, unwrapped
+from tinyckpt.interop.torch.modules import (
+    check_restored,
+    record_candidates,
+    refusal_lines,
+    unwrapped_modules,
+)
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
@@ -79,7 +84,7 @@ class Selective:
                 f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs: "
                 f"{len(self.modules)} modules wrapped, results of {self.saved} saved"
             )
-        return "\n".join([text, *refusals(self.refused)])
+        return "\n".join([text, *refusal_lines(self.refused)])
 
     def policy(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         """Decide whether an operator's results are saved.
@@ -101,7 +106,7 @@ class Selective:
             GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
         restored = dict(self.restored)
-        modules = unwrapped(model, self.modules)
+        modules = unwrapped_modules(model, self.modules)
         check_restored(model, restored)
         for name, module in zip(self.modules, modules, strict=True):
             wrap(module, self.saved, restored.get(name, ()))
@@ -142,7 +147,7 @@ def selective(
     ['nothing', 'attention', 'matrix products', 'matrix products and attention']
     """
     check_calls("selective")
-    recording, reasons = recorded(model, args, modules, workspace)
+    recording, reasons = record_candidates(model, args, modules, workspace)
     name = type(model).__name__
     chosen = tuple(each for each, reason in reasons.items() if not reason)
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)

@@ -15,9 +15,11 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, values_of
 from tinyckpt.interop.torch.checks import is_symbolic
-from tinyckpt.interop.torch.versions import taken
+from tinyckpt.interop.torch.versions import private_attribute
 
-has_free_unbacked_symbols = taken("torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols")
+has_free_unbacked_symbols = private_attribute(
+    "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols"
+)
 SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from torch import fx
 
 from tinyckpt.interop.torch.capture import is_random
-from tinyckpt.interop.torch.joint import Joint, is_piece
+from tinyckpt.interop.torch.joint import JointGraph, is_getitem
 
 
-def halves(joint: Joint) -> tuple[list[fx.Node], list[fx.Node]]:
+def split_forward_backward(joint: JointGraph) -> tuple[list[fx.Node], list[fx.Node]]:
     """Return the nodes of the forward and of the backward pass, in evaluation order.
 
     Dead code is eliminated, random operators excepted: later ones would draw other numbers. These
@@ -29,7 +29,9 @@ def halves(joint: Joint) -> tuple[list[fx.Node], list[fx.Node]]:
     forward = ancestors([*joint.forward, *joint.mutations.values(), *early])
     needed = ancestors([*joint.gradients, *random]) | forward
     calls = [
-        node for node in nodes if node in needed and not is_piece(node) and node not in joint.writes
+        node
+        for node in nodes
+        if node in needed and not is_getitem(node) and node not in joint.writes
     ]
     late = [node for node in calls if node not in forward]
     return [node for node in calls if node in forward], lazily_ordered(late, after_tangents)

@@ -30,7 +30,7 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTensor:
+class TensorRef:
     """A tensor in a state, identified by the number of its storage."""
 
     storage: int | None
@@ -69,7 +69,7 @@ def state_of(
     return walk.found
 
 
-def state_handed(given: Mapping[str, Any], number: Callable[[Any], int | None]) -> State:
+def state_of_arguments(given: Mapping[str, Any], number: Callable[[Any], int | None]) -> State:
     """Flatten the state of a module's arguments, by their names."""
     walk = StateWalk(number)
     for name, value in given.items():
@@ -103,7 +103,7 @@ class StateWalk:
             return
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
-            self.found[path] = HeldTensor(self.number(value))
+            self.found[path] = TensorRef(self.number(value))
             return
         if id(value) in self.seen or isinstance(value, nn.Module):
             return
@@ -172,7 +172,7 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     yield from list(getattr(value, "__dict__", {}).items())
 
 
-def changed(before: State, after: State) -> Iterator[tuple[str, Any, Any]]:
+def state_differences(before: State, after: State) -> Iterator[tuple[str, Any, Any]]:
     """Yield the paths at which two states differ, with both values; None where a path is absent."""
     for path in (*before, *(path for path in after if path not in before)):
         if before.get(path) != after.get(path):

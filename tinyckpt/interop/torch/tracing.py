@@ -13,11 +13,11 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.aliases import first_names
-from tinyckpt.interop.torch.capture import compiled_in, tree_flatten
+from tinyckpt.interop.torch.capture import compiled_module_name, tree_flatten
 from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.constants import joint_of_module
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.versions import check_calls
 
@@ -97,7 +97,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     check_cost(cost)
     model, arguments = module_and_arguments(model, args)
     check_model(model)
-    compiled = compiled_in(model)
+    compiled = compiled_module_name(model)
     if compiled is not None:
         raise GraphError(
             f"{type(model).__name__}: {compiled or 'it'} is compiled already; pass the module "
@@ -135,7 +135,7 @@ def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Modu
     return model, args
 
 
-def layout_of(joint: Joint, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+def layout_of(joint: JointGraph, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
     """Return the tree structure of arguments, and the leaves, FakeTensors in place of tensors."""
     leaves, nesting = tree_flatten(tuple(args))
     place = {which: node for node, (kind, which) in joint.inputs.items() if kind == "argument"}

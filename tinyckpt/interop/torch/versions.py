@@ -1,8 +1,8 @@
 """PyTorch version compatibility: the private attributes that each entry point needs, checked.
 
-``NEEDED`` alone names such attributes; other files look them up by ``taken``. If one is absent in
-the installed version, the entry points that need it raise when they are called (``check_calls``),
-and the others work.
+``NEEDED`` alone names such attributes; other files look them up by ``private_attribute``. If one is
+absent in the installed version, the entry points that need it raise when they are called
+(``check_calls``), and the others work.
 """
 
 from __future__ import annotations
@@ -89,17 +89,17 @@ def version() -> str:
     return str(import_module("torch").__version__)
 
 
-def taken(path: str) -> Any:
+def private_attribute(path: str) -> Any:
     """Look up a private attribute by its path in ``NEEDED``; an empty class if it is absent.
 
     So a file can be imported, and define subclasses, whose entry points refuse to run.
     """
     assert path in NEEDED, path
-    found = at(path)
+    found = attribute_at(path)
     return type(path.rpartition(":")[2], (), {}) if found is None else found
 
 
-def at(path: str) -> Any:
+def attribute_at(path: str) -> Any:
     """Look up ``module:attribute.attribute``; None if it is absent."""
     module, _, names = path.partition(":")
     try:
@@ -124,7 +124,7 @@ def check_calls(entry: str) -> None:
 
 def missing(path: str) -> list[str]:
     """Return the absent attribute of a path, or its absent keyword parameters."""
-    found, name = at(path), path.replace(":", ".")
+    found, name = attribute_at(path), path.replace(":", ".")
     if found is None:
         return [name]
     if path not in KEYWORDS:

@@ -27,7 +27,7 @@ from tinyckpt.interop.torch.capture import (
     storage_of,
     tree_leaves,
 )
-from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.worker import allocated, mapped
 
 KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
@@ -157,7 +157,9 @@ def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple
 # Operators in isolation --------------------------------------------------------------------------
 
 
-def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node, MeasuredOperator]:
+def measure(
+    joint: JointGraph, calls: Sequence[fx.Node], timed: bool
+) -> dict[fx.Node, MeasuredOperator]:
     """Evaluate every distinct operator once, in isolation, on made-up tensors.
 
     Operators are distinct if their arguments differ in more than tensor data. Operators that only
@@ -237,7 +239,7 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
         for key, request in requests.items()
         if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
     ]
-    replies = isolation.answers([requests[key] for key in missing]) if missing else []
+    replies = isolation.evaluate_requests([requests[key] for key in missing]) if missing else []
     for key, reply in zip(missing, replies, strict=False):
         failed = isinstance(reply, str)
         KNOWN[settings + key] = (
@@ -254,7 +256,7 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
     return seen
 
 
-def request_of(joint: Joint, node: fx.Node, timed: bool) -> dict[str, Any]:
+def request_of(joint: JointGraph, node: fx.Node, timed: bool) -> dict[str, Any]:
     """Return the worker's request for an operator: names and layouts, no tensors.
 
     ``failure`` says why it is not to be evaluated, if so.
@@ -337,13 +339,13 @@ def check_device(value: torch.Tensor) -> None:
         )
 
 
-def is_view(joint: Joint, node: fx.Node) -> bool:
+def is_view(joint: JointGraph, node: fx.Node) -> bool:
     """Whether all results of a node alias its operands."""
     given = {storage_of(x) for source in node.all_input_nodes for x in leaves_of(joint, source)}
     return all(storage_of(x) in given for x in leaves_of(joint, node))
 
 
-def leaves_of(joint: Joint, node: fx.Node) -> list[Any]:
+def leaves_of(joint: JointGraph, node: fx.Node) -> list[Any]:
     """Return the flattened values of a node."""
     found: list[Any] = tree_leaves(joint.values[node])
     return found

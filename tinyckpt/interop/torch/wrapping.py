@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tinyckpt.interop.torch.eager import NEVER, Called, Recording
+from tinyckpt.interop.torch.eager import NEVER, ModuleCall, Recording
 
 # Generator state that a wrapped module saves, so that its recomputation draws the same numbers.
 STATE_BYTES = torch.get_rng_state().nbytes
@@ -86,7 +86,7 @@ class Wrapping:
         """Clamp a time to the step's events: a value never freed is live at the last one."""
         return min(time, self.last)
 
-    def module(self, name: str, called: Called) -> Module:
+    def module(self, name: str, called: ModuleCall) -> Module:
         """Return the effect of wrapping one module."""
         record = self.recording
         saved = [s for s in record.saved if called.begin <= s.saved <= called.end]
@@ -123,7 +123,7 @@ class Wrapping:
         )  # fmt: skip
 
     def surviving_storages(
-        self, name: str, called: Called, read: int
+        self, name: str, called: ModuleCall, read: int
     ) -> tuple[list[int], dict[int, int], dict[int, int]]:
         """Return the storages that a recomputation leaves, and changed last uses of the first ones.
 

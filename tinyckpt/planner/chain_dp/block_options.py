@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.planner.chain_dp.block_backward import BlockBackward
 from tinyckpt.planner.chain_dp.min_cut import (
     RecomputeGraph,
@@ -27,7 +27,7 @@ from tinyckpt.planner.chain_dp.min_cut import (
     evaluate_choice,
     hull_corners,
 )
-from tinyckpt.planner.model.chain_stages import ChainStage, Measure, Stages, waiting_cotangents
+from tinyckpt.planner.model.chain_stages import ChainStage, Stages, StorageMeter, pending_cotangents
 from tinyckpt.planner.model.liveness import Problem
 
 MAX_BLOCK_OPTIONS = 40  # per block, in addition to the options with the least of each memory
@@ -87,7 +87,7 @@ class BlockOptions:
     """
 
     def __init__(
-        self, problem: Problem, parts: Stages, built: Sequence[int], deadline: Clock = ENDLESS
+        self, problem: Problem, parts: Stages, built: Sequence[int], deadline: Clock = NO_DEADLINE
     ) -> None:
         """Enumerate the options.
 
@@ -99,9 +99,9 @@ class BlockOptions:
         """
         self.problem, self.built, self.deadline = problem, built, deadline
         self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // MEMORY_GRAINS)
-        self.measure = Measure(problem, deadline)
+        self.measure = StorageMeter(problem, deadline)
         self.outputs = set(problem.graph.outputs)
-        waiting = [*map(frozenset, waiting_cotangents(problem.graph, parts)), frozenset[int]()]
+        waiting = [*map(frozenset, pending_cotangents(problem.graph, parts)), frozenset[int]()]
         blocks = [
             Block(stage, parts[i - 1].cut if i else (), waiting[i + 1], waiting[i])
             for i, stage in enumerate(parts)

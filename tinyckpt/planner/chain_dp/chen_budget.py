@@ -21,27 +21,27 @@ from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.chain_dp.segments import (
     Cut,
-    kept_at,
-    note_of,
-    read_on_the_way_back,
+    residual_operators,
     segmented_order,
+    segments_note,
+    values_kept_at_cuts,
 )
-from tinyckpt.planner.model.chain_stages import cheap_cuts, crossing_values
-from tinyckpt.planner.model.liveness import Flat, Problem
+from tinyckpt.planner.model.chain_stages import crossing_values, local_minimum_cuts
+from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
 SEGMENT_SIZES = 48  # thresholds, from one stage to all of them, in geometric progression
 
 
-def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
+def filled_segments(flat: FlatGraph, costs: Costs, size: int) -> list[Cut]:
     """Place the cuts greedily: close a segment once its values exceed ``size``."""
     graph = flat.graph
     weight = {
         i: sum(costs.data[data] for data in graph.operators[i].outputs)
-        for i in read_on_the_way_back(graph)
+        for i in residual_operators(graph)
     }
     ends = []
     held = 0
-    places = set(cheap_cuts(flat, costs))
+    places = set(local_minimum_cuts(flat, costs))
     for index in range(graph.forward_count - 1):
         held += weight.get(index, 0)
         if held > size and index in places:
@@ -51,11 +51,11 @@ def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
     return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=True)]
 
 
-def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
+def candidates(flat: FlatGraph, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
     """Yield size thresholds, from large to small, with their cuts; each set of cuts once."""
     graph = flat.graph
     total = sum(
-        costs.data[d] for i in read_on_the_way_back(graph) for d in graph.operators[i].outputs
+        costs.data[d] for i in residual_operators(graph) for d in graph.operators[i].outputs
     )
     before = None
     for step in range(SEGMENT_SIZES + 1):
@@ -112,9 +112,9 @@ def plan_chen_budget(
         )
     chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
     _, _, size, cuts, order = chosen
-    note = note_of(graph, len(read_on_the_way_back(graph)), len(cuts) + 1, cuts)
+    note = segments_note(graph, len(residual_operators(graph)), len(cuts) + 1, cuts)
     options = {"segment_size": -size}
-    return from_order(graph, order, "chen_budget", options, note, kept_at(cuts))
+    return from_order(graph, order, "chen_budget", options, note, values_kept_at_cuts(cuts))
 
 
 CHEN_BUDGET = Policy(

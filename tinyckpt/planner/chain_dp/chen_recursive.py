@@ -18,8 +18,8 @@ from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import StageAction, nothing_to_reverse, schedule_of
-from tinyckpt.planner.model.chain_stages import cheap_cuts, stages
-from tinyckpt.planner.model.liveness import Flat
+from tinyckpt.planner.model.chain_stages import local_minimum_cuts, stages
+from tinyckpt.planner.model.liveness import FlatGraph
 
 
 def recursive_actions(steps: int, k: int = 1) -> list[StageAction]:
@@ -60,8 +60,8 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         raise PolicyOptionError(f"chen_recursive: k={k!r}; expected an integer of 1 or more")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_recursive")
-    flat = Flat(graph)
-    parts = stages(flat, cheap_cuts(flat, costs))
+    flat = FlatGraph(graph)
+    parts = stages(flat, local_minimum_cuts(flat, costs))
     # Each of the log n levels advances through all but the last of its k + 1 parts.
     levels = log(max(len(parts), 2)) / log(k + 1)
     evaluations = len(graph.operators) + graph.forward_count * levels * k / (k + 1)

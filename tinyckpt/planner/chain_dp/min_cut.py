@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 
 MAX_HULL_CORNERS = 24  # a transformer block has about ten
 
@@ -54,7 +54,7 @@ class SavedSet:
 
 
 def hull_corners(
-    recompute: RecomputeGraph, wanted: Collection[int], deadline: Clock = ENDLESS
+    recompute: RecomputeGraph, wanted: Collection[int], deadline: Clock = NO_DEADLINE
 ) -> list[SavedSet]:
     """Sweep the price: return the corners of the memory-cost hull, the most memory first.
 

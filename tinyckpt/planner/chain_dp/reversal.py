@@ -14,10 +14,10 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order_without_dead
+from tinyckpt.core.lowering import from_order_eliminating_dead
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.model.chain_stages import Stages
-from tinyckpt.planner.model.liveness import Flat
+from tinyckpt.planner.model.liveness import FlatGraph
 
 
 class StageAction(NamedTuple):
@@ -73,7 +73,7 @@ def unique_in_order(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[
 
 
 def schedule_of(
-    flat: Flat,
+    flat: FlatGraph,
     stages: Stages,
     actions: Iterable[StageAction],
     policy: str,
@@ -85,7 +85,7 @@ def schedule_of(
     kept: set[int] = set()
     rest = iter(actions)
     order = order_of(stages, chain(first_sweep(stages, rest, kept), rest))
-    return from_order_without_dead(flat, order, policy, options, note, sorted(kept))
+    return from_order_eliminating_dead(flat, order, policy, options, note, sorted(kept))
 
 
 def first_kept(stages: Stages, actions: Iterable[StageAction]) -> list[int]:

@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, check_length, checked_seconds
+from tinyckpt.base.deadline import (
+    DEFAULT_SECONDS,
+    NO_DEADLINE,
+    Clock,
+    check_length,
+    checked_seconds,
+)
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
@@ -29,8 +35,8 @@ from tinyckpt.planner.chain_dp.reversal import (
     schedule_of,
 )
 from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform_chain
-from tinyckpt.planner.model.chain_stages import Stages, cheap_cuts, stages
-from tinyckpt.planner.model.liveness import Flat, Problem
+from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
+from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
 # can be requested by their number of slots.
@@ -120,8 +126,8 @@ def plan_revolve(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
-    flat = Flat(graph)
-    parts = stages(flat, cheap_cuts(flat, costs))
+    flat = FlatGraph(graph)
+    parts = stages(flat, local_minimum_cuts(flat, costs))
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
@@ -176,7 +182,7 @@ def slots_for(steps: int, most: int) -> int:
 
 
 def largest_feasible_slots(
-    problem: Problem, parts: Stages, budget: int, deadline: Clock = ENDLESS
+    problem: Problem, parts: Stages, budget: int, deadline: Clock = NO_DEADLINE
 ) -> int:
     """Search for the largest number of slots, among those tried, whose peak is within the budget.
 

@@ -21,21 +21,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import Graph, producer_of
-from tinyckpt.core.lowering import alive_order, from_order, kept_values
+from tinyckpt.core.lowering import checkpoints_of_order, eliminate_dead_order, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, unique_in_order
 from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
-from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
-from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest, first_that_fits
-from tinyckpt.planner.model.chain_stages import Stages, StageSizes, cheap_cuts, stage_sizes, stages
+from tinyckpt.planner.heuristics.backward_order import (
+    least_growth_order,
+    least_growth_problem,
+    to_original_order,
+)
+from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest_within, first_feasible
+from tinyckpt.planner.model.chain_stages import (
+    Stages,
+    StageSizes,
+    local_minimum_cuts,
+    stage_sizes,
+    stages,
+)
 from tinyckpt.planner.model.liveness import Problem
 
 MAX_BLOCKS, MIN_BLOCKS = 130, 4
@@ -62,7 +72,7 @@ def block_cuts(problem: Problem) -> list[int]:
     graph, flat = problem.graph, problem.flat
     places = sorted({producer_of(graph, data) for data in separators(graph)})
     if len(places) < MIN_BLOCKS:
-        places = cheap_cuts(flat, problem.costs)
+        places = local_minimum_cuts(flat, problem.costs)
     chosen: list[int] = []
     before = -1
     for place in places:
@@ -87,7 +97,7 @@ class BlockTable:
         options: BlockOptions,
         unit: int,
         levels: int,
-        deadline: Clock = ENDLESS,
+        deadline: Clock = NO_DEADLINE,
     ) -> None:
         self.unit, self.levels, self.options = unit, levels, options
         count = len(sizes.advance)
@@ -218,9 +228,9 @@ class RockmatePlans:
     is in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem, deadline)
-        self.reordered = frugal_problem(problem, deadline)
+    def __init__(self, problem: Problem, deadline: Clock = NO_DEADLINE) -> None:
+        self.problem, self.sequence = problem, least_growth_order(problem, deadline)
+        self.reordered = least_growth_problem(problem, deadline)
         self.highest = problem.peak(range(len(self.sequence)))
         cuts = block_cuts(self.reordered)
         lengths = BLOCK_LENGTHS if len(cuts) <= MAX_BLOCKS else (-(-len(cuts) // MAX_BLOCKS),)
@@ -247,7 +257,12 @@ class RockmatePlans:
         return self.tables[which, half]
 
     def plans(
-        self, which: int, half: bool, deadline: Clock = ENDLESS, low: float = 0, high: float = inf
+        self,
+        which: int,
+        half: bool,
+        deadline: Clock = NO_DEADLINE,
+        low: float = 0,
+        high: float = inf,
     ) -> Iterator[Candidate]:
         """Yield plans, from little memory to much, skipping consecutive duplicates.
 
@@ -272,10 +287,10 @@ class RockmatePlans:
                 continue
             actions = table.actions(level)
             if actions != before:
-                order = alive_order(self.reordered.flat, order_of_actions(parts, actions))
+                order = eliminate_dead_order(self.reordered.flat, order_of_actions(parts, actions))
                 kept = sum(item.verb == "keep" for item in actions)
                 note = f"{counted(len(parts), 'block')}, {counted(kept, 'state')} kept"
-                yield Candidate("blocks", note, translated(order.tolist(), self.sequence))
+                yield Candidate("blocks", note, to_original_order(order.tolist(), self.sequence))
             before = actions
 
 
@@ -311,7 +326,7 @@ def plan_blocks(
         plans = (
             plan for which, half in SWEEPS for plan in sweep.plans(which, half, clock)
         )  # fmt: skip
-        best, smallest = cheapest(problem, room, plans)
+        best, smallest = cheapest_within(problem, room, plans)
         if best is not None:
             return best
         least = highest if smallest is None else smallest
@@ -321,8 +336,8 @@ def plan_blocks(
             least,
         )
 
-    best = first_that_fits(highest, planned, budget)
-    kept = kept_values(graph, best.order)
+    best = first_feasible(highest, planned, budget)
+    kept = checkpoints_of_order(graph, best.order)
     return from_order(graph, best.order, "blocks", {}, best.detail, kept)
 
 

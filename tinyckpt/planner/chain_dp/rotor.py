@@ -26,18 +26,28 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, without_dead
+from tinyckpt.core.lowering import eliminate_dead_recomputations, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, nothing_to_reverse, order_of
-from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
-from tinyckpt.planner.model.chain_stages import Stages, StageSizes, stage_sizes, stages, useful_cuts
+from tinyckpt.planner.heuristics.backward_order import (
+    least_growth_order,
+    least_growth_problem,
+    to_original_order,
+)
+from tinyckpt.planner.model.chain_stages import (
+    Stages,
+    StageSizes,
+    residual_cuts,
+    stage_sizes,
+    stages,
+)
 from tinyckpt.planner.model.liveness import Problem
 
 ROTOR_LEVELS = 256
@@ -48,7 +58,7 @@ UNITS_TRIED = 500
 HALVES, FINER = (1, 2), (4, 8, 16, 32)
 
 
-class Table:
+class RotorTable:
     """The table Opt(s, t, m) for all stages s <= t and memory levels m, with its choices.
 
     The m of the table counts the results of the stages behind t as free; their memory is subtracted
@@ -56,7 +66,7 @@ class Table:
     """
 
     def __init__(
-        self, sizes: StageSizes, unit: int, levels: int, deadline: Clock = ENDLESS
+        self, sizes: StageSizes, unit: int, levels: int, deadline: Clock = NO_DEADLINE
     ) -> None:
         self.unit, self.levels = unit, levels
         count = len(sizes.advance)
@@ -181,10 +191,10 @@ def candidates(
     sizes: StageSizes,
     largest: int,
     levels: int,
-    deadline: Clock = ENDLESS,
+    deadline: Clock = NO_DEADLINE,
 ) -> Iterator[tuple[list[int], list[StageAction]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
-    table = Table(sizes, unit_of(sizes, largest, levels), levels, deadline)
+    table = RotorTable(sizes, unit_of(sizes, largest, levels), levels, deadline)
     before = None
     for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
         deadline.check()
@@ -192,7 +202,7 @@ def candidates(
             return
         actions = [StageAction("keep", 0), *table.actions(level)]
         if actions != before:
-            yield without_dead(graph, order_of(parts, actions)), actions
+            yield eliminate_dead_recomputations(graph, order_of(parts, actions)), actions
         before = actions
 
 
@@ -203,16 +213,16 @@ class RotorPlans:
     half of it, a quarter, and so on. The backward pass is in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem, deadline)
-        self.reordered = frugal_problem(problem, deadline)
+    def __init__(self, problem: Problem, deadline: Clock = NO_DEADLINE) -> None:
+        self.problem, self.sequence = problem, least_growth_order(problem, deadline)
+        self.reordered = least_growth_problem(problem, deadline)
         flat = self.reordered.flat
-        self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
+        self.parts = stages(flat, residual_cuts(flat, self.reordered.costs))
         self.sizes = stage_sizes(self.reordered, self.parts, deadline)
         self.highest = problem.peak(range(len(self.sequence)))
 
     def plans(
-        self, share: int, levels: int = ROTOR_LEVELS, deadline: Clock = ENDLESS
+        self, share: int, levels: int = ROTOR_LEVELS, deadline: Clock = NO_DEADLINE
     ) -> Iterator[tuple[list[int], list[StageAction]]]:
         """Yield orders of evaluations and their actions, from much memory to little.
 
@@ -230,7 +240,7 @@ class RotorPlans:
             return  # no finer than the table of the half
         found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, deadline)
         for order, actions in found:
-            yield translated(order, self.sequence), actions
+            yield to_original_order(order, self.sequence), actions
 
     def unit(self, share: int, levels: int) -> int:
         """Return the bytes per level of memory."""

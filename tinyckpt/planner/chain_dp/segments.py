@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyckpt.base.units import counted
-from tinyckpt.core.cuts import last_target_of, retaining_order, some_names
+from tinyckpt.core.cuts import last_backward_readers, retaining_order, some_names
 from tinyckpt.core.graph import Graph
 
 
@@ -26,9 +26,9 @@ class Cut:
 
 def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
     """Return the order of evaluations that keeps the values crossing the cuts."""
-    last_target = last_target_of(graph)
+    last_target = last_backward_readers(graph)
     last_cut = cuts[-1].after if cuts else -1
-    kept = set(kept_at(cuts)).union(
+    kept = set(values_kept_at_cuts(cuts)).union(
         node.id
         for node in graph.data
         if node.producer is not None
@@ -38,14 +38,14 @@ def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
     return retaining_order(graph, kept, reuse=True)
 
 
-def kept_at(cuts: Sequence[Cut]) -> list[int]:
+def values_kept_at_cuts(cuts: Sequence[Cut]) -> list[int]:
     """Return the values kept at any of the cuts."""
     return sorted({data for cut in cuts for data in cut.kept})
 
 
-def read_on_the_way_back(graph: Graph) -> list[int]:
+def residual_operators(graph: Graph) -> list[int]:
     """Return the forward operators whose results the backward pass reads."""
-    last_target = last_target_of(graph)
+    last_target = last_backward_readers(graph)
     return [
         operator.id
         for operator in graph.operators[: graph.forward_count]
@@ -53,12 +53,12 @@ def read_on_the_way_back(graph: Graph) -> list[int]:
     ]
 
 
-def note_of(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> str:
+def segments_note(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> str:
     """Return the note of a segmented schedule: stages, segments, separators, kept values."""
     note = f"{counted(stages, 'stage')} in {counted(segments, 'segment')}"
     several = sum(not cut.at_separator for cut in cuts)
     if several:
         note += f"; no separator near {several} of {counted(len(cuts), 'cut')}"
     if cuts:
-        note += f"; kept {some_names([graph.data[data] for data in kept_at(cuts)])}"
+        note += f"; kept {some_names([graph.data[data] for data in values_kept_at_cuts(cuts)])}"
     return note

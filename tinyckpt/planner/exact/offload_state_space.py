@@ -23,7 +23,7 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Step
 from tinyckpt.planner.exact.reduced_graph import as_set, members
-from tinyckpt.planner.model.lower_bounds import necessary
+from tinyckpt.planner.model.lower_bounds import needed_operators
 from tinyckpt.planner.offload.link import Link
 
 
@@ -94,7 +94,7 @@ class OffloadStateSpace:
             as_set(d for d in o.inputs if not graph.data[d].is_source) for o in graph.operators
         ]
         self.makes = [as_set(o.outputs) for o in graph.operators]
-        self.operators = necessary(graph)
+        self.operators = needed_operators(graph)
         self.readers = {
             data: [o for o in self.operators if self.reads[o] >> data & 1]
             for data in range(len(graph.data))

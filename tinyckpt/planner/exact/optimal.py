@@ -41,11 +41,16 @@ from tinyckpt.planner.exact.benders import ExactSearch
 from tinyckpt.planner.exact.cp_model import Master, solver_module
 from tinyckpt.planner.exact.reduced_graph import LARGEST_TOTAL, Scale, integer_costs, reduce_problem
 from tinyckpt.planner.exact.stage_order import longest_path, path_model, whole_model
-from tinyckpt.planner.heuristics.backward_order import frugal_sequence
-from tinyckpt.planner.heuristics.greedy import greedy_orders, settings_of
+from tinyckpt.planner.heuristics.backward_order import least_growth_order
+from tinyckpt.planner.heuristics.greedy import greedy_orders, greedy_settings
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, flow_bound, necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import (
+    cost_bound,
+    flow_bound,
+    needed_operators,
+    smallest_budget,
+)
 
 BUILD_ORDER_SCOPE = "schedules whose first evaluations come in build order"
 # Shares of the remaining time: first evaluations in build order, and along a longest path.
@@ -82,7 +87,7 @@ class ProofState:
     ) -> None:
         self.problem, self.budget = problem, budget
         self.build_order, self.deadline = build_order, deadline
-        self.needed = necessary(problem.graph)
+        self.needed = needed_operators(problem.graph)
         self.general_bound = flow_bound(problem.graph, problem.costs, budget, clock)
         self.bound = self.general_bound
         self.infeasible = self.bound == inf
@@ -210,7 +215,7 @@ def incumbent_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[li
     """Yield the orders of other policies, as many as time allows, within the budget or not."""
     graph, costs = problem.graph, problem.costs
     stored = list(range(len(graph.operators)))
-    sequence = frugal_sequence(problem, clock)
+    sequence = least_growth_order(problem, clock)
     yield stored
     yield sequence
     planners: list[Callable[[], Schedule]] = [
@@ -226,7 +231,7 @@ def incumbent_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[li
             continue
         yield [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
     try:
-        for _, _, found in greedy_orders(problem, budget, settings_of(problem, clock), clock):
+        for _, _, found in greedy_orders(problem, budget, greedy_settings(problem, clock), clock):
             yield found
     except OutOfTimeError:
         return

@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import gcd
 
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary
+from tinyckpt.planner.model.lower_bounds import needed_operators
 
 # Largest total of costs, and of sizes, that is kept exactly.
 LARGEST_TOTAL = 10**15
@@ -155,7 +155,7 @@ def reduce_problem(
         largest: total of the costs up to which they are not rounded.
     """
     graph = problem.graph
-    operators = necessary(graph)
+    operators = needed_operators(graph)
     data = [index for operator in operators for index in graph.operators[operator].outputs]
     at = {original: index for index, original in enumerate(data)}
     root = {at[d]: at[problem.root[d]] for d in data if problem.root[d] != d}

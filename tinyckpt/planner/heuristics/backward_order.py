@@ -4,7 +4,7 @@ All backward operators must run, but not in the order in which ``differentiate``
 Computing the gradient of a weight before the cotangent moves on can decide whether a plan fits at
 all. A problem comes in; a topological order of its operators, or the problem in that order, goes
 out. A reordered graph is a graph like any other: plan on it, and map the order of evaluations back
-(``translated``). Several planners do so; sequence and problem are memoised per problem.
+(``to_original_order``). Several planners do so; sequence and problem are memoised per problem.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import Problem
 
@@ -22,7 +22,7 @@ _sequences: WeakKeyDictionary[Problem, list[int]] = WeakKeyDictionary()
 _problems: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
-def frugal_sequence(problem: Problem, deadline: Clock = ENDLESS) -> list[int]:
+def least_growth_order(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[int]:
     """Order the operators: the forward pass as built, the backward pass by least memory growth.
 
     The next backward operator is the ready one with the least memory of its outputs minus that of
@@ -37,16 +37,16 @@ def frugal_sequence(problem: Problem, deadline: Clock = ENDLESS) -> list[int]:
     return _sequences[problem].copy()
 
 
-def frugal_problem(problem: Problem, deadline: Clock = ENDLESS) -> Problem:
-    """Return the problem with its operators in the order of ``frugal_sequence``. Memoised.
+def least_growth_problem(problem: Problem, deadline: Clock = NO_DEADLINE) -> Problem:
+    """Return the problem with its operators in the order of ``least_growth_order``. Memoised.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
     """
     if problem not in _problems:
-        costs, sequence = problem.costs, frugal_sequence(problem, deadline)
+        costs, sequence = problem.costs, least_growth_order(problem, deadline)
         _problems[problem] = Problem(
-            reordered(problem.graph, sequence, deadline),
+            renumber_operators(problem.graph, sequence, deadline),
             replace(
                 costs,
                 operators=tuple(costs.operators[index] for index in sequence),
@@ -105,7 +105,9 @@ def least_growth(problem: Problem, deadline: Clock) -> list[int]:
     return sequence
 
 
-def reordered(graph: Graph, sequence: Sequence[int], deadline: Clock = ENDLESS) -> Graph:
+def renumber_operators(
+    graph: Graph, sequence: Sequence[int], deadline: Clock = NO_DEADLINE
+) -> Graph:
     """Renumber the operators of a graph in another order; data nodes keep their ids.
 
     Args:
@@ -133,10 +135,10 @@ def reordered(graph: Graph, sequence: Sequence[int], deadline: Clock = ENDLESS) 
     return replace(graph, data=tuple(data), operators=tuple(operators))
 
 
-def translated(order: Iterable[int], sequence: Sequence[int]) -> list[int]:
+def to_original_order(order: Iterable[int], sequence: Sequence[int]) -> list[int]:
     """Map an order of a reordered graph back to operator ids of the original graph.
 
-    >>> translated([0, 1, 0, 2], [0, 2, 1])
+    >>> to_original_order([0, 1, 0, 2], [0, 2, 1])
     [0, 2, 0, 1]
     """
     return [sequence[index] for index in order]

@@ -15,16 +15,16 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.planner.model.liveness import Problem
 
 # Beam widths that are tried, in states: a wider beam finds lower peaks, in proportional time.
-WIDTHS = (10, 100, 1000)
+BEAM_WIDTHS = (10, 100, 1000)
 # Expansions (a state and a ready operator) that a beam may take in total. An expansion takes 0.7 to
 # 1.7 microseconds, so these are a minute at most; larger: wider beams for larger graphs.
 # COPIED: integers of a state that are copied in the time of one expansion; larger: copies count for
 # less in the estimate.
-BEAM_STEPS, COPIED = 35_000_000, 400
+MAX_EXPANSIONS, COPIES_PER_EXPANSION = 35_000_000, 400
 
 
 class Path(NamedTuple):
@@ -109,13 +109,15 @@ class BlockDependencies:
         self.start = PartialOrder(0, 0, 0, unread, awaited, ready, None)
 
 
-def widths_for(blocks: BlockDependencies) -> list[int]:
+def affordable_widths(blocks: BlockDependencies) -> list[int]:
     """Return the beam widths affordable within a minute, ascending; the smallest one always."""
-    work = work_of(blocks)
-    return [width for width in WIDTHS if width == WIDTHS[0] or width * work <= BEAM_STEPS]
+    work = expansions_of(blocks)
+    return [
+        width for width in BEAM_WIDTHS if width == BEAM_WIDTHS[0] or width * work <= MAX_EXPANSIONS
+    ]
 
 
-def work_of(blocks: BlockDependencies) -> int:
+def expansions_of(blocks: BlockDependencies) -> int:
     """Estimate the expansions of a beam of width 1 by following build order.
 
     A state is expanded by each ready operator; copying it counts as further expansions.
@@ -127,10 +129,14 @@ def work_of(blocks: BlockDependencies) -> int:
         for other in after:
             awaited[other] -= 1
             ready += not awaited[other]
-    return looked_at + len(awaited) * (len(blocks.start.unread) + len(awaited)) // COPIED
+    return (
+        looked_at + len(awaited) * (len(blocks.start.unread) + len(awaited)) // COPIES_PER_EXPANSION
+    )
 
 
-def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLESS) -> list[int]:
+def beam_search_order(
+    blocks: BlockDependencies, width: int, deadline: Clock = NO_DEADLINE
+) -> list[int]:
     """Find an order of low peak memory by beam search.
 
     Args:
@@ -147,7 +153,7 @@ def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLES
     ...     return tc.sum(a) + tc.sum(b)
     >>> graph = tc.build(loss, tc.Spec(1000))
     >>> problem = Problem(graph, tc.cost.evaluations(graph))
-    >>> order = frugal_order(BlockDependencies(problem), 10)
+    >>> order = beam_search_order(BlockDependencies(problem), 10)
     >>> problem.peak(range(len(graph.operators))), problem.peak(order)
     (16008, 8016)
     """
@@ -173,11 +179,11 @@ def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLES
                     found[key] = peak, live, key, state, operator
         best = sorted(found.values(), key=lambda entry: entry[:3])[:width]
         deadline.check()  # copying the survivors takes no longer than selecting them
-        states = [evaluated(blocks, *entry) for entry in best]
+        states = [successor(blocks, *entry) for entry in best]
     return order_of(min(states, key=lambda state: state.peak))
 
 
-def evaluated(
+def successor(
     blocks: BlockDependencies, peak: int, live: int, key: int, state: PartialOrder, operator: int
 ) -> PartialOrder:
     """Return the successor state after one more operator."""

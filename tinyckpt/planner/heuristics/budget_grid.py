@@ -21,14 +21,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
-from tinyckpt.planner.heuristics.backward_order import frugal_sequence
+from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 
 # Operator evaluations of all eviction runs of a search: a run takes some 20 microseconds per
 # operator, so these take a second or two. Larger: more levels and more settings per level, slower.
@@ -45,7 +45,7 @@ LARGEST_PROBED = 200
 # Consecutive failed probing runs after which lower budgets are taken to be infeasible. Larger: the
 # grid may reach further down, after more runs.
 MAX_FAILURES = 8
-SHARES = 20  # shares of store-all's peak among the levels, k / 20; larger: a finer grid
+SHARE_STEPS = 20  # shares of store-all's peak among the levels, k / 20; larger: a finer grid
 # Relative distance below which two levels are merged; larger: fewer levels.
 MERGE_RATIO = 1 / 256
 PROBES = (by_distance(0.5), by_distance(0.0))  # eviction heuristics of the probing runs
@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
     order: Sequence[int]
 
 
-class Levels(NamedTuple):
+class BudgetGrid(NamedTuple):
     """Grid of budgets, ascending, all below store-all's peak.
 
     Attributes:
@@ -81,7 +81,7 @@ class Levels(NamedTuple):
         return (above[0] if above else self.highest) - 1
 
 
-def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
+def build_budget_grid(problem: Problem, deadline: Clock = NO_DEADLINE) -> BudgetGrid:
     """Build the budget grid of a graph, from its smallest budget up to store-all's peak.
 
     Raises:
@@ -89,13 +89,14 @@ def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(6)
-    >>> [budget // 512 for budget in levels_of(Problem(graph, tc.cost.evaluations(graph))).budgets]
+    >>> grid = build_budget_grid(Problem(graph, tc.cost.evaluations(graph)))
+    >>> [budget // 512 for budget in grid.budgets]
     [3, 4, 5, 6, 7]
     """
     graph = problem.graph
     size = max(len(graph.operators), 1)
     highest = problem.peak(range(len(graph.operators)))
-    lowest = smallest_budget(problem, necessary(graph))
+    lowest = smallest_budget(problem, needed_operators(graph))
     most = min(max(GRID_EVALUATIONS // (4 * size), MIN_LEVELS), MAX_LEVELS)
     # All peaks are multiples of this unit.
     unit = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
@@ -111,9 +112,9 @@ def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
             *probed_peaks(problem, lowest, highest, GRID_EVALUATIONS // (6 * size), deadline),
         }
         # Round shares are common requests, and a level useless to one score may serve another.
-        shares = (highest * part // SHARES for part in range(1, SHARES))
+        shares = (highest * part // SHARE_STEPS for part in range(1, SHARE_STEPS))
         budgets.update(share for share in shares if share > lowest)
-    return Levels(
+    return BudgetGrid(
         tuple(sorted(budgets)), max(1, GRID_EVALUATIONS // (size * max(len(budgets), 1))), highest
     )
 
@@ -127,7 +128,7 @@ def probed_peaks(
     followed by one with just less memory.
     """
     found = set()
-    sequence = frugal_sequence(problem, deadline)
+    sequence = least_growth_order(problem, deadline)
     for score in PROBES:
         budget, failures = highest - 1, 0
         while budget >= lowest and failures < MAX_FAILURES:
@@ -144,10 +145,10 @@ def probed_peaks(
     for amount in sorted(found, reverse=True):
         if not apart or amount < apart[-1] * (1 - MERGE_RATIO):
             apart.append(amount)
-    return thinned(apart, most)
+    return evenly_spaced(apart, most)
 
 
-def cheapest(
+def cheapest_within(
     problem: Problem, budget: int, candidates: Iterable[Candidate]
 ) -> tuple[Candidate | None, int | None]:
     """Return the cheapest candidate within a budget, and the smallest peak of all candidates.
@@ -174,8 +175,11 @@ def cheapest(
     return (None if best is None else best[2]), smallest
 
 
-def nearest(
-    levels: Levels, budget: int, at_level: Callable[[int], Iterable[Candidate]], problem: Problem
+def plan_at_nearest_level(
+    levels: BudgetGrid,
+    budget: int,
+    at_level: Callable[[int], Iterable[Candidate]],
+    problem: Problem,
 ) -> Candidate:
     """Return the cheapest candidate within a budget from the nearest level below it.
 
@@ -189,7 +193,7 @@ def nearest(
     below = bisect_right(levels.budgets, budget) - 1
     smallest: int | None = None
     for level in range(max(below, 0), len(levels.budgets)):
-        best, smallest = cheapest(problem, budget, at_level(level))
+        best, smallest = cheapest_within(problem, budget, at_level(level))
         if best is not None:
             return best
         if smallest is not None:
@@ -198,7 +202,7 @@ def nearest(
 
 
 def no_plan_error(
-    problem: Problem, levels: Levels, budget: int, smallest: int | None
+    problem: Problem, levels: BudgetGrid, budget: int, smallest: int | None
 ) -> BudgetError:
     """Build the error that names the smallest peak found, store-all's if there is none."""
     unit = problem.costs.memory_unit
@@ -210,18 +214,18 @@ def no_plan_error(
     )
 
 
-def tenths(peak: int) -> list[int]:
+def default_budgets(peak: int) -> list[int]:
     """Return the default budgets to try in turn: from half of a peak up to all of it, by tenths.
 
-    >>> tenths(100)
+    >>> default_budgets(100)
     [50, 60, 70, 80, 90, 100]
     """
     return [peak * tenth // 10 for tenth in range(5, 11)]
 
 
-def first_that_fits(peak: int, plan: Callable[[int], Candidate], budget: int | None) -> Candidate:
-    """Plan for a budget; if none is given, for the first feasible one of ``tenths``."""
-    for room in tenths(peak) if budget is None else [budget]:
+def first_feasible(peak: int, plan: Callable[[int], Candidate], budget: int | None) -> Candidate:
+    """Plan for a budget; if none is given, for the first feasible one of ``default_budgets``."""
+    for room in default_budgets(peak) if budget is None else [budget]:
         try:
             return plan(room)
         except BudgetError:
@@ -230,10 +234,10 @@ def first_that_fits(peak: int, plan: Callable[[int], Candidate], budget: int | N
     raise AssertionError("store-all is within its own peak")
 
 
-def thinned(numbers: Sequence[T], most: int) -> list[T]:
+def evenly_spaced(numbers: Sequence[T], most: int) -> list[T]:
     """Subsample evenly to at most ``most`` items, the first and the last among them.
 
-    >>> thinned(range(11), 3)
+    >>> evenly_spaced(range(11), 3)
     [0, 5, 10]
     """
     if len(numbers) <= most:

@@ -14,7 +14,7 @@ from math import isqrt
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.planner.model.liveness import Problem
 
@@ -26,8 +26,8 @@ CLOCK_EVERY_RECOMPUTES = 256
 Extensions = list[tuple[int, int, int]]
 
 
-def pruned(
-    problem: Problem, order: Sequence[int], budget: int, deadline: Clock = ENDLESS
+def drop_redundant_recomputes(
+    problem: Problem, order: Sequence[int], budget: int, deadline: Clock = NO_DEADLINE
 ) -> list[int]:
     """Drop recomputations whose earlier results fit in memory until they are read again.
 
@@ -41,7 +41,8 @@ def pruned(
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(2)
-    >>> pruned(Problem(graph, tc.cost.evaluations(graph)), [0, 1, 0, 2, 3, 0, 4], budget=4 * 512)
+    >>> problem = Problem(graph, tc.cost.evaluations(graph))
+    >>> drop_redundant_recomputes(problem, [0, 1, 0, 2, 3, 0, 4], budget=4 * 512)
     [0, 1, 2, 3, 4]
     """
     positions = problem.flat.updates_last(np.asarray(order, np.int64))
@@ -106,7 +107,7 @@ def droppable(
     if problem.view_levels:
         block_end = problem.block_ends(spans, len(order))[again] + 1
         stop = np.minimum(np.where(root == spans.data[again], begin, block_end), len(order))
-    fits = most_within(live, first, stop) + size <= budget
+    fits = range_maxima(live, first, stop) + size <= budget
     # An evaluation is a candidate if all its outputs have an earlier live range that can be
     # extended.
     results = np.diff(problem.flat.writes.first)[order]
@@ -121,13 +122,13 @@ def droppable(
     return extensions
 
 
-def most_within(values: Integers, first: Integers, stop: Integers) -> Integers:
+def range_maxima(values: Integers, first: Integers, stop: Integers) -> Integers:
     """Answer range maximum queries offline by a sparse table; 0 for an empty range.
 
     Two overlapping ranges of 2^k values cover any range. The maxima for each k are computed from
     those for k - 1, and answer all queries of that length, so that one row is kept at a time.
 
-    >>> most_within(np.array([3, 1, 4, 1, 5]), np.array([0, 1, 2]), np.array([2, 4, 2])).tolist()
+    >>> range_maxima(np.array([3, 1, 4, 1, 5]), np.array([0, 1, 2]), np.array([2, 4, 2])).tolist()
     [3, 4, 0]
     """
     length = stop - first

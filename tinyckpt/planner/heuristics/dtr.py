@@ -25,19 +25,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
-from tinyckpt.base.errors import BudgetError, PolicyOptionError, meant
+from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, kept_values
+from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.budget_grid import (
+    BudgetGrid,
     Candidate,
-    Levels,
-    first_that_fits,
-    levels_of,
-    nearest,
+    build_budget_grid,
+    first_feasible,
+    plan_at_nearest_level,
 )
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import (
@@ -99,8 +99,12 @@ HEURISTICS: dict[str, Score] = {
 }
 
 
-def dtr_at(
-    problem: Problem, levels: Levels, level: int, heuristic: str = "dtr", deadline: Clock = ENDLESS
+def dtr_candidates(
+    problem: Problem,
+    levels: BudgetGrid,
+    level: int,
+    heuristic: str = "dtr",
+    deadline: Clock = NO_DEADLINE,
 ) -> Iterator[Candidate]:
     """Yield DTR's plan for the budget of a grid level, if there is one.
 
@@ -148,21 +152,24 @@ def plan_dtr(
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         raise PolicyOptionError(
             f"dtr: unknown heuristic {heuristic!r:.80}; known: {', '.join(HEURISTICS)}"
-            f"{meant(heuristic, HEURISTICS)}"
+            f"{did_you_mean(heuristic, HEURISTICS)}"
         )
     deadline = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    levels = levels_of(problem, deadline)
+    levels = build_budget_grid(problem, deadline)
 
     def planned(room: int) -> Candidate:
         if levels.highest <= room:
             return Candidate("dtr", "nothing is evicted", range(len(graph.operators)))
-        return nearest(
-            levels, room, lambda level: dtr_at(problem, levels, level, heuristic, deadline), problem
+        return plan_at_nearest_level(
+            levels,
+            room,
+            lambda level: dtr_candidates(problem, levels, level, heuristic, deadline),
+            problem,
         )
 
-    best = first_that_fits(levels.highest, planned, budget)
-    kept = kept_values(graph, best.order)
+    best = first_feasible(levels.highest, planned, budget)
+    kept = checkpoints_of_order(graph, best.order)
     return from_order(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail, kept)
 
 

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, MOST_EVALUATIONS, Clock
+from tinyckpt.base.deadline import MOST_EVALUATIONS, NO_DEADLINE, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.cuts import anchors_of
+from tinyckpt.core.cuts import unread_separators
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
-from tinyckpt.planner.heuristics.eviction_queue import Queue, Scan
+from tinyckpt.planner.heuristics.eviction_queue import LazyQueue, LinearScan
 from tinyckpt.planner.model.liveness import Problem, views_of
 
 NEVER = 1 << 60  # position of the next use of a result of the graph: beyond any sequence
@@ -71,7 +71,7 @@ class Eviction:
         score: Score,
         sequence: Sequence[int] | None = None,
         anchors: bool = False,
-        deadline: Clock = ENDLESS,
+        deadline: Clock = NO_DEADLINE,
         cost_limit: float = inf,
     ) -> None:
         graph = problem.graph
@@ -113,8 +113,8 @@ class Eviction:
         if anchors:
             self._anchor()
         self.next_use = [uses[-1] if uses else -1 for uses in self._uses]
-        self.pins = Pins(self) if graph.once else None
-        self.victims: Queue | Scan = (Scan if score.falls else Queue)(self)
+        self.pins = PinnedValues(self) if graph.once else None
+        self.victims: LazyQueue | LinearScan = (LinearScan if score.falls else LazyQueue)(self)
 
     def run(self) -> list[int]:
         """Run the sequence; return the order of evaluations.
@@ -180,7 +180,7 @@ class Eviction:
     def _anchor(self) -> None:
         """Add a use in the backward pass to each separator that no backward operator reads."""
         first = self.problem.graph.forward_count
-        for data, operators in anchors_of(self.problem.graph):
+        for data, operators in unread_separators(self.problem.graph):
             later = [
                 position
                 for operator in operators
@@ -300,7 +300,7 @@ class EvictionFacts(Protocol):
     next_use: Any
 
 
-class Pins:
+class PinnedValues:
     """Pinned values of a run: resident values that cannot be recomputed.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tinyckpt.base.dtypes import Integers
 
 if TYPE_CHECKING:
-    from tinyckpt.planner.heuristics.eviction import Pins
+    from tinyckpt.planner.heuristics.eviction import PinnedValues
 
 
 class EvictionState(Protocol):
@@ -39,7 +39,7 @@ class EvictionState(Protocol):
     size: list[int]
     sizes: Integers
     score: Score
-    pins: Pins | None
+    pins: PinnedValues | None
 
     def may_go(self, data: int) -> bool:
         """Whether a value can be evicted: not locked, not pinned, no result shares its storage."""

@@ -6,7 +6,7 @@ the highest id. Following evicted values through the graph, for the cost in a sc
 expensive part. Both classes choose the same victim as if all values were scored each time; a test
 asserts it.
 
-``Queue`` is for scores that only rise while a value stays and nothing is recomputed: evicting
+``LazyQueue`` is for scores that only rise while a value stays and nothing is recomputed: evicting
 another value raises the cost, and an approaching next use lowers the divisor. So an old score is a
 lower bound, and a heap of such bounds finds the lowest score: the first entry is scored again, and
 is the victim or is pushed back with its new score. Two events lower a score, and renew the bounds
@@ -15,8 +15,8 @@ evaluated again. The latter concerns the values whose last score included that o
 operators per score, n evaluations take O(n k log n) as long as few bounds are loose; scanning all
 resident values instead takes O(n²).
 
-``Scan`` is for scores that fall over time (staleness). It bounds all of them at once, by the cost
-of the value's own operator, and then scores in ascending order of the bounds.
+``LinearScan`` is for scores that fall over time (staleness). It bounds all of them at once, by the
+cost of the value's own operator, and then scores in ascending order of the bounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REACH = 2.0
 NONE = -1.0  # sentinel: no entry in the heap
 
 
-class Queue:
+class LazyQueue:
     """Heap of the resident values of a run, by lower bounds of their scores.
 
     Values that cannot be evicted now are removed from the heap when they are met, and re-enter when
@@ -124,7 +124,7 @@ class Queue:
         return -1, pinned
 
 
-class Scan:
+class LinearScan:
     """Linear scan of the resident values of a run, with vectorised lower bounds of their scores."""
 
     def __init__(self, run: EvictionState) -> None:

@@ -18,23 +18,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import anchors_of
+from tinyckpt.core.cuts import unread_separators
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, kept_values
+from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.heuristics.backward_order import frugal_sequence
+from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.budget_grid import (
+    BudgetGrid,
     Candidate,
-    Levels,
-    first_that_fits,
-    levels_of,
-    nearest,
+    build_budget_grid,
+    first_feasible,
+    plan_at_nearest_level,
 )
-from tinyckpt.planner.heuristics.drop_recomputes import pruned
+from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
 from tinyckpt.planner.heuristics.dtr import entangled_cost
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
@@ -76,14 +76,14 @@ class GreedyPlans:
         has_plan: for each level tried, whether a plan was found.
     """
 
-    def __init__(self, problem: Problem, levels: Levels, deadline: Clock = ENDLESS) -> None:
+    def __init__(self, problem: Problem, levels: BudgetGrid, deadline: Clock = NO_DEADLINE) -> None:
         self.problem, self.levels = problem, levels
-        settings = settings_of(problem, deadline)
+        settings = greedy_settings(problem, deadline)
         modes = len({anchors for *_, anchors in settings})
         self.settings = settings[: max(levels.runs, modes)]
         self.has_plan: dict[int, bool] = {}
 
-    def at(self, level: int, deadline: Clock = ENDLESS) -> Iterator[Candidate]:
+    def at(self, level: int, deadline: Clock = NO_DEADLINE) -> Iterator[Candidate]:
         """Yield plans for the budget of a level, and for budgets between it and the next level.
 
         The latter use the memory up to the next level. At the lowest feasible level, plans for
@@ -106,7 +106,9 @@ class GreedyPlans:
         parts = GAP_BUDGETS // max(len(self.levels.budgets), 1)
         for part in range(1, parts + 1):
             deadline.check()
-            roomy = pruned(problem, order, budget + (room - budget) * part // parts, deadline)
+            roomy = drop_redundant_recomputes(
+                problem, order, budget + (room - budget) * part // parts, deadline
+            )
             yield self.candidate(label, roomy)
         if level and not self.is_feasible(level - 1, deadline):
             yield from self.lowest(self.levels.budgets[level - 1], budget, deadline)
@@ -151,15 +153,18 @@ class GreedyPlans:
         return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
 
 
-def initial_sequences(problem: Problem, deadline: Clock = ENDLESS) -> list[list[int]]:
+def initial_sequences(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[list[int]]:
     """Return the initial sequences: memory-frugal order and build order, if they differ."""
-    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem, deadline)
+    stored, frugal = (
+        list(range(len(problem.graph.operators))),
+        least_growth_order(problem, deadline),
+    )
     return [frugal] if frugal == stored else [frugal, stored]
 
 
-def settings_of(problem: Problem, deadline: Clock = ENDLESS) -> list[Setting]:
+def greedy_settings(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[Setting]:
     """Enumerate the settings (label, score, sequence, with anchors), the most promising first."""
-    modes = [False, True] if anchors_of(problem.graph) else [False]
+    modes = [False, True] if unread_separators(problem.graph) else [False]
     names, sequences = list(SCORES), initial_sequences(problem, deadline)
     return [
         (f"{name}, with anchors" if anchors else name, SCORES[name], sequence, anchors)
@@ -171,7 +176,7 @@ def settings_of(problem: Problem, deadline: Clock = ENDLESS) -> list[Setting]:
 
 
 def greedy_orders(
-    problem: Problem, budget: int, settings: Sequence[Setting], deadline: Clock = ENDLESS
+    problem: Problem, budget: int, settings: Sequence[Setting], deadline: Clock = NO_DEADLINE
 ) -> Iterator[tuple[float, str, list[int]]]:
     """Yield cost, label and order within the budget, one per setting; with anchors first.
 
@@ -184,7 +189,7 @@ def greedy_orders(
             order = Eviction(problem, budget, score, sequence, anchors, deadline, cost_limit).run()
         except BudgetError:
             continue
-        order = pruned(problem, order, budget, deadline)
+        order = drop_redundant_recomputes(problem, order, budget, deadline)
         cost = problem.cost_of(order)
         cost_limit = min(cost_limit, once + MAX_RECOMPUTE_RATIO * (cost - once))
         yield cost, label, order
@@ -219,17 +224,17 @@ def plan_greedy(
     """
     deadline = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    levels = levels_of(problem, deadline)
+    levels = build_budget_grid(problem, deadline)
     sweep = GreedyPlans(problem, levels, deadline)
 
     def planned(room: int) -> Candidate:
         for sequence in initial_sequences(problem)[::-1]:
             if problem.peak(sequence) <= room:
                 return Candidate("greedy", "nothing is evicted", sequence)
-        return nearest(levels, room, lambda level: sweep.at(level, deadline), problem)
+        return plan_at_nearest_level(levels, room, lambda level: sweep.at(level, deadline), problem)
 
-    best = first_that_fits(levels.highest, planned, budget)
-    kept = kept_values(graph, best.order)
+    best = first_feasible(levels.highest, planned, budget)
+    kept = checkpoints_of_order(graph, best.order)
     return from_order(graph, best.order, "greedy", {}, best.detail, kept)
 
 

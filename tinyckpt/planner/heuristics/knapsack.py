@@ -15,7 +15,7 @@ import numpy as np
 from tinyckpt.base.errors import PolicyOptionError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import last_target_of, retaining_order
+from tinyckpt.core.cuts import last_backward_readers, retaining_order
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
@@ -48,7 +48,7 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
         raise PolicyOptionError(
             f"knapsack: activation_memory_budget={share!r}; expected a number from 0 to 1"
         )
-    last_target = last_target_of(graph)
+    last_target = last_backward_readers(graph)
     saved = [
         node.id
         for node in graph.data
@@ -59,7 +59,7 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
     sizes = [costs.data[data] for data in saved]
     values = [costs.operators[producer_of(graph, data)] for data in saved]
     capacity = int(share * sum(sizes))
-    kept = [saved[item] for item in fill(sizes, values, capacity)]
+    kept = [saved[item] for item in solve_knapsack(sizes, values, capacity)]
     promised = sum(costs.data[data] for data in kept)
     amount = memory_text(promised, costs.memory_unit)
     note = f"saved {len(kept)} of {len(saved)} values, {amount}; not the peak"
@@ -68,10 +68,10 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
     return from_order(graph, order, "knapsack", options, note, kept)
 
 
-def fill(sizes: list[int], values: list[float], capacity: int) -> list[int]:
+def solve_knapsack(sizes: list[int], values: list[float], capacity: int) -> list[int]:
     """Solve a 0/1 knapsack by dynamic programming: positions of the chosen items, ascending.
 
-    >>> fill([3, 4, 5], [3.0, 4.0, 6.0], 8)
+    >>> solve_knapsack([3, 4, 5], [3.0, 4.0, 6.0], 8)
     [0, 2]
     """
     if sum(sizes) <= capacity:

@@ -13,8 +13,8 @@ known. An order comes in that exceeds the budget at some positions. There are tw
 
 Each move is scored by the excess that it removes per cost that it adds; the best few are evaluated
 exactly, and the best of these is made, until the peak is within the budget. At a local minimum,
-scores are multiplied by random weights, and some recomputations are dropped. ``Ahead.shaken`` then
-continues from an order within the budget: it drops the recomputations of a random window and
+scores are multiplied by random weights, and some recomputations are dropped. ``LocalSearch.shaken``
+then continues from an order within the budget: it drops the recomputations of a random window and
 repairs the order by new moves (ruin and recreate); the caller keeps the cheaper order.
 
 The objective is the sum of squares of the excess, so that the highest peaks shrink first. Scores
@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, Clock
-from tinyckpt.core.lowering import without_dead
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
+from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.model.liveness import Problem
 
 # Moves evaluated exactly at each step, normally and at a local minimum. Larger: better moves,
@@ -66,7 +66,7 @@ NOISE_PER_FAILURE = 0.02
 THRIFT = 0.1
 
 
-class OrderChange(NamedTuple):
+class Move(NamedTuple):
     """Move of the local search: insert operators at a position, and delete at most one evaluation.
 
     Attributes:
@@ -104,7 +104,7 @@ class OrderState(NamedTuple):
     price: float
 
 
-class Ahead:
+class LocalSearch:
     """Local search on one graph for one budget.
 
     Args:
@@ -116,12 +116,12 @@ class Ahead:
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)  # operators 0 to 6: f1 f2 f3 l b3 b2 b1
     >>> problem = Problem(graph, tc.cost.evaluations(graph))
-    >>> Ahead(problem, 4 * 512).within(range(7))  # store-all's peak is 5 values
+    >>> LocalSearch(problem, 4 * 512).within(range(7))  # store-all's peak is 5 values
     [0, 1, 2, 3, 4, 5, 0, 6]
     """
 
     def __init__(
-        self, problem: Problem, budget: int, seed: int = 0, deadline: Clock = ENDLESS
+        self, problem: Problem, budget: int, seed: int = 0, deadline: Clock = NO_DEADLINE
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.deadline = problem, budget, deadline
@@ -184,7 +184,7 @@ class Ahead:
         found: tuple[float, list[int]] | None = None
         cost = self.problem.cost_of(state.order)
         for move in moves[:tried]:
-            after = without_dead(self.problem.graph, changed(state.order, move))
+            after = eliminate_dead_recomputations(self.problem.graph, apply_move(state.order, move))
             taken = state.excess - excess_of(self.overflow(after))
             if taken <= 0:
                 continue
@@ -226,7 +226,7 @@ class Ahead:
             THRIFT * self.mean_size * int((overflow > 0).sum()) / self.mean_cost,
         )
 
-    def eviction_moves(self, state: OrderState, spread: float) -> Iterator[OrderChange]:
+    def eviction_moves(self, state: OrderState, spread: float) -> Iterator[Move]:
         """Yield moves that evict a value and recompute it before its next reader.
 
         Or earlier, where the live range of one of its inputs ends.
@@ -249,7 +249,7 @@ class Ahead:
                             every = [*dict.fromkeys(operators), operator]
                             cost = sum(self.cost[other] for other in every)
                             cost -= self.cost[operator] if paid else 0.0
-                            yield OrderChange(
+                            yield Move(
                                 net / (cost + FREE_CHANGE_COST * self.mean_cost), place, every
                             )
 
@@ -293,7 +293,7 @@ class Ahead:
                 return inf, []
         return total, operators
 
-    def advance_moves(self, state: OrderState, spread: float) -> Iterator[OrderChange]:
+    def advance_moves(self, state: OrderState, spread: float) -> Iterator[Move]:
         """Yield moves of operators that free more than they allocate to earlier positions."""
         weight = state.weight
         for position, operator in enumerate(state.order):
@@ -317,7 +317,7 @@ class Ahead:
                     gain += size * (weight[position] - weight[max(last + 1, place)])
                 gain *= self.random.uniform(1 - spread, 1 + spread)
                 if gain > 0:
-                    yield OrderChange(
+                    yield Move(
                         gain / (FREE_CHANGE_COST * self.mean_cost), place, [operator], position
                     )
 
@@ -332,10 +332,10 @@ def span_before(state: OrderState, data: int, place: int) -> list[int]:
     return state.events[data][bisect_left(state.begins[data], place) - 1]
 
 
-def changed(order: list[int], move: OrderChange) -> list[int]:
+def apply_move(order: list[int], move: Move) -> list[int]:
     """Apply a move to an order.
 
-    >>> changed([0, 1, 2, 3], OrderChange(score=0.0, place=1, operators=[3], taken=3))
+    >>> apply_move([0, 1, 2, 3], Move(score=0.0, place=1, operators=[3], taken=3))
     [0, 3, 1, 2]
     """
     found = [*order[: move.place], *move.operators, *order[move.place :]]

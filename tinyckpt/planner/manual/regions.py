@@ -16,16 +16,16 @@ from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import (
     Keep,
-    last_target_of,
-    missing_producers,
+    close_over_views,
+    last_backward_readers,
     pinned_values,
-    producers_of,
-    selected,
+    producers_to_recompute,
+    recompute_closure,
+    resolve_keep,
     some_names,
-    with_bases,
 )
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, without_dead
+from tinyckpt.core.lowering import eliminate_dead_recomputations, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 
@@ -51,8 +51,8 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     2
     """
     path = [region_of(graph, index) for index in range(len(graph.operators))]
-    chosen = selected(graph, keep, "regions")
-    home = enclosing_regions(graph, path, with_bases(graph, [*chosen, *pinned_values(graph)]))
+    chosen = resolve_keep(graph, keep, "regions")
+    home = enclosing_regions(graph, path, close_over_views(graph, [*chosen, *pinned_values(graph)]))
     wanted = region_residuals(graph, path, home)
     order = list(range(graph.forward_count))
     resident = bytearray(
@@ -62,15 +62,15 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     for target in range(graph.forward_count, len(graph.operators)):
         for depth in range(1, len(path[target]) + 1):
             inside = wanted.pop(path[target][:depth], ())  # each region is recomputed once
-            order.extend(producers_of(graph, inside, resident))
+            order.extend(recompute_closure(graph, inside, resident))
             for data in inside:
                 resident[data] = 1
-        order.extend(missing_producers(graph, target, resident, ()))
+        order.extend(producers_to_recompute(graph, target, resident, ()))
         order.append(target)
     if chosen or graph.once:  # recomputations whose only readers were resident are dead code
-        order = without_dead(graph, order)
+        order = eliminate_dead_recomputations(graph, order)
     marked = {region for region in path if region}
-    last_target = last_target_of(graph)
+    last_target = last_backward_readers(graph)
     kept = [
         node.id
         for node in graph.data

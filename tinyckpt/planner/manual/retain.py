@@ -9,7 +9,7 @@ until its last reader. On any graph; the order is ``core.cuts.retaining_order``.
 from __future__ import annotations
 
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import Keep, retaining_order, selected, some_names
+from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order, some_names
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
@@ -33,7 +33,7 @@ def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     >>> tc.replay(schedule).recomputations
     6
     """
-    kept = selected(graph, keep, "retain")
+    kept = resolve_keep(graph, keep, "retain")
     order = retaining_order(graph, kept, reuse=True)
     nodes = [graph.data[data] for data in kept]
     note = f"kept {len(kept)} values: {some_names(nodes)}" if kept else "kept nothing"

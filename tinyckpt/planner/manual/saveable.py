@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tinyckpt.base.errors import PolicyOptionError, meant
+from tinyckpt.base.errors import PolicyOptionError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.graph import DataNode, Graph, Operator
-from tinyckpt.core.lowering import from_order, offloading
+from tinyckpt.core.lowering import from_order, insert_offloads
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 
@@ -248,7 +248,7 @@ def plan_saveable(
         note += f", {len(offloaded)} are moved to the host"
     options = {"rule": policy.name, **({"names": list(names)} if names else {})}
     schedule = from_order(graph, order, "saveable", options, note, [*saved, *offloaded])
-    return offloading(schedule, offloaded) if offloaded else schedule
+    return insert_offloads(schedule, offloaded) if offloaded else schedule
 
 
 def rule_of(rule: object, names: Sequence[str]) -> SavePolicy:
@@ -263,7 +263,7 @@ def rule_of(rule: object, names: Sequence[str]) -> SavePolicy:
         return NAME_RULES[rule](*names)
     raise PolicyOptionError(
         f"saveable: unknown rule {rule!r}; known are {', '.join([*PLAIN_RULES, *NAME_RULES])}"
-        f"{meant(rule, [*PLAIN_RULES, *NAME_RULES])}"
+        f"{did_you_mean(rule, [*PLAIN_RULES, *NAME_RULES])}"
     )
 
 

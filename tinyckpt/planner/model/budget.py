@@ -19,7 +19,7 @@ from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, in_nodes
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 
 UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -68,7 +68,7 @@ class WrittenBudget:
         return size - taken
 
 
-def written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
+def parse_written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
     """Parse a budget without a graph.
 
     Args:
@@ -78,14 +78,14 @@ def written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
     Raises:
         BudgetError: if the budget has none of the accepted forms; names them.
 
-    >>> written_budget("24 GiB total", FORMS).amount == 24 * 2**30
+    >>> parse_written_budget("24 GiB total", FORMS).amount == 24 * 2**30
     True
     """
     if isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
         return WrittenBudget(Fraction(int(budget)), "unsaid")
     if isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
         return WrittenBudget(Fraction(float(budget)).limit_denominator(), "share")
-    text, total = without_total(budget) if isinstance(budget, str) else ("", False)
+    text, total = split_total(budget) if isinstance(budget, str) else ("", False)
     match = QUANTITY.fullmatch(text)
     if match:
         number, unit = Fraction(match[1]), match[2].lower()
@@ -117,7 +117,7 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
     [4096, 9, 2560]
     """
-    written = written_budget(budget, FORMS)
+    written = parse_written_budget(budget, FORMS)
     if written.unit == "nodes":
         return int(written.amount), in_nodes(costs)
     if written.unit == "unsaid":
@@ -133,7 +133,9 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     try:
         return written.left(stored, graph.source_bytes), costs
     except BudgetError as error:
-        needed = graph.source_bytes + smallest_budget(Problem(graph, costs), necessary(graph))
+        needed = graph.source_bytes + smallest_budget(
+            Problem(graph, costs), needed_operators(graph)
+        )
         raise BudgetError(
             f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} total", needed
         ) from None
@@ -154,7 +156,7 @@ def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
     >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB total")]
     [1000, 500, 250, 800]
     """
-    written = written_budget(budget, BYTE_FORMS)
+    written = parse_written_budget(budget, BYTE_FORMS)
     if written.unit == "nodes":
         raise BudgetError(f"budget {budget!r:.80}; expected {BYTE_FORMS}")
     return written.left(whole, sources)
@@ -166,7 +168,7 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
     The check applies only to numbers small enough to have been meant as a count of nodes.
     """
     if costs.memory_unit == "bytes" and 0 < number <= len(graph.data):
-        needed = smallest_budget(Problem(graph, costs), necessary(graph))
+        needed = smallest_budget(Problem(graph, costs), needed_operators(graph))
         if number < needed:
             raise BudgetError(
                 f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "
@@ -176,10 +178,10 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
     return number
 
 
-def without_total(budget: str) -> tuple[str, bool]:
+def split_total(budget: str) -> tuple[str, bool]:
     """Split a trailing ``total`` off a budget: the rest, and whether the word was there.
 
-    >>> without_total("24 GiB total")
+    >>> split_total("24 GiB total")
     ('24 GiB', True)
     """
     words = budget.split()
@@ -198,7 +200,7 @@ def without_total(budget: str) -> tuple[str, bool]:
 
 def is_total(budget: str | int | float) -> bool:
     """Whether a budget includes the sources."""
-    return isinstance(budget, str) and without_total(budget)[1]
+    return isinstance(budget, str) and split_total(budget)[1]
 
 
 def with_sources(error: BudgetError, graph: Graph, budget: str | int | float) -> BudgetError:

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import pinned_values
 from tinyckpt.core.graph import Graph
-from tinyckpt.planner.model.liveness import Flat, Problem
+from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
 # Pairs of a value and a cut that it crosses. A pair takes some hundred bytes, so that this limit is
 # a gigabyte; a graph with more pairs is no chain. Larger: more dense graphs are accepted, for more
@@ -114,7 +114,7 @@ class Pairs(NamedTuple):
         return Column(tuple(self.item.tolist()), tuple(first.tolist()))
 
 
-def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
+def stages(flat: FlatGraph, cuts: Iterable[int]) -> Stages:
     """Cut a training graph into chain stages.
 
     Args:
@@ -126,7 +126,7 @@ def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)  # operators 0 to 6: f1 f2 f3 l b3 b2 b1
-    >>> [(stage.forward, stage.backward) for stage in stages(Flat(graph), [0, 1])]
+    >>> [(stage.forward, stage.backward) for stage in stages(FlatGraph(graph), [0, 1])]
     [((0,), ()), ((1,), (6,)), ((2,), (5,)), ((), (3, 4))]
     """
     graph = flat.graph
@@ -166,7 +166,7 @@ class Cutting:
             computes it if none does.
     """
 
-    def __init__(self, flat: Flat, ends: Sequence[int]) -> None:
+    def __init__(self, flat: FlatGraph, ends: Sequence[int]) -> None:
         self.flat, self.last_stage = flat, len(ends) - 1
         self.forward_count = flat.graph.forward_count
         self.stage_of = np.searchsorted(ends, np.arange(self.forward_count))
@@ -288,7 +288,7 @@ class Cutting:
         return Pairs(*np.divmod(np.unique(stage * scale + value), scale))
 
 
-def crossing_values(flat: Flat, ends: Sequence[int]) -> list[tuple[int, ...]]:
+def crossing_values(flat: FlatGraph, ends: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the values that cross the cut after each of some forward operators, ascending."""
     behind = [*ends, flat.graph.forward_count - 1]
     crossing = Cutting(flat, behind).crossing().column(len(behind))
@@ -301,7 +301,7 @@ def ends_in_result(graph: Graph) -> bool:
     return any(data in outputs for data in graph.operators[graph.forward_count - 1].outputs)
 
 
-def last_forward_readers(flat: Flat) -> Integers:
+def last_forward_readers(flat: FlatGraph) -> Integers:
     """Return for each value the last forward operator that reads it, or -1."""
     last = np.full(len(flat.producer), -1)
     reads, readers = flat.reads.take(np.arange(flat.graph.forward_count))
@@ -309,7 +309,7 @@ def last_forward_readers(flat: Flat) -> Integers:
     return last
 
 
-def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
+def residual_cuts(flat: FlatGraph, costs: Costs, most: int = 200) -> list[int]:
     """Return cuts after every operator whose outputs the backward pass reads.
 
     A checkpoint at such a cut is also a residual. If there are more than ``most`` cuts, they are
@@ -323,7 +323,7 @@ def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(6)
-    >>> useful_cuts(Flat(graph), tc.cost.evaluations(graph), most=3)
+    >>> residual_cuts(FlatGraph(graph), tc.cost.evaluations(graph), most=3)
     [0, 1, 3]
     """
     graph = flat.graph
@@ -342,7 +342,7 @@ def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
     return [min(places[a:b], key=lambda place: weights[place]) for a, b in pairwise(edges)]
 
 
-def crossing_weights(flat: Flat, costs: Costs) -> Integers:
+def crossing_weights(flat: FlatGraph, costs: Costs) -> Integers:
     """Return the memory that crosses the cut after each forward operator but the last.
 
     A view that crosses keeps its base alive.
@@ -360,7 +360,7 @@ def crossing_weights(flat: Flat, costs: Costs) -> Integers:
     return np.cumsum(change)[: max(graph.forward_count - 1, 0)]
 
 
-def cheap_cuts(flat: Flat, costs: Costs) -> list[int]:
+def local_minimum_cuts(flat: FlatGraph, costs: Costs) -> list[int]:
     """Return the cuts whose crossing memory is a local minimum.
 
     On a chain of blocks these are the separators between the blocks; where there are none, as in a
@@ -368,7 +368,7 @@ def cheap_cuts(flat: Flat, costs: Costs) -> list[int]:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)
-    >>> cheap_cuts(Flat(graph), tc.cost.evaluations(graph))
+    >>> local_minimum_cuts(FlatGraph(graph), tc.cost.evaluations(graph))
     [0, 1]
     """
     weights = crossing_weights(flat, costs)
@@ -417,7 +417,7 @@ class StageSizes:
     loss: int
 
 
-class Measure:
+class StorageMeter:
     """Memory of sets of values: each storage counted once, sources and pinned values excluded."""
 
     def __init__(self, problem: Problem, deadline: Clock) -> None:
@@ -465,18 +465,18 @@ class Measure:
         return peak
 
 
-def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> StageSizes:
+def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = NO_DEADLINE) -> StageSizes:
     """Measure costs, sizes and peaks of the stages for Rotor.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
     """
     graph, costs = problem.graph, problem.costs
-    measure = Measure(problem, deadline)
+    measure = StorageMeter(problem, deadline)
     outputs = set(graph.outputs)
     cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
     state_roots = [measure.roots(cut) for cut in cuts]
-    waiting = waiting_cotangents(graph, parts)
+    waiting = pending_cotangents(graph, parts)
     kept_outputs: set[int] = set()
     back_peak, results = [0] * len(parts), [0] * len(parts)
     for index in range(len(parts) - 1, -1, -1):
@@ -534,7 +534,7 @@ def forward_values(graph: Graph, values: Iterable[int]) -> list[int]:
     return result
 
 
-def waiting_cotangents(graph: Graph, parts: Stages) -> list[set[int]]:
+def pending_cotangents(graph: Graph, parts: Stages) -> list[set[int]]:
     """Return for each stage the backward values that earlier stages read, results excluded."""
     stage_of = {operator: i for i, stage in enumerate(parts) for operator in stage.backward}
     outputs = set(graph.outputs)

@@ -20,13 +20,13 @@ import numpy as np
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import without_repeats
+from tinyckpt.core.cuts import drop_once_repeats
 from tinyckpt.core.graph import Graph
-from tinyckpt.planner.model.update_order import Updates
+from tinyckpt.planner.model.update_order import UpdateOrder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RaggedArray:
     """Ragged integer array in CSR layout: row i is ``items[first[i] : first[i + 1]]``."""
 
     items: Integers
@@ -39,22 +39,22 @@ class Rows:
         within = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return self.items[self.first[rows][position] + within], position
 
-    def only(self, is_chosen: Any) -> Rows:
+    def only(self, is_chosen: Any) -> RaggedArray:
         """Drop the items whose mask entry is False from all rows."""
         stays = is_chosen[self.items]
         before = np.concatenate([[0], np.cumsum(stays)])
-        return Rows(self.items[stays], before[self.first])
+        return RaggedArray(self.items[stays], before[self.first])
 
 
-def rows_of(lists: Sequence[Sequence[int]]) -> Rows:
+def ragged_array(lists: Sequence[Sequence[int]]) -> RaggedArray:
     """Pack lists into CSR layout."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     items = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
-    return Rows(items, np.concatenate([[0], np.cumsum(lengths)]))
+    return RaggedArray(items, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class LiveRanges:
     """Live ranges: one per evaluation and output value of it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Spans:
     end: Integers
 
 
-class Flat:
+class FlatGraph:
     """A graph as flat arrays: operands and results of its operators, sources excluded.
 
     Attributes:
@@ -85,20 +85,20 @@ class Flat:
         self.graph = graph
         producers = [-1 if node.producer is None else node.producer for node in graph.data]
         self.producer = np.array(producers, np.int64)
-        self.reads = rows_of([operator.inputs for operator in graph.operators]).only(
+        self.reads = ragged_array([operator.inputs for operator in graph.operators]).only(
             self.producer >= 0
         )
-        self.writes = rows_of([operator.outputs for operator in graph.operators])
+        self.writes = ragged_array([operator.outputs for operator in graph.operators])
         self.is_output = np.zeros(len(graph.data), bool)
         self.is_output[list(graph.outputs)] = True
         self.is_output &= self.producer >= 0
-        self.updates = Updates(graph) if graph.updates else None
+        self.updates = UpdateOrder(graph) if graph.updates else None
 
     def settled(self, order: Integers) -> Integers:
         """Legalise an order: drop repeated non-recomputable operators, move updates last."""
         if self.graph.once:
             self.check_ids(order)
-        return self.updates_last(without_repeats(self.graph, order))
+        return self.updates_last(drop_once_repeats(self.graph, order))
 
     def updates_last(self, order: Integers) -> Integers:
         """Move each update of a source after the last reader of the old value."""
@@ -107,7 +107,7 @@ class Flat:
         self.check_ids(order)
         return self.updates.last(order)
 
-    def spans(self, order: Integers) -> Spans:
+    def spans(self, order: Integers) -> LiveRanges:
         """Compute the live ranges of an order.
 
         Raises:
@@ -132,7 +132,7 @@ class Flat:
         end = time[last] >> 1
         is_last_span = np.append(is_first[begins], True)[1:]
         end[is_last_span & self.is_output[data[begins]]] = len(order)
-        spans = Spans(data[begins], time[begins] >> 1, end)
+        spans = LiveRanges(data[begins], time[begins] >> 1, end)
         self.check_outputs(spans)
         return spans
 
@@ -157,7 +157,7 @@ class Flat:
                 f"reads {self.graph.data[data[at]].name} before anything has computed it"
             )
 
-    def check_outputs(self, spans: Spans) -> None:
+    def check_outputs(self, spans: LiveRanges) -> None:
         """Raise a ScheduleError unless all results of the graph are computed."""
         missing = self.is_output.copy()
         missing[spans.data] = False
@@ -187,7 +187,7 @@ class Problem:
     """
 
     def __init__(self, graph: Graph, costs: Costs) -> None:
-        self.graph, self.costs, self.flat = graph, costs, Flat(graph)
+        self.graph, self.costs, self.flat = graph, costs, FlatGraph(graph)
         self.cost = np.array(costs.operators, np.float64)
         self.size = np.array(costs.data, np.int64)
         self.workspace = np.array(costs.workspace, np.int64)
@@ -202,7 +202,7 @@ class Problem:
 
     def cost_of(self, order: Iterable[int]) -> float:
         """Return the cost of all evaluations."""
-        return float(self.cost[without_repeats(self.graph, as_integers(order))].sum())
+        return float(self.cost[drop_once_repeats(self.graph, as_integers(order))].sum())
 
     def live(self, order: Iterable[int]) -> Integers:
         """Return the live memory during each evaluation, as ``replay`` counts it.
@@ -236,7 +236,7 @@ class Problem:
         np.add.at(found, blocks // len(root), self.size[blocks % len(root)])
         return found
 
-    def block_ends(self, spans: Spans, length: int) -> Integers:
+    def block_ends(self, spans: LiveRanges, length: int) -> Integers:
         """Extend each live range to the last use of its storage, by the value or a view of it."""
         end = spans.end.copy()
         keys = spans.data * (length + 1) + spans.begin

@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import ceil, exp, inf, log
 
-from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.non_recomputable import NonRecomputable
+from tinyckpt.planner.model.non_recomputable import PinnedLiveness
 
 # Operators u for which the bound is evaluated: more may give a higher bound, in proportional time.
 MOMENTS = 48
@@ -46,7 +46,7 @@ WORK = 40_000
 PRICE_STEPS = 24
 
 
-def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
+def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE) -> float:
     """Return a lower bound on the cost of every schedule whose peak is within the budget.
 
     Args:
@@ -71,27 +71,27 @@ def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLES
     return max(least, flow_bound(graph, costs, budget, deadline)) if graph.once else least
 
 
-def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
+def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE) -> float:
     """Return the Lagrangian min-cut bound, on chains too, where the closed form is sharper."""
     problem = Problem(graph, costs)
-    needed = necessary(graph)
+    needed = needed_operators(graph)
     base = sum(costs.operators[index] for index in needed)
     if smallest_budget(problem, needed) > budget:
         return inf
     if problem.peak(range(len(graph.operators))) <= budget and len(needed) == len(graph.operators):
         return base
     try:
-        known = Dependencies(problem, needed, deadline)
+        known = DependenceGraph(problem, needed, deadline)
     except OutOfTimeError:
         return base
-    best = highest_moment(known, budget, deadline)
+    best = best_bound(known, budget, deadline)
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Rounding of floating-point sums must not raise the bound above the true value.
     total = base + best * (1 - 1e-9)
     return float(ceil(total - 1e-6)) if whole else total
 
 
-def highest_moment(known: Dependencies, budget: int, deadline: Clock) -> float:
+def best_bound(known: DependenceGraph, budget: int, deadline: Clock) -> float:
     """Maximise the bound over operators u, by sampling and hill climbing; each bound is valid.
 
     Tried are: the operators at the turn from the forward to the backward pass, where memory usually
@@ -124,12 +124,12 @@ def highest_moment(known: Dependencies, budget: int, deadline: Clock) -> float:
     return max(found.values())
 
 
-def necessary(graph: Graph) -> list[int]:
+def needed_operators(graph: Graph) -> list[int]:
     """Return the operators on which the graph's results depend: all but dead code.
 
     >>> import tinyckpt as tc
     >>> graph = tc.build(lambda x: (tc.sin(x), tc.tanh(x))[1], tc.Spec(3))
-    >>> [graph.operators[index].name for index in necessary(graph)]
+    >>> [graph.operators[index].name for index in needed_operators(graph)]
     ['tanh_1']
     """
     wanted = set(graph.outputs)
@@ -153,24 +153,24 @@ def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
-    >>> smallest_budget(Problem(graph, tc.cost.evaluations(graph)), necessary(graph)) // 512
+    >>> smallest_budget(Problem(graph, tc.cost.evaluations(graph)), needed_operators(graph)) // 512
     3
     """
     graph = problem.graph
     operators = list(operators)
-    pinned = NonRecomputable(problem, operators)
+    pinned = PinnedLiveness(problem, operators)
     results = {problem.root[data] for data in graph.outputs}
     at_end = int(sum(problem.size[data] for data in results))
     return max(at_end, pinned.largest_need(operators))
 
 
-class Dependencies:
+class DependenceGraph:
     """Dependence graph of storages and operators, for bounds at different operators u.
 
     A view is merged with its base and costs nothing to compute, which only lowers the bound.
     """
 
-    def __init__(self, problem: Problem, needed: list[int], deadline: Clock = ENDLESS) -> None:
+    def __init__(self, problem: Problem, needed: list[int], deadline: Clock = NO_DEADLINE) -> None:
         """Build the dependence graph.
 
         Args:
@@ -188,7 +188,7 @@ class Dependencies:
         self.cost = problem.cost.tolist()
         for index in graph.once:
             self.cost[index] = inf
-        self.pinned = NonRecomputable(problem, needed)
+        self.pinned = PinnedLiveness(problem, needed)
         root = problem.root
         is_view = [root[node.id] != node.id for node in graph.data]
         produced = [node.producer is not None for node in graph.data]
@@ -242,7 +242,7 @@ class Dependencies:
                         todo.append(reader)
         return found
 
-    def bound(self, moment: int, budget: int, deadline: Clock = ENDLESS) -> float:
+    def bound(self, moment: int, budget: int, deadline: Clock = NO_DEADLINE) -> float:
         """Return a lower bound on the recomputation cost after the first evaluation of ``moment``.
 
         Raises:
@@ -320,7 +320,7 @@ class Dependencies:
 
 
 def golden_section_max(
-    value_at: Callable[[float], float], low: float, high: float, deadline: Clock = ENDLESS
+    value_at: Callable[[float], float], low: float, high: float, deadline: Clock = NO_DEADLINE
 ) -> float:
     """Maximise a unimodal function by golden-section search, clipped at 0 from below.
 

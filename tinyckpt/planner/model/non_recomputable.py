@@ -16,7 +16,7 @@ from tinyckpt.core.cuts import pinned_values
 from tinyckpt.planner.model.liveness import Problem
 
 
-class NonRecomputable:
+class PinnedLiveness:
     """Pinned values that are live at the first evaluation of each operator.
 
     A value is if an ancestor of the operator computes it and a descendant reads it. Sets of pinned

@@ -17,7 +17,7 @@ from tinyckpt.core.graph import Graph, old_source
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Updates:
+class UpdateOrder:
     """Update operators of a graph, and the readers of the old values that they overwrite.
 
     Attributes:
@@ -80,7 +80,7 @@ class PendingUpdates:
         waiting: delayed evaluations.
     """
 
-    def __init__(self, updates: Updates, awaited: dict[int, int]) -> None:
+    def __init__(self, updates: UpdateOrder, awaited: dict[int, int]) -> None:
         self.updates, self.awaited = updates, awaited
         self.done: list[int] = []
         self.waiting: list[int] = []

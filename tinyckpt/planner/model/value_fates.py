@@ -58,13 +58,13 @@ class Recomputed:
     needed_for: tuple[str, ...]
 
 
-def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
+def residual_fates(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
     """Classify each residual of a schedule as kept, recomputed or offloaded.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)
     >>> schedule = tc.plan(graph, "recompute_all")
-    >>> [(r.name, r.fate) for r in residuals_of(schedule, tc.cost.evaluations(graph))]
+    >>> [(r.name, r.fate) for r in residual_fates(schedule, tc.cost.evaluations(graph))]
     [('f1', 'recomputed'), ('f2', 'recomputed'), ('f3', 'kept')]
     """
     graph = schedule.graph
@@ -113,7 +113,7 @@ def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
     return tuple(found)
 
 
-def recomputed_of(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
+def recomputed_operators(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
     """Return the operators that are evaluated more than once, the most expensive first."""
     graph = schedule.graph
     waiting: list[int] = []

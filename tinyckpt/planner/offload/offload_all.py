@@ -17,9 +17,9 @@ from typing import Any
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import Keep, retaining_order, selected
+from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import evaluated_once, from_order, offloading
+from tinyckpt.core.lowering import evaluated_once, from_order, insert_offloads
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Offload, Schedule
@@ -75,19 +75,19 @@ def plan_offload(
         )
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "offload")
-    chosen = movable_values(graph) if values is None else selected(graph, values, "offload")
+    chosen = movable_values(graph) if values is None else resolve_keep(graph, values, "offload")
     options: dict[str, Any] = {} if values is None else {"values": names_of(graph, chosen)}
     kept: list[int] = []
     order = list(range(len(graph.operators)))
     if keep is not None:
-        kept = selected(graph, keep, "offload")
+        kept = resolve_keep(graph, keep, "offload")
         order = retaining_order(graph, [*chosen, *kept], reuse=True)
         options["keep"] = names_of(graph, kept)
     if link is not None:
         options |= {"bandwidth": link.bandwidth, "latency": link.latency, "engines": link.engines}
     stored = from_order(graph, order, "offload", options, "", [*chosen, *kept])
     leaving = set(chosen) - set(graph.outputs)
-    moved = offloading(stored, leaving - idle_copies(offloading(stored, leaving)))
+    moved = insert_offloads(stored, leaving - idle_copies(insert_offloads(stored, leaving)))
     smallest = replay(moved).peak_bytes
     if budget is not None and smallest > budget:
         raise BudgetError(

@@ -30,14 +30,18 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import without_dead
+from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of
-from tinyckpt.planner.chain_dp.rotor import Table, rounding, scaled, shifted, unit_of
-from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
-from tinyckpt.planner.model.chain_stages import StageSizes, stage_sizes, stages, useful_cuts
+from tinyckpt.planner.chain_dp.rotor import RotorTable, rounding, scaled, shifted, unit_of
+from tinyckpt.planner.heuristics.backward_order import (
+    least_growth_order,
+    least_growth_problem,
+    to_original_order,
+)
+from tinyckpt.planner.model.chain_stages import StageSizes, residual_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.offload.prefetch import movable_values
 
@@ -71,7 +75,7 @@ class PricedTables:
     """
 
     def __init__(self, sizes: StageSizes, unit: int, levels: int, deadline: Clock) -> None:
-        self.table = Table(sizes, unit, levels, deadline)
+        self.table = RotorTable(sizes, unit, levels, deadline)
         self.sizes, rounded = sizes, rounding(unit)
         count, self.memory = len(sizes.advance), np.arange(-1, levels + 1)
         advance, self.record, _ = scaled(sizes.advance, sizes.record, sizes.replay)
@@ -175,15 +179,15 @@ class PricedTables:
         return actions, states, tapes
 
 
-def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Iterator[PricedPlan]:
+def priced_plans(graph: Graph, costs: Costs, deadline: Clock = NO_DEADLINE) -> Iterator[PricedPlan]:
     """Yield plans with values on the host, each once.
 
     Raises:
         OutOfTimeError: if the time is up.
     """
     problem = Problem(graph, costs)
-    sequence, own = frugal_sequence(problem, deadline), frugal_problem(problem, deadline)
-    parts = stages(own.flat, useful_cuts(own.flat, own.costs, MAX_PRICED_STAGES))
+    sequence, own = least_growth_order(problem, deadline), least_growth_problem(problem, deadline)
+    parts = stages(own.flat, residual_cuts(own.flat, own.costs, MAX_PRICED_STAGES))
     if len(parts) < 2:
         return
     sizes = stage_sizes(own, parts, deadline)
@@ -210,7 +214,9 @@ def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Itera
                 seen.add(key)
                 values = {data for k in states for data in parts[k - 1].cut}
                 values |= {data for s in tapes for data in parts[s].tape}
-                order = translated(without_dead(own.graph, order_of(parts, actions)), sequence)
+                order = to_original_order(
+                    eliminate_dead_recomputations(own.graph, order_of(parts, actions)), sequence
+                )
                 length += len(order)
                 if length > MAX_PRICED_EVALUATIONS:
                     return

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyckpt.base.deadline import Clock, Pace, made_once
+from tinyckpt.base.deadline import Clock, Pace, memoised
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.cuts import expected_length
@@ -29,20 +29,20 @@ from tinyckpt.planner.chain_dp import rockmate_dp as blocks
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, order_of
 from tinyckpt.planner.chain_dp.revolve import geometric_grid, reversal, revolve_note, slot_grid
-from tinyckpt.planner.chain_dp.segments import read_on_the_way_back, segmented_order
+from tinyckpt.planner.chain_dp.segments import residual_operators, segmented_order
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch
 from tinyckpt.planner.heuristics import greedy
-from tinyckpt.planner.heuristics.backward_order import frugal_sequence
-from tinyckpt.planner.heuristics.budget_grid import GRID_EVALUATIONS, Candidate, Levels
-from tinyckpt.planner.heuristics.drop_recomputes import pruned
-from tinyckpt.planner.heuristics.dtr import dtr_at
+from tinyckpt.planner.heuristics.backward_order import least_growth_order
+from tinyckpt.planner.heuristics.budget_grid import GRID_EVALUATIONS, BudgetGrid, Candidate
+from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
+from tinyckpt.planner.heuristics.dtr import dtr_candidates
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.greedy import SCORES
-from tinyckpt.planner.model.chain_stages import Stages, cheap_cuts, stages
+from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.portfolio.forward_only import forward_attempts
 from tinyckpt.planner.portfolio.policies import POLICIES
 
@@ -114,14 +114,14 @@ def quick_tasks(problem: Problem, pace: Pace) -> list[Task]:
     return found
 
 
-def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
+def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
     """Return the tasks after the quick ones, the most profitable first.
 
     Their analyses of the graph are lazy, done when the first of them runs: in a graph of 100,000
     operators that alone may exceed the time limit.
     """
     graph = problem.graph
-    sweep = made_once(lambda clock: greedy.GreedyPlans(problem, levels, clock))
+    sweep = memoised(lambda clock: greedy.GreedyPlans(problem, levels, clock))
     # Planners that recompute forward values for a backward pass need one; the others do not.
     halves = not nothing_to_reverse(graph)
     # In a forward-only graph the order matters more than what is kept.
@@ -131,7 +131,7 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
         by_blocks = block_plans(problem, levels)
         is_large = len(graph.operators) >= MIN_BLOCKS_FIRST
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
-        rotors = made_once(lambda clock: rotor.RotorPlans(problem, clock))
+        rotors = memoised(lambda clock: rotor.RotorPlans(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
             found += [
                 Task(policy_attempt(problem, *policy, pace), 1) for policy in DEFAULT_SETTINGS[1:]
@@ -150,7 +150,7 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
 def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
     """Return the plan that evaluates every operator once, in the backward order of least memory."""
     detail = "every operator once, the backward half reordered"
-    return [Candidate("store_all", detail, frugal_sequence(problem, clock))]
+    return [Candidate("store_all", detail, least_growth_order(problem, clock))]
 
 
 def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:
@@ -177,7 +177,7 @@ def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace
 
 
 def at_levels(
-    problem: Problem, levels: Levels, sweep: Callable[[Clock], greedy.GreedyPlans]
+    problem: Problem, levels: BudgetGrid, sweep: Callable[[Clock], greedy.GreedyPlans]
 ) -> list[Task]:
     """Return greedy eviction and DTR at each level, coarse to fine over all levels."""
 
@@ -185,7 +185,7 @@ def at_levels(
         return lambda clock: sweep(clock).at(level, clock)
 
     def online(level: int) -> Attempts:
-        return lambda clock: dtr_at(problem, levels, level, deadline=clock)
+        return lambda clock: dtr_candidates(problem, levels, level, deadline=clock)
 
     return [
         Task(attempts(level), 1, level)
@@ -200,7 +200,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
 
     @cache
     def parts() -> Stages:
-        return stages(flat, cheap_cuts(flat, costs))
+        return stages(flat, local_minimum_cuts(flat, costs))
 
     def revolved(clock: Clock) -> Iterator[Candidate]:
         with suppress(ScheduleError):  # too many values cross the cuts
@@ -210,7 +210,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
                 yield Candidate("revolve", revolve_note(len(parts()), slots), order)
 
     def segmented(clock: Clock) -> Iterator[Candidate]:
-        read = read_on_the_way_back(graph)
+        read = residual_operators(graph)
         with suppress(ScheduleError):
             for segments in coarse_first(geometric_grid(len(read))[1:]):
                 clock.check()
@@ -253,15 +253,15 @@ def rotor_plans(
             budget = sweep.highest * step // PRUNED_BUDGETS // share
             fitting = [(cost, order) for cost, peak, order in plans if peak <= budget]
             if fitting:
-                order = pruned(problem, min(fitting)[1], budget, clock)
+                order = drop_redundant_recomputes(problem, min(fitting)[1], budget, clock)
                 yield Candidate("rotor", f"{counted(len(sweep.parts), 'stage')}, pruned", order)
 
     return attempts
 
 
-def block_plans(problem: Problem, levels: Levels) -> list[Task]:
+def block_plans(problem: Problem, levels: BudgetGrid) -> list[Task]:
     """Return the plans of each table of ``blocks``, as one task per interval of memory levels."""
-    made = made_once(lambda clock: blocks.RockmatePlans(problem, clock))
+    made = memoised(lambda clock: blocks.RockmatePlans(problem, clock))
 
     def attempts(which: int, half: bool, level: int) -> Attempts:
         low = levels.budgets[level] if level else 0
@@ -280,12 +280,12 @@ def block_plans(problem: Problem, levels: Levels) -> list[Task]:
     ]
 
 
-def astar_attempts(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:
+def astar_attempts(problem: Problem, levels: BudgetGrid, clock: Clock) -> Iterator[Candidate]:
     """Yield optimal schedules of a small graph, by A* where its states are few.
 
     From the smallest budget up, since less memory has fewer states.
     """
-    needed = necessary(problem.graph)
+    needed = needed_operators(problem.graph)
     if len(needed) > LARGEST_EXACT:
         return
     smallest = smallest_budget(problem, needed)
@@ -306,7 +306,7 @@ def astar_attempts(problem: Problem, levels: Levels, clock: Clock) -> Iterator[C
 
 
 def restart(
-    problem: Problem, levels: Levels, made: Callable[[Clock], greedy.GreedyPlans], number: int
+    problem: Problem, levels: BudgetGrid, made: Callable[[Clock], greedy.GreedyPlans], number: int
 ) -> Attempts:
     """Return a random restart: greedy eviction at some levels, with random weights per value."""
 
@@ -324,7 +324,9 @@ def restart(
             except BudgetError:
                 continue
             detail = f"evicted with random weights, round {number + 1}"
-            yield Candidate("greedy", detail, pruned(problem, order, budget, clock))
+            yield Candidate(
+                "greedy", detail, drop_redundant_recomputes(problem, order, budget, clock)
+            )
 
     return attempts
 
@@ -337,9 +339,9 @@ def random_score(random: Random, count: int) -> Score:
     return Score(score.cost, lambda run, data: score.divisor(run, data) / weights[data])
 
 
-def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
+def endless_candidates(problem: Problem, budget: int) -> Iterator[Candidate]:
     """Yield plans for one budget, without end: greedy eviction, then random restarts."""
-    settings = greedy.settings_of(problem)
+    settings = greedy.greedy_settings(problem)
     for _, label, order in greedy.greedy_orders(problem, budget, settings):
         yield Candidate("greedy", f"evicted by {label}", order)
     random = Random(0)
@@ -350,7 +352,11 @@ def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
             order = Eviction(problem, budget, score, sequence, anchors).run()
         except BudgetError:
             continue
-        yield Candidate("greedy", "evicted with random weights", pruned(problem, order, budget))
+        yield Candidate(
+            "greedy",
+            "evicted with random weights",
+            drop_redundant_recomputes(problem, order, budget),
+        )
 
 
 def coarse_first(numbers: Sequence[int]) -> list[int]:

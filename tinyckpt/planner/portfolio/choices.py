@@ -18,11 +18,11 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Free, operator_title
 from tinyckpt.core.trace import Trace
-from tinyckpt.planner.heuristics.budget_grid import thinned
+from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.model.non_recomputable import NonRecomputable
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.non_recomputable import PinnedLiveness
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.plan import costs_of, frontier, plan
 from tinyckpt.planner.portfolio.search import Progress
@@ -94,7 +94,7 @@ def choices(
     named = named_traces(graph, own, policies)
     found = frontier(graph, own, time_limit=time_limit, progress=progress)
     chosen = chosen_points(found, points)
-    problem, needed = Problem(graph, own), necessary(graph)
+    problem, needed = Problem(graph, own), needed_operators(graph)
     smallest = smallest_budget(problem, needed)
     most = NUM_BOUNDS if uniform_chain(graph, own) is None else 2 * len(found.points)
     bounds = monotone_bounds(found.bounds(most, time_limit=time_limit))
@@ -166,7 +166,7 @@ def chosen_points(found: Frontier, most: int | None) -> tuple[Point, ...]:
     long = any(len(point.order) > LONG for point in short)
     count = most or (MAX_LONG_POINTS if long else MAX_POINTS)
     while True:
-        chosen = thinned(short, count)
+        chosen = evenly_spaced(short, count)
         total = sum(len(point.order) for point in chosen)
         if total <= MAX_TOTAL_CHOICE_EVALUATIONS:
             return tuple(chosen)
@@ -181,7 +181,7 @@ def chosen_points(found: Frontier, most: int | None) -> tuple[Point, ...]:
 def proof_of(problem: Problem, needed: Sequence[int], smallest: int) -> tuple[str, str]:
     """Return the proofs of the smallest budget and of the lower bounds, as sentences."""
     graph, unit = problem.graph, problem.costs.memory_unit
-    pinned = NonRecomputable(problem, needed)
+    pinned = PinnedLiveness(problem, needed)
     amount = memory_text(smallest, unit)
     most = max(needed, key=lambda index: (pinned.need(index), -index))
     alone = f"{operator_title(graph, most)} alone takes {amount}: inputs, outputs and workspace"

@@ -15,7 +15,7 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.heuristics.budget_grid import thinned
+from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.portfolio.resolve_policy import run_policy
 from tinyckpt.planner.portfolio.search import frontier as search
@@ -59,7 +59,7 @@ def base_schedules(graph: Graph, costs: Costs, budget: int, seconds: float) -> K
         least = 3
         while fewest_evaluations(n, least) > MOST_EVALUATIONS:
             least += 1
-        rooms = thinned(range(least, n + 3), NUM_BASES)
+        rooms = evenly_spaced(range(least, n + 3), NUM_BASES)
         made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
         return KnownSchedules(made[-1] if budget // size >= least else None, made[:-1], True)
     found = search(graph, costs, seconds, budget=budget)  # the budget sets the order of tasks
@@ -71,7 +71,7 @@ def base_schedules(graph: Graph, costs: Costs, budget: int, seconds: float) -> K
     ]
     within = [base for base in points if base.peak <= budget]
     return KnownSchedules(
-        within[-1] if within else None, thinned(points, NUM_BASES), found.complete
+        within[-1] if within else None, evenly_spaced(points, NUM_BASES), found.complete
     )
 
 

@@ -25,7 +25,12 @@ from tinyckpt.core.schedule import (
     step_title,
 )
 from tinyckpt.core.trace import Trace
-from tinyckpt.planner.model.value_fates import Recomputed, Residual, recomputed_of, residuals_of
+from tinyckpt.planner.model.value_fates import (
+    Recomputed,
+    Residual,
+    recomputed_operators,
+    residual_fates,
+)
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
 from tinyckpt.planner.portfolio.search import reserved
 from tinyckpt.planner.portfolio.table import html_table, table
@@ -179,7 +184,10 @@ def explain(
     if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
-    residuals, recomputed = residuals_of(schedule, resolved), recomputed_of(schedule, resolved)
+    residuals, recomputed = (
+        residual_fates(schedule, resolved),
+        recomputed_operators(schedule, resolved),
+    )
     # Last, since it takes all remaining time.
     is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)

@@ -14,27 +14,27 @@ from collections.abc import Callable, Iterator
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.planner.heuristics.beam_toposort import (
-    WIDTHS,
+    BEAM_WIDTHS,
     BlockDependencies,
-    frugal_order,
-    widths_for,
+    affordable_widths,
+    beam_search_order,
 )
-from tinyckpt.planner.heuristics.budget_grid import SHARES, Candidate, Levels
-from tinyckpt.planner.heuristics.drop_recomputes import pruned
-from tinyckpt.planner.heuristics.local_search import Ahead
+from tinyckpt.planner.heuristics.budget_grid import SHARE_STEPS, BudgetGrid, Candidate
+from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
+from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 
 ROUNDS = 6  # per budget, with different starting orders and random weights
 SHAKES = 12  # attempts to improve a round's result
-QUICK_WIDTHS = WIDTHS[:2]  # of beam searches
+QUICK_WIDTHS = BEAM_WIDTHS[:2]  # of beam searches
 NOISE = 0.3  # largest deviation of random weights from 1
 
 Attempts = Callable[[Clock], Iterator[Candidate]]
 
 
 def forward_attempts(
-    problem: Problem, levels: Levels
+    problem: Problem, levels: BudgetGrid
 ) -> Iterator[tuple[Attempts, int, int | None]]:
     """Yield attempts with their ranks and levels, as for tasks, the first rounds first."""
     if problem.graph.updates:
@@ -59,10 +59,10 @@ class Rounds:
 
     def __init__(self, problem: Problem, highest: int) -> None:
         self.problem, self._blocks = problem, BlockDependencies(problem)
-        self.widths = widths_for(self._blocks)
-        lowest = smallest_budget(problem, necessary(problem.graph))
+        self.widths = affordable_widths(self._blocks)
+        lowest = smallest_budget(problem, needed_operators(problem.graph))
         # Rounded down, as a requested budget of that share is.
-        shares = {highest * part // SHARES for part in range(1, SHARES)}
+        shares = {highest * part // SHARE_STEPS for part in range(1, SHARE_STEPS)}
         self.budgets = sorted((share for share in shares if share >= lowest), reverse=True)
         self._orders: dict[int, list[int]] = {}
         self._firsts: dict[int, list[int] | None] = {}
@@ -70,7 +70,7 @@ class Rounds:
     def order(self, width: int, clock: Clock) -> list[int]:
         """Return the order found by the beam search of a width."""
         if width not in self._orders:
-            self._orders[width] = frugal_order(self._blocks, width, clock)
+            self._orders[width] = beam_search_order(self._blocks, width, clock)
         return self._orders[width]
 
     def starts(self, clock: Clock) -> list[list[int]]:
@@ -83,7 +83,7 @@ class Rounds:
         """Return the result of the first round at a budget, from build order."""
         if budget not in self._firsts:
             start = range(len(self.problem.graph.operators))
-            self._firsts[budget] = Ahead(self.problem, budget, deadline=clock).within(start)
+            self._firsts[budget] = LocalSearch(self.problem, budget, deadline=clock).within(start)
         return self._firsts[budget]
 
     def is_hopeless(self, budget: int, clock: Clock) -> bool:
@@ -114,13 +114,13 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
             return  # every operator once: optimal
         if number and rounds.is_hopeless(budget, clock):
             return
-        search = Ahead(problem, budget, number, clock)
+        search = LocalSearch(problem, budget, number, clock)
         noise = 0.0 if number < len(starts) else NOISE
         start = starts[number % len(starts)]
         found = search.within(start, noise) if number else rounds.first(budget, clock)
         if found is None:
             return
-        best = pruned(problem, found, budget, clock)
+        best = drop_redundant_recomputes(problem, found, budget, clock)
         yield candidate(problem, best)
         for _ in range(SHAKES):
             if len(best) == len(starts[0]):
@@ -128,7 +128,7 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
             found = search.shaken(best, NOISE)
             if found is None:
                 continue
-            found = pruned(problem, found, budget, clock)
+            found = drop_redundant_recomputes(problem, found, budget, clock)
             if problem.cost_of(found) < problem.cost_of(best):
                 best = found
                 yield candidate(problem, best)

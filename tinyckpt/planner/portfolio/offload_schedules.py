@@ -21,12 +21,12 @@ from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
-from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError, Pace
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError, Pace
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, offloading
+from tinyckpt.core.lowering import from_order, insert_offloads
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule
 from tinyckpt.planner.offload.link import Link
@@ -205,8 +205,8 @@ def priced_variants(graph: Graph, costs: Costs, budget: int, clock: Clock) -> It
     def made(plan: PricedPlan, room: Fraction, watch: TimedWork, must: bool) -> Schedule | None:
         def placed() -> Schedule | None:
             stored = from_order(graph, plan.order)
-            moved = offloading(stored, plan.moved)
-            moved = offloading(stored, set(plan.moved) - idle_copies(moved))
+            moved = insert_offloads(stored, plan.moved)
+            moved = insert_offloads(stored, set(plan.moved) - idle_copies(moved))
             peak = replay(moved).peak_bytes
             goal = int(peak * room)
             return hoist_fetches(moved, costs, None, goal) if goal <= budget else None
@@ -238,9 +238,9 @@ def variants(
     def made(base: BaseSchedule, goal: int, watch: TimedWork, must: bool) -> Schedule | None:
         if base.peak not in orders:
             stored = watch.over(base.evaluations, base.made, must)
-            order = watch.over(base.evaluations, partial(leaving_order, stored, movable), must)
+            order = watch.over(base.evaluations, partial(offload_order, stored, movable), must)
             orders[base.peak] = stored, order
-        return moved_within(*orders[base.peak], goal, costs, watch, must)
+        return offload_to_peak(*orders[base.peak], goal, costs, watch, must)
 
     for goal in goals:
         for base in reversed(some):
@@ -248,15 +248,15 @@ def variants(
                 yield base, goal, partial(made, base, goal)
 
 
-def leaving_order(stored: Schedule, movable: set[int]) -> list[int]:
+def offload_order(stored: Schedule, movable: set[int]) -> list[int]:
     """Return the offloadable values in order of leaving: those that are read last first."""
-    everything = offloading(stored, movable)
+    everything = insert_offloads(stored, movable)
     idle = idle_copies(everything)
     returns = [step.data for step in everything.steps if isinstance(step, Fetch)]
     return [data for data in reversed(returns) if data not in idle]
 
 
-def moved_within(
+def offload_to_peak(
     stored: Schedule,
     order: list[int],
     goal: int,
@@ -277,11 +277,11 @@ def moved_within(
     Raises:
         OutOfTimeError: if there is no time for it, and it need not be made.
     """
-    watch = TimedWork(ENDLESS) if watch is None else watch
+    watch = TimedWork(NO_DEADLINE) if watch is None else watch
     count = sum(isinstance(step, EVALUATIONS) for step in stored.steps)
 
     def moved(some: int) -> Schedule:
-        return watch.over(count, partial(offloading, stored, set(order[:some])), must)
+        return watch.over(count, partial(insert_offloads, stored, set(order[:some])), must)
 
     low, high = 0, len(order) + (goal > 0)
     while goal and high - low > 1:

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from tinyckpt.base.deadline import ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import cost_text, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, kept_values
+from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.schedule import Certificate, Schedule
-from tinyckpt.planner.heuristics.budget_grid import thinned
+from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 from tinyckpt.planner.portfolio.table import html_table, table
 
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
@@ -91,7 +91,7 @@ class Frontier:
             return self.points[index]
         unit = self.costs.memory_unit
         problem = Problem(self.graph, self.costs)
-        needed = smallest_budget(problem, necessary(self.graph))
+        needed = smallest_budget(problem, needed_operators(self.graph))
         smallest = self.points[0].peak
         known = (
             "which is proven to be the smallest there is"
@@ -133,7 +133,9 @@ class Frontier:
             raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         return self.cheapest(amount, certified, clock)
 
-    def cheapest(self, budget: int, certified: bool = True, deadline: Clock = ENDLESS) -> Schedule:
+    def cheapest(
+        self, budget: int, certified: bool = True, deadline: Clock = NO_DEADLINE
+    ) -> Schedule:
         """Return the cheapest schedule within a budget that is in the unit of the costs.
 
         Args:
@@ -155,7 +157,7 @@ class Frontier:
             point.policy,
             options,
             note,
-            kept_values(self.graph, point.order),
+            checkpoints_of_order(self.graph, point.order),
         )
         if not certified:
             return schedule
@@ -183,7 +185,7 @@ class Frontier:
         budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
         found = []
         everything = sum(self.costs.data) + sum(self.costs.workspace)
-        asked = (*thinned(budgets, most), max(everything, budgets[-1] + 1))
+        asked = (*evenly_spaced(budgets, most), max(everything, budgets[-1] + 1))
         for number, budget in enumerate(asked):
             index = bisect_right(peaks, budget) - 1
             share = Clock(clock.left() / (len(asked) - number))
@@ -213,12 +215,12 @@ class Frontier:
                 cost_text(point.cost, self.costs.unit),
                 f"{point.cost / least:.4f}" if least else "",
             ]
-            for point in thinned(self.points, 24)
+            for point in evenly_spaced(self.points, 24)
         ]
 
 
 def certificate_of(
-    graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = ENDLESS
+    graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = NO_DEADLINE
 ) -> Certificate:
     """Return the certificate of a cost within a budget: optimal, or heuristic with a lower bound.
 
@@ -228,7 +230,7 @@ def certificate_of(
     if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
         bound = cost_bound(graph, costs, budget, deadline)
     else:
-        bound = sum(costs.operators[index] for index in necessary(graph))
+        bound = sum(costs.operators[index] for index in needed_operators(graph))
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
     bound = min(bound, cost)  # it may exceed the cost by rounding
     status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"

@@ -12,8 +12,14 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from tinyckpt.base.deadline import ENDLESS, MOST_EVALUATIONS, Clock, checked_seconds, too_long
-from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, meant
+from tinyckpt.base.deadline import (
+    MOST_EVALUATIONS,
+    NO_DEADLINE,
+    Clock,
+    checked_seconds,
+    length_error_text,
+)
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, cost_of, given, in_nodes
 from tinyckpt.core.graph import Graph
@@ -120,7 +126,7 @@ def plan(
                 else "give it a keyword argument 'budget'"
             )
         )
-    clock, seconds = ENDLESS, None
+    clock, seconds = NO_DEADLINE, None
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
         clock = Clock(seconds)
@@ -149,7 +155,7 @@ def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str
         if option not in PORTFOLIO_OPTIONS:
             raise PolicyOptionError(
                 f"a plan without a policy has no option {option!r}; it has "
-                f"{', '.join(PORTFOLIO_OPTIONS)}{meant(option, PORTFOLIO_OPTIONS)}"
+                f"{', '.join(PORTFOLIO_OPTIONS)}{did_you_mean(option, PORTFOLIO_OPTIONS)}"
             )
     clock = Clock(checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS)))
     budget_size, costs = parse_budget(graph, costs, budget)
@@ -178,8 +184,8 @@ def slots_within(graph: Graph, n: int, size: int, budget_size: int, unit: str) -
             short += 1
         what = f"the best of {graph.name} within {memory_text(budget_size, unit)}"
         raise BudgetError(
-            f"{too_long(evaluations, what)}; the smallest budget for which it is short enough is "
-            f"{memory_text(short * size, unit)}",
+            f"{length_error_text(evaluations, what)}; the smallest budget for which it is short "
+            f"enough is {memory_text(short * size, unit)}",
             short * size,
         )
     return min(room - 2, n)
@@ -310,7 +316,9 @@ def peak_of(trace: Trace, costs: Costs) -> int:
     return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
 
 
-def certified(schedule: Schedule, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> Schedule:
+def certified(
+    schedule: Schedule, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE
+) -> Schedule:
     """Return the schedule with a certificate for a budget; without one if it uses the host."""
     if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
         return schedule

@@ -26,7 +26,7 @@ from math import gcd, inf
 from time import monotonic
 from typing import Any
 
-from tinyckpt.base.deadline import ENDLESS, Clock, checked_seconds
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import LARGEST_COST, Costs
@@ -37,7 +37,7 @@ from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.offload_schedules import fastest_known
@@ -104,7 +104,7 @@ def plan_with_host(
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
     bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
-    least = smallest_budget(Problem(graph, own), necessary(graph))
+    least = smallest_budget(Problem(graph, own), needed_operators(graph))
     if budget_size < least and not graph.once:
         raise BudgetError(
             f"no schedule of {graph.name} is within {size_text(budget_size)}; any needs at least "
@@ -209,7 +209,7 @@ def host_bound(
     link: Link,
     budget: int,
     host_budget: float = inf,
-    deadline: Clock = ENDLESS,
+    deadline: Clock = NO_DEADLINE,
 ) -> float:
     """Return a lower bound on the makespan of every schedule with a host.
 

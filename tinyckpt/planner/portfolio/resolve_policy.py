@@ -11,10 +11,10 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError
-from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, meant
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, kept_values
+from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
@@ -51,7 +51,7 @@ def run_policy(
         if option not in legal:
             raise PolicyOptionError(
                 f"{own.name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
-                f"{meant(option, legal)}"
+                f"{did_you_mean(option, legal)}"
             )
     try:
         return own.plan(graph, costs, **options)
@@ -70,7 +70,7 @@ def resolved(policy: PolicyLike) -> Policy | PolicyFunction:
     if not isinstance(policy, str) or policy not in POLICIES:
         raise PolicyOptionError(
             f"unknown policy {policy!r:.80}; known are {', '.join(POLICIES)}, or a function of "
-            f"(graph) or (graph, costs){meant(policy, POLICIES)}"
+            f"(graph) or (graph, costs){did_you_mean(policy, POLICIES)}"
         )
     return POLICIES[policy]
 
@@ -122,7 +122,9 @@ def run_function(
         return result
     try:
         order = ids_of(result, graph, name)
-        schedule = from_order(graph, order, name, options, checkpoints=kept_values(graph, order))
+        schedule = from_order(
+            graph, order, name, options, checkpoints=checkpoints_of_order(graph, order)
+        )
     except ScheduleError as error:
         raise ScheduleError(f"the policy {name}: {error}") from error
     return schedule
@@ -174,7 +176,7 @@ def ids_of(order: object, graph: Graph, name: str) -> list[int]:
             if item not in numbers:
                 raise ScheduleError(
                     f"order[{place}] is {item!r:.80}, which is not an operator of {graph.name}"
-                    f"{meant(item, numbers)}"
+                    f"{did_you_mean(item, numbers)}"
                 )
             found.append(numbers[item])
         elif isinstance(item, bool) or not hasattr(item, "__index__"):

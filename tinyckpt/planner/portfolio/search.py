@@ -19,10 +19,10 @@ from threading import Lock, RLock
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace, checked_seconds
 from tinyckpt.core.costs import Costs, cost_of_order
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import alive_order
-from tinyckpt.planner.heuristics.budget_grid import Candidate, Levels, levels_of
+from tinyckpt.core.lowering import eliminate_dead_order
+from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.seeds import Checked, points_given
@@ -46,10 +46,10 @@ class Search:
         self.add(
             Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST_RANK
         )
-        self.needed = smallest_budget(self.problem, necessary(graph))
+        self.needed = smallest_budget(self.problem, needed_operators(graph))
         self.pace = Pace()
         self.tasks = quick_tasks(self.problem, self.pace)
-        self.levels: Levels | None = None  # not computed yet, nor the tasks that need them
+        self.levels: BudgetGrid | None = None  # not computed yet, nor the tasks that need them
         self.done: set[int] = set()
         self.spent = 0.0
         self.lock = RLock()  # a progress callback may plan itself
@@ -66,7 +66,7 @@ class Search:
 
     def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
         """Return a schedule as a point: peak and cost, after dead code elimination."""
-        evaluated = alive_order(self.problem.flat, candidate.order)
+        evaluated = eliminate_dead_order(self.problem.flat, candidate.order)
         peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
         return Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
 
@@ -133,7 +133,7 @@ class Search:
         if self.levels is None:
             for number in self.left():
                 self.do(number, deadline, progress)
-            levels = levels_of(self.problem, deadline)
+            levels = build_budget_grid(self.problem, deadline)
             self.tasks += other_tasks(self.problem, levels, self.pace)
             self.levels = levels
         for number, _ in self.first_for(self.levels, budget):
@@ -156,7 +156,7 @@ class Search:
         """Return the tasks that are not done."""
         return [number for number in range(len(self.tasks)) if number not in self.done]
 
-    def first_for(self, levels: Levels, budget: int | None) -> list[tuple[int, int]]:
+    def first_for(self, levels: BudgetGrid, budget: int | None) -> list[tuple[int, int]]:
         """Return the remaining tasks with ranks, those of single policies for the budget first."""
         if budget is None:
             return [(number, self.tasks[number].rank) for number in self.left()]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
-from tinyckpt.core.cuts import Keep, retaining_order, selected
+from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
@@ -41,7 +41,7 @@ def checked_seeds(graph: Graph, seeds: Any) -> tuple[Checked, ...]:
     return tuple(
         checked_schedule(graph, seed)
         if isinstance(seed, Schedule)
-        else frozenset(selected(graph, seed, "seeds"))
+        else frozenset(resolve_keep(graph, seed, "seeds"))
         for seed in seeds
     )
 

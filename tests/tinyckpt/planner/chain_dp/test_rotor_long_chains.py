@@ -7,7 +7,7 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.core.costs import evaluations, in_nodes
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, offloading
+from tinyckpt.core.lowering import from_order, insert_offloads
 from tinyckpt.planner.chain_dp.revolve import advances
 from tinyckpt.planner.offload.offload_dp import priced_plans
 
@@ -85,7 +85,7 @@ def test_offloaded_states_are_spread_over_long_chain() -> None:
     # Of 100 cuts at one end, the other end's 300 values would be one stage, held at once.
     graph = equal(400)
     plans = list(priced_plans(graph, evaluations(graph)))
-    moved = [offloading(from_order(graph, plan.order), plan.moved) for plan in plans[-20:]]
+    moved = [insert_offloads(from_order(graph, plan.order), plan.moved) for plan in plans[-20:]]
     assert min(map(peak, moved)) <= 16 * 8
 
 

@@ -21,7 +21,7 @@ from tests.tinyckpt.planner.exact.test_optimal import (
 from tinyckpt.core.costs import Costs, cost_of, custom, evaluations
 from tinyckpt.core.graph import Graph, Spec
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 
 __all__ = ["models_only"]  # a fixture
 
@@ -71,7 +71,7 @@ def test_lower_bound_with_once_never_exceeds_exhaustive_optimum(case: Any, data:
     optimum = exhaustive(graph, costs, budget)
     assert cost_bound(graph, costs, budget) <= optimum
     if optimum < inf:
-        assert smallest_budget(Problem(graph, costs), necessary(graph)) <= budget
+        assert smallest_budget(Problem(graph, costs), needed_operators(graph)) <= budget
 
 
 @pytest.mark.long

@@ -15,15 +15,15 @@ from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.core.costs import evaluations
 from tinyckpt.planner.heuristics.beam_toposort import (
-    BEAM_STEPS,
-    COPIED,
-    WIDTHS,
+    BEAM_WIDTHS,
+    COPIES_PER_EXPANSION,
+    MAX_EXPANSIONS,
     BlockDependencies,
     PartialOrder,
-    evaluated,
-    frugal_order,
-    widths_for,
-    work_of,
+    affordable_widths,
+    beam_search_order,
+    expansions_of,
+    successor,
 )
 from tinyckpt.planner.model.liveness import Problem
 
@@ -60,7 +60,7 @@ def small_graphs(draw: st.DrawFn, largest: int = 5) -> tc.Graph:
 def test_beam_as_wide_as_all_sets_finds_lowest_peak(graph: tc.Graph) -> None:
     # Five operators have 32 subsets: a beam of 32 states is exhaustive.
     problem = problem_of(graph)
-    assert problem.peak(frugal_order(BlockDependencies(problem), 32)) == lowest_peak(problem)
+    assert problem.peak(beam_search_order(BlockDependencies(problem), 32)) == lowest_peak(problem)
 
 
 def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
@@ -73,7 +73,7 @@ def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
         live -= blocks.useless[operator]
         live -= sum(size for block, size in blocks.reads[operator] if state.unread[block] == 1)
         assert operator in state.ready
-        state = evaluated(blocks, peak, live, 0, state, operator)
+        state = successor(blocks, peak, live, 0, state, operator)
     return state
 
 
@@ -82,7 +82,7 @@ def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
 def test_beam_state_peak_equals_replay(graph: tc.TrainingGraph) -> None:
     problem = problem_of(graph)
     blocks = BlockDependencies(problem)
-    for order in (frugal_order(blocks, 10), list(range(len(graph.operators)))):
+    for order in (beam_search_order(blocks, 10), list(range(len(graph.operators)))):
         assert sorted(order) == list(range(len(graph.operators)))
         trace = tc.replay(tc.from_order(graph, order))
         assert trace.peak_bytes == problem.peak(order) == walked(blocks, order).peak
@@ -90,27 +90,33 @@ def test_beam_state_peak_equals_replay(graph: tc.TrainingGraph) -> None:
 
 def test_beam_order_lowers_peak_of_layered_graph() -> None:
     problem = problem_of(layered_graph(100))
-    assert problem.peak(frugal_order(BlockDependencies(problem), 50)) < problem.peak(range(100))
+    assert problem.peak(beam_search_order(BlockDependencies(problem), 50)) < problem.peak(
+        range(100)
+    )
 
 
 def test_beam_widths_shrink_with_work_of_graph() -> None:
     # A chain has one ready operator at each step, and each operator computes one value.
     chain = BlockDependencies(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
-    assert work_of(chain) == 4 + 4 * 8 // COPIED
+    assert expansions_of(chain) == 4 + 4 * 8 // COPIES_PER_EXPANSION
     # Operators without predecessors are all expanded in each step.
     wide = BlockDependencies(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
-    assert work_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIED
+    assert expansions_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIES_PER_EXPANSION
     for count in (100, 1000):  # the layered graphs of the papers
-        assert widths_for(BlockDependencies(problem_of(layered_graph(count)))) == list(WIDTHS)
+        assert affordable_widths(BlockDependencies(problem_of(layered_graph(count)))) == list(
+            BEAM_WIDTHS
+        )
     # As many operators, but more expansions: a beam as wide would take ten minutes.
     broad = BlockDependencies(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
-    assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= BEAM_STEPS]
-    assert widths_for(broad) == [10]
+    assert affordable_widths(broad) == [
+        width for width in BEAM_WIDTHS if width * expansions_of(broad) <= MAX_EXPANSIONS
+    ]
+    assert affordable_widths(broad) == [10]
 
 
 def test_beam_checks_deadline_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks, now = BlockDependencies(problem_of(layered_graph(100))), [0.0]
-    frugal_order(blocks, 100)
+    beam_search_order(blocks, 100)
 
     def tick() -> float:
         now[0] += 1.0
@@ -118,12 +124,12 @@ def test_beam_checks_deadline_for_each_state(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(limits, "perf_counter", tick)
     with pytest.raises(OutOfTimeError):
-        frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 states are expanded
+        beam_search_order(blocks, 100, Clock(1000.0))  # some 9,000 states are expanded
 
 
 def test_final_state_keeps_no_predecessor_states_alive() -> None:
     blocks = BlockDependencies(problem_of(layered_graph(100)))
-    state = walked(blocks, frugal_order(blocks, 10))
+    state = walked(blocks, beam_search_order(blocks, 10))
     gc.collect()
     # type() and not isinstance(): other modules' objects may raise on isinstance().
     held = [each for each in gc.get_objects() if type(each) is PartialOrder]
@@ -132,4 +138,4 @@ def test_final_state_keeps_no_predecessor_states_alive() -> None:
 
 def test_beam_raises_when_deadline_has_passed() -> None:
     with pytest.raises(OutOfTimeError):
-        frugal_order(BlockDependencies(problem_of(layered_graph(100))), 10, Clock(0.0))
+        beam_search_order(BlockDependencies(problem_of(layered_graph(100))), 10, Clock(0.0))

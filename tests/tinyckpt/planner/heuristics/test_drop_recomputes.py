@@ -13,7 +13,11 @@ from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import Clock
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks.named import network_from_text
-from tinyckpt.planner.heuristics.drop_recomputes import RangeMaximum, most_within, pruned
+from tinyckpt.planner.heuristics.drop_recomputes import (
+    RangeMaximum,
+    drop_redundant_recomputes,
+    range_maxima,
+)
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.model.liveness import Problem
@@ -56,7 +60,9 @@ def test_pruned_equals_plain_reference_on_random_graphs(
     with contextlib.suppress(tc.BudgetError):
         order = Eviction(problem, largest * percent // 100, SCORES["cost / memory"]).run()
         budget = largest * (percent + more) // 100
-        assert pruned(problem, order, budget) == struck_out_plainly(problem, order, budget)
+        assert drop_redundant_recomputes(problem, order, budget) == struck_out_plainly(
+            problem, order, budget
+        )
 
 
 def test_pruned_equals_plain_reference_on_transformer() -> None:
@@ -65,7 +71,7 @@ def test_pruned_equals_plain_reference_on_transformer() -> None:
     largest = problem.peak(range(len(graph.operators)))
     order = Eviction(problem, largest * 9 // 10, SCORES["cost / memory"]).run()
     for percent in (90, 92, 94, 96, 98, 100):
-        shorter = pruned(problem, order, largest * percent // 100)
+        shorter = drop_redundant_recomputes(problem, order, largest * percent // 100)
         assert shorter == struck_out_plainly(problem, order, largest * percent // 100)
         assert len(shorter) < len(order)
 
@@ -74,8 +80,8 @@ def test_pruned_drops_nothing_after_deadline() -> None:
     graph = tc.networks.chain(30)
     problem = Problem(graph, evaluations(graph))
     order = Eviction(problem, 8 * 512, SCORES["cost / memory"]).run()
-    assert pruned(problem, order, 32 * 512, Clock(0)) == order
-    assert len(pruned(problem, order, 32 * 512)) == len(graph.operators)
+    assert drop_redundant_recomputes(problem, order, 32 * 512, Clock(0)) == order
+    assert len(drop_redundant_recomputes(problem, order, 32 * 512)) == len(graph.operators)
 
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 9)), max_size=12)
@@ -91,7 +97,7 @@ def test_range_maxima_equal_numpy_after_additions(
     first = np.array([a for a, _, _ in pairs], np.int64)
     stop = np.array([b for _, b, _ in pairs], np.int64)
     expected = [int(values[a:b].max(initial=0)) for a, b, _ in pairs]
-    assert most_within(values, first, stop).tolist() == expected
+    assert range_maxima(values, first, stop).tolist() == expected
     blocks = RangeMaximum(values)
     for a, b, by in pairs:
         blocks.add(a, b, by)

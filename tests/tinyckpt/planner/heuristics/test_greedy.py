@@ -18,14 +18,14 @@ from tinyckpt.core.costs import Costs, cost_of, evaluations, flops, traffic
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks.named import network_from_text
 from tinyckpt.planner.heuristics import eviction
-from tinyckpt.planner.heuristics.backward_order import frugal_sequence
-from tinyckpt.planner.heuristics.budget_grid import Levels
-from tinyckpt.planner.heuristics.drop_recomputes import pruned
+from tinyckpt.planner.heuristics.backward_order import least_growth_order
+from tinyckpt.planner.heuristics.budget_grid import BudgetGrid
+from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
-from tinyckpt.planner.heuristics.eviction_queue import Scan
-from tinyckpt.planner.heuristics.greedy import SCORES, GreedyPlans, greedy_orders, settings_of
+from tinyckpt.planner.heuristics.eviction_queue import LinearScan
+from tinyckpt.planner.heuristics.greedy import SCORES, GreedyPlans, greedy_orders, greedy_settings
 from tinyckpt.planner.model.liveness import Problem
 
 
@@ -52,13 +52,13 @@ def test_pruned_order_stays_within_budget(
         order = Eviction(problem, budget, SCORES[score]).run()
     except tc.BudgetError:
         return
-    shorter = pruned(problem, order, budget)
+    shorter = drop_redundant_recomputes(problem, order, budget)
     assert problem.peak(shorter) <= budget
     assert len(shorter) <= len(order)
     assert tc.replay(tc.from_order(graph, shorter)).peak_bytes <= budget
 
 
-class ScoresAll(Scan):
+class ScoresAll(LinearScan):
     """Full scan: all evictable values are scored, by definition."""
 
     def lowest(self) -> int:
@@ -79,7 +79,7 @@ def check_who_goes(graph: tc.Graph, costs: Costs, score: Score, percent: int) ->
     budget = problem.peak(range(len(graph.operators))) * percent // 100
     orders = []
     for kind in (None, ScoresAll):
-        run = Eviction(problem, budget, score, frugal_sequence(problem), anchors=True)
+        run = Eviction(problem, budget, score, least_growth_order(problem), anchors=True)
         if kind is not None:
             run.victims = kind(run)
         with contextlib.suppress(tc.BudgetError):
@@ -169,7 +169,7 @@ def test_settings_include_anchors_even_with_time_for_one_run() -> None:
     for name, modes in (("transformer:2x64", [False, True]), ("chain:8", [False])):
         problem = Problem(graph := network_from_text(name)[0], evaluations(graph))
         highest = problem.peak(range(len(graph.operators)))
-        sweep = GreedyPlans(problem, Levels((highest // 2,), 1, highest))
+        sweep = GreedyPlans(problem, BudgetGrid((highest // 2,), 1, highest))
         assert [anchors for *_, anchors in sweep.settings] == modes
 
 
@@ -177,13 +177,13 @@ def test_run_far_more_expensive_than_best_is_given_up() -> None:
     graph = tc.networks.transformer(20, 32, 1, 64, 4, 101).graph()
     problem = Problem(graph, flops(graph))
     budget = problem.peak(range(len(graph.operators))) * 4 // 10
-    both = settings_of(problem)[:2]
+    both = greedy_settings(problem)[:2]
     assert [anchors for *_, anchors in both] == [False, True]
     found = list(greedy_orders(problem, budget, both))
     # Without anchors, recomputing a layer recomputes the layers before it.
     assert [label for _, label, _ in found] == ["cost / (memory sqrt(distance)), with anchors"]
     assert len(found[0][2]) - len(graph.operators) == 542
     best = Eviction(problem, budget, *both[1][1:], cost_limit=found[0][0] * 1.1).run()
-    assert pruned(problem, best, budget) == found[0][2]
+    assert drop_redundant_recomputes(problem, best, budget) == found[0][2]
     with pytest.raises(tc.BudgetError, match="cost above"):
         Eviction(problem, budget, *both[0][1:], cost_limit=found[0][0] * 1.1).run()

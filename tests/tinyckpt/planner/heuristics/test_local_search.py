@@ -12,9 +12,9 @@ from tests.random_dags import training_graphs, with_once
 from tests.tinyckpt.planner.heuristics.test_beam_toposort import problem_of, small_graphs
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.core.costs import given as given_costs
-from tinyckpt.planner.heuristics.local_search import Ahead, OrderChange, changed
+from tinyckpt.planner.heuristics.local_search import LocalSearch, Move, apply_move
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 
 
 def test_unread_value_is_evaluated_later_at_no_cost() -> None:
@@ -22,7 +22,7 @@ def test_unread_value_is_evaluated_later_at_no_cost() -> None:
     graph = forward_graph("late", [[], [], [1], [2], [0, 3]], [50, 10, 10, 10, 1])
     problem = problem_of(graph)
     assert problem.peak(range(5)) == 70
-    assert Ahead(problem, 61).within(range(5)) == [1, 2, 3, 0, 4]
+    assert LocalSearch(problem, 61).within(range(5)) == [1, 2, 3, 0, 4]
 
 
 def test_operator_that_frees_memory_is_evaluated_earlier() -> None:
@@ -30,7 +30,7 @@ def test_operator_that_frees_memory_is_evaluated_earlier() -> None:
     graph = forward_graph("early", [[], [], [], [0, 1], [2, 3]], [40, 40, 20, 1, 1])
     problem = problem_of(graph)
     assert problem.peak(range(5)) == 101
-    order = Ahead(problem, 81).within(range(5))
+    order = LocalSearch(problem, 81).within(range(5))
     assert order is not None
     assert (len(order), problem.peak(order)) == (5, 81)
 
@@ -41,7 +41,7 @@ def test_value_is_evicted_and_recomputed_before_next_reader() -> None:
     graph = forward_graph("again", reads, [1, 50, 10, 60, 5, 1])
     problem = problem_of(graph)
     assert problem.peak(range(6)) == 1 + 50 + 10 + 60
-    assert Ahead(problem, 72).within(range(6)) == [0, 1, 2, 3, 4, 1, 5]
+    assert LocalSearch(problem, 72).within(range(6)) == [0, 1, 2, 3, 4, 1, 5]
 
 
 def test_recomputation_recomputes_its_inputs_too() -> None:
@@ -49,12 +49,12 @@ def test_recomputation_recomputes_its_inputs_too() -> None:
     reads = [[], [0], [1], [2], [3], [4], [0, 2, 5]]
     graph = forward_graph("chain", reads, [1, 50, 50, 10, 90, 5, 1])
     problem = problem_of(graph)
-    assert Ahead(problem, 110).within(range(7)) == [0, 1, 2, 3, 4, 5, 1, 2, 6]
+    assert LocalSearch(problem, 110).within(range(7)) == [0, 1, 2, 3, 4, 5, 1, 2, 6]
 
 
 def test_changed_inserts_operators_and_deletes_evaluation() -> None:
-    assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
-    assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [3], 3)) == [0, 3, 1, 2]
+    assert apply_move([0, 1, 2, 3], Move(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
+    assert apply_move([0, 1, 2, 3], Move(0.0, 1, [3], 3)) == [0, 3, 1, 2]
 
 
 @given(st.one_of(small_graphs(12), training_graphs().map(lambda drawn: drawn[0])), st.data())
@@ -65,9 +65,9 @@ def test_orders_are_legal_and_within_budget_on_random_graphs(
         graph = data.draw(with_once(graph))
     problem = problem_of(graph)
     count = len(graph.operators)
-    lowest = smallest_budget(problem, necessary(graph))
+    lowest = smallest_budget(problem, needed_operators(graph))
     budget = data.draw(st.integers(lowest, max(lowest, problem.peak(range(count)))))
-    search = Ahead(problem, budget)
+    search = LocalSearch(problem, budget)
     order = search.within(range(count))
     if order is None:
         return
@@ -83,7 +83,7 @@ def test_non_recomputable_operator_is_not_recomputed() -> None:
     graph = forward_graph("once", reads, [1, 50, 10, 60, 5, 1])
     operators = [replace(operator, once=operator.id == 1) for operator in graph.operators]
     problem = problem_of(replace(graph, operators=tuple(operators)))
-    assert Ahead(problem, 72).within(range(6)) is None
+    assert LocalSearch(problem, 72).within(range(6)) is None
 
 
 def test_layered_graph_fits_four_fifths_of_peak_at_low_cost() -> None:
@@ -91,20 +91,23 @@ def test_layered_graph_fits_four_fifths_of_peak_at_low_cost() -> None:
     graph = layered_graph(100)
     problem = Problem(graph, given_costs(graph))
     budget = problem.peak(range(100)) * 4 // 5
-    order = Ahead(problem, budget).within(range(100))
+    order = LocalSearch(problem, budget).within(range(100))
     assert order is not None
     assert problem.peak(order) <= budget
     assert problem.cost_of(order) < 1.02 * sum(problem.cost)
-    assert Ahead(problem, budget).within(range(100)) == order
+    assert LocalSearch(problem, budget).within(range(100)) == order
 
 
 def test_search_ends_at_infeasible_budget() -> None:
     graph = layered_graph(30)
     problem = problem_of(graph)
-    assert Ahead(problem, smallest_budget(problem, necessary(graph))).within(range(30)) is None
+    assert (
+        LocalSearch(problem, smallest_budget(problem, needed_operators(graph))).within(range(30))
+        is None
+    )
 
 
 def test_search_raises_when_deadline_has_passed() -> None:
     problem = problem_of(layered_graph(100))
     with pytest.raises(OutOfTimeError):
-        Ahead(problem, 1000, deadline=Clock(0.0)).within(range(100))
+        LocalSearch(problem, 1000, deadline=Clock(0.0)).within(range(100))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.planner.heuristics.knapsack import fill
+from tinyckpt.planner.heuristics.knapsack import solve_knapsack
 
 
 def test_knapsack_value_equals_exhaustive_search() -> None:
@@ -20,7 +20,7 @@ def test_knapsack_value_equals_exhaustive_search() -> None:
             items = [i for i in range(8) if chosen >> i & 1]
             if sum(sizes[i] for i in items) <= capacity:
                 best = max(best, sum(values[i] for i in items))
-        taken = fill(sizes, values, capacity)
+        taken = solve_knapsack(sizes, values, capacity)
         assert sum(sizes[i] for i in taken) <= capacity
         assert sum(values[i] for i in taken) == best
 

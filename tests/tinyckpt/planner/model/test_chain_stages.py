@@ -9,12 +9,12 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.core.costs import evaluations
-from tinyckpt.core.lowering import without_dead
+from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
-from tinyckpt.planner.model.chain_stages import cheap_cuts, stages, useful_cuts
-from tinyckpt.planner.model.liveness import Flat
+from tinyckpt.planner.model.chain_stages import local_minimum_cuts, residual_cuts, stages
+from tinyckpt.planner.model.liveness import FlatGraph
 
 
 def crossing(graph: tc.Graph, end: int) -> set[int]:
@@ -33,7 +33,7 @@ def test_stages_partition_any_graph(case: Any, data: Any) -> None:
     graph, _ = case
     places = st.integers(0, max(graph.forward_count - 2, 0))
     cuts = data.draw(st.sets(places, max_size=8)) if graph.forward_count > 1 else set()
-    parts = stages(Flat(graph), cuts)
+    parts = stages(FlatGraph(graph), cuts)
     assert [i for part in parts for i in part.forward] == list(range(graph.forward_count))
     backward = sorted(i for part in parts for i in part.backward)
     assert backward == list(range(graph.forward_count, len(graph.operators)))
@@ -58,14 +58,18 @@ def test_chain_plans_are_legal_on_random_graphs(
 ) -> None:
     graph, arguments = case
     costs = evaluations(graph)
-    cuts = useful_cuts(Flat(graph), costs, 6) if useful else cheap_cuts(Flat(graph), costs)
-    parts = stages(Flat(graph), cuts)
+    cuts = (
+        residual_cuts(FlatGraph(graph), costs, 6)
+        if useful
+        else local_minimum_cuts(FlatGraph(graph), costs)
+    )
+    parts = stages(FlatGraph(graph), cuts)
     make = recursive_actions if recursive else revolve_actions
     actions = make(len(parts), setting)
     order = order_of(parts, actions)
     schedule = tc.from_order(graph, order)
-    frugal = schedule_of(Flat(graph), parts, actions, "order", {}, "")
-    assert frugal.steps == tc.from_order(graph, without_dead(graph, order)).steps
+    frugal = schedule_of(FlatGraph(graph), parts, actions, "order", {}, "")
+    assert frugal.steps == tc.from_order(graph, eliminate_dead_recomputations(graph, order)).steps
     first = graph.forward_count
     assert sorted(i for i in order if i >= first) == list(range(first, len(graph.operators)))
     assert tc.run(schedule, *arguments, check_nan=False).trace == tc.replay(schedule)
@@ -73,7 +77,7 @@ def test_chain_plans_are_legal_on_random_graphs(
 
 def test_chain_stage_is_one_layer_with_the_previous_layers_backward() -> None:
     graph = tc.networks.chain(3)
-    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
+    parts = stages(FlatGraph(graph), local_minimum_cuts(FlatGraph(graph), evaluations(graph)))
     names = [
         (
             [graph.operators[i].name for i in s.forward],
@@ -86,7 +90,7 @@ def test_chain_stage_is_one_layer_with_the_previous_layers_backward() -> None:
 
 def test_u_net_is_cut_at_local_minima_of_crossing_memory() -> None:
     graph = tc.networks.branching(3, 8).graph()
-    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
+    parts = stages(FlatGraph(graph), local_minimum_cuts(FlatGraph(graph), evaluations(graph)))
     crossing_names = [[graph.data[data].name for data in part.cut] for part in parts]
     assert ["tanh_1", "tanh_2"] in crossing_names
     assert ["tanh_1", "tanh_5"] in crossing_names

@@ -7,14 +7,14 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.base import deadline as limits
-from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
 from tinyckpt.core.costs import flops
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import (
-    Dependencies,
+    DependenceGraph,
     flow_bound,
     golden_section_max,
-    necessary,
+    needed_operators,
 )
 
 
@@ -25,7 +25,7 @@ def test_golden_section_search_stops_at_deadline() -> None:
         prices.append(price)
         return 1 - (price - 0.25) ** 2
 
-    assert golden_section_max(value_at, -1.0, 2.0, ENDLESS) > 1 - 1e-9
+    assert golden_section_max(value_at, -1.0, 2.0, NO_DEADLINE) > 1 - 1e-9
     assert len(prices) == 26
     prices.clear()
     assert 0 < golden_section_max(value_at, -1.0, 2.0, Clock(0)) <= 1
@@ -35,7 +35,7 @@ def test_golden_section_search_stops_at_deadline() -> None:
 def test_bound_cut_short_by_deadline_is_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     problem = Problem(graph, flops(graph))
-    known = Dependencies(problem, necessary(graph))
+    known = DependenceGraph(problem, needed_operators(graph))
     budget = problem.peak(range(len(graph.operators))) // 2
     for moment in known.moments():
         with pytest.raises(OutOfTimeError):

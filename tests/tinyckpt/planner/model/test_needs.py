@@ -7,8 +7,8 @@ import tinyckpt as tc
 from tests.random_dags import graphs_of_views, with_once
 from tinyckpt.core.costs import flops, in_nodes
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.model.non_recomputable import NonRecomputable
+from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.non_recomputable import PinnedLiveness
 
 
 @settings(max_examples=50, deadline=None)
@@ -25,8 +25,8 @@ def test_working_set_counts_each_storage_of_operands_and_workspace_once(
         blocks = {problem.root[value] for value in (*operator.inputs, *operator.outputs)}
         held = sum(costs.data[block] for block in blocks if not graph.data[block].is_source)
         assert needs[operator.id] == held + costs.workspace[operator.id]
-    needed = necessary(graph)
+    needed = needed_operators(graph)
     results = {problem.root[value] for value in graph.outputs}
     at_end = sum(costs.data[block] for block in results if not graph.data[block].is_source)
-    beside = NonRecomputable(problem, needed)
+    beside = PinnedLiveness(problem, needed)
     assert smallest_budget(problem, needed) == max(at_end, *(beside.need(i) for i in needed))

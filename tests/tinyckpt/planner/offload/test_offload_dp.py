@@ -16,7 +16,7 @@ from tests.random_dags import training_graphs
 from tests.tinyckpt.planner.exact.chain_table import LEAST
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.lowering import from_order, offloading
+from tinyckpt.core.lowering import from_order, insert_offloads
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.planner.offload.simulate import timed
@@ -33,7 +33,7 @@ def test_offload_dp_plans_are_bitwise_equal(case: Any) -> None:
     costs = tc.cost.flops(graph)
     expected = tc.run(tc.plan(graph, "store_all"), *args)
     for plan in list(priced_plans(graph, costs))[:4]:
-        schedule = offloading(from_order(graph, plan.order), plan.moved)
+        schedule = insert_offloads(from_order(graph, plan.order), plan.moved)
         assert plan.cost == sum(costs.operators[index] for index in plan.order)
         found = tc.run(schedule, *args)
         assert found.trace.peak_bytes == tc.replay(schedule).peak_bytes

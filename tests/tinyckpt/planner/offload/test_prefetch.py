@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.core.lowering import offloading
+from tinyckpt.core.lowering import insert_offloads
 from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches, movable_values
 
 
@@ -48,7 +48,7 @@ def test_prefetch_room_finds_earliest_feasible_place(data: Any) -> None:
 @given(training_graphs(8), st.integers(0, 200))
 def test_hoisted_fetches_stay_within_budget(case: Any, more: int) -> None:
     stored = tc.plan(case[0], "store_all")
-    moved = offloading(stored, set(movable_values(case[0])))
+    moved = insert_offloads(stored, set(movable_values(case[0])))
     budget = tc.replay(moved).peak_bytes + more
     for link in (None, tc.Link(1)):
         early = hoist_fetches(moved, tc.cost.evaluations(case[0]), link, budget)
@@ -60,7 +60,7 @@ def test_hoisted_fetches_on_long_chain_over_slow_link() -> None:
     # Every fetch could be thousands of evaluations earlier.
     graph = tc.networks.chain(4000)
     stored = tc.plan(graph, "store_all")
-    moved = offloading(stored, set(movable_values(graph)))
+    moved = insert_offloads(stored, set(movable_values(graph)))
     early = hoist_fetches(moved, tc.cost.evaluations(graph), tc.Link(1), 500_000)
     fetches = [p for p, step in enumerate(early.steps) if isinstance(step, tc.Fetch)]
     assert len(fetches) == 4000

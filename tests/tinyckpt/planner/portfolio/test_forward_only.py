@@ -9,8 +9,8 @@ from tests.tinyckpt.planner.heuristics.test_beam_toposort import (
     problem_of,
     small_graphs,
 )
-from tinyckpt.base.deadline import ENDLESS
-from tinyckpt.planner.heuristics.budget_grid import levels_of
+from tinyckpt.base.deadline import NO_DEADLINE
+from tinyckpt.planner.heuristics.budget_grid import build_budget_grid
 from tinyckpt.planner.portfolio.forward_only import forward_attempts
 
 
@@ -36,12 +36,12 @@ def test_local_search_meets_four_fifths_of_peak_on_layered_graph() -> None:
     graph = layered_graph(60, 1)
     problem = problem_of(graph)
     budget = problem.peak(range(60)) * 16 // 20
-    attempts = forward_attempts(problem, levels_of(problem))
+    attempts = forward_attempts(problem, build_budget_grid(problem))
     peaks = [
         problem.peak(candidate.order)
         for attempt, rank, _ in attempts
         if rank == 1
-        for candidate in attempt(ENDLESS)
+        for candidate in attempt(NO_DEADLINE)
     ]
     assert min(peaks) <= budget
 
@@ -49,12 +49,14 @@ def test_local_search_meets_four_fifths_of_peak_on_layered_graph() -> None:
 def test_forward_attempts_do_not_depend_on_order_of_trials() -> None:
     graph = layered_graph(16, 2)
     problem = problem_of(graph)
-    levels = levels_of(problem)
+    levels = build_budget_grid(problem)
 
     def orders(backwards: bool) -> list[list[tuple[int, ...]]]:
         attempts = [attempt for attempt, _, _ in forward_attempts(problem, levels)]
         step = -1 if backwards else 1
-        found = [[tuple(each.order) for each in attempt(ENDLESS)] for attempt in attempts[::step]]
+        found = [
+            [tuple(each.order) for each in attempt(NO_DEADLINE)] for attempt in attempts[::step]
+        ]
         return found[::step]
 
     assert orders(False) == orders(True)
@@ -67,4 +69,4 @@ def test_graphs_with_updates_have_no_forward_attempts() -> None:
     graph = tc.build(step, tc.Spec((4,)))
     problem = problem_of(graph)
     assert graph.updates
-    assert list(forward_attempts(problem, levels_of(problem))) == []
+    assert list(forward_attempts(problem, build_budget_grid(problem))) == []

@@ -14,7 +14,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import evaluations, flops, in_nodes
-from tinyckpt.core.lowering import without_dead
+from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.networks import network_from_text
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
@@ -135,7 +135,7 @@ def test_policies_leave_no_dead_recomputation() -> None:
         for policy in ("revolve", "chen_recursive", "rotor"):
             schedule = tc.plan(graph, policy)
             order = [s.operator for s in schedule.steps if isinstance(s, tc.Compute)]
-            assert without_dead(graph, order) == order
+            assert eliminate_dead_recomputations(graph, order) == order
 
 
 def test_plan_rejects_invalid_time_limits() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
-from tinyckpt.base.deadline import ENDLESS
+from tinyckpt.base.deadline import NO_DEADLINE
 from tinyckpt.core.costs import evaluations, flops, in_nodes
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
@@ -230,7 +230,7 @@ def test_cut_search_still_matches_single_policies() -> None:
     costs = tc.cost.given(graph)
     search = portfolio.search_of(graph, costs)
     for number in search.left():  # the quick ones alone
-        search.do(number, ENDLESS, None)
+        search.do(number, NO_DEADLINE, None)
     search.spent = 1e9
     budget = tc.replay(tc.plan(graph)).peak_bytes * 7 // 10
     assert search.holds(budget)
