@@ -12,7 +12,7 @@ from __future__ import annotations
 import table
 
 import tinyckpt as tc
-from tinyckpt.networks.shapes import SHAPES
+from tinyckpt.networks.cnn_graphs import SHAPES
 
 
 def rows_of(name: str, graph: tc.Graph) -> list[list[str]]:

@@ -15,7 +15,7 @@ from time import perf_counter
 import table
 
 import tinyckpt as tc
-from tinyckpt.networks.shapes import SHAPES
+from tinyckpt.networks.cnn_graphs import SHAPES
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.candidates import endless_candidates

@@ -14,7 +14,7 @@ from itertools import islice
 from tqdm import tqdm
 
 import tinyckpt as tc
-from tinyckpt.networks.text import batches, generate, load_text, tiny_gpt, unigram_entropy
+from tinyckpt.networks.char_gpt import batches, generate, load_text, tiny_gpt, unigram_entropy
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt import networks
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
 from tinyckpt.approx.chunked import chunked
-from tinyckpt.approx.compressing import with_compression
-from tinyckpt.approx.losses import chunked_cross_entropy
-from tinyckpt.approx.rewrite import Rewriting, rewrite
+from tinyckpt.approx.chunked_cross_entropy import chunked_cross_entropy
+from tinyckpt.approx.compress_activations import with_compression
+from tinyckpt.approx.low_memory_bp import Rewriting, rewrite
 from tinyckpt.base.errors import (
     BackendError,
     BudgetError,
@@ -54,7 +54,7 @@ from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, S
 from tinyckpt.core.trace import Trace
 from tinyckpt.core.tracing import Var, build, checkpoint, name, once, scope
 from tinyckpt.documents.export import save_chrome_trace, save_csv
-from tinyckpt.documents.measured import Measured, load_measured
+from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
 from tinyckpt.documents.schedules import (
     load_graph,
@@ -73,41 +73,24 @@ from tinyckpt.ops.activation import (
     silu,
     tanh,
 )
-from tinyckpt.ops.approximate import regelu2, resilu2
-from tinyckpt.ops.arrangement import (
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_arrays,
-    column_stack,
-    diag,
-    diagonal,
-    dstack,
-    flip,
-    fliplr,
-    flipud,
-    hstack,
-    matrix_transpose,
-    moveaxis,
-    pad,
-    ravel,
-    repeat,
-    roll,
-    rot90,
-    squeeze,
-    swapaxes,
-    tile,
-    tril,
-    triu,
-    unstack,
-    vstack,
-)
+from tinyckpt.ops.activation_compression import compressed
+from tinyckpt.ops.approximate_activations import regelu2, resilu2
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.casting import astype
-from tinyckpt.ops.causal import causal_softmax
+from tinyckpt.ops.causal_softmax import causal_softmax
 from tinyckpt.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
-from tinyckpt.ops.compression import compressed
+from tinyckpt.ops.contraction import (
+    dot,
+    einsum,
+    inner,
+    kron,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
 from tinyckpt.ops.convolution import (
     conv2d,
 )
@@ -140,10 +123,7 @@ from tinyckpt.ops.elementwise import (
     subtract,
     where,
 )
-from tinyckpt.ops.embedding import (
-    embedding,
-)
-from tinyckpt.ops.functions import (
+from tinyckpt.ops.elementwise_functions import (
     arccos,
     arccosh,
     arcsin,
@@ -171,6 +151,9 @@ from tinyckpt.ops.functions import (
     square,
     tan,
 )
+from tinyckpt.ops.embedding import (
+    embedding,
+)
 from tinyckpt.ops.indexing import (
     argmax,
     argmin,
@@ -179,6 +162,7 @@ from tinyckpt.ops.indexing import (
     take,
     take_along_axis,
 )
+from tinyckpt.ops.inplace_update import assign
 from tinyckpt.ops.linalg import (
     matmul,
 )
@@ -202,7 +186,36 @@ from tinyckpt.ops.logic import (
     right_shift,
     signbit,
 )
-from tinyckpt.ops.memory_sharing import ms_layer_norm, ms_rms_norm
+from tinyckpt.ops.manipulation import (
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_arrays,
+    column_stack,
+    diag,
+    diagonal,
+    dstack,
+    flip,
+    fliplr,
+    flipud,
+    hstack,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    ravel,
+    repeat,
+    roll,
+    rot90,
+    squeeze,
+    swapaxes,
+    tile,
+    tril,
+    triu,
+    unstack,
+    vstack,
+)
+from tinyckpt.ops.memory_sharing_norms import ms_layer_norm, ms_rms_norm
 from tinyckpt.ops.nn import (
     cross_entropy,
     half_squared_norm,
@@ -222,18 +235,6 @@ from tinyckpt.ops.pooling import (
     avg_pool2d,
     global_avg_pool2d,
     max_pool2d,
-)
-from tinyckpt.ops.products import (
-    dot,
-    einsum,
-    inner,
-    kron,
-    matvec,
-    outer,
-    tensordot,
-    vdot,
-    vecdot,
-    vecmat,
 )
 from tinyckpt.ops.random import (
     dropout,
@@ -288,7 +289,6 @@ from tinyckpt.ops.statistics import (
 from tinyckpt.ops.transposed_convolution import (
     conv_transpose2d,
 )
-from tinyckpt.ops.updating import assign
 from tinyckpt.planner.manual import saveable as checkpoint_policies
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
@@ -382,7 +382,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name
         """Explain a missing name: a module of the package, or a NumPy name with its equivalent."""
         from sys import modules
 
-        from tinyckpt.ops.protocols import hint
+        from tinyckpt.ops.numpy_protocols import hint
 
         if f"tinyckpt.{name}" in modules:
             hints = [

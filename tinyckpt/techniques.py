@@ -24,13 +24,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tinyckpt.approx.calling import Replacement, call_graph
+from tinyckpt.approx.batch_axis import AxisPlace, places
 from tinyckpt.approx.chunked import compare
-from tinyckpt.approx.compressing import with_compression
-from tinyckpt.approx.finding import is_regrouping, norms_of
-from tinyckpt.approx.following import AxisPlace, places
-from tinyckpt.approx.losses import losses_in_pieces
-from tinyckpt.approx.rewrite import ACTIVATIONS, Rewriting, rewrite
+from tinyckpt.approx.chunked_cross_entropy import losses_in_pieces
+from tinyckpt.approx.compress_activations import with_compression
+from tinyckpt.approx.inline_graph import Replacement, call_graph
+from tinyckpt.approx.low_memory_bp import ACTIVATIONS, Rewriting, rewrite
+from tinyckpt.approx.match_norms import is_regrouping, norms_of
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import (
     BackendError,
@@ -53,7 +53,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.tracing import build
 from tinyckpt.networks import Network, random_arrays
-from tinyckpt.networks.named import argument_specs
+from tinyckpt.networks.registry import argument_specs
 from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
@@ -68,8 +68,8 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.pipeline.orders import one_f_one_b
 from tinyckpt.pipeline.program import Recompute
+from tinyckpt.pipeline.schedules import one_f_one_b
 from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.saved_values import saved_values
@@ -81,8 +81,8 @@ from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
 from tinyckpt.planner.portfolio.table import table
+from tinyckpt.training.compiled_step import TrainStep, micro_batch, train_step
 from tinyckpt.training.optimizers import sgd
-from tinyckpt.training.trainer import TrainStep, micro_batch, train_step
 
 __all__ = ["TECHNIQUES", "Case", "Comparison", "Planned", "Row", "compare_techniques"]
 

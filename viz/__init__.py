@@ -12,7 +12,7 @@ if __name__ == "viz":  # in a clone: make it an alias of tinyckpt.viz
 
     alias_module("viz", "tinyckpt.viz")
 
-from .packages import require_packages
+from .requirements import require_packages
 
 require_packages()  # before an import below fails with a less helpful message
 
@@ -32,7 +32,7 @@ from .layout.dot import dot
 from .notebook import mimebundle
 from .player import player
 from .progress import with_bar
-from .terminal.asking import ask
+from .terminal.prompt import ask
 
 __all__ = [
     "ask",

@@ -17,13 +17,13 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import replacing, write_atomically
 
-from .arrange import Design
-from .layout.naming import Grouping, Labels
+from .layout.label_options import Grouping, Labels
+from .picture_layout import Design
+from .picture_parts import as_list
 from .progress import with_bar
 from .raster.encode import ENCODERS, SUFFIXES, Encoder
-from .raster.film import Film
 from .raster.picture import MOST_FRAMES, Picture
-from .sheet import as_list
+from .raster.video import Film
 from .vector.svg import svg_still
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves, map_leaves
-from tinyckpt.networks.blocks import block_specs, blocks
 from tinyckpt.networks.layers import affine, batch_norm_training, conv_relu, conv_specs
 from tinyckpt.networks.network import affine_specs
 from tinyckpt.networks.resnet import block_specs as residual_specs
 from tinyckpt.networks.resnet import residual
+from tinyckpt.networks.transformer_blocks import block_specs, blocks
 from tinyckpt.planner.model.saved_values import saved_values
 
 torch: Any = pytest.importorskip("torch")

@@ -18,16 +18,17 @@ from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
 from tinyckpt.base.units import size_text
-from viz.arrange import Design, sheet_of
 from viz.captions import Captions
-from viz.curve import scales_of
+from viz.cell_memory import LABEL_BAND, LEVELS
 from viz.layout.cells import cells_of, cells_of_parts
-from viz.layout.parts import Part
-from viz.memory import LABEL_BAND, LEVELS
-from viz.nodes import STRIPE, node_colours, outline_of, stripes
+from viz.layout.partition import Part
+from viz.memory_curve import scales_of
+from viz.node_style import STRIPE, node_colours, outline_of, stripes
+from viz.picture_layout import Design, sheet_of
+from viz.picture_parts import COUNTERS, HEAD, LEGEND_ITEMS
+from viz.raster.memory_strip import lane_of
 from viz.raster.picture import Picture
 from viz.raster.sprites import inks_of
-from viz.raster.strip import lane_of
 from viz.scene import (
     CellLooks,
     Fill,
@@ -38,7 +39,6 @@ from viz.scene import (
     moves,
     subtitles_of,
 )  # fmt: skip
-from viz.sheet import COUNTERS, HEAD, LEGEND_ITEMS
 from viz.theme import THEMES, Theme
 from viz.vector.svg import svg_still
 

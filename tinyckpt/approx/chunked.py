@@ -1,7 +1,7 @@
 """Chunking (sequential map over an axis): apply a function to one chunk after another, verified.
 
 Memory for the inside of the function is then that of one chunk. Functions are refused whose chunked
-result could differ: see ``following``. That a function computes the same for a chunk as for the
+result could differ: see ``batch_axis``. That a function computes the same for a chunk as for the
 whole is verified as well: it is traced for the whole and for a chunk of each length, and the graphs
 must have the same operators, the same constants, and shapes that differ in the chunked axis only.
 """
@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection
 from functools import partial, wraps
 from typing import Any
 
-from tinyckpt.approx.following import AxisPlace, Places, places
+from tinyckpt.approx.batch_axis import AxisPlace, Places, places
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, Spec
 from tinyckpt.core.primitive import as_var
 from tinyckpt.core.tracing import build, checkpoint
-from tinyckpt.ops.infer import as_integer
 from tinyckpt.ops.shape import concatenate
+from tinyckpt.ops.shape_inference import as_integer
 
 # Attributes that follow from shapes: sizes, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))

@@ -21,6 +21,7 @@ from tinyckpt.core.costs import flops
 from tinyckpt.core.replay import replay
 from tinyckpt.core.trace import Trace
 from tinyckpt.networks import chain, random_arrays, resnet50
+from tinyckpt.networks.char_gpt import LENGTH, batches, load_text, tiny_gpt, unigram_entropy
 from tinyckpt.networks.digits import (
     IMAGES,
     STEPS,
@@ -32,7 +33,6 @@ from tinyckpt.networks.digits import (
     load_digit_images,
     train,
 )
-from tinyckpt.networks.text import LENGTH, batches, load_text, tiny_gpt, unigram_entropy
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
 from tinyckpt.training import (

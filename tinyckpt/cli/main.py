@@ -13,13 +13,19 @@ from typing import Any
 from tinyckpt.base.errors import OptionError, TinyckptError
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
-from tinyckpt.cli.comparing import DEFAULT_POLICIES, compare_job, seconds_of
+from tinyckpt.cli.compare import DEFAULT_POLICIES, compare_job, seconds_of
 from tinyckpt.cli.demo import demo
-from tinyckpt.cli.labs import lab_job
-from tinyckpt.cli.measuring import measured_of
-from tinyckpt.cli.models import torch_job
+from tinyckpt.cli.lab import lab_job
+from tinyckpt.cli.measured_args import measured_of
 from tinyckpt.cli.parser import make_parser
-from tinyckpt.cli.pipes import pipe_job
+from tinyckpt.cli.pipe import pipe_job
+from tinyckpt.cli.process import (
+    flush_output,
+    open_closed_streams,
+    redirect_to_null,
+    report_failure,
+    unwinding_on_signals,
+)
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
@@ -34,21 +40,15 @@ from tinyckpt.cli.request import (
     traces_of,
     wrong_usage,
 )
-from tinyckpt.cli.streams import (
-    flush_output,
-    open_closed_streams,
-    redirect_to_null,
-    report_failure,
-    unwinding_on_signals,
-)
+from tinyckpt.cli.torch_model import torch_job
 from tinyckpt.core.replay import replay
 from tinyckpt.core.trace import Trace
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
 from tinyckpt.networks import random_arrays
-from tinyckpt.networks.memory import check_memory
-from tinyckpt.pipeline.supervising import supervise
+from tinyckpt.networks.machine_memory import check_memory
+from tinyckpt.pipeline.rank_supervisor import supervise
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.pareto import Frontier

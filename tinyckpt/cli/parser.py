@@ -20,14 +20,14 @@ from tinyckpt.cli.common_args import (
     add_policy,
     seconds,
 )
-from tinyckpt.cli.labs import add_lab
-from tinyckpt.cli.measuring import add_measured
-from tinyckpt.cli.models import OPTIMIZERS
-from tinyckpt.cli.pipes import add_pipe
+from tinyckpt.cli.lab import add_lab
+from tinyckpt.cli.measured_args import add_measured
+from tinyckpt.cli.pipe import add_pipe
 from tinyckpt.cli.techniques import add_techniques
+from tinyckpt.cli.torch_model import OPTIMIZERS
 from tinyckpt.core.backend import BACKENDS
 from tinyckpt.networks import NETWORKS
-from tinyckpt.pipeline.supervising import after_rank_0
+from tinyckpt.pipeline.rank_supervisor import after_rank_0
 from tinyckpt.planner.portfolio.policies import POLICIES
 
 FORMS = "\n".join(f"  {form:26} {what}" for form, _, what in NETWORKS.values())

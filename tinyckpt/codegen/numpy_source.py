@@ -24,7 +24,7 @@ from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator, updated_sources
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
-from tinyckpt.ops.expressions import Known, constant_line, inline_kernel, is_own, literal
+from tinyckpt.ops.kernel_inlining import Known, constant_line, inline_kernel, is_own, literal
 
 LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}

@@ -53,8 +53,8 @@ from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
 from tinyckpt.core.primitive import active_builder
 from tinyckpt.core.tracing import Builder, Call, Var, function_name, weak_float
+from tinyckpt.ops.activation_compression import compressed_operators, operands_for_vjp
 from tinyckpt.ops.casting import astype
-from tinyckpt.ops.compression import compressed_operators, operands_for_vjp
 from tinyckpt.ops.elementwise import accumulate_cotangents
 from tinyckpt.ops.shape import full, unalias_results
 

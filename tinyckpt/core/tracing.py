@@ -32,18 +32,9 @@ from tinyckpt.base.tree import (
 )
 from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec
 from tinyckpt.core.primitive import ACTIVE_BUILDER, ContextSwitch, Primitive, TracingContext
-from tinyckpt.ops import (
-    arrangement,
-    casting,
-    comparison,
-    elementwise,
-    indexing,
-    linalg,
-    logic,
-    protocols,
-    rounding,
-    shape,
-)
+from tinyckpt.ops import casting, comparison, elementwise, indexing, linalg, logic, rounding, shape
+from tinyckpt.ops import manipulation as arrangement
+from tinyckpt.ops import numpy_protocols as protocols
 from tinyckpt.ops.shape import unalias_results
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]

@@ -51,7 +51,7 @@ from tinyckpt.core.graph import (
     Spec,
     check_graph,
 )
-from tinyckpt.documents.reader import LARGEST, Reader, read_bytes, write
+from tinyckpt.documents.json_reader import LARGEST, Reader, read_bytes, write
 
 DOCUMENT_KEYS = (
     "schema", "version", "name", "data", "operators", "arguments", "results", "gradients",

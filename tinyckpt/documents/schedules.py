@@ -39,7 +39,7 @@ from tinyckpt.core.schedule import (
 )
 from tinyckpt.core.trace import COLUMNS, Trace
 from tinyckpt.documents.graphs import graph_document, load_graph, read_graph, save_graph
-from tinyckpt.documents.reader import Reader, write
+from tinyckpt.documents.json_reader import Reader, write
 
 __all__ = [
     "load_graph",

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tinyckpt.base.errors import FormatError, GraphError, TinyckptError, did_you_mean
-from tinyckpt.documents.reader import read_bytes
+from tinyckpt.documents.json_reader import read_bytes
 
 # Modules that files of a folder imported from it, by folder and name.
 IMPORTED_BY_FOLDER: dict[Path, dict[str, ModuleType]] = {}

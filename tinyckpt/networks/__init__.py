@@ -13,15 +13,15 @@ parameters, so that models larger than this machine's memory plan, replay and dr
 from tinyckpt.networks.bert import bert, bert_encoded, roberta
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.cnn100 import cnn100, cnn100_logits
+from tinyckpt.networks.cnn_graphs import mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.gpt2 import gpt2, gpt2_logits
 from tinyckpt.networks.layers import inference, statistics_specs
 from tinyckpt.networks.lenet import lenet5, lenet_logits
 from tinyckpt.networks.llama import llama, llama_logits
 from tinyckpt.networks.mobilenet import mobilenet_logits, mobilenet_v1
-from tinyckpt.networks.named import NETWORKS, network_from_text, network_or_graph
 from tinyckpt.networks.network import Network, branching, mlp, random_arrays, residual_mlp
+from tinyckpt.networks.registry import NETWORKS, network_from_text, network_or_graph
 from tinyckpt.networks.resnet import resnet, resnet_logits
-from tinyckpt.networks.shapes import mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.networks.unet import unet_logits, unet_network
 from tinyckpt.networks.vgg import vgg, vgg_logits

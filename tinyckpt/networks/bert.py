@@ -12,7 +12,9 @@ from typing import Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
-from tinyckpt.networks.blocks import (
+from tinyckpt.networks.layers import affine, loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network, affine_specs
+from tinyckpt.networks.transformer_blocks import (
     Dropped,
     apply_layer_norm,
     block_specs,
@@ -21,8 +23,6 @@ from tinyckpt.networks.blocks import (
     make_dropout,
     with_seed,
 )
-from tinyckpt.networks.layers import affine, loss_of_logits, norm_specs
-from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose

@@ -1,6 +1,6 @@
 """GPT-2: decoder-only transformer, learned positions, tied embedding; Radford et al. 2019.
 
-Pre-norm blocks (``blocks``) with causal attention; next-token cross-entropy.
+Pre-norm blocks (``transformer_blocks``) with causal attention; next-token cross-entropy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
-from tinyckpt.networks.blocks import (
+from tinyckpt.networks.layers import loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network
+from tinyckpt.networks.transformer_blocks import (
     Dropped,
     apply_layer_norm,
     block_specs,
@@ -19,8 +21,6 @@ from tinyckpt.networks.blocks import (
     make_dropout,
     with_seed,
 )
-from tinyckpt.networks.layers import loss_of_logits, norm_specs
-from tinyckpt.networks.network import Network
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import reshape, transpose
 

@@ -10,9 +10,9 @@ from typing import Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import name, scope
-from tinyckpt.networks.blocks import check_widths
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network
+from tinyckpt.networks.transformer_blocks import check_widths
 from tinyckpt.ops.activation import silu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.embedding import embedding
@@ -95,7 +95,7 @@ def llama(
 
     Its arguments are ``(params, tokens, labels)``, integers of shape ``(batch, length)``, each
     label the next token. The loss is the mean over all tokens. Values are labelled as in
-    ``blocks``, and ``mlp_gate`` too.
+    ``transformer_blocks``, and ``mlp_gate`` too.
 
     Args:
         layers: blocks, each of attention and a gated MLP.

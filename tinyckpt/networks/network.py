@@ -21,7 +21,7 @@ from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import Spec, TrainingGraph
 from tinyckpt.core.tracing import build, scope
-from tinyckpt.networks.memory import check_memory
+from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean

@@ -7,7 +7,9 @@ from typing import Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.tracing import scope
-from tinyckpt.networks.blocks import (
+from tinyckpt.networks.layers import affine, conv_specs, loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network, affine_specs
+from tinyckpt.networks.transformer_blocks import (
     Dropped,
     apply_layer_norm,
     block_specs,
@@ -16,8 +18,6 @@ from tinyckpt.networks.blocks import (
     make_dropout,
     with_seed,
 )
-from tinyckpt.networks.layers import affine, conv_specs, loss_of_logits, norm_specs
-from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.shape import broadcast_to, concatenate, reshape, transpose
 

@@ -11,23 +11,16 @@ from typing import Any
 from tinyckpt.core.primitive import Primitive, apply, apply_all
 from tinyckpt.ops import (
     activation,
-    approximate,
-    arrangement,
     casting,
-    causal,
     comparison,
-    compression,
     convolution,
     elementwise,
     embedding,
-    functions,
     fused_attention,
     indexing,
     linalg,
     logic,
-    memory_sharing,
     nn,
-    normalized,
     pooling,
     random,
     reduce,
@@ -36,8 +29,15 @@ from tinyckpt.ops import (
     shape,
     statistics,
     transposed_convolution,
-    updating,
 )
+from tinyckpt.ops import activation_compression as compression
+from tinyckpt.ops import approximate_activations as approximate
+from tinyckpt.ops import causal_softmax as causal
+from tinyckpt.ops import elementwise_functions as functions
+from tinyckpt.ops import inplace_update as updating
+from tinyckpt.ops import manipulation as arrangement
+from tinyckpt.ops import memory_sharing_norms as memory_sharing
+from tinyckpt.ops import normalization_primitives as normalized
 
 ALL = (
     activation.TANH_VJP,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.core.primitive import Primitive, apply, per_element
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import kernels
+from tinyckpt.ops import shape_inference as infer
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -23,16 +23,17 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var
-from tinyckpt.ops import infer, windows
 from tinyckpt.ops import kernels_convolution as kernels
+from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops import sliding_windows as windows
 from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import index
-from tinyckpt.ops.windows import pair, require_images, window_counts
+from tinyckpt.ops.sliding_windows import pair, require_images, window_counts
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.windows import Pair
+    from tinyckpt.ops.sliding_windows import Pair
 
 ALL_BUT_CHANNELS = (0, 2, 3)
 

@@ -17,7 +17,9 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, per_element, zero
-from tinyckpt.ops import infer, kernels, kernels_functions
+from tinyckpt.ops import kernels
+from tinyckpt.ops import kernels_elementwise_functions as kernels_functions
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
 from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.shape import unbroadcast

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, zero
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.shape import reshape

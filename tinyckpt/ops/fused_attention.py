@@ -20,8 +20,9 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_shared, zero
-from tinyckpt.ops import infer, kernels_attention
-from tinyckpt.ops.causal import attention_weights
+from tinyckpt.ops import kernels_attention
+from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.causal_softmax import attention_weights
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.nn import SOFTMAX_VJP

@@ -19,8 +19,8 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 

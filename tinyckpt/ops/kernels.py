@@ -18,7 +18,7 @@ This file: arithmetic, matmul, reductions, views, softmax and losses, dropout.
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.special import key_words, random_bits, random_key
+from tinyckpt.ops.special_functions import key_words, random_bits, random_key
 
 # Elementwise --------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@
 
 import math
 
-from tinyckpt.ops.parts import parts
-from tinyckpt.ops.special import multiply_by_normal_density, normal_cdf
+from tinyckpt.ops.cache_blocking import parts
+from tinyckpt.ops.special_functions import multiply_by_normal_density, normal_cdf
 
 
 def tanh(xp, x):

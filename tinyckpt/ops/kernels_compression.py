@@ -7,9 +7,9 @@ with them. The rules for kernels stand in ``kernels``.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from tinyckpt.base.dtypes import wide
-from tinyckpt.ops.kernels_approximate import pack_bits, unpack_bits
-from tinyckpt.ops.parts import spans
-from tinyckpt.ops.special import key_words, random_bits, random_key
+from tinyckpt.ops.cache_blocking import spans
+from tinyckpt.ops.kernels_approximate_activations import pack_bits, unpack_bits
+from tinyckpt.ops.special_functions import key_words, random_bits, random_key
 
 
 def group_spans(count, group):

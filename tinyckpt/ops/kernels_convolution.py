@@ -21,7 +21,7 @@ import math
 from typing import Any
 
 from tinyckpt.base.dtypes import wide
-from tinyckpt.ops.windows import (
+from tinyckpt.ops.sliding_windows import (
     convolution_blocks,
     flipped_padding,
     is_gathered,
@@ -38,8 +38,8 @@ def blocks_with_buffers(xp, plan, dtype, image, attrs):
     """Yield the blocks of a plan with their buffers: (images, rows, overlaps, columns, sums).
 
     All blocks use the memory of the first, which is the largest. ``overlaps`` are the overlaps of
-    windows and pixels (see ``windows.window_overlaps``). A block with the same windows as the
-    previous one has no borders among them: the padding in its columns is 0 already.
+    windows and pixels (see ``sliding_windows.window_overlaps``). A block with the same windows as
+    the previous one has no borders among them: the padding in its columns is 0 already.
     """
     memories, before = None, None
     overlaps: list[Any] = []

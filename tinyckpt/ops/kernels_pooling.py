@@ -10,7 +10,12 @@ import math
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.ops.kernels_activation import select_by_bits
-from tinyckpt.ops.windows import pixels_per_window, pool_blocks, window_counts, window_overlaps
+from tinyckpt.ops.sliding_windows import (
+    pixels_per_window,
+    pool_blocks,
+    window_counts,
+    window_overlaps,
+)
 
 
 def pooling_blocks(xp, plan, *dtypes):

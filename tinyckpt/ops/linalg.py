@@ -16,7 +16,8 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var
-from tinyckpt.ops import infer, kernels, reduce
+from tinyckpt.ops import kernels, reduce
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, not_equal
 from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where

@@ -13,8 +13,9 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
-from tinyckpt.ops import infer, kernels_indexing
-from tinyckpt.ops import kernels_functions as kernels
+from tinyckpt.ops import kernels_elementwise_functions as kernels
+from tinyckpt.ops import kernels_indexing
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
 from tinyckpt.ops.elementwise import absolute
 from tinyckpt.ops.reduce import Axes, reduced_shape, sum

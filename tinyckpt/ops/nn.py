@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, per_element, zero
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.elementwise import add, exp
 from tinyckpt.ops.reduce import MAX_VJP, mean, sum
 from tinyckpt.ops.reduce import max as largest

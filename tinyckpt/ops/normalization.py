@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import as_var
-from tinyckpt.ops import infer
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import power, sqrt
-from tinyckpt.ops.normalized import (
+from tinyckpt.ops.normalization_primitives import (
     BATCH_NORM,
     GROUP_NORM,
     LAYER_NORM,

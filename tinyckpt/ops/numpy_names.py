@@ -1,7 +1,7 @@
 """Dispatch tables of NumPy's functions by name, with a replacement for each unsupported one.
 
-``protocols`` looks up the function here when NumPy dispatches to a Var. The tables are complete:
-there is no other registration.
+``numpy_protocols`` looks up the function here when NumPy dispatches to a Var. The tables are
+complete: there is no other registration.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import (
     activation,
-    arrangement,
     casting,
     comparison,
     creation,
     elementwise,
-    functions,
     indexing,
     linalg,
     logic,
-    products,
     reduce,
     rounding,
     shape,
     statistics,
 )
+from tinyckpt.ops import contraction as products
+from tinyckpt.ops import elementwise_functions as functions
+from tinyckpt.ops import manipulation as arrangement
 
 UFUNCS: dict[str, Callable[..., Any]] = {
     "absolute": elementwise.absolute,

@@ -15,19 +15,14 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, zero
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_pooling as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.reduce import mean
-from tinyckpt.ops.windows import (
-    pair,
-    pool_blocks,
-    require_images,
-    window_counts,
-)
+from tinyckpt.ops.sliding_windows import pair, pool_blocks, require_images, window_counts
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.windows import Pair
+    from tinyckpt.ops.sliding_windows import Pair
 
 MAX_WINDOW_POSITIONS = 256  # positions that an index of one byte distinguishes
 

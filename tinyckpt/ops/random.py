@@ -14,8 +14,9 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, per_element, zero
-from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.special import random_key
+from tinyckpt.ops import kernels
+from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.special_functions import random_key
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

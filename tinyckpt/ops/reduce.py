@@ -15,7 +15,8 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, zero
-from tinyckpt.ops import infer, kernels, kernels_indexing
+from tinyckpt.ops import kernels, kernels_indexing
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.elementwise import divide, multiply, where

@@ -16,9 +16,9 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, zero
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_rotary as kernels
-from tinyckpt.ops.normalized import widened_bytes
+from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.normalization_primitives import widened_bytes
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

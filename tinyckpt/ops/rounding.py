@@ -12,8 +12,8 @@ import numpy as np
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element, zero
-from tinyckpt.ops import infer
-from tinyckpt.ops import kernels_functions as kernels
+from tinyckpt.ops import kernels_elementwise_functions as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
 from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negative, unary, where

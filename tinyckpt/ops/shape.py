@@ -26,7 +26,8 @@ from tinyckpt.core.primitive import (
     as_var,
     no_flops,
 )
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import kernels
+from tinyckpt.ops import shape_inference as infer
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

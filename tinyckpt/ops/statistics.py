@@ -11,8 +11,8 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, where
 from tinyckpt.ops.indexing import sort

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var
-from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_convolution as kernels
+from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.convolution import (
     bias_flops,
     contiguous_conv2d,
@@ -25,11 +25,11 @@ from tinyckpt.ops.convolution import (
     weight_cotangent,
 )
 from tinyckpt.ops.indexing import contiguous, contiguous_once
-from tinyckpt.ops.windows import pair, require_images, transposed_counts
+from tinyckpt.ops.sliding_windows import pair, require_images, transposed_counts
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.windows import Pair
+    from tinyckpt.ops.sliding_windows import Pair
 
 
 def infer_conv_transpose2d(

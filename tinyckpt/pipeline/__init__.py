@@ -10,19 +10,19 @@ every device. Nothing in the engine imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
+from tinyckpt.pipeline.custom_pipeline import pipeline_of
+from tinyckpt.pipeline.data_parallelism import data_parallel
 from tinyckpt.pipeline.mpi import rank_in, run_pipeline_mpi
-from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.partition import partition
-from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.program import Action, Pipeline
+from tinyckpt.pipeline.rank_supervisor import launched_rank, supervise
 from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
-from tinyckpt.pipeline.replicas import data_parallel
+from tinyckpt.pipeline.schedules import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.simulate import PipelineResult, run_pipeline
+from tinyckpt.pipeline.stage_schedules import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.stages import Stage, stages_of
-from tinyckpt.pipeline.state import StateTrace, replay_state
-from tinyckpt.pipeline.supervising import launched_rank, supervise
-from tinyckpt.pipeline.vshape import v_half, v_min
-from tinyckpt.pipeline.written import pipeline_of
+from tinyckpt.pipeline.v_schedules import v_half, v_min
+from tinyckpt.pipeline.zero_memory import StateTrace, replay_state
 
 __all__ = [
     "PIPELINES",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tinyckpt.pipeline.checking import ABSENT, ActionPositions, Complaint, needs, says
+from tinyckpt.pipeline.check_dependencies import ABSENT, ActionPositions, Complaint, needs, says
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,

@@ -20,10 +20,10 @@ from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.schedule import Compute, Free, Step
-from tinyckpt.pipeline.parts import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline
-from tinyckpt.pipeline.resuming import Resumed, Slot
+from tinyckpt.pipeline.stage_schedules import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.stages import arrays_of
+from tinyckpt.pipeline.training_state import Resumed, Slot
 from tinyckpt.pipeline.zero_state import CollectiveRequest, ZeroState
 from tinyckpt.training.optimizers import Optimizer
 

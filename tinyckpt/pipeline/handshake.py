@@ -20,12 +20,12 @@ import numpy as np
 
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.schedule import Compute
-from tinyckpt.pipeline.channel import wait
 from tinyckpt.pipeline.device_program import DeviceState, Outcome
-from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.mpi_transport import wait
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.resuming import NOBODY, Resumed
-from tinyckpt.pipeline.supervising import STDERR_DELAY, say
+from tinyckpt.pipeline.rank_supervisor import STDERR_DELAY, say
+from tinyckpt.pipeline.stage_schedules import PlannedStage
+from tinyckpt.pipeline.training_state import NOBODY, Resumed
 
 Claims = Mapping[str, bytes]
 TAG = 1

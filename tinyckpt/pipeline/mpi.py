@@ -19,12 +19,12 @@ from time import sleep
 from typing import Any
 
 from tinyckpt.base.errors import BackendError, OptionError
-from tinyckpt.pipeline.channel import DEFAULT_TIMEOUT, Channel, MpiCollectives
+from tinyckpt.pipeline.data_parallelism import data_parallel, replica_of
 from tinyckpt.pipeline.device_program import DeviceState, Message, Outcome, Program, device_program
 from tinyckpt.pipeline.handshake import Rendezvous, argument_digests, end_all
-from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT, Channel, MpiCollectives
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.replicas import data_parallel, replica_of
+from tinyckpt.pipeline.rank_supervisor import SUPERVISOR_DELAY, launched_rank, say
 from tinyckpt.pipeline.simulate import (
     PipelineResult,
     batches_of,
@@ -32,7 +32,7 @@ from tinyckpt.pipeline.simulate import (
     gather_outcomes,
     with_state,
 )
-from tinyckpt.pipeline.supervising import SUPERVISOR_DELAY, launched_rank, say
+from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.pipeline.zero_state import CollectiveRequest
 from tinyckpt.training.optimizers import Optimizer
 

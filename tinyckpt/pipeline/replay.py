@@ -1,8 +1,8 @@
 """Pipeline simulator without arrays: legality, makespan, bubble, and peak memory of each device.
 
 A pipeline, the durations of its actions and the footprints of its stages go in; a ``PipelineTrace``
-comes out, or an error that names the illegal action. ``checking`` tests dependences, ``clock``
-finds start times; no arrays are computed, ``simulate`` does that.
+comes out, or an error that names the illegal action. ``check_dependencies`` tests dependences,
+``event_simulation`` finds start times; no arrays are computed, ``simulate`` does that.
 
 Source: the bubble and the micro-batches in flight are as defined by Narayanan et al.,
 arXiv 2104.04473.
@@ -21,8 +21,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.check_collectives import collective_complaints
-from tinyckpt.pipeline.checking import ActionPositions, check_order
-from tinyckpt.pipeline.clock import ActionTimes
+from tinyckpt.pipeline.check_dependencies import ActionPositions, check_order
 from tinyckpt.pipeline.costs import (
     Footprint,
     Number,
@@ -30,7 +29,8 @@ from tinyckpt.pipeline.costs import (
     check_footprints,
     memory_tables,
 )
-from tinyckpt.pipeline.limits import check_bytes
+from tinyckpt.pipeline.event_simulation import ActionTimes
+from tinyckpt.pipeline.memory_limit import check_bytes
 from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline
 
 

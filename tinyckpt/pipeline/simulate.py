@@ -16,13 +16,13 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.tree import Tree, map_leaves
+from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_program import Arrays, DeviceState, Message, Outcome, device_program
-from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.parameter_shards import check_by_element, parameters_of, whole_of
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
-from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.resuming import Resumed, WithParameters, checked_state, whole_state
-from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
+from tinyckpt.pipeline.stage_schedules import PlannedStage
+from tinyckpt.pipeline.training_state import Resumed, WithParameters, checked_state, whole_state
 from tinyckpt.pipeline.zero_state import CollectiveRequest
 from tinyckpt.training.optimizers import Optimizer
 
@@ -109,8 +109,8 @@ def run_pipeline(
             micro-batch is looked up when its step begins.
         optimizer: updates the parameters, from its initial state; then there may be batches for
             several steps, one after the other. It must be elementwise.
-        state: a result's ``state``, to resume from; then batches contain the arguments after the
-            parameters only. It is copied, not modified.
+        state: a result's ``state``, to resume from; then batches contain the arguments after
+        the parameters only. It is copied, not modified.
 
     Raises:
         ScheduleError: if the pipeline is not legal.

@@ -3,7 +3,7 @@
 The run-time storage of the training state. Parameters and accumulated gradients are whole or flat
 shards, depending on the ZeRO stage; the optimiser state is that of the part which the device
 updates. It supplies the inputs of collectives (all-reduce, reduce-scatter, all-gather) and stores
-their results; the transport is elsewhere (``simulate``, ``channel``).
+their results; the transport is elsewhere (``simulate``, ``mpi_transport``).
 """
 
 from __future__ import annotations
@@ -14,16 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.api import jit
-from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.parameter_shards import padded, parameters_of, share_of, update_of, whole_of
 from tinyckpt.pipeline.program import Action, Pipeline
-from tinyckpt.pipeline.resuming import NOBODY, Resumed, Slot, own_slots
-from tinyckpt.pipeline.shares import (
-    padded,
-    parameters_of,
-    share_of,
-    update_of,
-    whole_of,
-)
+from tinyckpt.pipeline.stage_schedules import PlannedStage
+from tinyckpt.pipeline.training_state import NOBODY, Resumed, Slot, own_slots
 from tinyckpt.training.optimizers import Optimizer
 
 Arrays = dict[int, Any]

@@ -3,7 +3,9 @@
 And a gradient check by finite differences.
 """
 
-from tinyckpt.training.checking import check_gradient
+from tinyckpt.training.compiled_step import TrainStep, train_step
+from tinyckpt.training.gradient_check import check_gradient
+from tinyckpt.training.learning_rates import cosine_rate, linear_rate
 from tinyckpt.training.ledger import Ledger, ledger
 from tinyckpt.training.optimizers import (
     Optimizer,
@@ -14,10 +16,8 @@ from tinyckpt.training.optimizers import (
     sgd,
     with_master_weights,
 )
-from tinyckpt.training.rates import cosine_rate, linear_rate
-from tinyckpt.training.sharding import Sharding, sharded
-from tinyckpt.training.steps import LossScale
-from tinyckpt.training.trainer import TrainStep, train_step
+from tinyckpt.training.step_graph import LossScale
+from tinyckpt.training.zero_estimate import Sharding, sharded
 
 __all__ = [
     "Ledger",

@@ -15,7 +15,7 @@ from tinyckpt.core.graph import Graph, updated_sources
 from tinyckpt.core.replay import ReplayState
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.portfolio.table import table
-from tinyckpt.training.placing import is_of_optimizer
+from tinyckpt.training.optimizer_in_backward import is_of_optimizer
 
 # Categories of sources, which are always resident; and of the values of a schedule.
 SOURCES = ("parameters", "accumulated gradients", "optimizer state", "other sources")

@@ -30,14 +30,14 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
-from tinyckpt.ops.reduce import sum
-from tinyckpt.ops.updating import (
+from tinyckpt.ops.inplace_update import (
     adam_step,
     descend,
     moving_average,
     moving_square,
     moving_sum,
 )
+from tinyckpt.ops.reduce import sum
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

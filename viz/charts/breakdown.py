@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..curve import by_column
+from ..memory_curve import by_column
 from ..scene import count_text
 from ..theme import RGB, Theme, blend, css
 from .style import (

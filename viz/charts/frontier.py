@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import TinyckptError
 from tinyckpt.core.costs import cost_of
 
+from ..picture_parts import as_list
 from ..scene import one_line
-from ..sheet import as_list
 from ..theme import css
-from .labels import write_labels
+from .label_placement import write_labels
 from .style import (
     SMALL,
     WIDTH,

@@ -16,7 +16,7 @@ from tinyckpt.base.errors import TinyckptError
 from tinyckpt.base.units import size_text
 
 from ..theme import css
-from .labels import write_labels
+from .label_placement import write_labels
 from .style import (
     SMALL,
     WIDTH,

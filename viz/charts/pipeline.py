@@ -16,7 +16,7 @@ import numpy as np
 
 from ..scene import count_text
 from ..theme import Theme, blend, css
-from .blocks import (
+from .pipeline_gantt import (
     COLUMNS,
     FILLED,
     MOST_LANES,
@@ -32,7 +32,7 @@ from .blocks import (
     rows_of,
     write_right,
 )
-from .lanes import (
+from .pipeline_lanes import (
     WORK,
     DeviceLane,
     as_pipelines,

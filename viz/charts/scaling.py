@@ -16,10 +16,10 @@ import numpy as np
 
 from tinyckpt.base.errors import TinyckptError
 
+from ..picture_parts import as_list, check_drawable
 from ..scene import TITLES, count_text, counts_nodes, live_of
-from ..sheet import as_list, check_drawable
 from ..theme import css
-from .labels import spread
+from .label_placement import spread
 from .style import (
     SMALL,
     WIDTH,

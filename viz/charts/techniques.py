@@ -17,7 +17,7 @@ from tinyckpt.base.units import size_text
 
 from ..theme import css
 from .frontier import set_scales
-from .labels import write_labels
+from .label_placement import write_labels
 from .style import (
     SMALL,
     WIDTH,

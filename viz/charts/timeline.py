@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
 
-from ..curve import BANDS, Scales, by_column, host_curve, memory_bands, scales_of
+from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands, scales_of
+from ..picture_parts import as_list, check_drawable
 from ..scene import count_text, counts_nodes, live_of, moves, subtitle_of
-from ..sheet import as_list, check_drawable
 from ..theme import css
 from .style import (
     WIDTH,

@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
-from ..curve import BANDS
+from ..memory_curve import BANDS
 from ..theme import RGB, blend, css
 from .inflight_memory import Moment, memory_over_time
 from .residency import EvaluationKind

@@ -16,10 +16,10 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.replay import replay
-from tinyckpt.planner.portfolio.choices import Choices, choices
 from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.precomputed_choices import Choices, choices
 
-from ..layout.naming import Grouping, Labels, Naming, check_naming
+from ..layout.label_options import Grouping, Labels, Naming, check_naming
 from ..player import SUFFIXES, Page
 from ..player.data import shown
 from ..player.measured import as_measured
@@ -27,13 +27,13 @@ from ..player.page import Addition, asset, page
 from ..theme import THEMES
 from .challenge import challenge_bytes
 from .data import lab_data
-from .table import CAPTION, offered_table
+from .fallback_table import CAPTION, offered_table
 
 if TYPE_CHECKING:
     from tinyckpt.core.costs import Costs
     from tinyckpt.core.graph import Graph
     from tinyckpt.core.trace import Trace
-    from tinyckpt.documents.measured import Measured
+    from tinyckpt.documents.measured_memory import Measured
 
 SCRIPTS = (
     "lowering",

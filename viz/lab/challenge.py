@@ -17,7 +17,7 @@ from tinyckpt.planner.portfolio.plan import costs_of, plan
 if TYPE_CHECKING:
     from tinyckpt.core.costs import Costs
     from tinyckpt.core.schedule import Schedule
-    from tinyckpt.planner.portfolio.choices import Choices
+    from tinyckpt.planner.portfolio.precomputed_choices import Choices
 
 TIGHT = 1e-9  # relative tolerance for rounding errors
 

@@ -14,8 +14,8 @@ import numpy as np
 from tinyckpt.core import costs as cost
 from tinyckpt.core.schedule import EVALUATIONS
 
-from ..player.columns import Packed, packed, packed_lists, packed_texts
 from ..player.data import shown
+from ..player.packing import Packed, packed, packed_lists, packed_texts
 from ..scene import one_line, title_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.costs import Costs
     from tinyckpt.core.graph import Graph
     from tinyckpt.core.trace import Trace
-    from tinyckpt.planner.portfolio.choices import Choices
+    from tinyckpt.planner.portfolio.precomputed_choices import Choices
 
 LARGEST_WHOLE = 2**52  # integers up to it, and their differences, are exact in JavaScript
 

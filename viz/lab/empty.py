@@ -13,10 +13,10 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.graph import DTYPES
 
-from ..curve import BANDS
 from ..layout.cells import SYMBOLS
+from ..memory_curve import BANDS
 from ..player import SUFFIXES, Page
-from ..player.columns import bundle_columns
+from ..player.packing import bundle_columns
 from ..player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
 from ..player.page import SCRIPTS as PLAYER
 from ..scene import TITLES

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from .naming import Labels, requested_label
-from .parts import Part
+from .label_options import Labels, requested_label
+from .partition import Part
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph, Operator

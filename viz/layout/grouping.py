@@ -7,8 +7,8 @@ from itertools import groupby
 
 from tinyckpt.base.errors import OptionError
 
-from .naming import Grouping, checked_text
-from .parts import MOST, Anatomy, Part, parts_by_scope, parts_of
+from .label_options import Grouping, checked_text
+from .partition import MOST, Anatomy, Part, parts_by_scope, parts_of
 
 MOST_ASKED = 1_000  # forward nodes of a picture at most, if the user requests a grouping
 

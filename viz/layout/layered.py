@@ -3,7 +3,7 @@
 Graphviz's ``dot`` assigns the forward cells to ranks from left to right. Where that is too wide to
 be legible, the drawing is cut between ranks into bands below each other, and arrows with it: an
 arrow that leaves a band on the right enters the next one on the left, at the same height. The
-backward pass of a band is its mirror image, below it. Chains do not need this: see ``rows``.
+backward pass of a band is its mirror image, below it. Chains do not need this: see ``chain_rows``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from .cells import Cell
 from .dot import dot
-from .fitting import common_width, wide_cells
+from .edge_routing import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 from .geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
-from .positions import curve_of, point_of, run_dot
-from .ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
+from .label_fitting import common_width, wide_cells
+from .run_graphviz import curve_of, point_of, run_dot
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

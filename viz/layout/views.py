@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from .cells import Cell, cells_of_parts
 from .geometry import WIDTH
 from .grouping import requested_parts
-from .naming import PLAIN, Naming
-from .parts import Anatomy, Part, anatomy_of, parts_of
-from .place import Layout, layout_of
+from .label_options import PLAIN, Naming
+from .node_placement import Layout, layout_of
+from .partition import Anatomy, Part, anatomy_of, parts_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

@@ -13,9 +13,9 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 
-from ..charts.lanes import as_pipelines
-from ..layout.naming import Grouping, Labels, Naming, check_naming
-from ..sheet import as_list, check_drawable
+from ..charts.pipeline_lanes import as_pipelines
+from ..layout.label_options import Grouping, Labels, Naming, check_naming
+from ..picture_parts import as_list, check_drawable
 from ..theme import THEMES
 from .measured import as_measured
 from .page import page
@@ -23,7 +23,7 @@ from .pipelines import pipeline_page
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
-    from tinyckpt.documents.measured import Measured
+    from tinyckpt.documents.measured_memory import Measured
     from tinyckpt.pipeline import PipelineTrace
     from tinyckpt.planner.offload.simulate import Timeline
 

@@ -27,14 +27,14 @@ from tinyckpt.core.schedule import (
 from tinyckpt.planner.model.value_fates import residual_fates
 
 from ..charts.transfer_lanes import time_words
-from ..curve import BANDS, Scales, budget_of, scales_of
 from ..layout.geometry import WIDTH, Layout
-from ..layout.naming import PLAIN, Naming
+from ..layout.label_options import PLAIN, Naming
 from ..layout.views import GroupView, views_of
-from ..nodes import arrow_sizes
+from ..memory_curve import BANDS, Scales, budget_of, scales_of
+from ..node_style import arrow_sizes
+from ..picture_parts import lines_of, strip_words
 from ..scene import checkpoints_of, moves, one_line, subtitle_of, title_of
-from ..sheet import lines_of, strip_words
-from .columns import Packed, packed, packed_lists, packed_texts
+from .packing import Packed, packed, packed_lists, packed_texts
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

@@ -9,13 +9,13 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 
-from .columns import packed
 from .data import shown
+from .packing import packed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tinyckpt.documents.measured import Measured
+    from tinyckpt.documents.measured_memory import Measured
 
 MOST_MOMENTS = 100_000  # per measurement in a page: some hundred kilobytes
 WHOLE = 2**30  # ticks from the first moment to the last: 32-bit integers

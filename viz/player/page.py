@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.units import size_text
 
-from ..arrange import Design
-from ..layout.naming import PLAIN, Naming
+from ..layout.label_options import PLAIN, Naming
+from ..picture_layout import Design
 from ..scene import count_text, moves, title_of
 from ..theme import DARK, LIGHT, Theme, css, difference_colours, faint_edge, result_gradient
 from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
-from .columns import bundle_columns, deflated
 from .data import page_data, shown
 from .measured import with_measured
+from .packing import bundle_columns, deflated
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
-    from tinyckpt.documents.measured import Measured
+    from tinyckpt.documents.measured_memory import Measured
     from tinyckpt.planner.offload.simulate import Timeline
 
 # In order of dependence; concatenated they are one module.

@@ -14,8 +14,9 @@ import numpy as np
 from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.program import UPDATE
 
-from ..charts.blocks import idle_texts, rows_of
-from ..charts.lanes import (
+from ..charts.pipeline import pipeline_figure
+from ..charts.pipeline_gantt import idle_texts, rows_of
+from ..charts.pipeline_lanes import (
     counters_of,
     lane_of,
     moments_of,
@@ -25,12 +26,11 @@ from ..charts.lanes import (
     ticks_of,
     title_of,
 )
-from ..charts.pipeline import pipeline_figure
 from ..charts.style import DPI, METADATA, looks
 from ..scene import count_text
 from ..theme import THEMES
-from .columns import Packed, bundle_columns, packed
 from .data import shown
+from .packing import Packed, bundle_columns, packed
 from .page import filled, json_text, table_of
 
 if TYPE_CHECKING:

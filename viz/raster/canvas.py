@@ -17,7 +17,7 @@ from ..theme import RGB, Theme
 from .sprites import Glyphs, Indices, Inks, inks_of, text_layer
 
 if TYPE_CHECKING:
-    from ..arrange import Header
+    from ..picture_layout import Header
 
 WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
 REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side

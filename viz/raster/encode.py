@@ -1,4 +1,4 @@
-"""Streaming encoders of animations: GIF, animated PNG, animated WebP (video is in ``film``).
+"""Streaming encoders of animations: GIF, animated PNG, animated WebP (video is in ``video``).
 
 Each encoder takes one ``Change`` after the other and writes it immediately, so that memory use does
 not grow with the number of frames: a GIF, PNG or WebP stores the changed rectangle, transparent
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from PIL import Image
 
-from .film import Film, write_mp4, write_webm
+from .video import Film, write_mp4, write_webm
 
 if TYPE_CHECKING:
     from .canvas import Change

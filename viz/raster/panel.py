@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..captions import Captions
-from ..curve import Scales
 from ..layout.geometry import MARGIN, Line, Size
-from ..nodes import arrow_parts, arrow_sizes, truncated
+from ..memory_curve import Scales
+from ..node_style import arrow_parts, arrow_sizes, truncated
+from ..picture_parts import CAPTION, HEAD, LANE
 from ..scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
-from ..sheet import CAPTION, HEAD, LANE
 from ..theme import RGB, faint_edge, font
-from .boxes import group_sprite
 from .canvas import Canvas, Counters
-from .card import draw_card, lines_of_card, results_of
-from .lights import Lights
+from .group_sprites import group_sprite
+from .highlights import Lights
+from .memory_strip import Strip, lane_of, strip_of
 from .sprites import (
     TRANSPARENT,
     Indices,
@@ -33,15 +33,15 @@ from .sprites import (
     sprite_shape,
     text_layer,
 )
-from .strip import Strip, lane_of, strip_of
-from .words import TextLine as Sentence
-from .words import words_of
+from .text_cache import TextLine as Sentence
+from .text_cache import words_of
+from .title_card import draw_card, lines_of_card, results_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
-    from ..arrange import Panel
     from ..layout.cells import Cell
+    from ..picture_layout import Panel
 
 MOST_KEPT = 2**24  # bytes: size of the sprite cache
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 
-from ..arrange import PLAIN, Design, Item, sheet_of
-from ..curve import peak_step, scales_of
-from ..nodes import arrow_sizes
+from ..memory_curve import peak_step, scales_of
+from ..node_style import arrow_sizes
+from ..picture_layout import PLAIN, Design, Item, sheet_of
+from ..picture_parts import headings
 from ..scene import SEEN, NodeLook, count_text, frame_steps
-from ..sheet import headings
 from ..theme import THEMES, Theme
 from .canvas import Canvas, Change
 from .panel import PanelPicture, draw_arrow

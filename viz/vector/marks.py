@@ -9,9 +9,9 @@ import html
 import math
 from collections.abc import Sequence
 
+from ..cell_memory import LEVELS, shown_share
 from ..layout.geometry import Layout, Line, Point, Size
-from ..memory import LEVELS, shown_share
-from ..nodes import (
+from ..node_style import (
     STRIPE,
     arrow_parts,
     arrow_sizes,

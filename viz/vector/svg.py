@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
 
-from ..arrange import PLAIN, Design, Header, Item, sheet_of
 from ..captions import Captions
-from ..curve import scales_of
 from ..layout.cells import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
-from ..nodes import arrow_sizes, truncated
+from ..memory_curve import scales_of
+from ..node_style import arrow_sizes, truncated
+from ..picture_layout import PLAIN, Design, Header, Item, sheet_of
+from ..picture_parts import GAP, as_list, headings
 from ..scene import (
     CellLooks,
     Fill,
@@ -32,7 +33,6 @@ from ..scene import (
     subtitles_of,
     title_of,
 )
-from ..sheet import GAP, as_list, headings
 from ..theme import THEMES, Theme, css, font
 from .marks import (
     arrow_elements,
@@ -43,7 +43,7 @@ from .marks import (
     numbers,
     text_element,
 )
-from .strips import lane_elements, strip_elements
+from .memory_strip import lane_elements, strip_elements
 from .webfont import font_faces
 
 if TYPE_CHECKING:

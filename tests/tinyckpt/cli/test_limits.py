@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.tinyckpt.cli.test_cli import run
-from tinyckpt.cli import comparing, request
-from tinyckpt.networks import memory, network_from_text
+from tinyckpt.cli import compare as comparing
+from tinyckpt.cli import request
+from tinyckpt.networks import machine_memory as memory
+from tinyckpt.networks import network_from_text
 
 cli = import_module("tinyckpt.cli.main")
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.conftest import require
-from tinyckpt.cli import main, pipes
+from tinyckpt.cli import main
+from tinyckpt.cli import pipe as pipes
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

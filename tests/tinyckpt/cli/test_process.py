@@ -13,7 +13,7 @@ import pytest
 import tinyckpt as tc
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import demo as steps
-from tinyckpt.cli.streams import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
+from tinyckpt.cli.process import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
 
 COMMAND = f"{sys.executable} -m tinyckpt"
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tests.torch_fingerprint import changes, fingerprint
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import constants
+from tinyckpt.interop.torch import check_purity as constants
 
 WIDTH = 4
 X = torch.linspace(-1, 1, 2 * WIDTH).reshape(2, WIDTH)

@@ -11,7 +11,7 @@ require("torch")
 import torch
 from torch import nn
 
-from tinyckpt.interop.torch.constants import joint_of_module
+from tinyckpt.interop.torch.check_purity import joint_of_module
 from tinyckpt.interop.torch.fusing import MOST_OPERATORS
 from tinyckpt.interop.torch.importer import Imported, graph_of
 

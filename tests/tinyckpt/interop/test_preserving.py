@@ -28,7 +28,7 @@ from tests import torch_traps
 from tests.torch_fingerprint import changes, fingerprint
 from tests.torch_traps import CALLS, INTERRUPTED, TRAPS, Interrupt, Trap, trap
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import preserving
+from tinyckpt.interop.torch import state_rollback as preserving
 
 PUBLIC: dict[str, Callable[..., Any]] = {
     "trace": lambda model, x: tct.trace(model, x, workspace=False),

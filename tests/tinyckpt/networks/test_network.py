@@ -8,7 +8,8 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves
-from tinyckpt.networks import Network, memory, mlp, random_arrays
+from tinyckpt.networks import Network, mlp, random_arrays
+from tinyckpt.networks import machine_memory as memory
 
 
 def test_parameter_count_needs_no_arrays() -> None:
@@ -75,7 +76,8 @@ def test_arrays_above_memory_are_refused_before_allocation(
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of processes")
 def test_memory_of_machine_respects_rlimits() -> None:
     script = (
-        "import resource; from tinyckpt.networks.memory import memory_of_machine as memory; "
+        "import resource; from tinyckpt.networks import machine_memory; "
+        "memory = machine_memory.memory_of_machine; "
         "whole = memory(); resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33)); "
         "assert memory() == min(whole, 2**33); "
         "resource.setrlimit(resource.RLIMIT_DATA, (2**32,) * 2); "

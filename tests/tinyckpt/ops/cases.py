@@ -10,16 +10,16 @@ import numpy as np
 import tinyckpt as tc
 from tests import attention_examples
 from tests.numpy_examples import EXAMPLES
+from tests.tinyckpt.ops import test_approximate_activations as test_approximate
 from tests.tinyckpt.ops import (
-    test_approximate,
     test_convolution,
     test_embedding,
-    test_memory_sharing,
     test_normalization,
     test_pooling,
     test_rotary,
     test_transposed_convolution,
 )
+from tests.tinyckpt.ops import test_memory_sharing_norms as test_memory_sharing
 from tinyckpt.ops import PRIMITIVES
 
 R = np.random.default_rng(7)

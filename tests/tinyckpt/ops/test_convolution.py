@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.measured import BUFFERS, check_workspace, evaluated
-from tinyckpt.ops import windows
+from tinyckpt.ops import sliding_windows as windows
 
 R = np.random.default_rng(19)
 

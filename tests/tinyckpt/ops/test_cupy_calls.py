@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import require
-from tinyckpt.ops import special
-from tinyckpt.ops.expressions import KERNELS
+from tinyckpt.ops import special_functions as special
+from tinyckpt.ops.kernel_inlining import KERNELS
 
 
 def array_code() -> ast.Module:

@@ -11,7 +11,7 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.ops import kernels_activation as kernels
-from tinyckpt.ops import special
+from tinyckpt.ops import special_functions as special
 
 Long = np.longdouble
 # Beyond these the functions below are 0 or x.

@@ -14,7 +14,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.measured import check_workspace
 from tests.tinyckpt.ops.test_convolution import both
-from tinyckpt.ops import windows
+from tinyckpt.ops import sliding_windows as windows
 
 R = np.random.default_rng(23)
 

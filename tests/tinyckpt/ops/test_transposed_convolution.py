@@ -13,7 +13,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.measured import check_workspace
 from tests.tinyckpt.ops.test_convolution import attributes, both, normal
-from tinyckpt.ops import windows
+from tinyckpt.ops import sliding_windows as windows
 
 # name -> (function, arguments): collected in cases.py, for the checks of every primitive.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

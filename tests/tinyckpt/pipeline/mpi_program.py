@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from tinyckpt.pipeline.supervising import launched_rank, supervise
+from tinyckpt.pipeline.rank_supervisor import launched_rank, supervise
 
 if __name__ == "__main__":
     supervise()
@@ -31,8 +31,8 @@ from tinyckpt.pipeline import (
     run_pipeline_mpi,
     stages_of,
 )
-from tinyckpt.pipeline.channel import Channel, MpiCollectives
 from tinyckpt.pipeline.device_program import DeviceState
+from tinyckpt.pipeline.mpi_transport import Channel, MpiCollectives
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:

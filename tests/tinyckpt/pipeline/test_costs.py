@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.tinyckpt.pipeline.slow_machine import costs
+from tests.tinyckpt.pipeline.reference_simulator import costs
 from tests.tinyckpt.pipeline.test_replay import pipelines
 from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline import (

@@ -14,7 +14,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tinyckpt.cli.ranks import RandomMicroBatches
+from tinyckpt.cli.mpi_rank import RandomMicroBatches
 from tinyckpt.pipeline import one_f_one_b, plan_stages, stages_of
 
 require("mpi4py")

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tinyckpt.pipeline.slow_machine import lanes_of
+from tests.tinyckpt.pipeline.reference_simulator import lanes_of
 from tests.tinyckpt.pipeline.test_replay import pipelines
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline import Action, Pipeline, data_parallel, gpipe, replay_pipeline
+from tinyckpt.pipeline.custom_pipeline import pipeline_of
 from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH
-from tinyckpt.pipeline.written import pipeline_of
 
 Lanes = list[list[Action]]
 NAMED = r"^device \d+, step \d+: "

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tinyckpt.pipeline.slow_machine import (
+from tests.tinyckpt.pipeline.reference_simulator import (
     Lanes,
     costs,
     lanes_of,
@@ -30,10 +30,10 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.checking import ActionPositions
-from tinyckpt.pipeline.clock import ActionTimes
+from tinyckpt.pipeline.check_dependencies import ActionPositions
+from tinyckpt.pipeline.custom_pipeline import pipeline_of
+from tinyckpt.pipeline.event_simulation import ActionTimes
 from tinyckpt.pipeline.program import KINDS
-from tinyckpt.pipeline.written import pipeline_of
 
 BACK = ("backward", "backward_input")
 

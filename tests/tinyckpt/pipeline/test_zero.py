@@ -26,8 +26,8 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
+from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_program import TOGETHER, DeviceState
-from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.simulate import run_collective
 from tinyckpt.training import sharded
 

@@ -13,7 +13,7 @@ from tests.conftest import examples
 from tests.tinyckpt.networks.small import small
 from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, random_arrays
-from tinyckpt.networks.named import argument_specs
+from tinyckpt.networks.registry import argument_specs
 from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.techniques import PARTS, TECHNIQUES, Comparison, Row, compare_techniques, reason
 

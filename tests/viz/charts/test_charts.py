@@ -15,7 +15,7 @@ import tinyckpt as tc
 import viz
 from tests.conftest import examples
 from viz.charts.frontier import frontier_figure, named_points
-from viz.charts.labels import Box, place_labels, spread
+from viz.charts.label_placement import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
 from viz.charts.style import looks, names_of
 from viz.charts.timeline import timeline_figure

@@ -22,12 +22,9 @@ from tinyckpt.pipeline import (
     v_half,
     zb_h1,
 )
-from viz.charts.blocks import ODD, label_on, looks_of
-from viz.charts.lanes import (
-    counters_of,
-    subtitles_of,
-)
 from viz.charts.pipeline import pipeline_figure
+from viz.charts.pipeline_gantt import ODD, label_on, looks_of
+from viz.charts.pipeline_lanes import counters_of, subtitles_of
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT, Theme, blend
 

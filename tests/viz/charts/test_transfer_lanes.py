@@ -21,7 +21,7 @@ from viz.charts.residency import EvaluationKind
 from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
 from viz.charts.transfer_lanes import downsampled, lanes_figure, lanes_of, merged_spans
-from viz.curve import memory_bands
+from viz.memory_curve import memory_bands
 from viz.theme import DARK, LIGHT
 
 

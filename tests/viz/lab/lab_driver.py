@@ -8,7 +8,7 @@ import tinyckpt as tc
 from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.model.value_fates import residual_fates
-from viz.curve import memory_bands
+from viz.memory_curve import memory_bands
 from viz.player.data import VERBS
 from viz.player.page import asset
 

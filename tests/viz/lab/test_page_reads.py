@@ -16,7 +16,13 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
 from tests.snapshots import training
-from tests.tinyckpt.documents.test_measured import LISTS, PICKLES, SNAPSHOTS, Hostile, with_event
+from tests.tinyckpt.documents.test_measured_memory import (
+    LISTS,
+    PICKLES,
+    SNAPSHOTS,
+    Hostile,
+    with_event,
+)
 from tests.tinyckpt.documents.test_serialize import DAMAGED, damage, mutate, saved
 from tests.viz.lab.lab_driver import engine, page_graph
 from viz.lab.empty import constants

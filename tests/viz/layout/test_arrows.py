@@ -13,7 +13,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.layout.scoped_graphs import scoped_graph
 from viz.layout.geometry import Layout
-from viz.layout.place import layout
+from viz.layout.node_placement import layout
 from viz.layout.views import views_of
 
 NETWORKS = (

@@ -14,9 +14,9 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.documents.test_serialize import HOSTILE
 from viz.layout.cells import one_line
-from viz.layout.fitting import POINTS, Wanted, fits, pixels, unique_labels
 from viz.layout.geometry import Layout
-from viz.layout.naming import Naming
+from viz.layout.label_fitting import POINTS, Wanted, fits, pixels, unique_labels
+from viz.layout.label_options import Naming
 from viz.layout.views import overview, views_of
 
 DISC, PILL = (30.0, 30.0), (60.0, 30.0)

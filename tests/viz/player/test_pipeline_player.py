@@ -27,7 +27,7 @@ from tinyckpt.pipeline import (
     v_half,
     zb_h1,
 )
-from viz.charts.lanes import lane_of, memory_text
+from viz.charts.pipeline_lanes import lane_of, memory_text
 from viz.player.page import asset
 from viz.player.pipelines import page_data
 

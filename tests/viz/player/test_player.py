@@ -21,7 +21,7 @@ from tests.viz.player.player_driver import (
     until,
     written,
 )
-from viz.curve import BANDS, memory_bands
+from viz.memory_curve import BANDS, memory_bands
 from viz.scene import counts_nodes, live_of, live_text
 
 pytestmark = pytest.mark.browser

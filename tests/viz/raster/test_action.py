@@ -10,15 +10,15 @@ import tinyckpt as tc
 import viz
 from tests.viz.raster.test_animations import decoded, trace_of
 from tinyckpt.base.units import size_text
-from viz.arrange import Design
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
+from viz.picture_layout import Design
+from viz.picture_parts import CAPTION
 from viz.raster.canvas import Canvas
-from viz.raster.card import lines_of_card, results_of, sizes_of
-from viz.raster.lights import MOST_TAGS
+from viz.raster.highlights import MOST_TAGS
 from viz.raster.picture import Picture, select_frames
-from viz.raster.words import TextLine, words_of
-from viz.sheet import CAPTION
+from viz.raster.text_cache import TextLine, words_of
+from viz.raster.title_card import lines_of_card, results_of, sizes_of
 from viz.theme import THEMES
 
 

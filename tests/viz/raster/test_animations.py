@@ -13,15 +13,15 @@ from PIL import Image
 import tinyckpt as tc
 import viz
 from tests.conftest import PROFILE, require
-from viz.arrange import Design
 from viz.gif import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
+from viz.picture_layout import Design
+from viz.picture_parts import LEGEND
 from viz.raster.canvas import Canvas, Change
 from viz.raster.encode import ENCODERS
-from viz.raster.film import Film
 from viz.raster.picture import MOST_FRAMES, Picture
 from viz.raster.sprites import inks_of
-from viz.sheet import LEGEND
+from viz.raster.video import Film
 from viz.theme import LIGHT, THEMES
 
 LONGER = ["chain:256"] if PROFILE == "deep" else []

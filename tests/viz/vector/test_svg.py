@@ -9,8 +9,8 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import hostile_graph
-from viz.arrange import Design
 from viz.layout.views import overview
+from viz.picture_layout import Design
 from viz.theme import THEMES
 from viz.vector.marks import level_path
 from viz.vector.svg import looks_at, svg_still

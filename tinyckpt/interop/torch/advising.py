@@ -3,7 +3,7 @@
 In: a model, arguments, a budget. Out: an ``Advice``: the modules to put under
 ``torch.utils.checkpoint``, the lines to write, and ``apply``, which wraps them. The predicted peak
 is what PyTorch's allocator hands out, to the byte, since lifetimes come from a recording of
-PyTorch's own autograd (``eager``) and the checkpoint model in ``wrapping``.
+PyTorch's own autograd (``eager``) and the checkpoint model in ``checkpoint_memory``.
 
 Operators are neither moved nor reordered; plans for compiled steps do that.
 """
@@ -18,6 +18,7 @@ from torch import nn
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.modules import (
     check_restored,
@@ -27,10 +28,9 @@ from tinyckpt.interop.torch.modules import (
     unwrapped_modules,
     wrap,
 )
-from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.restoring import norms_in, slot_of
+from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
-from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planner.model.budget import budget_in_bytes
 
 

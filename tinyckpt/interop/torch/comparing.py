@@ -30,8 +30,8 @@ from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
-from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair
+from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.workspace import allocator_peak

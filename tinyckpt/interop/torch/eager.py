@@ -38,9 +38,9 @@ from tinyckpt.interop.torch.capture import (
     tree_map,
 )
 from tinyckpt.interop.torch.checks import captured, check_loss
-from tinyckpt.interop.torch.distinct import DistinctOperators
-from tinyckpt.interop.torch.preserving import tensors_replaced
-from tinyckpt.interop.torch.states import tensors_in
+from tinyckpt.interop.torch.distinct_operators import DistinctOperators
+from tinyckpt.interop.torch.python_state import tensors_in
+from tinyckpt.interop.torch.state_rollback import tensors_replaced
 
 NEVER = 2**62  # sentinel: an event number after all others
 

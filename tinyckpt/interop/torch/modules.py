@@ -16,9 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolation
+from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
-from tinyckpt.interop.torch.replaying import verdicts
 from tinyckpt.interop.torch.restoring import contexts, norms_in
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import (
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import restoring
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import (
     check_restored,
@@ -32,9 +33,8 @@ from tinyckpt.interop.torch.modules import (
     refusal_lines,
     unwrapped_modules,
 )
-from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
-from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planner.model.budget import budget_in_bytes
 
 ATTENTION = "_scaled_dot_product"  # prefix of the names of all attention kernels

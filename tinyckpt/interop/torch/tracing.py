@@ -12,13 +12,13 @@ import torch
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.torch import isolation
-from tinyckpt.interop.torch.aliases import first_names
 from tinyckpt.interop.torch.capture import compiled_module_name, tree_flatten
+from tinyckpt.interop.torch.check_purity import joint_of_module
 from tinyckpt.interop.torch.checks import check_measurable, check_model
-from tinyckpt.interop.torch.constants import joint_of_module
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.state_rollback import preserving
+from tinyckpt.interop.torch.tied_parameters import first_names
 from tinyckpt.interop.torch.versions import check_calls
 
 

@@ -33,7 +33,7 @@ from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.offload_dp import PricedPlan, priced_plans
 from tinyckpt.planner.offload.prefetch import hoist_fetches, idle_copies, movable_values
 from tinyckpt.planner.offload.simulate import Timeline, timed
-from tinyckpt.planner.portfolio.device_schedules import BaseSchedule, base_schedules
+from tinyckpt.planner.portfolio.single_device_schedules import BaseSchedule, base_schedules
 
 PORTFOLIO_SHARE = 0.5  # of the time limit, for the portfolio search
 PRICED_SHARE = 0.3  # of the rest, for the plans of ``offload_dp``

@@ -20,7 +20,7 @@ from tinyckpt.planner.heuristics.knapsack import KNAPSACK
 from tinyckpt.planner.manual.regions import REGIONS
 from tinyckpt.planner.manual.retain import RETAIN
 from tinyckpt.planner.manual.saveable import SAVEABLE
-from tinyckpt.planner.offload.offload_all import OFFLOAD
+from tinyckpt.planner.offload.offload_saved_values import OFFLOAD
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy

@@ -1,6 +1,6 @@
 /**
  * Safe pickle reader: plain data only, nothing is executed. The same stack machine as
- * ``tinyckpt.documents.pickles``, with the same instructions, bounds and errors. Dicts are objects
+ * ``tinyckpt.documents.safe_unpickler``, with the same instructions, bounds and errors. Dicts are objects
  * without a prototype, so that a key is nothing but a key.
  */
 

@@ -1,6 +1,6 @@
 /**
  * Document validation in the browser: errors in the words of Python's
- * ``tinyckpt.documents.reader``. A number without a fraction is an integer here, however it is
+ * ``tinyckpt.documents.json_reader``. A number without a fraction is an integer here, however it is
  * written.
  */
 

@@ -2,7 +2,7 @@
  * Replay in the browser: memory and fates of values from a graph and its steps, with Python's
  * numbers.
  *
- * The same as ``tinyckpt.replay``, ``viz.curve.stacked`` and
+ * The same as ``tinyckpt.replay``, ``viz.memory_curve.stacked`` and
  * ``tinyckpt.planner.model.value_fates``, for schedules that are known to be legal: those of the
  * page's data, and those lowered here. No DOM here.
  */

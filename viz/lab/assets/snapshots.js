@@ -1,6 +1,6 @@
 /**
  * Measured memory, from PyTorch's snapshots and from lists of seconds and bytes: parsed as
- * ``tinyckpt.documents.snapshots`` and ``tinyckpt.documents.measured`` do, with the same errors.
+ * ``tinyckpt.documents.torch_snapshots`` and ``tinyckpt.documents.measured_memory`` do, with the same errors.
  */
 
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";

@@ -16,7 +16,7 @@ from tests.conftest import examples, require
 from tests.tinyckpt.planner.test_published_figures import CHAIN_8
 from tinyckpt.core.costs import Costs, custom, evaluations, flops, in_nodes
 from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
-from tinyckpt.networks.shapes import vgg16
+from tinyckpt.networks.cnn_graphs import vgg16
 from tinyckpt.planner.exact import benders as stage_solver
 from tinyckpt.planner.exact import optimal
 from tinyckpt.planner.exact.optimal import BUILD_ORDER_SCOPE, plan_optimal

@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import Clock
 from tinyckpt.core.costs import evaluations, flops
-from tinyckpt.networks.named import network_from_text
+from tinyckpt.networks.registry import network_from_text
 from tinyckpt.planner.heuristics.drop_recomputes import (
     RangeMaximum,
     drop_redundant_recomputes,

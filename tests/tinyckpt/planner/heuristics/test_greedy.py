@@ -16,7 +16,7 @@ from tests.random_dags import graphs_of_views, training_graphs, with_once
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.core.costs import Costs, cost_of, evaluations, flops, traffic
 from tinyckpt.core.graph import DataNode, Operator
-from tinyckpt.networks.named import network_from_text
+from tinyckpt.networks.registry import network_from_text
 from tinyckpt.planner.heuristics import eviction
 from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid

@@ -22,9 +22,9 @@ from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
-from tinyckpt.planner.portfolio import device_schedules as bases
 from tinyckpt.planner.portfolio import offload_schedules as moved
 from tinyckpt.planner.portfolio import plan_with_host as planning
+from tinyckpt.planner.portfolio import single_device_schedules as bases
 
 CHAIN = tc.networks.chain(4)
 LONG = tc.networks.chain(12)  # too long to be searched

@@ -1,0 +1,154 @@
+"""Process supervision of MPI ranks (a watchdog): a parent per rank reports how the rank died.
+
+Launchers kill all ranks when one dies, but do not report which one; and they do not even kill them
+if it exits with a code before ``MPI_Init`` has finished everywhere. So ``supervise`` restarts the
+program as a child of the process that the launcher started: whatever kills the child, its parent
+survives to name the rank, and then kills itself by a signal, which every launcher detects. When
+the launcher kills the parents of the other ranks, their children end with them. A rank that hangs
+instead of dying runs into the timeouts of ``mpi_transport``.
+
+Needs no MPI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from time import sleep
+
+# Environment variables in which MPI launchers give the rank: MPICH and Intel MPI, Open MPI, PMIx.
+RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+# Ids of Slurm's special steps, which no srun started (the batch script, its shell, others), from:
+FIRST_SPECIAL_STEP = 0xFFFF_FFF0
+STDERR = 2
+SUPERVISOR_DELAY = 3.0  # seconds that a rank lets the rank that failed first report its error
+STDERR_DELAY = (
+    0.5  # seconds for a launcher to forward stderr; it drops the rest when the processes end
+)
+# Environment variable with the file descriptor and inode of a pipe that closes when the parent
+# dies. The inode tells apart a process that inherits the variable without the pipe, such as a
+# launcher that a rank starts.
+LIFELINE = "TINYCKPT_LIFELINE"
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rank that an MPI launcher gave this process; None without a launcher.
+
+    The variables of MPI launchers are set in ranks only. Slurm sets SLURM_PROCID in batch scripts
+    and their shells as well, which are not ranks: ranks are the tasks of a step that srun started,
+    if there are several.
+
+    Args:
+        environment: the process's environment variables.
+
+    >>> launched_rank({"PMI_RANK": "3"}), launched_rank({"SLURM_PROCID": "0"})
+    ('3', None)
+    """
+    for name in RANK_NAMES:
+        if environment.get(name, "").isdecimal():
+            return environment[name]
+    step, tasks, rank = (
+        environment.get(name, "")
+        for name in ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+    )
+    is_step = step.isdecimal() and int(step) < FIRST_SPECIAL_STEP
+    return rank if is_step and tasks not in ("", "1") and rank.isdecimal() else None
+
+
+def supervise() -> None:
+    """Restart this process as a supervised child, if a launcher started it; call it first of all.
+
+    It returns in the child, and at once where there is no launcher. The parent never returns: it
+    waits, reports on stderr if the child was killed or stopped, and makes the launcher kill the
+    other ranks if the child failed.
+
+    >>> from tinyckpt.pipeline import supervise
+    >>> supervise()  # doctest: +SKIP
+    """
+    rank = launched_rank()
+    if rank is None:
+        return
+    if (lifeline := lifeline_of(os.environ)) is not None:
+        die_with_parent(lifeline)
+        return
+    ours, theirs = os.pipe()  # nothing is ever written: reading ends when the parent dies
+    os.set_inheritable(ours, True)
+    child = subprocess.Popen(
+        [sys.executable, *sys.orig_argv[1:]],
+        env={**os.environ, LIFELINE: f"{ours} {os.fstat(ours).st_ino}"},
+        close_fds=False,  # keep the launcher's file descriptors open
+    )
+    os.close(ours)
+    code = wait_for_exit(child.pid, rank)
+    os.close(theirs)
+    if code == 0:
+        os._exit(0)
+    what = f"ended with code {code}"
+    if code < 0:
+        what = f"was killed by {name_of(-code)}"
+        if name_of(-code) == "SIGALRM":  # see get_mpi
+            what = "timed out: it waited for all ranks to start, and one of them hangs"
+    say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
+    sleep(STDERR_DELAY)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after_rank_0() -> None:
+    """Delay error messages in all supervised ranks but rank 0.
+
+    An error common to all ranks is then reported once: after rank 0's report all are killed.
+    """
+    if lifeline_of(os.environ) is not None and launched_rank() not in (None, "0"):
+        sleep(SUPERVISOR_DELAY)
+
+
+def say(text: str) -> None:
+    """Write a line to stderr by one system call, so that lines of several ranks do not mix."""
+    os.write(STDERR, f"tinyckpt: {text}\n".encode())
+
+
+def name_of(number: int) -> str:
+    """Return the name of a signal; its number if it has no name, such as real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def wait_for_exit(process: int, rank: str) -> int:
+    """Wait for a child process, and return its exit code; minus the signal if it was killed."""
+    while True:
+        _, status = os.waitpid(process, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        name = name_of(os.WSTOPSIG(status))
+        say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
+
+
+def lifeline_of(environment: Mapping[str, str]) -> int | None:
+    """Return the file descriptor of the pipe to this process's supervisor; None without one."""
+    try:
+        number, inode = map(int, environment.get(LIFELINE, "").split())
+        return number if os.fstat(number).st_ino == inode else None
+    except (ValueError, OSError, OverflowError):
+        return None
+
+
+def die_with_parent(lifeline: int) -> None:
+    """Make this process end as soon as its parent does, even while it waits in MPI."""
+    if sys.platform == "linux":
+        # The thread below does not run in a stopped process; the kernel's signal kills it anyway.
+        # 1 is PR_SET_PDEATHSIG.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
+
+
+def end_with_parent(lifeline: int) -> None:
+    """Block until the parent has ended, then end this process."""
+    os.read(lifeline, 1)
+    os._exit(1)

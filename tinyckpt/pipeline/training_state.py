@@ -1,0 +1,188 @@
+"""Training state of a pipeline, to save and resume: gather it from devices, scatter it to them.
+
+As a whole it has the form that ``TrainStep.init`` returns: a tree of parameters, optimiser state
+and the number of steps taken. A device has flat arrays, or shards of them. The optimiser state has
+any nesting; the parameter that each of its arrays belongs to is found by tracing ``init`` on
+parameters of distinct shapes: parameter n has shape (n + 1,), so an array of that shape is its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import Template, Tree, fill, leaves, leaves_like, map_leaves
+from tinyckpt.core.graph import Spec
+from tinyckpt.pipeline.parameter_shards import Parameters, whole_of
+from tinyckpt.training.optimizers import Optimizer
+
+STATE = ("parameters", "optimizer", "step")
+MOST_STEPS = 2**62  # an int64 counts them
+
+
+class Slot(NamedTuple):
+    """The key of one array of an optimiser's state.
+
+    Attributes:
+        data: data id of its parameter; NOBODY for a scalar shared by all.
+        number: index among the arrays of that parameter.
+        dtype: of the array.
+    """
+
+    data: int
+    number: int
+    dtype: Any
+
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The structure of an optimiser's state for some parameters: nesting, and a key per leaf."""
+
+    template: Template
+    every: tuple[Slot, ...]
+
+    def known(self, state: Tree) -> dict[Slot, Any]:
+        """Flatten a state of this nesting: return its arrays by slot."""
+        return {
+            self.every[index]: leaf for index, _, leaf in leaves_like(self.template, state, "state")
+        }
+
+    def tree(self, arrays: dict[Slot, Any]) -> Tree:
+        """Unflatten arrays by slot into this nesting."""
+        return fill(self.template, [arrays[slot] for slot in self.every])
+
+
+def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots:
+    """Return the structure of an optimiser's state for parameters, given by their data ids.
+
+    Raises:
+        OptionError: if the state has an array that is neither a scalar nor of a parameter's shape.
+    """
+    ids = leaves(parameters)
+    place = {data: number for number, data in enumerate(ids)}
+    told = map_leaves(lambda data: Spec((place[data] + 1,), known.spec(data).dtype), parameters)
+    counts: dict[int, int] = {}
+    found: list[Slot] = []
+
+    def slot(leaf: Any) -> int:
+        if len(leaf.shape) > 1 or (leaf.shape and not 0 < leaf.shape[0] <= len(ids)):
+            raise OptionError(
+                f"{optimizer.name}: its state has an array that is not of a parameter's shape; in "
+                "a pipeline the state may have arrays of that shape, and scalars"
+            )
+        data = ids[leaf.shape[0] - 1] if leaf.shape else NOBODY
+        counts[data] = counts.get(data, 0) + 1
+        found.append(Slot(data, counts[data] - 1, np.dtype(leaf.dtype)))
+        return len(found) - 1
+
+    template = map_leaves(slot, optimizer.init(told))
+    return Slots(template, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The optimiser state to resume from.
+
+    Attributes:
+        arrays: of the optimiser's state, whole, in the shapes of their parameters.
+        step: number of steps taken.
+    """
+
+    arrays: dict[Slot, Any]
+    step: int
+
+
+def checked_state(state: Any, optimizer: Optimizer | None, known: Parameters) -> Resumed:
+    """Validate a training state, and return the optimiser state to resume from.
+
+    Its parameters are validated later, as arguments.
+
+    Raises:
+        OptionError: if there is no optimiser, or the state belongs to another one or to other
+            parameters.
+        GraphError: if the nesting differs.
+    """
+    if optimizer is None:
+        raise OptionError("a state is for an optimizer, which is not given")
+    if not isinstance(state, dict) or set(state) != set(STATE):
+        got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+        raise OptionError(
+            f"the state: expected a dict of {', '.join(STATE)}, as a result's state is; got {got}"
+        )
+    slots = slots_of(optimizer, known.whole.arguments[0], known)
+    arrays = {}
+    for index, path, leaf in leaves_like(slots.template, state["optimizer"], "state['optimizer']"):
+        slot = slots.every[index]
+        spec = Spec(known.spec(slot.data).shape if slot.data != NOBODY else (), slot.dtype)
+        fits = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == spec.dtype
+        if not fits or tuple(leaf.shape) != spec.shape:
+            raise OptionError(f"{path}: expected an array of {spec}, got {leaf!r:.80}")
+        arrays[slot] = leaf
+    step = state["step"]
+    number = np.asarray(step) if isinstance(step, int | np.ndarray | np.integer) else None
+    if number is None or number.dtype.kind not in "iu" or number.shape:
+        raise OptionError(f"state['step']: expected the number of steps taken, got {step!r:.80}")
+    if not 0 <= int(number) < MOST_STEPS:
+        raise OptionError(f"state['step'] is {step!r:.80}; it must be from 0 to 2**62 - 1")
+    return Resumed(arrays, int(number))
+
+
+class WithParameters(Sequence[Any]):
+    """A sequence of batches with a state's parameters prepended to each."""
+
+    def __init__(self, parameters: Tree, batches: Sequence[Any]) -> None:
+        self.parameters, self.batches = parameters, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: Any) -> Any:
+        return (self.parameters, *self.batches[number])
+
+
+def whole_state(
+    optimizer: Optimizer,
+    known: Parameters,
+    parameters: Tree,
+    replicas: Sequence[dict[Slot, Any]],
+    step: int,
+) -> dict[str, Any]:
+    """Assemble the training state from the arrays of the devices.
+
+    Args:
+        optimizer: of the state.
+        known: the parameters of all stages.
+        parameters: after the last step, whole.
+        replicas: flat optimiser arrays: the shards of all replicas, in order; or those of one
+            replica, where they are not sharded.
+        step: number of steps taken.
+    """
+    slots = slots_of(optimizer, known.whole.arguments[0], known)
+    arrays = {}
+    for slot in slots.every:
+        parts = [own[slot] for own in replicas]
+        if slot.data == NOBODY:
+            arrays[slot] = parts[0]
+        else:
+            flat = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            arrays[slot] = whole_of(flat, Spec(known.spec(slot.data).shape, slot.dtype))
+    return {
+        "parameters": parameters,
+        "optimizer": slots.tree(arrays),
+        "step": np.array(step, np.int64),
+    }
+
+
+def own_slots(optimizer: Optimizer, known: Parameters, stages: Collection[int]) -> dict[int, Slots]:
+    """Return for each of some stages the structure of its optimiser state."""
+    return {
+        stage: slots_of(optimizer, [data for data, _ in known.updates[stage]], known)
+        for stage in stages
+    }

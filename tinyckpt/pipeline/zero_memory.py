@@ -1,0 +1,253 @@
+"""Memory and communication volume of ZeRO and data parallelism: bytes per device, by action.
+
+When all gradients of a step are complete, a device stores exactly what the ZeRO formulas say: P
+bytes of parameters, G of gradients and O of optimiser state, each whole or a shard. Before that it
+stores more: a stage's whole gradients until they are reduce-scattered, a stage's whole parameters
+while they are gathered. So the peaks of ZeRO-2 and ZeRO-3 exceed the formula by about one stage,
+and smaller stages reduce them.
+
+Not counted: copies that are made for a collective or by MPI, a gradient's product with 1/M while
+it is accumulated, and temporaries of the optimiser.
+
+Source: as for ``data_parallelism`` (Rajbhandari et al., SC 2020, arXiv 1910.02054).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
+from tinyckpt.core.graph import Spec
+from tinyckpt.pipeline.parameter_shards import Parameters, parameters_of, share_spec
+from tinyckpt.pipeline.program import (
+    ALL_REDUCE,
+    BACKWARD,
+    BACKWARD_WEIGHT,
+    FREE_BACKWARD,
+    FREE_FORWARD,
+    GATHER_BACKWARD,
+    GATHER_FORWARD,
+    GATHER_UPDATED,
+    REDUCE_SCATTER,
+    UPDATE,
+    Integers,
+    Pipeline,
+)
+from tinyckpt.pipeline.replay import device_ranges, replay_pipeline
+from tinyckpt.pipeline.stage_schedules import PlannedStage
+from tinyckpt.planner.portfolio.table import table
+from tinyckpt.training.optimizers import Optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrace:
+    """Training state on the devices of a pipeline and its replicas; bytes, one entry per device.
+
+    Attributes:
+        pipeline: of all replicas.
+        parameters, gradients, optimizer_state: when all gradients of a step are complete.
+        peaks: the peak of all three plus activations.
+        exchanged: communication volume with the other replicas in a step, as the paper counts: a
+            reduce-scattered gradient and a gathered parameter once, an all-reduced gradient twice.
+        sent: the bytes of that which a device sends: R - 1 shards in a ring, its own stays.
+        held: bytes of the state alone after every action, device after device.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import data_parallel, gpipe, partition, plan_stages, stages_of
+    >>> graph = tc.networks.mlp(4, 8, batch=2).graph()
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    >>> trace = replay_state(data_parallel(gpipe(2, 2), 2, zero=1), stages, tc.sgd(0.1))
+    >>> trace.parameters, trace.exchanged
+    ((1728, 1296, 1728, 1296), (3456, 2592, 3456, 2592))
+    """
+
+    pipeline: Pipeline
+    parameters: tuple[int, ...]
+    gradients: tuple[int, ...]
+    optimizer_state: tuple[int, ...]
+    peaks: tuple[int, ...]
+    exchanged: tuple[int, ...]
+    sent: tuple[int, ...]
+    held: Integers = field(repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> tuple[int, ...]:
+        """Bytes of parameters, gradients and optimiser state, when all gradients are complete."""
+        columns = zip(self.parameters, self.gradients, self.optimizer_state, strict=True)
+        return tuple(map(sum, columns))
+
+    def __str__(self) -> str:
+        """Return a table with one row per device."""
+        columns = self.parameters, self.gradients, self.optimizer_state, self.peaks, self.exchanged
+        rows = [
+            [str(device), *map(size_text, row)]
+            for device, row in enumerate(zip(*columns, strict=True))
+        ]
+        header = [
+            "device", "parameters", "gradients", "optimizer state", "peak of all", "exchanged",
+        ]  # fmt: skip
+        return table(header, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of the training state by stage, whole and of one shard.
+
+    Attributes:
+        parameters, gathered: the parameters that a stage reads; one shard of them.
+        gradients, scattered: the gradients that it computes; one shard of them.
+        updated, gathered_updated: the parameters that it updates; one shard of them.
+    """
+
+    parameters: Integers
+    gathered: Integers
+    gradients: Integers
+    scattered: Integers
+    updated: Integers
+    gathered_updated: Integers
+
+
+def replay_state(
+    pipeline: Pipeline, stages: Sequence[PlannedStage], optimizer: Optimizer
+) -> StateTrace:
+    """Check a pipeline, and account for parameters, gradients and optimiser state on its devices.
+
+    Args:
+        pipeline: of any number of replicas.
+        stages: planned, of one replica.
+        optimizer: its state counts; the number of steps, which it may read, does not.
+
+    Raises:
+        ScheduleError: as ``replay_pipeline``.
+        GraphError: if gradients were not taken with respect to the first argument alone.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt.pipeline import data_parallel, gpipe, partition, plan_stages, stages_of
+    >>> graph = tc.networks.mlp(4, 8, batch=2).graph()
+    >>> stages = plan_stages(stages_of(graph, partition(graph, 1)))
+    >>> for zero in range(4):
+    ...     print(replay_state(data_parallel(gpipe(1, 1), 4, zero), stages, tc.adam(0.1)).nbytes)
+    (12096, 12096, 12096, 12096)
+    (7568, 7568, 7568, 7568)
+    (5304, 5304, 5304, 5304)
+    (3040, 3040, 3040, 3040)
+    """
+    trace = replay_pipeline(pipeline, None, [each.footprint for each in stages])
+    known = parameters_of(stages)
+    zero = pipeline.zero if pipeline.replicas > 1 else 0
+    sizes = sizes_of(known, pipeline.replicas)
+    shares = [pipeline.replicas if zero >= least else 1 for least in (3, 2, 1)]
+    fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
+             for device in range(pipeline.devices)]  # fmt: skip
+    held, peaks, volumes = [], [], []
+    for device, (own, (begin, end)) in enumerate(zip(fixed, device_ranges(pipeline), strict=True)):
+        kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
+        change, most = state_changes(kind, stage, sizes, zero, pipeline.replicas)
+        now = own[0] + own[2] + np.cumsum(change)
+        lane = trace.lane(device)
+        peaks.append(int(max((now - change + most + lane.during).max(), (now + lane.after).max())))
+        held.append(now)
+        volumes.append(communication_volume(kind, stage, sizes, pipeline.replicas))
+    parameters, gradients, state = zip(*fixed, strict=True)
+    exchanged, sent = zip(*volumes, strict=True)
+    return StateTrace(
+        pipeline, parameters, gradients, state, tuple(peaks), exchanged, sent, np.concatenate(held)
+    )
+
+
+def total_bytes(specs: Iterable[Spec], replicas: int = 1) -> int:
+    """Return the total bytes of arrays, or of one shard of each."""
+    return sum(share_spec(spec, replicas).nbytes for spec in specs)
+
+
+def sizes_of(known: Parameters, replicas: int) -> Sizes:
+    """Return the bytes of every stage's state."""
+    read = [[known.spec(data) for data in reads] for reads in known.reads]
+    made = [[known.spec(data) for data in made] for made in known.makes]
+    updated = [[known.spec(data) for data, _ in pairs] for pairs in known.updates]
+    columns = [
+        np.array([total_bytes(specs, parts) for specs in every], np.int64)
+        for every in (read, made, updated)
+        for parts in (1, replicas)
+    ]
+    return Sizes(*columns)
+
+
+def fixed_bytes(
+    pipeline: Pipeline, known: Parameters, device: int, shares: Sequence[int], optimizer: Optimizer
+) -> tuple[int, int, int]:
+    """Return a device's bytes of parameters, gradients and optimiser state at the end of a step.
+
+    Args:
+        pipeline: of all replicas.
+        known: its parameters.
+        device: index among the devices of all replicas.
+        shares: number of shards of each of the three.
+        optimizer: of the state.
+    """
+    own = device % (pipeline.devices // pipeline.replicas)
+    held = known.of_device(pipeline, own)
+    stages = [k for k in range(len(known.reads)) if pipeline.device_of[k] == own]
+    made = {data for stage in stages for data in known.makes[stage]}
+    updated = [data for stage in stages for data, _ in known.updates[stage]]
+    state = optimizer.init([share_spec(known.spec(data), shares[2]) for data in updated])
+    return (
+        total_bytes(map(known.spec, held), shares[0]),
+        total_bytes(map(known.spec, made), shares[1]),
+        sum(spec.nbytes for spec in leaves(state)),
+    )
+
+
+def state_changes(
+    kind: Integers, stage: Integers, sizes: Sizes, zero: int, replicas: int
+) -> tuple[Integers, Integers]:
+    """Return the change of a device's state in bytes by each action: after it, while it runs."""
+    change, extra = np.zeros(len(kind), np.int64), np.zeros(len(kind), np.int64)
+    is_last = (kind == BACKWARD) | (kind == BACKWARD_WEIGHT)
+    is_scatter, is_update = kind == REDUCE_SCATTER, kind == UPDATE
+    whole, share = sizes.gradients[stage], sizes.scattered[stage]
+    if zero < 2:
+        change[first_of_stage(is_last, stage)] += whole[first_of_stage(is_last, stage)]
+        change[is_scatter] -= (whole - share)[is_scatter]
+    else:
+        change[is_last] += whole[is_last]
+        change[is_scatter] -= whole[is_scatter]
+        change[first_of_stage(is_scatter, stage)] += share[first_of_stage(is_scatter, stage)]
+    # A reduce-scatter writes to memory of its own; its input is freed afterwards.
+    extra[is_scatter] = share[is_scatter]
+    change[is_update] -= (share if zero else whole)[is_update]
+    for gather, free in ((GATHER_FORWARD, FREE_FORWARD), (GATHER_BACKWARD, FREE_BACKWARD)):
+        # All shards, padding included, in addition to the device's own.
+        change[kind == gather] += replicas * sizes.gathered[stage[kind == gather]]
+        change[kind == free] -= replicas * sizes.gathered[stage[kind == free]]
+    # While a backward runs, its gradients are part of its stage's footprint.
+    return change, np.where(is_last, 0, np.maximum(extra, change))
+
+
+def first_of_stage(chosen: Integers, stage: Integers) -> Integers:
+    """Return the position of each stage's first action among the chosen ones."""
+    places = np.flatnonzero(chosen)
+    _, first = np.unique(stage[places], return_index=True)
+    return places[first]
+
+
+def communication_volume(
+    kind: Integers, stage: Integers, sizes: Sizes, replicas: int
+) -> tuple[int, int]:
+    """Return a device's communication volume in a step as the paper counts, and the bytes sent."""
+    exchanged = sent = 0
+    for what, whole, share in (
+        (ALL_REDUCE, 2 * sizes.gradients, 2 * sizes.scattered),
+        (REDUCE_SCATTER, sizes.gradients, sizes.scattered),
+        (GATHER_FORWARD, sizes.parameters, sizes.gathered),
+        (GATHER_BACKWARD, sizes.parameters, sizes.gathered),
+        (GATHER_UPDATED, sizes.updated, sizes.gathered_updated),
+    ):
+        own = stage[kind == what]
+        exchanged += int(whole[own].sum())
+        sent += int(share[own].sum()) * (replicas - 1)
+    return exchanged, sent

@@ -1,0 +1,155 @@
+"""Raster memory strip: stacked memory curve of a trace, filled before the cursor, outlined after.
+
+Past and future are rendered once; a frame copies columns. Several steps may share a pixel column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands
+from ..node_style import STRIPE, STRIPE_AND_GAP
+from ..picture_parts import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from .sprites import Indices, Inks, text_layer
+
+if TYPE_CHECKING:
+    from tinyckpt.core.trace import Trace
+
+CURSOR = 2
+
+Layers = tuple[Indices, Indices]  # past and future: text is drawn on both
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A memory strip in palette indices: filled for the past, outlined for the future.
+
+    Attributes:
+        past, future: (height, width).
+        free: mask without text: the cursor runs below it.
+        longest: steps of the longest trace, which span the width.
+        cursor: width of the line between past and future, in pixels.
+    """
+
+    past: Indices
+    future: Indices
+    free: Any
+    longest: int
+    cursor: int
+
+    def column(self, step: int) -> int:
+        """Return the pixel column at the end of a step, rounded up to the cursor's width.
+
+        So the cursor of a long trace does not move in many frames, which then are smaller.
+        """
+        cursors = int(self.past.shape[1]) // self.cursor
+        return -(-(step + 1) * cursors // self.longest) * self.cursor
+
+
+def strip_of(
+    trace: Trace,
+    scales: Scales,
+    size: tuple[int, int],
+    scale: float,
+    inks: Inks,
+    note: str = "",
+) -> Strip:
+    """Render the strip of a trace, ``size`` = (height, width) in pixels, with an optional note."""
+    height, width = size
+    thick = max(1, round(scale))
+    unit = (height - HEAD * scale) / max(scales.highest, 1)
+    columns = by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).astype(float)
+    edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
+    past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
+    future = past.copy()
+    rows = height - 1 - np.arange(height)[:, None]
+    bands = list(zip([np.zeros(width, int), *edges], edges, BANDS.values(), strict=False))
+    for below, top, fill in bands:
+        ink = inks.index(getattr(inks.theme, fill))
+        past[(rows >= below) & (rows < top)] = ink
+        future[outline(below, top, rows, thick)] = ink
+    free = np.ones((height, width), bool)
+    strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
+    lines = lines_of(trace, scales, height / scale)
+    words = strip_words(trace, scales, width / scale, height / scale, note)
+    draw_lines((past, future), free, lines, words, unit, scale, inks)
+    return strip
+
+
+def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
+    """Render the host memory lane, ``size`` = (height, width), striped as nodes are."""
+    height, width = size
+    thick = max(1, round(scale))
+    unit = (height - HEAD * scale) / max(scales.host, 1)
+    columns = by_column(host_curve(trace), scales.longest, width)[0].astype(float)
+    top = np.round(columns * unit).astype(int)
+    past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
+    future = past.copy()
+    rows = height - 1 - np.arange(height)[:, None]
+    edge = outline(np.zeros(width, int), top, rows, thick)
+    stripes = rows % max(2, round(STRIPE_AND_GAP * scale)) < round(STRIPE * scale)
+    past[(rows < top) & stripes | edge] = inks.index(inks.theme.kept)
+    future[edge] = inks.index(inks.theme.kept)
+    free = np.ones((height, width), bool)
+    draw_lines((past, future), free, lane_lines(trace), LANE_WORDS, unit, scale, inks)
+    return Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
+
+
+def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
+    """Return the mask of a band's upper edge, with its vertical steps.
+
+    Args:
+        below, top: of the band in every column, in pixels above the ground.
+        rows: the height of every row of pixels.
+        thick: thickness of the line in pixels.
+    """
+    here = top > below
+    edge = here & (rows < top) & (rows >= np.maximum(top - thick, below))
+    before = np.concatenate([np.zeros(thick, int), top[:-thick]])
+    near = here | np.concatenate([np.zeros(thick, bool), here[:-thick]])
+    step = near & (rows < np.maximum(top, before)) & (rows >= np.minimum(top, before))
+    return edge | step
+
+
+def draw_lines(
+    layers: Layers,
+    free: Any,
+    lines: Sequence[StripLine],
+    words: str,
+    unit: float,
+    scale: float,
+    inks: Inks,
+) -> None:
+    """Draw the lines at the peak and at reference levels, then their labels, and the caption."""
+    height, width = free.shape
+    thick = max(1, round(scale))
+    tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
+    for line, top in zip(lines, tops, strict=True):
+        drawn, gap = max(1, round(scale * line.dashes[0])), round(scale * line.dashes[1])
+        dashes = np.arange(width) % (drawn + gap) < drawn
+        for layer in layers:
+            layer[top : top + thick, dashes] = inks.index(inks.theme.muted)
+    taken: list[int] = []
+    for line, top in zip(lines, tops, strict=True):
+        right = width - sum(taken[place] for place in line.beside)
+        taken.append(write(layers, free, line.words, right, top, scale, inks))
+    write(layers, free, words, None, 0, scale, inks)
+
+
+def write(
+    layers: Layers, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
+) -> int:
+    """Write a right-aligned label on a line, or at the upper left; return its width."""
+    theme, gap = inks.theme, round(AIR * scale)
+    words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
+    x = gap if right is None else right - words.shape[1] - gap
+    y = max(0, line - words.shape[0])
+    for layer in layers:
+        region = layer[y : y + words.shape[0], x : x + words.shape[1]]
+        region[:] = words[: region.shape[0], : region.shape[1]]
+    free[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = False
+    return int(words.shape[1]) + 2 * gap

@@ -1,0 +1,108 @@
+"""Title card: first frame of an animation, legible as a thumbnail, with the schedule's totals.
+
+Title, network and cost cover heading and graph; the memory strip below is drawn in full, as its
+shape identifies the policy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tinyckpt.base.units import size_text
+
+from ..node_style import truncated
+from ..scene import cost_of, count_text, one_line, what_of
+from ..theme import font
+from .sprites import Indices
+from .text_cache import coverage_of, ramp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tinyckpt.core.trace import Trace
+
+    from .canvas import Canvas
+
+LARGEST, SMALLEST = 76, 12  # pixels: largest title, smallest line
+SHARE = 0.54  # size of the lines below, as a share of the title's
+LEADING = 1.24  # line spacing, as a share of a line's size
+FILLED = 0.94  # largest share of the height that lines take
+
+
+def results_of(trace: Trace, in_nodes: bool) -> list[str]:
+    """Return the totals of a schedule: evaluations, ratio to store-all, peak.
+
+    The longest text first, for narrower pictures.
+    """
+    once = max(trace.evaluations - trace.recomputations, 1)
+    times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
+    evaluations, size = count_text(trace.evaluations), size_text(trace.peak_bytes)
+    return [
+        f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
+        f"{evaluations} evaluations = {times}, peak {size}",
+        f"{times}, peak {size}",
+    ]
+
+
+def peak_of(trace: Trace, in_nodes: bool) -> str:
+    """Format the peak."""
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    return f"peak {nodes}{size_text(trace.peak_bytes)}"
+
+
+def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
+    """Return the lines of a card: a title, and lines below it."""
+    lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
+    return [*lines, f"{note} is shown"] if note else lines
+
+
+def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:
+    """Return the font size of each line of a card, as large as all of them fit."""
+    title = LARGEST
+    while title * SHARE > SMALLEST:
+        sizes = [title, *(round(title * SHARE) for _ in lines[1:])]
+        tall = LEADING * sum(sizes)
+        if tall <= FILLED * high and all(
+            font(weight_of(place), size).getlength(line) <= wide
+            for place, (line, size) in enumerate(zip(lines, sizes, strict=True))
+        ):
+            return sizes
+        title -= 2
+    return [max(round(title), SMALLEST), *(SMALLEST for _ in lines[1:])]
+
+
+def weight_of(line: int) -> str:
+    """Return the font weight of a card's line."""
+    return "SemiBold" if line in (0, 2) else "Regular"
+
+
+def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: float) -> None:
+    """Draw a card over a region of the canvas.
+
+    Args:
+        canvas: whose colours are used.
+        region: of its pixels.
+        lines: a title, and lines below it; lines that do not fit are left out.
+        scale: pixels per pixel at scale 1.
+    """
+    theme = canvas.inks.theme
+    region[:] = canvas.ground
+    high, wide = region.shape[0] / scale, region.shape[1] / scale
+    shown = list(lines)
+    while len(shown) > 2 and sizes_of(shown, wide, high)[1] <= SMALLEST + 2:
+        shown.pop()
+    sizes = sizes_of(shown, wide, high)
+    y = max(0.0, (high - LEADING * sum(sizes)) / 2)
+    for place, (line, size) in enumerate(zip(shown, sizes, strict=True)):
+        ink = theme.ink if weight_of(place) == "SemiBold" else theme.muted
+        text = truncated(line, weight_of(place), size, wide)
+        coverage = coverage_of(text, weight_of(place), size * scale)
+        top = round(y * scale)
+        target = region[top : top + coverage.shape[0], : coverage.shape[1]]
+        np.copyto(
+            target,
+            ramp(ink, theme.background, theme)[coverage[: target.shape[0], : target.shape[1]]],
+        )
+        y += LEADING * size
