@@ -1,4 +1,4 @@
-"""Benchmark: approximation ratios of Chen's policies on non-chain networks, at their own peaks.
+"""Benchmark: approximation ratios of Chen's sqrt(n) and greedy policies on non-chain networks.
 
 Checkmate's table 2 (arXiv 1910.02653) gives the cost of its approximations AP sqrt(n) and AP greedy
 over the optimum's: 1.14 to 1.54 and 1.06 to 1.39. Here both run on graphs of the same networks, by

@@ -1,4 +1,4 @@
-"""Benchmark: this version against an earlier revision, interleaved, the same jobs.
+"""Benchmark: run times against an earlier Git revision, in interleaved runs of the same jobs.
 
 ``python benchmarks/before.py REVISION`` unpacks the revision, starts a process for each version,
 and alternates between them job by job, so that other load on the machine affects all; this is

@@ -1,4 +1,4 @@
-"""Benchmark: plan quality at half of store-all's peak, against other planners and a bound.
+"""Benchmark: plan cost at half the store-all peak, against other planners and a lower bound.
 
 ``plan(budget=...)`` in its time limit, against the best of all planners in LONG seconds per
 network, AP sqrt(n), AP greedy (Checkmate's names for Chen's two policies on the separators of any

@@ -1,4 +1,4 @@
-"""Baseline: loss and gradients of the models, written by hand in NumPy, without a framework.
+"""Baseline: loss and gradients of the benchmark models, written by hand in NumPy.
 
 Carefully written: in place where the old value is dead, one im2col buffer for the columns of one
 image, and no recomputation of anything that fits into memory.

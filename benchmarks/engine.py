@@ -1,4 +1,4 @@
-"""Benchmark: overhead of the engine over NumPy, against HIPS/autograd and PyTorch.
+"""Benchmark: per-operator overhead over plain NumPy, against HIPS/autograd and PyTorch.
 
 The network: 200 layers ``h = tanh(h @ w)`` on 8x8 arrays, under half the squared norm: operators so
 small that every microsecond between them shows. All run in turn, in one process; ratios are medians

@@ -1,9 +1,9 @@
-"""Benchmark: accuracy under approximate derivatives, fine-tuning a small ViT on digits.
+"""Benchmark: accuracy of a small ViT fine-tuned on digits with approximate gradients.
 
-It is trained on digits turned by 90 degrees, exactly, and then fine-tuned on digits as they are:
-exactly; with 2-bit activations and memory-sharing norms, in both fits; and with saved values
-quantised to 8 and to 4 bits. All start from the same parameters and see the same batches. One of
-the 397 test images is a quarter of a percentage point.
+The network is trained with exact gradients on digits turned by 90 degrees, and then fine-tuned on
+digits as they are: exactly; with 2-bit activations and memory-sharing norms, in both fits; and with
+saved values quantised to 8 and to 4 bits. All start from the same parameters and see the same
+batches. One of the 397 test images is a quarter of a percentage point.
 """
 
 from __future__ import annotations

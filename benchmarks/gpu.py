@@ -1,4 +1,4 @@
-"""Benchmark: a training step on a GPU: predicted peak against CuPy's memory pool, and seconds.
+"""Benchmark: GPU training steps: predicted peak against CuPy's memory pool, and run time.
 
 Loss, gradients and AdamW of ResNet-50 and of GPT-2, under store_all, sqrt_n and half of store-all's
 peak. A hook records the pool's allocations, relative to the bytes before the step; the pool rounds

@@ -1,4 +1,4 @@
-"""Benchmark: scaling of greedy and DTR with graph size, 1,000 to 100,000 operators.
+"""Benchmark: run time of greedy eviction and DTR against graph size, up to 100,000 operators.
 
 Four families: the chain; a recurrent network, unrolled; a transformer; and random layered graphs as
 in M. Gagrani et al., "Neural topological ordering for computation graphs", 2022: forward only, each

@@ -1,4 +1,4 @@
-"""Benchmark: the lab page: size, load time, and latency of drags and clicks, in Chromium.
+"""Benchmark: interactive planning page (``viz.lab``) in Chromium: size, load time, input latency.
 
 A drag is one point of the frontier after the other, first towards less memory and back, begun half
 a second after the page is ready: nobody reaches for it sooner. A click keeps a value or drops it,

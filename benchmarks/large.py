@@ -1,4 +1,4 @@
-"""Benchmark: plan quality on large graphs, thousands of operators, against the lower bound.
+"""Benchmark: plan cost against the lower bound, on graphs of thousands of operators.
 
 Plans of ``plan(budget=...)`` in its time limit at several shares of store-all's peak: peak, cost,
 and the gap to the lower bound. The networks are the package's, of 1,500 to 7,800 operators, or,

@@ -1,4 +1,4 @@
-"""Benchmark: random layered graphs within budgets: ``plan(budget=...)`` against Moccasin.
+"""Benchmark: plan cost on random layered graphs within memory budgets, against Moccasin.
 
 Graphs as in Gagrani et al. 2022 and in the Moccasin paper, forward only, one sample of each size;
 budgets are shares of the peak in topological order. Costs are those of operators; "+2 %" is what

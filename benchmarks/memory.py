@@ -1,4 +1,4 @@
-"""Benchmark: memory of training: predicted peak, tracemalloc's, and growth of the resident set.
+"""Benchmark: memory of training: predicted peak against tracemalloc and resident set size.
 
 Each network and each kind of plan in its own process, twice: once plain, for the resident set size;
 once under tracemalloc, which takes memory itself. The compiled program runs, with parameters and

@@ -1,8 +1,8 @@
-"""Models of ``networks.py``, written once over a dialect: one framework's functions.
+"""Benchmark models, framework-independent: each is written once over an adapter of a framework.
 
 A model is parameters, an input and a sequence of stages, functions of one value: the units that one
-would wrap in ``checkpoint``. The loss is half the squared norm of the last stage's output. Dialects
-are in ``peers``.
+would wrap in ``checkpoint``. The loss is half the squared norm of the last stage's output. The
+adapters (dialects), each one framework's functions under common names, are in ``peers``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Benchmark: loss and gradients of networks, against NumPy, HIPS/autograd, PyTorch and JAX.
+"""Benchmark: run time of loss and gradients, against NumPy, HIPS/autograd, PyTorch and JAX.
 
 NumPy is written by hand, PyTorch runs eagerly, JAX under jit. All run interleaved, in one process,
 on two threads; ratios are medians over rounds. Gradients are compared with each other before

@@ -1,4 +1,4 @@
-"""Benchmark: offload to host memory, recomputation, or both, over budgets and bandwidths.
+"""Benchmark: makespan of offloading, recomputation, or both, over budgets and link bandwidths.
 
 Simulated makespan, evaluations plus stalls, relative to evaluating everything once. The only
 parameter of the hardware is the link's bandwidth over the device's speed, in bytes per FLOP: with a

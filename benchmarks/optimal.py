@@ -1,4 +1,4 @@
-"""Benchmark: the exact policy ``optimal``: time to proof, and CP-SAT against HiGHS (MILP).
+"""Benchmark: time to proven optimality of policy ``optimal``, and CP-SAT against HiGHS (MILP).
 
 Every case has 60 seconds. The second table solves the first model of some chains, in which cost is
 the number of evaluations and memory is counted in nodes, with three solvers: CP-SAT with the two

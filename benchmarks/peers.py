@@ -1,4 +1,4 @@
-"""Framework adapters for ``networks.py``: functions under common names, and training steps.
+"""Framework adapters for the benchmarks: a common set of functions, and training steps.
 
 Each framework's own functions where it has them. HIPS/autograd has no norm, no convolution and no
 attention: they are composed of NumPy's functions.

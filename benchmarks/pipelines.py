@@ -1,4 +1,4 @@
-"""Benchmark: scaling of pipeline replay: seconds and memory per million actions.
+"""Benchmark: scaling of the pipeline simulator: CPU time and memory per million actions.
 
 Each pipeline is built and replayed in its own process, whose CPU time and peak memory are measured.
 Linear scaling means that time and memory per million actions stay constant.

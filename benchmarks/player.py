@@ -1,4 +1,4 @@
-"""Benchmark: the player page: size, load time, step latency and frame rate, in Chromium.
+"""Benchmark: HTML player in Chromium: page size, load time, step latency and frame rate.
 
 Loading is from navigation to a page that shows its first step. A step is one ArrowRight, with the
 styles and the layout that follow from it; frames are what the browser draws while it plays at 60

@@ -1,4 +1,4 @@
-"""Benchmark: planning with offload priced in, against offloading plans made for one device.
+"""Benchmark: joint recompute-and-offload planning, against offloading in single-device plans.
 
 ``plan_with_host`` with and without the dynamic program ``offload.offload_dp``: the simulated
 makespan, relative to evaluating everything once, and a lower bound of every schedule. On a chain an

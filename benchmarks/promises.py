@@ -1,4 +1,4 @@
-"""Predicted against measured peaks and costs of PyTorch plans; checks for ``pytorch.py``.
+"""Checks of PyTorch plans: predicted against measured peak memory and cost, for ``pytorch.py``.
 
 ``theirs`` are outcomes of PyTorch's own plans, by its budgets. ``ours`` are those of tinyckpt's, by
 budgets in bytes, each with the predicted peak. ``flops`` are those of store-all.

@@ -1,4 +1,4 @@
-"""Benchmark: training steps of PyTorch models: plans against PyTorch's own planner, measured.
+"""Benchmark: measured peak and FLOPs of PyTorch training steps, against PyTorch's own planner.
 
 For each model, a plain PyTorch step, unchanged and with ``checkpoint`` around every block; and
 compiled steps, by AOTAutograd alone (``aot``: PyTorch's kernels, one by one) and by Inductor, at

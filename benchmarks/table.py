@@ -1,4 +1,4 @@
-"""Report of a benchmark: interleaved timing, and Markdown tables with machine and versions."""
+"""Benchmark reports: interleaved timing, and Markdown tables that state machine and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden-file check of thirty commands: digests of pictures, schedules and graphs.
+"""Golden-file regression check: digests of the pictures and documents that thirty commands write.
 
     python -m benchmarks.thirty_commands           compare with results/thirty_commands.json
     python -m benchmarks.thirty_commands --write   write it anew

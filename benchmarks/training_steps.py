@@ -1,4 +1,4 @@
-"""PyTorch training steps, eager or compiled: construction, peak memory and FLOPs.
+"""PyTorch training steps, eager or compiled: construction, and measured peak memory and FLOPs.
 
 For ``pytorch.py``. Peaks are of PyTorch's allocator, gradients included and parameters excluded.
 FLOPs are counted by PyTorch's own formulas: of an eager step while it runs, of a compiled one on

@@ -1,4 +1,4 @@
-"""Command-line reference, generated from the parser: every command, every option."""
+"""Generator of the command-line reference: every command and option, from the argparse parser."""
 
 from __future__ import annotations
 

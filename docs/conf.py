@@ -1,4 +1,4 @@
-"""The site: ``make docs`` has Sphinx build it from lessons, gallery and docstrings."""
+"""Sphinx configuration: ``make docs`` builds the site from lessons, gallery and docstrings."""
 
 import sys
 from importlib.metadata import version as version_of

@@ -1,4 +1,4 @@
-"""Folding of the answers to a lesson's questions, until the reader opens them.
+"""Collapsible answers: a lesson's answers are folded until the reader opens them.
 
 A question is a cell with ``my_guess = viz.ask(...)``, under any name; its answer is the first later
 cell that reads the name. Everything after the question is folded, up to the discussion of the

@@ -1,4 +1,4 @@
-"""Generate the pictures of the README: ``make images``. The player's needs Chromium."""
+"""Generator of the README's images (``make images``); one is a screenshot and needs Chromium."""
 
 import shutil
 from pathlib import Path

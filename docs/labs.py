@@ -1,4 +1,4 @@
-"""The labs of the site's landing page."""
+"""Generator of the interactive planning pages (``viz.lab``) on the site's landing page."""
 
 from __future__ import annotations
 

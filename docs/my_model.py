@@ -1,4 +1,4 @@
-"""A PyTorch model, for ``tinyckpt torch docs/my_model.py:make`` and for the guide to it."""
+"""Example of a user's PyTorch model, for ``tinyckpt torch docs/my_model.py:make``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Write docs/numpy.md: the NumPy functions that accept traced values.
+"""Generator of docs/numpy.md, the table of NumPy functions that accept traced values.
 
 The rows come from the tested examples and from the dispatch tables of NumPy's protocols::
 
@@ -105,7 +105,7 @@ def works() -> str:
 
 def own() -> str:
     """Return the functions that NumPy lacks."""
-    families = ("activation", "functions", "nn", "random", "statistics")
+    families = ("activation", "elementwise_functions", "nn", "random", "statistics")
     names = [
         name
         for name in tc.__all__

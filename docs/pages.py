@@ -1,4 +1,4 @@
-"""Executable documentation: scripts become Markdown pages with their pictures inline.
+"""Executable documentation: scripts become Markdown pages with their output and pictures inline.
 
 A script is executed when the site is built. It writes its pictures and players to ``out/`` and
 prints their names. After each cell that does so, the page gets a cell that shows them; a lesson's

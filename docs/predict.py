@@ -1,4 +1,4 @@
-"""Interactive questions of the lesson pages, answered by mouse, touch or keyboard.
+"""Generator of the lessons' interactive questions, answered by mouse, touch or keyboard.
 
 Guess the peak, draw the memory curve, place the checkpoints, click the inputs of an adjoint. The
 choices are few enough to replay all of them here: ``predict-data.js`` stores the result of each

@@ -1,4 +1,4 @@
-"""API reference: a page for every module with public names, and an index of them all.
+"""Generator of the API reference: a page per module with public names, and an index.
 
 Public names are the ``__all__`` of the packages below. Each name is documented once, on the page of
 the module that defines it, under the name by which it is imported.

@@ -1,4 +1,4 @@
-"""The user's API: ``run`` a schedule; ``value_and_grad``, ``grad``, ``jit`` transform a function.
+"""Public API: ``run`` a schedule; transform a function by ``value_and_grad``, ``grad``, ``jit``.
 
 The transformations trace, differentiate, plan and compile on the first call for a signature
 (nesting, shapes, dtypes, static arguments), and cache the program. Results never alias each other,

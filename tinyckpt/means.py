@@ -1,4 +1,4 @@
-"""Deprecated alias of ``tinyckpt.techniques``; it goes with the next version."""
+"""Deprecated alias of ``tinyckpt.techniques``, to be removed in the next version."""
 
 import warnings
 

@@ -1,10 +1,10 @@
-"""Memory-saving techniques side by side on one network within one budget: recomputation, offload,
-compression, approximate derivatives, chunking, gradient accumulation, pipeline parallelism.
+"""Comparison of memory-saving techniques on one network within one memory budget.
 
-Each is compared alone, and most also combined with recomputation. A network and a budget go in; out
-comes a ``Comparison``: for each technique its peak memory, its time by the cost model and measured,
-and whether its gradients are exact. A technique is a function from a ``Case`` to a ``Planned``;
-``compare_techniques``, at the end, runs them all.
+Recomputation, offloading, activation compression, approximate derivatives, chunking, gradient
+accumulation and pipeline parallelism: each is compared alone, and most also combined with
+recomputation. A network and a budget go in; out comes a ``Comparison``: for each technique its peak
+memory, its time by the cost model and measured, and whether its gradients are exact. A technique is
+a function from a ``Case`` to a ``Planned``; ``compare_techniques``, at the end, runs them all.
 
 Memory is counted as by ``replay``: the values of a schedule, without those that the caller
 supplies. Other storage of a technique, such as accumulated gradients, counts too. Gradients are

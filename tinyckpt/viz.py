@@ -1,4 +1,4 @@
-"""``tinyckpt.viz`` in a clone: loads the package ``viz`` that stands beside this one.
+"""Loader of ``tinyckpt.viz`` in a source checkout, from the top-level package ``viz``.
 
 A wheel has that package in the place of this file. Loaded by its path, it is found whatever else
 is called ``viz``; see ``tinyckpt.base.aliases`` for the short name.

@@ -1,4 +1,4 @@
-"""Visualisation of traces: animated GIFs, stills, charts, an HTML player, an interactive lab.
+"""Visualisation of traces: animated GIFs, still images, charts, interactive HTML pages.
 
 A trace (what ``tc.replay`` returns) or a graph goes in; a file, or a page that a notebook displays,
 comes out: ``from tinyckpt import viz``. Only ``lab`` and ``challenge`` search for schedules; every

@@ -1,4 +1,4 @@
-"""Incremental memory accounting per cell: resident bytes, recomputed bytes, bytes in host memory.
+"""Incremental memory accounting per drawn node (cell): resident, recomputed and offloaded bytes.
 
 Steps come in one after the other, counters per cell are kept up to date. A value that is computed
 allocates a block, and a view lies in that of its base; a block is live while any value in it is

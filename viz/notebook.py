@@ -1,4 +1,4 @@
-"""Rich display in notebooks (``_repr_mimebundle_``): graphs as SVG, traces, timelines as players.
+"""Rich display in notebooks (``_repr_mimebundle_``): graphs as SVG, traces as animated HTML.
 
 A player runs in a sandboxed iframe whose only permissions are to run its scripts and to save a
 picture: it sees nothing of the notebook, and the notebook's styles do not reach into it.

@@ -1,4 +1,4 @@
-"""Page layout of a picture: panels, headers, memory strips, legend, at any width and aspect ratio.
+"""Figure layout: panels, headings, memory plots, legend, at any width and aspect ratio.
 
 Traces and a ``Design`` (the user's options) come in; a ``Sheet`` goes out: all positions in pixels
 at scale 1, and the scale. From 800 pixels on, a picture only gets larger; a narrower one is laid

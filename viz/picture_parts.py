@@ -1,4 +1,4 @@
-"""Parts shared by raster and SVG pictures: sizes, counters, headings, strip lines, legend entries.
+"""Constants and texts shared by raster and SVG pictures: sizes, counters, headings, legend entries.
 
 Constants in pixels at scale 1, texts as plain strings, and the argument checks that all pictures
 have in common. Positions are computed in ``picture_layout``.

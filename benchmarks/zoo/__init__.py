@@ -1,4 +1,4 @@
-"""Model zoo: third-party models and adversarial ones, to test advice and plans of PyTorch models.
+"""Model zoo for tests of the PyTorch planner: third-party and adversarial models.
 
 Explicit tables: a model's name, its construction at a small size with random weights, and the
 expected outcome. ``trials`` has the tests; ``python -m benchmarks.zoo`` writes their outcomes.

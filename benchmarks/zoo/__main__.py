@@ -1,4 +1,4 @@
-"""Run the model zoo's trials, and write the table of outcomes against expectations.
+"""Runner of the model zoo's differential tests: a table of outcomes against expectations.
 
 ``python -m benchmarks.zoo`` writes results/zoo.md, in some minutes; with names of models, it prints
 their rows alone.

@@ -1,4 +1,4 @@
-"""Entry of the model zoo: construction of a model, and expectations of its training step."""
+"""Test case of the model zoo: a constructor of the model, and the expected outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language, speech and multimodal models of transformers, small, with random weights."""
+"""Models of Hugging Face transformers (language, speech, multimodal), small, random weights."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Stub operators of torchvision, for a build of PyTorch that cannot load its library.
+"""Stubs of torchvision's operators, for a CPU build of PyTorch without torchvision's library.
 
-Its wheel for Linux is linked to CUDA. Beside a build of PyTorch for the CPU its library is left
-out, which its models take in their stride; but of two operators it registers what they return
-without asking whether they are there. Declared here, they raise when somebody calls them. No model
-of the zoo does. transformers imports torchvision where it is installed, so this comes first.
+torchvision's wheel for Linux is linked to CUDA, so beside a CPU build of PyTorch its compiled
+library is not loaded. torchvision's models do not need the library, but the import fails: shape
+functions of two operators are registered without a check that these operators exist. Declared here,
+they raise if called, which no model of the zoo does. transformers imports torchvision if it is
+installed, so this module is imported first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adversarial PyTorch models: each has a feature that breaks planners, captures or checkpoints."""
+"""Adversarial PyTorch models: each has a feature that breaks planning, capture or checkpointing."""
 
 from __future__ import annotations
 

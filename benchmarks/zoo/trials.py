@@ -1,4 +1,4 @@
-"""Differential tests of a zoo model: training as advised and as planned, against plain PyTorch.
+"""Differential tests of zoo models: training by advice or by a plan, against plain PyTorch.
 
 Each trial makes the model anew from the same seed, trains it for a few steps by plain PyTorch and
 by tinyckpt's advice or plan, and compares losses, gradients, parameters and buffers, bit by bit,

@@ -1,4 +1,4 @@
-/** For all pages of the site: players follow the theme, landmarks have names, search works offline. */
+/** Script of all pages of the site: theme of embedded players, landmark names, offline search. */
 (() => {
   // A player follows the system's theme by itself; the site's own switch is sent as a message.
   const tell = (frame) => frame.postMessage({ theme: document.body.dataset.theme ?? "auto" }, "*");

@@ -45,7 +45,7 @@ def test_every_public_name_is_once_in_the_reference(docs: None) -> None:
     pages = reference.public_names()
     places = Counter(name for names in pages.values() for name in names)
     assert set(places.values()) == {1}
-    for package in ("tinyckpt", "viz"):
+    for package in ("tinyckpt", "tinyckpt.viz"):
         for name in import_module(package).__all__:
             full = f"{package}.{name}"
             assert full in places or f"{package}.{name}" in reference.NAMESPACES, full

@@ -1,4 +1,5 @@
-"""Program rewrites for less memory: compressed activations, LowMemoryBP norms, chunked losses.
+"""Memory-saving graph rewrites: compressed activations, memory-sharing norms, chunked losses.
 
-``compressing`` and ``rewrite`` change gradients or parameters, ``chunked`` and ``losses`` neither.
+``compress_activations`` and ``low_memory_bp`` change gradients or parameters; ``chunked`` and
+``chunked_cross_entropy`` change neither.
 """

@@ -1,4 +1,4 @@
-"""Batch-axis propagation: track a chunked axis through every operator, as vmap tracks a batch axis.
+"""Batch-axis propagation (as in vmap): track the axis to split into chunks through every operator.
 
 A chunk of an array can be computed from the same chunk of its inputs if no operator looks across
 chunks. Each rule gives for one kind of operator the place of the axis in its results, or refuses; a

@@ -1,4 +1,4 @@
-"""Chunking (sequential map over an axis): apply a function to one chunk after another, verified.
+"""Chunked evaluation (sequential map over an axis) of functions that are verified to allow it.
 
 Memory for the inside of the function is then that of one chunk. Functions are refused whose chunked
 result could differ: see ``batch_axis``. That a function computes the same for a chunk as for the

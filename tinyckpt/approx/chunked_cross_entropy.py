@@ -1,4 +1,4 @@
-"""Chunked (linear) cross-entropy: logits of a few rows at a time, never whole in memory.
+"""Chunked linear cross-entropy: logits of a few rows at a time, never all of them in memory.
 
 The output projection and the loss in one, chunk by chunk, each recomputed in the backward pass;
 known from Liger Kernel as fused linear cross-entropy, here without a fused kernel.

@@ -1,4 +1,4 @@
-"""Activation-compressed training: saved values of a whole network as codes of 2 to 8 bits.
+"""Activation-compressed training: all saved activations of a network quantised to 2 to 8 bits.
 
 Wraps each value that store-all would save for the backward pass in ``tc.compressed``, which stores
 it quantised with seeded stochastic rounding. The loss is unchanged, gradients are approximate.

@@ -1,4 +1,4 @@
-"""Graph inlining with operator substitution: replay a graph into another build, with replacements.
+"""Graph inlining with operator substitution: re-trace a graph, replacing some of its operators.
 
 The interpreter under all rewrites: every operator of a traced graph is applied again to new
 arguments, except those that have a replacement. Scopes, labels, checkpointed regions and

@@ -1,8 +1,9 @@
-"""LowMemoryBP rewriting: memory-sharing norms and 2-bit activation derivatives; Yang et al. 2024.
+"""Approximate and memory-sharing backpropagation (Yang et al. 2024) as a graph rewrite.
 
-A norm's scale and shift are folded into the weights and biases of the linear layers that read it.
-Then the norm has no parameters, and saves its output, which those layers save anyway: one value
-instead of two. With scale s and shift t, and a layer ``y w + b``:
+Activations get 2-bit approximate derivatives, and norms share memory with linear layers: a norm's
+scale and shift are folded into the weights and biases of the linear layers that read it. Then the
+norm has no parameters, and saves its output, which those layers save anyway: one value instead of
+two. With scale s and shift t, and a layer ``y w + b``:
 
     w' = diag(s) w            b' = b + t w
     dw = diag(s) dw' + t db'  ds = sum over outputs of dw' w      dt = w db'

@@ -1,4 +1,4 @@
-"""Pattern matching for memory-sharing norms: norms whose affine part folds into linear layers.
+"""Pattern matching: norms whose scale and shift can be folded into the linear layers after them.
 
 For each layer norm or RMS norm of a forward graph: the linear layers that read it, if its scale and
 shift can be merged into their weights and biases; else the reason why they cannot.

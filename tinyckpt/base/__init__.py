@@ -1,1 +1,1 @@
-"""Foundations without graphs: errors, units, pytrees, dtypes, files, deadlines, caches, display."""
+"""Utilities independent of graphs: errors, units, pytrees, dtypes, files, deadlines, caches."""

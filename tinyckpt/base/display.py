@@ -1,4 +1,4 @@
-"""Display: escaping of names on terminals; notebook output (MIME bundles) of graphs and traces.
+"""Escaping of text for terminals, and rich notebook output (MIME bundles) of graphs and traces.
 
 Notebooks show text; and pictures, once the user has imported ``viz``. Nothing here imports it: the
 engine needs NumPy alone, and pictures are opt-in.

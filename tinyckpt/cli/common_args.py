@@ -1,4 +1,4 @@
-"""argparse arguments shared by subcommands: network, policies, costs, budget, page style."""
+"""argparse arguments shared by subcommands: network, policies, costs, budget, labels, theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tinyckpt demo``: policies on a chain and on real data, plans within budgets, and pictures."""
+"""``tinyckpt demo``: a tour of policies on a chain and on real data, plans in budgets, pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tinyckpt lab``: write the interactive page for choosing a budget and the saved values."""
+"""``tinyckpt lab``: write an interactive HTML page for choosing a budget and the saved values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option ``--measured``: measured memory, drawn over a page's predicted memory."""
+"""The option ``--measured``: measured memory, plotted over a page's predicted memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tinyckpt pipe``: pipeline parallelism, simulated; under an MPI launcher, executed."""
+"""``tinyckpt pipe``: simulate a pipeline-parallel schedule; under an MPI launcher, execute it."""
 
 from __future__ import annotations
 

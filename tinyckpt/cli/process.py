@@ -1,4 +1,4 @@
-"""Process hygiene of the command: closed or full output streams, and clean exit on signals."""
+"""Output-stream and signal handling of the command: closed or full streams, clean exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request: from command-line options to the graph, schedules and traces they name."""
+"""Resolution of command-line options into the graph, schedules and traces that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tinyckpt torch``: does a PyTorch model fit a memory budget, and the code that makes it fit."""
+"""``tinyckpt torch``: check a PyTorch model against a memory budget; print code to make it fit."""
 
 from __future__ import annotations
 

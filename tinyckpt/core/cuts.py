@@ -1,4 +1,4 @@
-"""Cuts of the forward pass: separators by dominator analysis, and orders that save a keep set.
+"""Separators of the forward pass by dominator analysis, and evaluation orders for a saved set.
 
 A *separator* (articulation point) is a forward value through which every path from its ancestors to
 the loss passes: it post-dominates all its ancestors. Saving it alone suffices to recompute

@@ -1,4 +1,4 @@
-"""Tracing: from a Python function to a graph, by one call on abstract values (define, then run).
+"""Tracing: from a Python function to a graph, by one call on abstract values (define-then-run).
 
 ``build`` passes the function one ``Var`` for every array among its arguments. A Var has a shape
 and a dtype but no numbers; arithmetic on it adds operators to the graph under construction.

@@ -1,4 +1,4 @@
-"""Checks that the PyTorch and JAX importers share: installation, dtypes, schedules.
+"""Checks shared by the PyTorch and JAX importers: installation, dtypes, schedules.
 
 This module imports no framework; each framework's package stands beside it.
 """

@@ -1,4 +1,4 @@
-"""Model zoo: published networks at any size, as loss functions with the specs of their arguments.
+"""Model zoo: published networks at any size, as loss functions with shapes of their arguments.
 
 MLPs and the canonical chain; convolutional networks (LeNet-5, VGG, ResNet, MobileNet, U-Net);
 transformers (GPT-2, BERT, RoBERTa, LLaMA, ViT). A network is shapes only until ``arrays`` allocates

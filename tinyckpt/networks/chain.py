@@ -1,4 +1,4 @@
-"""The canonical chain of equal layers, on which the closed forms about checkpointing are stated.
+"""Uniform chain of layers, for which checkpointing theory has closed forms.
 
 As in Chen et al. 2016 (arXiv 1604.06174) and Griewank and Walther 2000 (Revolve): n layers of equal
 size and cost, and one backward operator for each.

@@ -1,4 +1,4 @@
-"""Character-level language modelling: a text (this project's lessons), batches, and a tiny GPT.
+"""Character-level language modelling: a text corpus, mini-batches, and a tiny GPT.
 
 A token is a character. ``make text`` writes ``data/lessons.txt`` from the present lessons.
 """

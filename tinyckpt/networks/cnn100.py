@@ -1,7 +1,7 @@
-"""A 100-layer CNN whose activations are nearly all in its first five layers.
+"""A 100-layer CNN with nearly all its activation memory in the first five layers.
 
-A saving by checkpointing that was reported for it was none: from the sixth layer on images are 2x2
-pixels, and there is little left to recompute.
+A memory saving that was reported for checkpointing it was spurious: from the sixth layer on images
+are 2x2 pixels, and there is little left to recompute.
 """
 
 from __future__ import annotations

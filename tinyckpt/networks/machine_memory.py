@@ -1,4 +1,4 @@
-"""Check of an allocation against this machine's memory (RAM, cgroup, rlimit), before it is made.
+"""Memory check before an allocation, against this machine's limits (RAM, cgroup, rlimit).
 
 Python's own MemoryError comes after minutes of work, or never: a system that overcommits memory
 kills the process instead.

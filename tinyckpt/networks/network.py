@@ -1,4 +1,4 @@
-"""``Network``: a loss function with its argument specs; He initialisation; MLPs.
+"""The ``Network`` type (a loss function with its argument shapes), He initialisation, and MLPs.
 
 A network is shapes only until ``arrays`` allocates random parameters, so that a network too large
 for this machine can still be planned, replayed and drawn. The networks here are the small ones: an

@@ -1,4 +1,4 @@
-"""A pre-norm decoder-only transformer of elementary operators; Vaswani et al. 2017, GPT-2's norms.
+"""Pre-norm decoder-only transformer of unfused, elementary operators; Vaswani et al. 2017.
 
 Nothing is fused: a layer norm is eleven operators, and the attention weights are a value of the
 graph, so that pictures show every value that may be saved or recomputed. To plan at GPT-2's size,

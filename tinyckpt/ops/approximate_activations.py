@@ -1,4 +1,4 @@
-"""ReGELU2 and ReSiLU2 (Approx-BP): activations that save two bits per element for their backward.
+"""ReGELU2 and ReSiLU2 (Approx-BP): activations that save two bits per element for backward.
 
 The forward pass is gelu or silu, exact to the last bit. The derivative is that of a piecewise
 linear approximation (see ``piecewise_linear``), a step function with four values: a code of two

@@ -1,4 +1,4 @@
-"""Cache blocking (tiling) of elementwise chains: the parts and spans of an array.
+"""Cache blocking (tiling) of elementwise chains: iteration over cache-sized parts of an array.
 
 Over a whole large array, every operation of a chain reads from memory what the previous one wrote
 there. Over one part at a time it finds it in the processor's cache. It pays for long chains: gelu's

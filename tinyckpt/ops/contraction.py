@@ -1,4 +1,4 @@
-"""Tensor contraction: einsum, tensordot, dot, inner, outer, kron, through one matrix product.
+"""Tensor contraction (einsum, tensordot, dot, inner, outer, kron) by batched matrix product.
 
 Axes carry labels, and the labels that the result lacks are summed over. Operands are brought into
 the form (batch, rows, inner) and (batch, inner, columns), which costs nothing where each group is

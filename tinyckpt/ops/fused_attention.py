@@ -1,4 +1,4 @@
-"""FlashAttention as one operator: tiled online softmax, without an array of all scores.
+"""FlashAttention as one operator: tiled online softmax, without materialising the score matrix.
 
 It saves its inputs, its output and the logsumexp of each row; its adjoint recomputes the weights
 block by block. Second derivatives are composed of primitives, with all scores in memory. With

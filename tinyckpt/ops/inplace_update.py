@@ -1,4 +1,4 @@
-"""In-place update of a source (``assign``), and fused optimiser arithmetic (SGD, momentum, Adam).
+"""In-place update of an input (``assign``), and fused optimiser arithmetic (SGD, momentum, Adam).
 
 An update is the one impure operator. The schedule makes it explicit: it has a step kind of its own,
 ``Update``, and nothing may read the source's old value after that step.

@@ -1,4 +1,4 @@
-"""Kernels: the array code of each operator, a pure function of (xp, arrays, attributes).
+"""Kernels of the operators: pure functions on NumPy or CuPy arrays, and the rules for all kernels.
 
 ``xp`` is NumPy or CuPy; no other arrays are used, so that both run the same lines. Three rules hold
 for every kernel, and the tests check them:

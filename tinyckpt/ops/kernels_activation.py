@@ -1,4 +1,7 @@
-"""Kernels of the activation functions and their vjps; rules as in ``kernels``."""
+"""Kernels of the activation functions and their vjps.
+
+The rules for all kernels are in ``kernels``.
+"""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

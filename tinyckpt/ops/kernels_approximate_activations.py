@@ -1,7 +1,9 @@
-"""Kernels of ReGELU2 and ReSiLU2, and bit packing of 2, 4 and 8 bits; rules as in ``kernels``.
+"""Kernels of ReGELU2 and ReSiLU2, and packing of 2-, 4- and 8-bit codes into bytes.
 
 A code of b bits is packed little-endian: element i, in C order, has the b bits from bit
 b (i mod 8/b) of byte i div 8/b.
+
+The rules for all kernels are in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

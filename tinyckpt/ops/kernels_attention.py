@@ -1,4 +1,4 @@
-"""Kernels of causal softmax and FlashAttention, forward and backward; rules as in ``kernels``.
+"""Forward and backward kernels of causal softmax and FlashAttention.
 
 The fused kernels loop over blocks (tiles): some entries of the batch axes, some queries, some keys.
 Their workspace is the buffers of one block, whatever the extents. Heads
@@ -6,6 +6,8 @@ that share keys are rows of one product: in a block the queries are ``(..., kv_h
 queries, d)``, where ``group`` counts the heads that share. ``last`` is the index of the last key
 visible to a block's first query, relative to the block's first key; every further query sees one
 more.
+
+The rules for all kernels are in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -1,4 +1,4 @@
-"""Convolution kernels by im2col and matrix multiplication, in blocks; rules as in ``kernels``.
+"""Convolution kernels by im2col and matrix multiplication, block by block.
 
 A block is some images, or some rows of windows of one image. Its *columns* are the pixels that the
 windows see: one column per window, one line per channel and kernel tap. The convolution is the
@@ -13,6 +13,8 @@ multiplied and accumulated in float32, and rounded when it leaves a block.
 
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or one row of windows.
+
+The rules for all kernels are in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

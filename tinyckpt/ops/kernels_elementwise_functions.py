@@ -1,4 +1,7 @@
-"""Kernels of elementwise functions, rounding and logic; rules as in ``kernels``."""
+"""Kernels of elementwise functions, rounding and logic.
+
+The rules for all kernels are in ``kernels``.
+"""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

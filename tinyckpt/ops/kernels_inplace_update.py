@@ -1,7 +1,9 @@
-"""Kernels of in-place updates and fused optimiser steps (SGD, Adam); rules as in ``kernels``.
+"""Kernels of in-place updates and fused optimiser steps (SGD, Adam).
 
 ``write_over`` is the one kernel that writes to an argument. It notifies an observer, such as a
 training step, before and after.
+
+The rules for all kernels are in ``kernels``.
 """
 
 from contextvars import ContextVar

@@ -1,4 +1,4 @@
-"""Kernels of batch, layer, group and RMS normalisation and their vjps; rules as in ``kernels``.
+"""Kernels of batch, layer, group and RMS normalisation and their vjps.
 
 Statistics, and everything computed with them, have at least 32 bits, whatever ``x`` is; results are
 C-contiguous, in the dtype of ``x``. Two sets of axes define the variant: statistics are taken over
@@ -7,6 +7,8 @@ and stands before ``rstd`` among the operands; without it (RMSNorm), there is no
 
 A pass over memory that seems redundant saves an array: ``x - mean`` is recomputed after its squares
 have overwritten it.
+
+The rules for all kernels are in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -1,7 +1,9 @@
-"""Kernels of max and average pooling and their vjps; rules as in ``kernels``.
+"""Kernels of max and average pooling and their vjps.
 
 They loop over the taps (positions within the window), each for all windows of a block at once. The
 tap at (row, column) has the number ``row * width + column``.
+
+The rules for all kernels are in ``kernels``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

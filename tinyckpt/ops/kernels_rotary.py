@@ -1,4 +1,7 @@
-"""The kernel of rotary position embedding (RoPE); the rules stand in ``kernels``."""
+"""Kernel of rotary position embedding (RoPE).
+
+The rules for all kernels are in ``kernels``.
+"""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

@@ -1,4 +1,4 @@
-"""Memory-sharing normalisation (MS-LayerNorm, MS-RMSNorm): differentiated from the output.
+"""Memory-sharing normalisation (MS-LayerNorm, MS-RMSNorm): only the output is saved for backward.
 
 They are norms without scale and shift. ``layer_norm`` and ``rms_norm`` save their input for the
 backward pass, and the product that reads the norm saves the norm's output: two values of one size.

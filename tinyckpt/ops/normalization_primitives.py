@@ -1,4 +1,4 @@
-"""The primitives of normalisation and their vjps, one family for batch, layer, group and RMS norm.
+"""Normalisation primitives and their vjp rules, shared by batch, layer, group and RMS norm.
 
 The public functions stand in ``normalization``. All are one computation, and share their kernels:
 with statistics over some axes, ``y = (x - mean) rstd scale + shift``, ``rstd = 1 / sqrt(variance +

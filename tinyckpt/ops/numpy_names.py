@@ -1,4 +1,4 @@
-"""Dispatch tables of NumPy's functions by name, with a replacement for each unsupported one.
+"""Dispatch tables from NumPy function names to operators, with advice for unsupported functions.
 
 ``numpy_protocols`` looks up the function here when NumPy dispatches to a Var. The tables are
 complete: there is no other registration.

@@ -1,4 +1,4 @@
-"""NumPy's dispatch protocols on Vars: ``__array_ufunc__`` and ``__array_function__``.
+"""NumPy's dispatch protocols on traced values: ``__array_ufunc__`` and ``__array_function__``.
 
 ``np.tanh(x)`` asks ``x`` first (``__array_ufunc__``), and so does ``np.concatenate([x, y])``
 (``__array_function__``). The tables of ``numpy_names`` say which function is called; an unsupported

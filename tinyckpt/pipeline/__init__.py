@@ -1,12 +1,13 @@
 """Pipeline parallelism: GPipe, 1F1B, interleaved, zero-bubble and V schedules; ZeRO replicas; MPI.
 
 A training graph is cut into stages on several devices, and micro-batches flow through them.
-``program`` defines a pipeline as a list of actions per device, ``orders`` and ``vshape`` build the
-published schedules, ``written`` takes a user-defined one, ``replay`` checks and times them without
-arrays. ``partition`` balances the cuts, ``stages`` cuts the graph, ``parts`` plans each stage and
-splits its schedule by action, ``simulate`` runs all devices in one process, ``mpi`` one device in
-each. ``replicas`` adds data parallelism and ZeRO; ``state`` accounts for the training state on
-every device. Nothing in the engine imports this package.
+``program`` defines a pipeline as a list of actions per device, ``schedules`` and ``v_schedules``
+build the published schedules, ``custom_pipeline`` takes a user-defined one, ``replay`` checks and
+times them without arrays. ``partition`` balances the cuts, ``stages`` cuts the graph,
+``stage_schedules`` plans each stage and splits its schedule by action, ``simulate`` runs all
+devices in one process, ``mpi`` one device in each. ``data_parallelism`` adds replicas and ZeRO;
+``zero_memory`` accounts for the training state on every device. Nothing in the engine imports this
+package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts

@@ -1,4 +1,4 @@
-"""Matching of collectives across data-parallel replicas: same actions, same order, complete ZeRO.
+"""Static check of collectives across data-parallel replicas: the same ones in the same order.
 
 A collective has no partner to look up: MPI matches collectives in the order in which replicas reach
 them. So the replicas of a device must issue the same ones in the same order (or they deadlock).

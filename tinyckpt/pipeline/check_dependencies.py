@@ -1,4 +1,4 @@
-"""Static dependency check of a pipeline: data dependences, matched sends and receives, staleness.
+"""Static dependency check of a pipeline: data dependences, matched messages, no stale parameters.
 
 Everything that needs no clock. Where an action depends on another one of the same device, or must
 not follow an update, the two positions are compared for all micro-batches at once. A pipeline that

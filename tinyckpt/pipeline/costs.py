@@ -1,4 +1,4 @@
-"""Cost model of a pipeline: duration and memory footprint of each action, by stage, exactly.
+"""Pipeline cost model: duration and memory of each action per stage, in exact integers if possible.
 
 Durations of forward (F), backward of inputs (B), backward of weights (W), recomputation,
 communication, update and collectives go in; out comes a table of integers in a common unit, so that

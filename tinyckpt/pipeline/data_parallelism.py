@@ -1,4 +1,4 @@
-"""Data parallelism and ZeRO-1, -2, -3: replicas of a pipeline, and where their collectives go.
+"""Data parallelism and ZeRO-1, -2, -3: replicas of a pipeline, and placement of collectives.
 
 Every replica runs the same actions on its own micro-batches, and gradients are averaged over them.
 An operation of all replicas is a *collective* action, in the lanes of all replicas of a device and

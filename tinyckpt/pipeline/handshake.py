@@ -1,4 +1,4 @@
-"""Startup handshake of MPI ranks: rank 0 compares digests of all arguments, and gathers results.
+"""Startup check that all MPI ranks have the same arguments, by digests; gathering of results.
 
 Before the run, each rank sends digests (BLAKE2b) of its arguments, or the reason why it cannot
 start. A difference or a failure then is one message from rank 0, which aborts all ranks. Without

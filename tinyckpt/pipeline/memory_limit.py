@@ -1,7 +1,7 @@
-"""Memory limit of the pipeline simulator: an upper bound before building, refused above 4 GiB.
+"""Memory guard of the pipeline simulator: refuses pipelines that might need more than 4 GiB.
 
-The bound is on the host memory that building and replaying the list of actions takes, not on the
-memory of the devices that are simulated.
+An upper bound is computed before anything is built: of the host memory that building and replaying
+the list of actions takes, not of the memory of the devices that are simulated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameter sharding for ZeRO: parameters of each stage, and the flat, padded shards of arrays.
+"""Parameter sharding for ZeRO: each stage's parameters, as flat, padded shards of arrays.
 
 A stage *updates* the parameters whose gradients it computes, and *reads* those that its operators
 take; nearly always the same. A shard is a contiguous piece of the flattened array, of equal length

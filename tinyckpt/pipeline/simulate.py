@@ -1,4 +1,4 @@
-"""In-process execution of a pipeline: all devices as coroutines, with arrays, round robin.
+"""In-process execution of a pipeline on arrays: all devices as coroutines, run round-robin.
 
 Each device and replica is a generator (``device_program``); messages wait in dictionaries, and a
 collective happens when all replicas of a device have arrived at it. Values, gradients, parameters

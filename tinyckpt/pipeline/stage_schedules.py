@@ -1,4 +1,4 @@
-"""Recomputation in pipeline stages: plan each stage, and split its schedule by action (F R B W).
+"""Recomputation in pipeline stages: plan each stage, split its schedule into F, R, B, W actions.
 
 A policy plans the graph of a stage; the schedule is split into consecutive parts: forward,
 recomputation, backward of inputs, backward of weights. Being slices of one checked schedule, they

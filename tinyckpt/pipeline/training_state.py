@@ -1,6 +1,6 @@
-"""Training state of a pipeline, to save and resume: gather it from devices, scatter it to them.
+"""Saving and resuming of pipeline training: gather the state from devices, scatter it to them.
 
-As a whole it has the form that ``TrainStep.init`` returns: a tree of parameters, optimiser state
+The whole state has the form that ``TrainStep.init`` returns: a tree of parameters, optimiser state
 and the number of steps taken. A device has flat arrays, or shards of them. The optimiser state has
 any nesting; the parameter that each of its arrays belongs to is found by tracing ``init`` on
 parameters of distinct shapes: parameter n has shape (n + 1,), so an array of that shape is its.

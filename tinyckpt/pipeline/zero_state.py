@@ -1,4 +1,4 @@
-"""ZeRO-1, -2, -3 on one device: sharded parameters, gradients, optimiser state, and collectives.
+"""ZeRO-1, -2, -3 state of one device: sharded parameters, gradients and optimiser state.
 
 The run-time storage of the training state. Parameters and accumulated gradients are whole or flat
 shards, depending on the ZeRO stage; the optimiser state is that of the part which the device

@@ -1,1 +1,1 @@
-"""Rematerialization planning: from a graph and a memory budget to a schedule with a certificate."""
+"""Rematerialization planning: from a graph and a memory budget to a schedule and a cost bound."""

@@ -1,4 +1,4 @@
-"""Host memory for offloading: the store protocol (park, fetch, settle) and its synchronous default.
+"""Host-memory store for offloading: the interface of all stores, and synchronous copies.
 
 ``Copies`` copies synchronously; ``storage.disk`` writes to a file, and ``storage.pinned`` overlaps
 copies with the GPU's computation.

@@ -1,4 +1,4 @@
-"""Gradient checking by finite differences along random directions, as check_grads of HIPS/autograd.
+"""Gradient checking by finite differences in random directions, like HIPS/autograd's check_grads.
 
 Where a gradient and the differences of the function's values disagree, every operator is checked by
 itself, at the values that it has in the graph, so that the error names the wrong vjp rule. The

@@ -1,1 +1,1 @@
-"""Charts by matplotlib (PNG, SVG, PDF): memory timelines, Pareto frontiers, ledgers, pipelines."""
+"""Charts by matplotlib: memory timelines, Pareto frontiers, space-time diagrams, pipelines."""

@@ -1,4 +1,4 @@
-"""Memory breakdown chart: bytes of a process by kind, step by step, sources at the bottom.
+"""Memory breakdown chart: bytes by kind (parameters, gradients, activations, ...) at every step.
 
 The kinds are those of ``tc.ledger``: parameters, optimizer state, gradients, activations,
 cotangents, workspace. Unlike in the other charts, sources count here.

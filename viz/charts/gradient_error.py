@@ -1,4 +1,4 @@
-"""Gradient error against saved bytes: the accuracy-memory trade-off of approximate gradients.
+"""Chart of gradient error against saved bytes, for approximate gradients (log-log).
 
 Both span orders of magnitude, so both axes are logarithmic. Exact gradients have error 0, which has
 no logarithm: their saved bytes are a line across the chart.

@@ -1,4 +1,4 @@
-"""Device memory over time, transfers in flight included, from an offload timeline.
+"""Device memory over time, including transfers in flight, computed from an offload timeline.
 
 A value that is offloaded stays in device memory until its copy has ended: it is *in flight*, unless
 its block is also live for another reason. So is a fetched value that is freed before it has

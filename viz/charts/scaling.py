@@ -1,4 +1,4 @@
-"""Scaling chart (log-log): evaluations and peak against network size, with fitted exponents.
+"""Scaling chart (log-log): operator evaluations and peak against network size, fitted exponents.
 
 Checks empirically that sqrt(n) checkpointing takes O(sqrt(n)) memory, for example: a policy is a
 line, labelled with the power n^p of a least-squares fit.

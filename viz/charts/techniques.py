@@ -1,4 +1,4 @@
-"""Memory-saving techniques compared: peak memory against modelled time, with the budget as a line.
+"""Chart of memory-saving techniques: peak memory against modelled time, the budget as a line.
 
 Filled points are exact, hollow ones approximate. Many points are close together, at the budget
 above all, so points have numbers, with a key; techniques that do not apply have a dash there.

@@ -1,4 +1,4 @@
-"""Memory timeline: live memory against steps as a stacked area chart, one chart per trace.
+"""Memory timeline chart: live memory against steps, stacked by kind, one chart per trace.
 
 Traces are drawn against steps; offload timelines against time (``transfer_lanes``). Scales are
 shared.

@@ -1,4 +1,4 @@
-"""Interactive lab: one HTML page on which a reader drags the budget and chooses saved values.
+"""Interactive planning page (lab): drag the memory budget, choose the saved values, see the effect.
 
 A training graph comes in; a player goes out that also contains the Pareto frontier found for the
 graph, and a planner in JavaScript (lowering and replay of chosen saved values), so that it works

@@ -1,4 +1,4 @@
-"""Judge of the budget challenge: a hand-made schedule against the best one found within a budget.
+"""Scoring of a hand-made schedule against the best one found within a budget (challenge).
 
 The page of the lab judges every choice as it is made; ``challenge`` does the same for a schedule.
 """

@@ -1,4 +1,4 @@
-"""Data of the lab page: candidate schedules on the frontier, and the inputs of the page's planner.
+"""Embedded data of the interactive planning page: candidate schedules, inputs of its planner.
 
 Added to the data of a player (``player.data``): packed evaluation orders, named policies, lower
 bounds, costs.

@@ -1,4 +1,4 @@
-"""Empty lab page: opens a graph, trace, schedule or memory snapshot that is dropped onto it."""
+"""Interactive planning page without a graph: opens documents that are dropped onto it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static fallback of the lab page: the candidate schedules as an HTML table, without JavaScript."""
+"""Static fallback of the interactive planning page: candidate schedules as an HTML table."""
 
 from __future__ import annotations
 

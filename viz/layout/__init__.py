@@ -1,1 +1,1 @@
-"""Graph layout: cells, grouping, node placement, edge routing, label fitting, DOT."""
+"""Graph layout: node grouping, layout algorithms, edge routing, label fitting, DOT export."""

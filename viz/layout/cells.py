@@ -1,4 +1,4 @@
-"""Cells: the nodes of a picture, one operator or a group each, forward cells paired with backward.
+"""Nodes of a drawn graph (cells): operators or groups, each forward one paired with its backward.
 
 A graph (and a partition of its forward operators) comes in, a list of cells and the reads between
 them go out. A picture has one cell per forward operator, or per part of the forward pass, and one

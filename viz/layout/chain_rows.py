@@ -1,4 +1,4 @@
-"""Layout of a chain: rows that fold at the panel's width, each forward row above its mirrors."""
+"""Layout of a chain in folded rows, each forward row above its mirror image, the backward row."""
 
 from __future__ import annotations
 

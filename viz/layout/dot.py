@@ -1,4 +1,4 @@
-"""Graphviz DOT export of a computation graph, for reading, other tools, and layout."""
+"""Graphviz DOT export of a computation graph; also the input of the layout by ``dot``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge routing of a layered drawing: dot's splines, their mirror images, and straight lines.
+"""Edge routing of a layered drawing: dot's splines, mirrored for the backward pass; straight lines.
 
 A ``Drawing`` is dot's result for the forward pass, in points; a ``Folding`` maps its bands to
 pixels. Every read has exactly one arrow.

@@ -1,4 +1,4 @@
-"""Geometry types of a graph layout: positions, arrows, headings, as plain data; Bezier curves."""
+"""Geometry types of a graph layout: positions, arrows, headings, Bezier curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options for labels and groups of nodes, and their checks.
+"""User options for labels and grouping of nodes: their types and validation.
 
 Both options are functions of operators, so that one value serves every picture of a graph.
 """

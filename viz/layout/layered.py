@@ -1,4 +1,4 @@
-"""Layered graph drawing (Sugiyama et al. 1981) by Graphviz dot, folded into bands where too wide.
+"""Layered graph drawing (Sugiyama et al. 1981) by Graphviz dot, wrapped into rows if too wide.
 
 Graphviz's ``dot`` assigns the forward cells to ranks from left to right. Where that is too wide to
 be legible, the drawing is cut between ranks into bands below each other, and arrows with it: an

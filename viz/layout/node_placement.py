@@ -1,4 +1,4 @@
-"""Node placement: chooses the layout algorithm, folded rows for a chain, layered drawing otherwise.
+"""Choice of the graph layout algorithm: folded rows for a chain, layered drawing otherwise.
 
 A chain is laid out in folded rows (``chain_rows``) without Graphviz. The forward pass of any other
 graph is laid out by Graphviz's ``dot`` (``layered``), in this process; the backward pass is its

@@ -1,4 +1,4 @@
-"""Graph partitioning for display: runs of forward operators that a picture shows as one node each.
+"""Graph partitioning for display: runs of forward operators that are drawn as one node each.
 
 A part is a run of consecutive forward operators in build order, a topological order, so that the
 graph of parts is acyclic. Where scopes divide the operators into a readable number of parts, parts

@@ -1,4 +1,4 @@
-"""HTML player: traces or pipelines as one self-contained page that steps, scrubs and plays."""
+"""HTML player: interactive animation of traces or pipelines, in one self-contained page."""
 
 from __future__ import annotations
 

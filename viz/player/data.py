@@ -1,4 +1,4 @@
-"""Data model of a player page: traces, graphs and views as JSON-like data with packed columns.
+"""Embedded data of an HTML player: traces, graphs and views, as JSON with packed columns.
 
 The page replays the steps itself: no memory is stored, only steps and graphs.
 """

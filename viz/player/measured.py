@@ -1,4 +1,4 @@
-"""Measured memory as data of a page: a step function over the whole schedule, downsampled."""
+"""Measured memory over time, embedded in an HTML player as a downsampled step function."""
 
 from __future__ import annotations
 

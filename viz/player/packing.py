@@ -1,4 +1,4 @@
-"""Column packing of a page's data: delta-coded integers and texts, deflated together, as base64.
+"""Compression of the data embedded in an HTML page: delta coding, DEFLATE, base64.
 
 Integers are differences from entry to entry (delta coding), as little-endian numbers; lists of
 texts are JSON. All columns of a page are concatenated in one deflated stream, in base64: a browser

@@ -1,4 +1,4 @@
-"""HTML player of pipeline schedules: blocks, messages and memory of all devices as time passes."""
+"""HTML player of pipeline schedules: animated Gantt chart, messages and memory per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sprites of groups: rounded squares, filled from below in proportion to their resident bytes.
+"""Sprites of node groups: rounded squares, filled in proportion to their resident bytes.
 
 Kept bytes are at the bottom and recomputed ones on top, as in a memory strip.
 """

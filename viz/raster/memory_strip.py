@@ -1,4 +1,4 @@
-"""Raster memory strip: stacked memory curve of a trace, filled before the cursor, outlined after.
+"""Raster plot of memory over time (memory strip): stacked, filled up to the cursor.
 
 Past and future are rendered once; a frame copies columns. Several steps may share a pixel column.
 """

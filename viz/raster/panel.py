@@ -1,4 +1,4 @@
-"""Panel renderer: heading, counters, graph, caption and memory strip of one trace.
+"""Raster panel of one trace: heading, counters, graph, caption and memory plot.
 
 Static parts are drawn once; a frame then costs a few copies: the nodes that changed, the digits of
 the counters, a part of the strip.

@@ -1,4 +1,4 @@
-"""Raster picture: traces as panels in step, frame selection (thinning), legend.
+"""Raster animation: traces side by side, step by step, with frame selection (thinning) and legend.
 
 Traces and a ``Design`` come in, a stream of ``Change`` rectangles comes out, for encoders; or one
 frame for a still.

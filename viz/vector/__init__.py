@@ -1,1 +1,1 @@
-"""SVG renderer of stills and graphs."""
+"""SVG renderer of still images and graphs."""

@@ -1,4 +1,4 @@
-"""SVG memory strip: the stacked memory curve, filled up to the cursor, outlined after it."""
+"""SVG plot of memory over time (memory strip): stacked, filled up to the cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG still: one step of traces, or a graph, as vector graphics with a text alternative.
+"""SVG still image: one step of traces, or a graph, with a text alternative.
 
 The same parts at the same positions as in a GIF (``arrange``). Colours are attributes, so that any
 program shows them; text stays text.

@@ -1,4 +1,4 @@
-/** Shared by all interactive questions: elements, plots in pixels, phrases for amounts.
+/** Code shared by all interactive questions: elements, plots in pixels, phrases for amounts.
  *
  * predict-data.js has the result of each choice; the scripts show it beside the correct answer. Each
  * kind of question is a function in a file of its own; its arguments are its element on the page and

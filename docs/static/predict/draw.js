@@ -1,4 +1,4 @@
-/** Question: what is the memory at every step? Draw the curve; the answer is shown below it. */
+/** Interactive question: draw live memory at every step; the answer is shown below the curve. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, values } = Predict;
   const [LEFT, TOP, GROUND, TICK] = [26, 10, 4, 5]; // pixels; values between two lines of the grid

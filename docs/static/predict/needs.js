@@ -1,4 +1,4 @@
-/** Question: which values does an adjoint read? Click values; the answer is shown as arrows. */
+/** Interactive question: click the values that an adjoint reads; the answer is shown as arrows. */
 (() => {
   const { made, drawn, listed } = Predict;
   const MARKS = { right: "✓", missed: "!", surplus: "✗" };

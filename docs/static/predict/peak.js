@@ -1,4 +1,4 @@
-/** Question: how high is the peak, and at which step? A line and a mark; then the curve. */
+/** Interactive question: set a line to the peak and a mark to its step; then the curve is shown. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, counted, values, more } = Predict;
   const [TOP, MARK, RING] = [14, 8, 6]; // pixels

@@ -1,4 +1,4 @@
-/** Question: which values to keep? One button per value; then both memory curves, overlaid. */
+/** Interactive question: choose the values to save, one button each; then both memory curves. */
 (() => {
   const { made, drawn, plot, hatch, outline, counts, values, more, listed } = Predict;
   const [TOP, LEAST] = [8, 8]; // pixels above the curves; values of the vertical scale, at least

@@ -1,4 +1,4 @@
-/** Builds the questions in their placeholders, which without scripts keep their text. */
+/** Entry point: builds the interactive questions in their placeholders. */
 addEventListener("DOMContentLoaded", () => {
   for (const place of document.querySelectorAll("[data-predict]")) {
     const { predict, of } = place.dataset;

@@ -1,4 +1,4 @@
-"""Rematerialization for JAX: plan ``value_and_grad`` graphs, choose which names to save.
+"""Rematerialization for JAX: plan ``value_and_grad`` graphs, choose which named values to save.
 
 ::
 

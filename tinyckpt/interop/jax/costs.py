@@ -1,4 +1,4 @@
-"""FLOP cost model of JAX primitives: products exactly, reductions and elementwise by size."""
+"""FLOP cost model of JAX primitives: exact for matrix products, by element count for the rest."""
 
 from __future__ import annotations
 

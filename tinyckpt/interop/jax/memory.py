@@ -1,4 +1,4 @@
-"""XLA's compile-time memory analysis of a JAX function, to compare predictions with: ``memory``."""
+"""XLA's compile-time memory analysis of a JAX function, for comparison with predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule execution in JAX; optimization barriers defeat XLA's CSE of recomputations: ``step``.
+"""Schedule execution in JAX, with optimization barriers against XLA's CSE of recomputations.
 
 In: a schedule and the trace that it was planned on. Out: a function (value, gradients) that can be
 jitted. Without the barriers XLA would merge each recomputation with the first evaluation (CSE), as

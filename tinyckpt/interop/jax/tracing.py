@@ -1,4 +1,4 @@
-"""Tracing JAX functions to training graphs by abstract evaluation; no array computed: ``trace``"""
+"""Tracing of JAX functions to training graphs by abstract evaluation, without any array."""
 
 from __future__ import annotations
 

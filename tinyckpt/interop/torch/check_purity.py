@@ -1,4 +1,4 @@
-"""Purity check of a forward: refuse models that compute something else at the next call.
+"""Purity check of ``forward``: refuse models whose computation changes from call to call.
 
 A capture calls the forward once and bakes Python numbers in as constants (constant folding by
 tracing). Random numbers drawn from Python's or NumPy's generators would repeat in every step, so

@@ -1,4 +1,4 @@
-"""Recomputation safety check: whether a module computes the same when it is evaluated again.
+"""Recomputation safety check: whether evaluating a module again computes the same result.
 
 In: a model, arguments, modules. Out: for each module a ``Verdict``: why it must not be wrapped, or
 the buffers to restore for its second evaluation.

@@ -1,4 +1,4 @@
-"""Memory model of ``torch.utils.checkpoint``: peak and FLOPs of a step, for any modules wrapped.
+"""Memory model of ``torch.utils.checkpoint``: peak and FLOPs of a step per set of wrapped modules.
 
 In: one recording of the plain step. Out: ``evaluate``, for any subset of modules, without running
 anything again. A wrapped module drops the tensors that autograd saved inside it, and keeps its

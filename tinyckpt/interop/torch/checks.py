@@ -1,4 +1,4 @@
-"""Validation of models and losses: one GraphError, before anything runs, if tracing cannot work."""
+"""Validation of PyTorch models and losses for tracing, with errors that locate the user's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark against PyTorch's min-cut partitioner: plans at the peak of each memory budget.
+"""Comparison with PyTorch's min-cut partitioner: plans within the peak that each setting reaches.
 
 ``activation_memory_budget`` is PyTorch's setting for compiled steps, from 0 to 1. For each setting
 the peak is measured by the allocator on a copy of the model, and FLOPs are counted in the forward

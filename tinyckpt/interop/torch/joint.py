@@ -1,4 +1,4 @@
-"""Joint forward-backward FX graph of a training step, with the role of each node (AOTAutograd's).
+"""Joint forward-backward FX graph of a training step (AOTAutograd), with the role of each node.
 
 The capture makes it; import, fusion, code generation and min-cut read it. Plain data, no logic.
 """

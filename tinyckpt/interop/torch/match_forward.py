@@ -1,4 +1,4 @@
-"""Vjp matching: the forward operator of each backward one, by autograd's sequence numbers.
+"""Matching of backward operators to forward operators, by autograd's sequence numbers.
 
 In a joint graph every forward node has the sequence number of the autograd function created last,
 every backward node that of the function being evaluated. So an operator without an autograd

@@ -1,4 +1,4 @@
-"""Min-cut rematerialization by PyTorch's own partitioner: its schedules, as baselines and seeds.
+"""Min-cut rematerialization by PyTorch's own partitioner: schedules as baselines and warm starts.
 
 By ``min_cut_rematerialization_partition`` a compiled step decides which activations to save for the
 backward pass, at a setting of ``activation_memory_budget``. Here it runs on copies of the joint

@@ -1,4 +1,4 @@
-"""Partition functions and backends for torch.compile: a plan instead of PyTorch's min-cut.
+"""Partition functions and backends for torch.compile that follow a plan instead of a min-cut.
 
 In: a budget. Out: ``partitioner``, a ``partition_fn`` for AOTAutograd that plans each joint graph;
 ``backend``, the same with uncompiled programs, for ``torch.compile``; ``inductor_partitioner``, for

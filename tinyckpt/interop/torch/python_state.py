@@ -1,4 +1,4 @@
-"""Python state that a module's evaluation may read or change, flattened to paths and values.
+"""Python state that evaluating a module may read or change, flattened to paths and values.
 
 Attributes of the module and its submodules, of their classes, and of objects; lists and dicts in
 any nesting; closures of their methods, and the globals that these name; random generators; the

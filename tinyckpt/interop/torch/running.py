@@ -1,4 +1,4 @@
-"""Schedule execution in PyTorch: a traced training step as a function, without autograd: ``step``.
+"""Schedule execution in PyTorch: a traced training step as a function that needs no autograd.
 
 In: a schedule and the trace it was planned on. Out: a function of the arguments that returns loss
 and gradients. Arguments, parameters and ties are checked against the trace before anything runs.

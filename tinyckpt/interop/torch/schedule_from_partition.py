@@ -1,4 +1,4 @@
-"""Schedule of a partition: a forward and a backward graph by PyTorch, read as an evaluation order.
+"""Conversion of PyTorch's partitions (a forward and a backward graph) into schedules.
 
 In: the two graphs of a partitioner and the joint graph they were made from. Out: a legal schedule
 of the joint graph. Operators that the two graphs omit (duplicates merged by common subexpression

@@ -1,4 +1,4 @@
-"""Selective activation checkpointing (PyTorch SAC): which operators' results to save in each block.
+"""Selective activation checkpointing (PyTorch SAC): search for the operators whose results to save.
 
 In: a model, arguments, a budget. Out: a policy for PyTorch's
 ``create_selective_checkpoint_contexts``, chosen among those in ``SAVED``, and its peak. Each

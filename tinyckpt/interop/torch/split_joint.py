@@ -1,4 +1,4 @@
-"""Forward-backward partition of a joint graph, with dead code elimination and lazy scheduling.
+"""Forward-backward partition of a joint graph, with dead code elimination and code sinking.
 
 Two things differ from PyTorch's node order. Dead code is eliminated. And forward operators that the
 forward results do not depend on are moved to right before their first consumer in the backward

@@ -1,4 +1,4 @@
-"""Tracing PyTorch modules and torch.export programs to training graphs, data-free: ``trace``."""
+"""Tracing of PyTorch modules and torch.export programs to training graphs, without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch version compatibility: the private attributes that each entry point needs, checked.
+"""PyTorch version compatibility: check for the private attributes that each entry point needs.
 
 ``NEEDED`` alone names such attributes; other files look them up by ``private_attribute``. If one is
 absent in the installed version, the entry points that need it raise when they are called

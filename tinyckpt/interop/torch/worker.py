@@ -1,4 +1,4 @@
-"""Worker process of operator measurement: evaluates single operators on made-up tensors.
+"""Worker process of operator measurement: evaluates single operators on synthetic tensors.
 
 ``isolation`` runs this file as a script, in a process that imports PyTorch and nothing of tinyckpt,
 since an operator may crash it. Requests are pickles, one operator each, with layouts in place of

@@ -1,4 +1,4 @@
-"""Operator profiling: workspace (temporary memory) and seconds of kernels, in isolation.
+"""Operator profiling in a separate process: workspace (temporary memory) and run time of kernels.
 
 Memory is defined as what the allocator hands out. On a CPU the profiler records each of its blocks,
 kernels' temporaries included; on a GPU the allocator keeps its own statistics. Operators are

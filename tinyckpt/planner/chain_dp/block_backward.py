@@ -1,4 +1,4 @@
-"""Eviction inside one block: its backward pass as a small graph, run in less and less memory.
+"""Backward schedules of one block at shrinking memory budgets, by eviction (for Rockmate).
 
 The block options of Rockmate (``block_options``) need backward passes of one block at many peaks. A
 block becomes a graph of its own, on which the eviction planner (``heuristics.eviction``) runs with

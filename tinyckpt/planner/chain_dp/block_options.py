@@ -1,4 +1,4 @@
-"""Block options: what a block may save for its backward pass, at what memory and cost (Rockmate).
+"""Block options (Rockmate): alternative saved sets of a block, each with its memory and cost.
 
 Rotor records a stage completely or not at all. A block of a real network can save the matrix
 products and recompute the rest, or save half of them, and so on: each option takes other amounts of

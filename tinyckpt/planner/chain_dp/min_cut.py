@@ -1,4 +1,4 @@
-"""Min-cut rematerialization of a block: which activations to save, at every price of memory.
+"""Parametric min-cut rematerialization of a block: saved sets on the convex memory-cost hull.
 
 Each value that a block's backward pass reads is either saved, at the price of its memory, or
 recomputed from saved values, at the cost of its operator, whose inputs are then wanted in turn. At

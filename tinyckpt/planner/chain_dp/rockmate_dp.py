@@ -1,4 +1,4 @@
-"""Dynamic program over blocks with options, as in Rockmate: Rotor choosing what each block saves.
+"""Rockmate's dynamic program: Rotor's chain reversal, with a choice of saved set per block.
 
 Source: as in ``rotor`` (Beaumont et al. 2019, arXiv 1911.13214), with block options as in Rockmate
 (Zhao et al. 2023, arXiv 2307.01236); ``block_options`` enumerates them. With Opt(s, t, m) the least

@@ -1,4 +1,4 @@
-"""Admissible A* heuristic for offloading: a lower bound on the remaining makespan of a placement.
+"""Admissible A* heuristic for offloading: lower bound on the remaining makespan of a search state.
 
 Relaxation: copies to the host free their memory at once. Then all that remains of the link is one
 queue: every path from a placement (which values are on the device, which on the host) to the

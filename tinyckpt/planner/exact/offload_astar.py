@@ -1,4 +1,4 @@
-"""Offloading by A*: the least makespan over keep, recompute and move, searched exactly.
+"""A* search for a schedule of least makespan: keep, recompute or offload each value.
 
 A state is a placement (which values are on the device and which on the host) together with the
 times at which all running copies end. Transitions are the steps of schedules

@@ -1,4 +1,4 @@
-"""State space of offloading: placements of values on device and host, and transitions, untimed.
+"""State space of the offload search: which values are on device and host, and the transitions.
 
 A placement is a pair of bit sets: the values on the device, and those on the host. Transitions are
 the steps of schedules: an evaluation, a copy to the host, a copy back. Each also frees values:

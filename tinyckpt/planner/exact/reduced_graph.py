@@ -1,4 +1,4 @@
-"""Reduced problem for exact search: dead operators and sources removed, bit sets, integer costs.
+"""Reduced problem for exact search: without dead operators and sources, sets as bit masks.
 
 Operators that no result depends on are dropped, and so are sources. The others are numbered from 0
 in build order, values likewise; a set of them is an integer used as a bit set: bit i is member i.

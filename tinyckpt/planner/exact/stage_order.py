@@ -1,11 +1,12 @@
-"""Master problems by stage order: first evaluations fixed, free (a permutation), or on a path.
+"""CP-SAT master problems with fixed, free or path-only order of first evaluations.
 
-Which first evaluations end the stages of the staged relaxation (``exact.cp_model``). All of them
-(``whole_model``), in a given order or in any: then the model tells first evaluations from later
-ones, and where the order is free the solver chooses a permutation. Or those along a longest path of
-the graph (``path_model``), whose order is fixed by their dependencies: a weaker model without a
-permutation in it, whose linear relaxation is strong. All are relaxations, of all schedules or of
-those in the given order; the constraints within their stages are in ``exact.cp_model``.
+They differ in which first evaluations end the stages of the staged relaxation (``exact.cp_model``).
+All of them (``whole_model``), in a given order or in any: then the model tells first evaluations
+from later ones, and where the order is free the solver chooses a permutation. Or those along a
+longest path of the graph (``path_model``), whose order is fixed by their dependencies: a weaker
+model without a permutation in it, whose linear relaxation is strong. All are relaxations, of all
+schedules or of those in the given order; the constraints within their stages are in
+``exact.cp_model``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Budget grid: the memory budgets at which heuristics plan, which depend on the graph only.
+"""Budget grid: the memory budgets at which heuristics plan, a function of the graph only.
 
 A planner that runs within a budget (greedy, dtr) may by chance find a cheaper plan in less memory
 than in more. The portfolio must be monotone in the budget. So such a planner never plans for the

@@ -1,4 +1,4 @@
-"""Eviction heuristics: scores by which a run out of memory chooses the value to evict, the lowest.
+"""Eviction heuristics: cost-benefit scores of resident values; the lowest score is evicted.
 
 A score is a cost over a divisor. The cost is that of the operators that must be evaluated again if
 the value is evicted, found by following evicted values through the graph; the divisor is the gain,

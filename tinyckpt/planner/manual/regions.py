@@ -1,4 +1,4 @@
-"""Activation checkpointing of marked functions (``@tc.checkpoint``, as in PyTorch and JAX), nested.
+"""Activation checkpointing of marked functions, nested or not: ``@tc.checkpoint``, as in PyTorch.
 
 Values read only inside a marked function (a region) are freed after the forward pass. When the
 backward pass reaches the region, its inside is recomputed, once, and stays until the backward pass

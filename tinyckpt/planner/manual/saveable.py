@@ -1,4 +1,4 @@
-"""JAX's checkpoint policies (``jax.checkpoint_policies``): predicates of saveable residuals.
+"""JAX's checkpoint policies (``jax.checkpoint_policies``): predicates that select saved residuals.
 
 Source: ``jax.checkpoint_policies``, JAX documentation, "Control autodiff's saved values with
 jax.checkpoint". Values that are not saveable are recomputed, once, when the backward pass first

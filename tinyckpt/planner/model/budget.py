@@ -1,4 +1,4 @@
-"""Parsing of memory budgets: "64 MiB", bytes, "9 nodes", or a fraction of store-all's peak.
+"""Parsing of memory budgets: bytes, "64 MiB", "9 nodes" (live values), a share of store-all's peak.
 
 Text or a number comes in, an integer in the memory unit of the costs goes out. A budget limits a
 schedule's peak. With "total", as in "24 GiB total", it includes the sources: parameters, optimizer

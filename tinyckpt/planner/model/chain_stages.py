@@ -1,4 +1,4 @@
-"""Chain stages of any graph: the forward pass cut into segments, each with its backward operators.
+"""Chain decomposition of any graph: the forward pass cut into stages, with backward operators each.
 
 Chain planners (Revolve, Rotor, Chen's recursion) know three moves per stage: advance through it,
 advance and record its residuals, run its backward. This module linearises any training graph into

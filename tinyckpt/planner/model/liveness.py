@@ -1,4 +1,4 @@
-"""Liveness analysis of an evaluation order: live ranges, memory over time, peak; vectorised.
+"""Vectorised liveness analysis of an evaluation order: live ranges, memory over time, peak.
 
 An order of operators, with recomputations, comes in; the live range of every result and the memory
 during every evaluation go out. For a fixed order the optimal frees are unique: keep each result

@@ -1,4 +1,4 @@
-"""Liveness of non-recomputable values: live at an operator's first evaluation in every schedule.
+"""Non-recomputable values that are live at an operator's first evaluation in every schedule.
 
 Saved values that cannot be recomputed bound peak memory from below. A pinned value (see
 ``pinned_values``) that an ancestor of an operator computes and a descendant reads is live while the

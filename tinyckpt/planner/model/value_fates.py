@@ -1,4 +1,4 @@
-"""Fates of residuals under a schedule: kept, recomputed or offloaded, and which vjp needs them.
+"""Classification of residuals under a schedule: kept, recomputed or offloaded, and their readers.
 
 A schedule and costs come in; one record per residual and per recomputed operator goes out, for
 ``explain`` and the viewers. One pass over the steps and one over the graph: linear time.

@@ -1,4 +1,4 @@
-"""Offload-and-recompute dynamic program: each state of a chain is kept, recomputed or moved.
+"""Dynamic program for joint recomputation and offloading: keep, recompute or move chain states.
 
 Rotor's stages and memory (``chain_dp.rotor``), and two places to keep a state: on the device, where
 later stages have less memory, or on the host, where they do not, and each byte moved costs a price

@@ -1,4 +1,4 @@
-"""Offloading of saved values: from last forward use to the backward pass in host memory.
+"""Offloading of saved values to host memory, from their last forward use until the backward pass.
 
 Source: PyTorch's ``torch.autograd.graph.save_on_cpu``, which moves all saved tensors, and JAX's
 ``save_and_offload_only_these_names``, which moves named values. Neither recomputes what it moves.

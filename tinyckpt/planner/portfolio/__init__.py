@@ -1,1 +1,1 @@
-"""Portfolio planning: all policies at many settings, their Pareto frontier, the best schedule."""
+"""Portfolio planning: run all policies at many settings, and choose from the Pareto frontier."""

@@ -1,4 +1,4 @@
-"""Candidate generation for the portfolio: every policy at a budget-independent grid of settings.
+"""Candidate schedules of the planner portfolio: every policy on a grid of its settings.
 
 Policies without a budget run at their default options; chain planners at all their settings; greedy
 eviction and DTR at every level of memory; Rotor from its tables, and Rockmate's blocks from those

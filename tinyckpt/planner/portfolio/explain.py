@@ -1,4 +1,4 @@
-"""Explain a schedule: its saved residuals, the values at its peak, the cost of its recomputations.
+"""Explanation of a schedule: saved residuals, values at the peak, cost of recomputations.
 
 The listing of the values that the backward pass reads is that of
 ``jax.ad_checkpoint.print_saved_residuals``, and adds what JAX cannot know: the fate of each, step

@@ -1,4 +1,4 @@
-"""Forward-only graphs: memory-reducing topological orders, then local search with recomputation.
+"""Planning of inference (forward-only) graphs: low-memory topological orders, then local search.
 
 A graph without a backward pass has no turning point that chain planners could reverse from. Instead
 operators are reordered so that fewer values are live at once (beam search,

@@ -1,4 +1,4 @@
-"""Offload candidates: schedules for one device with as many values on the host as needed.
+"""Offload candidates: single-device schedules with values moved to the host to reach a lower peak.
 
 A schedule that the portfolio finds for more memory than there is keeps much, and recomputes little
 and cheaply. Of the values it keeps, as many go to the host as it takes to reach a target peak,

@@ -1,4 +1,4 @@
-"""Pareto frontier of peak memory against cost, over everything that the portfolio finds.
+"""Pareto frontier of peak memory against cost, over all schedules that the portfolio finds.
 
 ``plan(graph, budget=...)`` is a look-up in it. The search does not depend on the requested budget:
 families of schedules from every policy, and plans at a fixed grid of budgets. Therefore the

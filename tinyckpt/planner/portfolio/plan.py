@@ -1,4 +1,4 @@
-"""The planner's entry point: a graph and a policy or a budget in, a certified schedule out.
+"""Planner entry points: plan by policy or budget, Pareto frontier, lower bound, certificate.
 
 ``plan``, and around it ``frontier`` (peak against cost), ``lower_bound`` and ``certify``. Requests
 are checked here; ``resolve_policy`` runs one policy, ``search`` the portfolio of all, ``pareto``

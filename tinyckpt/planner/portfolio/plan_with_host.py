@@ -1,4 +1,4 @@
-"""Planning with a host: keep, recompute or offload each value, for the least known makespan.
+"""Planning with host memory: keep, recompute or offload each value, for the least known makespan.
 
 Tried are the single-device schedules with values moved to the host (``offload_schedules``). Small
 graphs are searched exactly too (A*, ``exact.offload_astar``), unless the incumbent meets the lower

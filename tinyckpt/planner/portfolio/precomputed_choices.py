@@ -1,4 +1,4 @@
-"""Precomputed plans for the budget slider of the lab: frontier schedules, named policies, bounds.
+"""Precomputed plans for an interactive page: frontier schedules, named policies, lower bounds.
 
 For a page on which a user drags a budget: everything is planned in advance, as far as that is small
 enough to embed in the page. No plan is new here; all are results of ``frontier`` and ``plan``.

@@ -1,4 +1,4 @@
-"""Seeds: the caller's own schedules or saved sets, added to the candidates of a search.
+"""Warm starts (seeds): the caller's schedules or saved sets, as further candidates of a search.
 
 A seed is a schedule of the graph, or a set of forward values to save. A plan with seeds never costs
 more than a seed in the same memory; answers to requests without them do not depend on them.

@@ -1,4 +1,4 @@
-"""Single-device schedules without offloading: the starting points of planning with a host.
+"""Single-device schedules (no offloading), as starting points of planning with host memory.
 
 A sample of the Pareto frontier, by peak; which schedules it has depends on neither the budget nor
 the bandwidth. ``offload_schedules`` moves some of their values to the host.

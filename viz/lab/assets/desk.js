@@ -1,4 +1,4 @@
-/** Drop target of the empty lab: opens dropped files (a graph or a trace, or measured memory). */
+/** Drag and drop on a lab without a graph: opens a dropped graph, trace or memory snapshot. */
 
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
 const NOTHING = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind

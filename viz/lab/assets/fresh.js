@@ -1,3 +1,3 @@
-/** Snapshot of the page before any of its scripts ran, from which it can restart. */
+/** Copy of the page before any of its scripts ran, from which it can restart. */
 const fresh = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
 fresh.querySelector("body > script:last-of-type").remove(); // these scripts, which it unpacks anew

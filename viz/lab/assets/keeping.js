@@ -1,4 +1,4 @@
-/** Save or recompute: the effect of a click on a cell on the chosen schedule. */
+/** Toggling of saved values: what a click on a graph node changes in the chosen schedule. */
 
 /** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
 function valuesOf(offers, view, cell) {

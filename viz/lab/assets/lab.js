@@ -1,4 +1,4 @@
-/** The lab: a player with a choice of schedules, by budget or value by value. */
+/** The interactive planning page (lab): a player with a choice of budget and saved values. */
 
 const TWICE = 450; // milliseconds within which two clicks are one
 const FADING = 3000; // milliseconds that a tip stays under a finger

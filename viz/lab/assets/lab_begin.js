@@ -1,3 +1,3 @@
-/** Entry point of a page that is a lab, with its candidates. */
+/** Entry point of an interactive planning page (lab). */
 
 start((data) => new Lab(data));

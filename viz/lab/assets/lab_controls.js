@@ -1,4 +1,4 @@
-/** Buttons, fields and keys of the lab. */
+/** Event handlers of the interactive planning page (lab): buttons, fields and keys. */
 
 /** @param {Lab} lab */
 function connectControls(lab) {

@@ -1,6 +1,6 @@
 /**
- * From a document to the data of a lab: its schedule, or store-all, and the candidates that the
- * page can find by itself: save every n-th value, recompute all others.
+ * Conversion of a document to the data of a lab: its schedule, or store-all, and candidates that
+ * the page finds by itself: save every n-th value, recompute all others.
  */
 
 const EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];

@@ -1,6 +1,6 @@
 /**
- * Formatting and parsing of costs, differences and budgets; sets of values in URLs; commands and
- * programs.
+ * Formatting and parsing: costs, differences and budgets; sets of values in URLs; command lines and
+ * Python code to copy.
  */
 
 const MINUS = "\u2212";

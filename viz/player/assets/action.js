@@ -1,4 +1,4 @@
-/** Effects of a step as data: inputs of the evaluation, and values freed last. No DOM here. */
+/** Effects of a step: inputs of the evaluation, and the values freed last. No DOM here. */
 
 const MOST_LIT = 40; // inputs of one evaluation that are lit
 const MOST_FREED = 400; // steps back in which somebody looks for what was freed

@@ -1,5 +1,6 @@
 /**
- * Horizontal axis shared by ledger, strip and lanes: position of every step, and the visible range.
+ * Horizontal time axis shared by all charts of a page: position of every step, and the visible
+ * range.
  *
  * Step s extends from places[s] to places[s + 1]: of equal width, or of the width of its
  * evaluation, in evaluations, FLOPs or time, where a free has no width. On the progress axis of

@@ -1,4 +1,4 @@
-/** Ledger bars of a cell: its live intervals, and the marks of its evaluations. */
+/** Bars of a space-time diagram (ledger): live intervals of values, marks of evaluations. */
 
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
 const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps

@@ -1,3 +1,3 @@
-/** Entry point of a page that is only a player. */
+/** Entry point of a player page. */
 
 start((data) => new Player(data));

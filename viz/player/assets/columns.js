@@ -1,6 +1,5 @@
 /**
- * Unpacking of columns: all of a page are one deflated stream in base64; in it, a column is
- * delta-coded.
+ * Decompression of the page's data: delta-coded columns in one deflated stream, in base64.
  *
  * @typedef {{type: "int32" | "float64" | "texts", at: number, size: number}} Packed
  * @typedef {{first: Int32Array, items: Int32Array}} Lists  list i is items[first[i]..first[i+1]]

@@ -1,4 +1,4 @@
-/** Buttons, keys and the URL: all inputs that move a player. */
+/** Playback controls of a player: buttons, keys and the URL. */
 
 const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
 const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most

@@ -1,4 +1,4 @@
-/** Control of differences: whether two policies are shown as one, and which two. */
+/** Controls of the difference view: whether two policies are overlaid, and which two. */
 
 class Differences {
   /** @param {Player} player */

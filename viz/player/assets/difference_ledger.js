@@ -1,5 +1,5 @@
 /**
- * Ledger of a difference: the bars of two policies as one. In the upper or lower part of a row,
+ * Difference of two policies as a space-time diagram (ledger). In the upper or lower part of a row,
  * live bytes of the first policy extend above a middle line, those of the other below it: in grey
  * as far as both have them, and beyond that each in a colour of its own, the other's hatched.
  */

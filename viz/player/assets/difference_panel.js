@@ -1,4 +1,4 @@
-/** Panel of two policies as one: ledger, strip and counters of their difference. */
+/** Difference panel of two policies: space-time diagram, memory plot and counters. */
 
 const SIDES = ["A", "B"];
 const HOW = {

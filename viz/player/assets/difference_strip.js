@@ -1,6 +1,6 @@
 /**
- * Memory strip of a difference: both curves, and the bytes saved between them. Grey is the minimum
- * of both; above it, in the colour of the larger one, the excess.
+ * Difference of two policies in memory over time: both curves, and the bytes saved. Grey is the
+ * minimum of both; above it, in the colour of the larger one, the excess.
  */
 
 class DifferenceStrip extends Strip {

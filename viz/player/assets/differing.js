@@ -1,6 +1,6 @@
 /**
- * Difference of two traces of one graph: at two steps, block by block, and along an axis, cell by
- * cell. Pure functions; all amounts are integers and add up.
+ * Difference of two traces of one graph: of two steps, per memory block, and over time, per graph
+ * node. Pure functions; all amounts are integers and add up.
  *
  * A block is in both as often as both have one for its value; the rest is only in one. Workspace is
  * in both up to the smaller of the two.

@@ -1,4 +1,4 @@
-/** SVG graph of one view, with the looks of its nodes at a step. */
+/** SVG drawing of a graph view, with its nodes styled by their state at a step. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const ARROWS_A_PATH = 16;

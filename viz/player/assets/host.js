@@ -1,4 +1,4 @@
-/** Display of offloading: parts that only a trace with values in host memory has. */
+/** Display of offloading: drawing and counters of values in host memory. */
 
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe

@@ -1,7 +1,8 @@
 /**
- * Ledger view: one row per cell of the open view, x is time. The upper part of a row shows live
- * outputs of its forward operators, the lower part those of its backward operators; for a group,
- * the height is the share of its maximum. Evaluations are marks. The future is outlined.
+ * Space-time diagram (ledger): one row per graph node of the open view, x is time. The upper part
+ * of a row shows live outputs of its forward operators, the lower part those of its backward
+ * operators; for a group, the height is the share of its maximum. Evaluations are marks. The future
+ * is outlined.
  */
 
 const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts

@@ -1,7 +1,7 @@
 /**
- * Transient highlights of a step: inputs and their arrows lit, a pulse around the evaluated node,
- * and freed values (ghosts), which disappear at the next step. In the ledger, in the rail, and in
- * the graph.
+ * Transient highlights of a step: inputs and their arrows, a pulse around the evaluated node, and
+ * freed values (ghosts), which disappear at the next step. In the ledger, in the rail, and in the
+ * graph.
  */
 
 const MOST_GHOSTS = 8; // that have their bytes beside them

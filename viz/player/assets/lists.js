@@ -1,4 +1,4 @@
-/** Schedule and program of one policy as lists that follow its step. */
+/** Lists of a policy's schedule and generated program, which scroll with the current step. */
 class Reading {
   /** @param {(step: number) => void} onSeek */
   constructor(onSeek) {

@@ -1,4 +1,4 @@
-/** The player: one position for all policies, and all views that follow it. */
+/** The player: one current position in time for all policies, and the views that follow it. */
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it

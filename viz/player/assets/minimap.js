@@ -1,4 +1,4 @@
-/** Minimap of all time above the scrubber: live memory, visible range, loop range, matches. */
+/** Minimap of the whole trace above the scrubber: live memory, visible range, loop, matches. */
 
 const EDGE = 9; // pixels around an edge of what is in sight, by which it can be drawn
 const EDGE_OF_FINGER = 16;

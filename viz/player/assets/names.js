@@ -1,4 +1,4 @@
-/** Truncated names in little room, distinct from row to row. */
+/** Truncation of row labels to the available width, such that labels stay distinct. */
 
 const NAME_SIZE = 12.5; // pixels of a row's letters; the same in the style sheet
 const LONGEST_TRIED = 60; // letters of a name that anything is tried with: no row has room for more

@@ -1,6 +1,5 @@
 /**
- * Navigation in time other than step by step: zoom and pan by keys and buttons, and a range that
- * loops.
+ * Time navigation: zoom and pan by keys and buttons, and a range that plays in a loop.
  *
  * All of it changes the one visible range that ledger, strip and minimap share, at most once per
  * frame.

@@ -1,4 +1,4 @@
-/** Overlay on bars and blocks: cursor, marks and arrows, redrawn at every step. */
+/** Canvas overlay of the charts: cursor, marks and arrows, redrawn at every step. */
 
 class Overlay {
   /** @param {HTMLCanvasElement} canvas */

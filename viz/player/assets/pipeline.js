@@ -1,4 +1,4 @@
-/** Player of pipeline schedules: one time for all of them, and all views that follow it. */
+/** Player of pipeline schedules: one current time for all of them, and the views that follow it. */
 
 const TICKS = 6000; // of the whole
 const LASTS = [120, 60, 30, 15, 8, 4, 2]; // seconds that the whole may last

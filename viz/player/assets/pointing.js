@@ -1,4 +1,4 @@
-/** Hit testing in a ledger, and the actions of the pointer there. */
+/** Hit testing and pointer actions in a space-time diagram (ledger). */
 
 class LedgerPointer {
   /** @param {Ledger} ledger */

@@ -1,4 +1,4 @@
-/** Rail next to the ledger: one row per cell, with its name and its nodes at the current step. */
+/** Row labels of the space-time diagram (rail): name and node state at the current step. */
 
 const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels

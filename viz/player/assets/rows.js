@@ -1,6 +1,6 @@
 /**
- * Row layout of a ledger: all rows compressed to fit, or rows of a legible and touchable height
- * with scrolling.
+ * Row layout of a space-time diagram (ledger): all rows compressed to fit, or rows of a legible and
+ * touchable height with scrolling.
  *
  * The browser scrolls; the part that shows rows sticks to the ledger's upper edge and is redrawn.
  */

@@ -1,4 +1,4 @@
-/** Display modes of several policies: in full, one row each, or two as one. */
+/** Display modes for several policies: in full, one sparkline each, or the difference of two. */
 
 class Several extends Playback {
   /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */

@@ -1,6 +1,6 @@
 /**
- * Stacked blocks of a memory strip. Blocks too thin to be told from their neighbours are summed and
- * painted together: most of a hundred thousand.
+ * Stacked memory blocks over time (memory strip). Blocks too thin to be told from their neighbours
+ * are summed and painted together: most of a hundred thousand.
  */
 
 // Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.

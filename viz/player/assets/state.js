@@ -1,5 +1,5 @@
 /**
- * State machine of looks: pure functions from data to the state at a step. No DOM here.
+ * State of every graph node (its look) at a step: pure functions of the data. No DOM here.
  *
  * One pass over the steps records the changes of every cell. The look at any step is found by
  * binary search, so that stepping back shows the same as stepping forward.

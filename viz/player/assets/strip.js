@@ -1,4 +1,4 @@
-/** Memory strip of blocks: one per resident tensor, on the same x axis as the ledger. */
+/** Plot of memory over time (memory strip): one block per resident tensor. */
 
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
 const NUMBER_ROOM = 150; // pixels that the number is wide

@@ -1,6 +1,7 @@
 /**
- * The ledger as an accessible table: the live values of every row at the current step, its live
- * intervals, and its number of evaluations. The same content as the bars, for screen readers.
+ * Accessible table in place of the space-time diagram: the live values of every row at the current
+ * step, its live intervals, and its number of evaluations. The same content as the bars, for screen
+ * readers.
  */
 
 const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at steps", "backward held at steps"];

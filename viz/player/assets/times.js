@@ -1,6 +1,6 @@
 /**
- * Lanes of a timeline: evaluations, copies to the host and copies back, with stalls shaded. Times
- * are integer shares of the longest timeline of the page.
+ * Offload timeline in lanes: evaluations, copies to the host and copies back, with stalls shaded.
+ * Times are integer shares of the longest timeline of the page.
  */
 
 const TICKS = 1e9; // the whole width

@@ -1,4 +1,4 @@
-/** Texts of a cell's state at a step, for labels, tooltips and the table. */
+/** Descriptions of a graph node's state at a step, for labels, tooltips and the table. */
 
 const MOST_SPANS = 4; // of a cell, that are listed
 
