@@ -31,7 +31,7 @@ from typing import Any
 
 import table
 import torch
-from promises import MB, cheaper, exact, reached, rising
+from predicted_vs_measured import MB, cheaper, exact, reached, rising
 from training_steps import (
     Backend,
     Outcome,

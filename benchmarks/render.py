@@ -20,7 +20,7 @@ from time import perf_counter
 import imageio.v3 as iio
 import table
 from PIL import Image
-from tinyckpt.viz.layout.cells import cells_of, links_of
+from tinyckpt.viz.layout.drawn_nodes import cells_of, links_of
 from tinyckpt.viz.raster.encode import ENCODERS
 from tinyckpt.viz.scene import Fill, frame_steps, frames
 

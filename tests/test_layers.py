@@ -18,12 +18,12 @@ ROOMS = [
     "techniques", "means", "interop", "interop.jax", "interop.torch", "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [
-    "requirements", "terminal", "theme", "layout", "cell_memory", "captions", "scene",
+    "requirements", "terminal", "theme", "layout", "node_memory", "captions", "scene",
     "memory_curve", "picture_parts", "picture_layout", "node_style", "raster", "vector",
     "progress", "gif", "charts", "player", "lab", "notebook",
 ]  # fmt: skip
 # Modules that stand for others, under another name.
-ALIASES = {"tinyckpt.viz", "viz.top_level"}
+ALIASES = {"tinyckpt.viz", "viz.wheel_alias"}
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is saved and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are
 # written, and how they show themselves; and the kinds of a pipeline's actions, which have colours.
@@ -161,7 +161,7 @@ def test_every_package_exists_and_few_modules_are_top_level() -> None:
     assert {room_of(name) for name in MODULES if room_of(name)} - {"__main__", "viz"} == {
         *ROOMS,
         *VIZ_ROOMS,
-        "top_level",
+        "wheel_alias",
     }
     shown = {
         path.name for path in (ROOT / "tinyckpt").iterdir() if not path.name.startswith("__pyc")

@@ -53,7 +53,6 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.core.trace import Trace
 from tinyckpt.core.tracing import Var, build, checkpoint, name, once, scope
-from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
 from tinyckpt.documents.schedules import (
@@ -64,6 +63,7 @@ from tinyckpt.documents.schedules import (
     save_schedule,
     save_trace,
 )
+from tinyckpt.documents.trace_export import save_chrome_trace, save_csv
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all, linalg
 from tinyckpt.ops.activation import (
     gelu,

@@ -2,9 +2,10 @@
 
 Recomputation, offloading, activation compression, approximate derivatives, chunking, gradient
 accumulation and pipeline parallelism: each is compared alone, and most also combined with
-recomputation. A network and a budget go in; out comes a ``Comparison``: for each technique its peak
-memory, its time by the cost model and measured, and whether its gradients are exact. A technique is
-a function from a ``Case`` to a ``Planned``; ``compare_techniques``, at the end, runs them all.
+recomputation. A network and a budget go in; out comes a ``TechniqueComparison``: for each technique
+its peak memory, its time by the cost model and measured, and whether its gradients are exact. A
+technique is a function from a ``Case`` to a ``Planned``; ``compare_techniques``, at the end, runs
+them all.
 
 Memory is counted as by ``replay``: the values of a schedule, without those that the caller
 supplies. Other storage of a technique, such as accumulated gradients, counts too. Gradients are
@@ -40,6 +41,7 @@ from tinyckpt.base.errors import (
     ScheduleError,
     TinyckptError,
 )
+from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.numpy_source import compile
@@ -80,11 +82,10 @@ from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
-from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.compiled_step import TrainStep, micro_batch, train_step
 from tinyckpt.training.optimizers import sgd
 
-__all__ = ["TECHNIQUES", "Case", "Comparison", "Planned", "Row", "compare_techniques"]
+__all__ = ["TECHNIQUES", "Case", "Planned", "Row", "TechniqueComparison", "compare_techniques"]
 
 # Exactness of gradients. "unproven" is exact if the loss is a mean over samples, which cannot be
 # proven here for every loss, nor for every operator before it.
@@ -1122,7 +1123,7 @@ HEADER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TechniqueComparison:
     """The comparison of all techniques on one network.
 
     Attributes:
@@ -1255,7 +1256,7 @@ def compare_techniques(
     measure: bool = True,
     backend: str | Backend = "numpy",
     progress: Progress | None = None,
-) -> Comparison:
+) -> TechniqueComparison:
     """Compare memory-saving techniques on a network, within one memory budget.
 
     Args:
@@ -1324,7 +1325,7 @@ def compare_techniques(
         for name in TECHNIQUES
     ]
     unit = case.costs_of(case.graph).unit
-    return Comparison(case.graph.name, case.budget, unit, case.link, tuple(rows), note)
+    return TechniqueComparison(case.graph.name, case.budget, unit, case.link, tuple(rows), note)
 
 
 def case_of(

@@ -17,7 +17,7 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import replacing, write_atomically
 
-from .layout.label_options import Grouping, Labels
+from .layout.check_label_options import Grouping, Labels
 from .picture_layout import Design
 from .picture_parts import as_list
 from .progress import with_bar

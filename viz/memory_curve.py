@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cell_memory import CellMemory
+from .node_memory import CellMemory
 from .scene import counts_nodes, live_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from .cell_memory import LABEL_BAND, LEVELS, shown_share
 from .layout.geometry import Line, Point, Size
+from .node_memory import LABEL_BAND, LEVELS, shown_share
 from .scene import Activity, Fill, NodeLook, one_line
 from .theme import RGB, Theme, font
 

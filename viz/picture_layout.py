@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.base.errors import OptionError
 
+from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.geometry import MARGIN, WIDTH, Layout, Point
-from .layout.label_options import Grouping, Labels, Naming, check_naming
 from .layout.views import overview
 from .picture_parts import (  # fmt: skip
     CAPTION,

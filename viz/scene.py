@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
 
-from .cell_memory import LEVELS, CellMemory
-from .layout.cells import Cell, printable
+from .layout.drawn_nodes import Cell, printable
+from .node_memory import LEVELS, CellMemory
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

@@ -13,7 +13,7 @@ from tests.viz.test_host import moved
 from tinyckpt.base.units import size_text
 from tinyckpt.core.schedule import recomputations
 from viz.captions import SHORT, Captions, short, whole
-from viz.cell_memory import CellMemory
+from viz.node_memory import CellMemory
 
 
 def said(network: str, policy: str, **options: Any) -> list[str]:

@@ -19,10 +19,10 @@ from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
 from tinyckpt.base.units import size_text
 from viz.captions import Captions
-from viz.cell_memory import LABEL_BAND, LEVELS
-from viz.layout.cells import cells_of, cells_of_parts
+from viz.layout.drawn_nodes import cells_of, cells_of_parts
 from viz.layout.partition import Part
 from viz.memory_curve import scales_of
+from viz.node_memory import LABEL_BAND, LEVELS
 from viz.node_style import STRIPE, node_colours, outline_of, stripes
 from viz.picture_layout import Design, sheet_of
 from viz.picture_parts import COUNTERS, HEAD, LEGEND_ITEMS

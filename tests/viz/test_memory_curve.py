@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
-from viz.layout.cells import cells_of
+from viz.layout.drawn_nodes import cells_of
 from viz.memory_curve import BANDS, memory_bands, scales_of
 from viz.picture_parts import lines_of
 from viz.scene import CellLooks, Fill, counts_nodes

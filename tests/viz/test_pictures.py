@@ -16,7 +16,7 @@ import viz
 from tests.tinyckpt.documents.test_serialize import HOSTILE, hostile_graph
 from tests.viz.layout.scoped_graphs import scoped_graph
 from tinyckpt.base.display import printable
-from viz.layout.cells import SYMBOLS
+from viz.layout.drawn_nodes import SYMBOLS
 from viz.layout.node_placement import WIDTH, layout
 from viz.memory_curve import BANDS, by_column, memory_bands
 from viz.raster.picture import Picture

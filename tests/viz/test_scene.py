@@ -8,7 +8,7 @@ from hypothesis import given, settings
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from viz.layout.cells import cells_of
+from viz.layout.drawn_nodes import cells_of
 from viz.scene import (
     Fill,
     NodeLook,

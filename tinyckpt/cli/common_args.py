@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from tinyckpt.base.errors import did_you_mean
-from tinyckpt.cli.request import COSTS
+from tinyckpt.cli.resolve_options import COSTS
 from tinyckpt.planner.portfolio.policies import POLICIES
 
 

@@ -15,8 +15,9 @@ from typing import Any
 from tinyckpt.api import RunResult, run
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import BackendError, OptionError
-from tinyckpt.base.units import cost_text
-from tinyckpt.cli.request import (
+from tinyckpt.base.text_table import table
+from tinyckpt.base.units import cost_text, size_text
+from tinyckpt.cli.resolve_options import (
     CHARTS,
     COSTS,
     check_output,
@@ -36,7 +37,8 @@ from tinyckpt.core.trace import Trace
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.planner.portfolio.plan import best_within_each
-from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
+
+TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 COMPARED_STEPS = 1_000_000  # steps of a schedule in the table, planned in a second, by default
@@ -151,3 +153,15 @@ def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunRe
     begin = perf_counter()
     result = run(trace.schedule, *arrays, backend=backend)
     return result, perf_counter() - begin
+
+
+def trace_row(trace: Trace) -> list[str]:
+    """Return a trace's entries under TRACE_HEADER."""
+    once = trace.evaluations - trace.recomputations
+    return [
+        trace.schedule.policy,
+        str(trace.evaluations),
+        f"{trace.evaluations / max(once, 1):.2f}",
+        str(trace.peak_nodes),
+        size_text(trace.peak_bytes),
+    ]

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import FormatError, TinyckptError
+from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
+from tinyckpt.cli.compare import TRACE_HEADER, trace_row
 from tinyckpt.core.costs import flops
 from tinyckpt.core.replay import replay
 from tinyckpt.core.trace import Trace
@@ -34,7 +36,6 @@ from tinyckpt.networks.digits import (
     train,
 )
 from tinyckpt.planner.portfolio.plan import plan
-from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
 from tinyckpt.training import (
     Ledger,
     TrainStep,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tinyckpt.cli.common_args import add_costs, add_page, known_policy
 from tinyckpt.cli.measured_args import add_measured, measured_of
-from tinyckpt.cli.request import (
+from tinyckpt.cli.resolve_options import (
     COSTS,
     PAGES,
     check_output,

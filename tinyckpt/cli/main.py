@@ -19,14 +19,7 @@ from tinyckpt.cli.lab import lab_job
 from tinyckpt.cli.measured_args import measured_of
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipe import pipe_job
-from tinyckpt.cli.process import (
-    flush_output,
-    open_closed_streams,
-    redirect_to_null,
-    report_failure,
-    unwinding_on_signals,
-)
-from tinyckpt.cli.request import (
+from tinyckpt.cli.resolve_options import (
     CHARTS,
     COSTS,
     PAGES,
@@ -40,12 +33,19 @@ from tinyckpt.cli.request import (
     traces_of,
     wrong_usage,
 )
-from tinyckpt.cli.torch_model import torch_job
+from tinyckpt.cli.streams_and_signals import (
+    flush_output,
+    open_closed_streams,
+    redirect_to_null,
+    report_failure,
+    unwinding_on_signals,
+)
+from tinyckpt.cli.torch_command import torch_job
 from tinyckpt.core.replay import replay
 from tinyckpt.core.trace import Trace
-from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
+from tinyckpt.documents.trace_export import save_chrome_trace, save_csv
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.pipeline.rank_supervisor import supervise

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tinyckpt.base.errors import BudgetError
-from tinyckpt.cli.request import wrong_usage
+from tinyckpt.cli.resolve_options import wrong_usage
 from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.planner.model.budget import parse_written_budget
 

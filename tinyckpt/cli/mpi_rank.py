@@ -23,7 +23,7 @@ from tinyckpt.pipeline import (
     replay_state,
     run_pipeline_mpi,
 )
-from tinyckpt.pipeline.device_program import needed_by
+from tinyckpt.pipeline.device_executor import needed_by
 from tinyckpt.training import Optimizer, sgd
 
 # Launchers' variables for the number of ranks on this machine: MPICH, Open MPI.

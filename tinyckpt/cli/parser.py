@@ -24,7 +24,7 @@ from tinyckpt.cli.lab import add_lab
 from tinyckpt.cli.measured_args import add_measured
 from tinyckpt.cli.pipe import add_pipe
 from tinyckpt.cli.techniques import add_techniques
-from tinyckpt.cli.torch_model import OPTIMIZERS
+from tinyckpt.cli.torch_command import OPTIMIZERS
 from tinyckpt.core.backend import BACKENDS
 from tinyckpt.networks import NETWORKS
 from tinyckpt.pipeline.rank_supervisor import after_rank_0

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.text_table import table
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.cli.common_args import policy_name
 from tinyckpt.cli.mpi_rank import run_rank
-from tinyckpt.cli.request import (
+from tinyckpt.cli.resolve_options import (
     CHARTS,
     COSTS,
     PAGES,
@@ -42,7 +43,6 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.mpi import get_mpi
 from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT
-from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each

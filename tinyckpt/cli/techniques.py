@@ -10,7 +10,7 @@ from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.files import write_atomically
-from tinyckpt.cli.request import (
+from tinyckpt.cli.resolve_options import (
     COSTS,
     check_folder,
     number_or_text,

@@ -32,9 +32,18 @@ from tinyckpt.base.tree import (
 )
 from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec
 from tinyckpt.core.primitive import ACTIVE_BUILDER, ContextSwitch, Primitive, TracingContext
-from tinyckpt.ops import casting, comparison, elementwise, indexing, linalg, logic, rounding, shape
-from tinyckpt.ops import manipulation as arrangement
-from tinyckpt.ops import numpy_protocols as protocols
+from tinyckpt.ops import (
+    casting,
+    comparison,
+    elementwise,
+    indexing,
+    linalg,
+    logic,
+    manipulation,
+    numpy_protocols,
+    rounding,
+    shape,
+)
 from tinyckpt.ops.shape import unalias_results
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]
@@ -500,8 +509,8 @@ def numpy_method(name: str) -> Callable[..., Any]:
 
     def method(self: Var, *args: Any, **options: Any) -> Any:
         if isinstance(function, np.ufunc):
-            return protocols.call_ufunc(function, "__call__", (self, *args), options)
-        return protocols.call_function(function, (self, *args), options)
+            return numpy_protocols.call_ufunc(function, "__call__", (self, *args), options)
+        return numpy_protocols.call_function(function, (self, *args), options)
 
     method.__name__, method.__doc__ = name, f"Return what ``np.{name}`` of it is."
     return method
@@ -555,7 +564,7 @@ class Var:
     @property
     def mT(self) -> Var:  # noqa: N802  # as NumPy calls it
         """The view with its last two axes exchanged."""
-        return arrangement.matrix_transpose(self)
+        return manipulation.matrix_transpose(self)
 
     @property
     def real(self) -> Var:
@@ -719,11 +728,11 @@ class Var:
         self._refuse("fill() in place", "values never change; use tc.full_like")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return protocols.call_function(function, args, kwargs)
+        return numpy_protocols.call_function(function, args, kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         # Also called for an array on the left of an infix operator: array + Var.
-        return protocols.call_ufunc(ufunc, method, inputs, kwargs)
+        return numpy_protocols.call_ufunc(ufunc, method, inputs, kwargs)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import Primitive, apply, as_var, per_element, zero
-from tinyckpt.ops import kernels
-from tinyckpt.ops import kernels_elementwise_functions as kernels_functions
+from tinyckpt.ops import kernels, kernels_elementwise_functions
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
 from tinyckpt.ops.comparison import equal
@@ -241,7 +240,9 @@ def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
     return multiply(multiply(ct[0], outs[0]), log(astype(where(equal(x, 0), 1, x), outs[0].dtype)))
 
 
-POWERS = binary("powers", kernels_functions.powers, vjp_powers_base, vjp_powers_exponent)
+POWERS = binary(
+    "powers", kernels_elementwise_functions.powers, vjp_powers_base, vjp_powers_exponent
+)
 
 
 def infer_where(condition: Any, x: Any, y: Any) -> tuple[Any, ...]:

@@ -30,7 +30,6 @@ from itertools import pairwise
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.memory_limit import MOST_BYTES, check_bytes
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,
@@ -51,6 +50,7 @@ from tinyckpt.pipeline.program import (
     Pipeline,
     concatenate_lanes,
 )
+from tinyckpt.pipeline.simulator_memory_limit import MOST_BYTES, check_bytes
 
 STAGES_OF_ZERO = range(4)
 

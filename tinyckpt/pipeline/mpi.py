@@ -20,8 +20,8 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.pipeline.data_parallelism import data_parallel, replica_of
-from tinyckpt.pipeline.device_program import DeviceState, Message, Outcome, Program, device_program
-from tinyckpt.pipeline.handshake import Rendezvous, argument_digests, end_all
+from tinyckpt.pipeline.device_executor import DeviceState, Message, Outcome, Program, device_program
+from tinyckpt.pipeline.mpi_handshake import Rendezvous, argument_digests, end_all
 from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT, Channel, MpiCollectives
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.rank_supervisor import SUPERVISOR_DELAY, launched_rank, say

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import BackendError
-from tinyckpt.pipeline.device_program import Message
+from tinyckpt.pipeline.device_executor import Message
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.pipeline.zero_state import CollectiveRequest

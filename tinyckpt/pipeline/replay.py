@@ -30,8 +30,8 @@ from tinyckpt.pipeline.costs import (
     memory_tables,
 )
 from tinyckpt.pipeline.event_simulation import ActionTimes
-from tinyckpt.pipeline.memory_limit import check_bytes
 from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline
+from tinyckpt.pipeline.simulator_memory_limit import check_bytes
 
 
 class TracedLane(NamedTuple):

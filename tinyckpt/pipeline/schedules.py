@@ -28,7 +28,6 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.memory_limit import check_counts
 from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -40,6 +39,7 @@ from tinyckpt.pipeline.program import (
     Recompute,
     with_messages,
 )
+from tinyckpt.pipeline.simulator_memory_limit import check_counts
 from tinyckpt.pipeline.v_schedules import v_half, v_min
 
 

@@ -1,6 +1,6 @@
 """In-process execution of a pipeline on arrays: all devices as coroutines, run round-robin.
 
-Each device and replica is a generator (``device_program``); messages wait in dictionaries, and a
+Each device and replica is a generator (``device_executor``); messages wait in dictionaries, and a
 collective happens when all replicas of a device have arrived at it. Values, gradients, parameters
 and state are then gathered into the nesting of the function. For timing without arrays see
 ``replay``; for one process per device ``mpi``.
@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.tree import Tree, map_leaves
 from tinyckpt.pipeline.data_parallelism import replica_of
-from tinyckpt.pipeline.device_program import Arrays, DeviceState, Message, Outcome, device_program
+from tinyckpt.pipeline.device_executor import Arrays, DeviceState, Message, Outcome, device_program
 from tinyckpt.pipeline.parameter_shards import check_by_element, parameters_of, whole_of
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline

@@ -32,7 +32,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinyckpt.pipeline.memory_limit import check_counts
 from tinyckpt.pipeline.program import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -43,6 +42,7 @@ from tinyckpt.pipeline.program import (
     Recompute,
     with_messages,
 )
+from tinyckpt.pipeline.simulator_memory_limit import check_counts
 
 # Units of time from one micro-batch to the next: two stages, each with F, B and W.
 INTERVAL = 6

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.core.graph import Spec
@@ -39,7 +40,6 @@ from tinyckpt.pipeline.program import (
 )
 from tinyckpt.pipeline.replay import device_ranges, replay_pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage
-from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.optimizers import Optimizer
 
 

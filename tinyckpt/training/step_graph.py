@@ -27,7 +27,7 @@ from tinyckpt.ops.logic import isfinite, logical_and
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.planner.heuristics.backward_order import renumber_operators
-from tinyckpt.training.dirty_flag import without_parameters
+from tinyckpt.training.crash_consistency import without_parameters
 from tinyckpt.training.optimizer_in_backward import SCOPE, beside, is_of_optimizer, placed
 from tinyckpt.training.optimizers import Optimizer, map_corresponding, numbers
 

@@ -35,7 +35,7 @@ from .style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.techniques import Comparison, Row
+    from tinyckpt.techniques import Row, TechniqueComparison
 
     from ..theme import Theme
 
@@ -59,7 +59,7 @@ BELOW = 0.08  # of the height, free for labels under the lowest points
 
 
 def techniques(
-    found: Comparison,
+    found: TechniqueComparison,
     path: str | os.PathLike[str],
     *,
     theme: str = "light",
@@ -99,7 +99,7 @@ def techniques(
 
 
 def techniques_figure(
-    found: Comparison, colours: Theme, width: float = WIDTH, title: str = TITLE
+    found: TechniqueComparison, colours: Theme, width: float = WIDTH, title: str = TITLE
 ) -> Figure:
     """Return the figure; call it within ``looks()``."""
     rows = [row for row in found.rows if row.peak is not None]
@@ -139,13 +139,13 @@ def techniques_figure(
     return figure
 
 
-def numbers_of(found: Comparison) -> dict[str, str]:
+def numbers_of(found: TechniqueComparison) -> dict[str, str]:
     """Return the number of each technique that has a point, by its name."""
     names = [row.name for row in found.rows if row.peak is not None]
     return {name: str(place) for place, name in enumerate(names, start=1)}
 
 
-def write_numbers(axis: Any, found: Comparison, unit: int, colours: Theme) -> None:
+def write_numbers(axis: Any, found: TechniqueComparison, unit: int, colours: Theme) -> None:
     """Label each point with its number, and coinciding points with all of theirs."""
     numbers = numbers_of(found)
     rows = [row for row in found.rows if row.peak is not None]
@@ -182,7 +182,7 @@ def clusters(places: Sequence[tuple[float, float]], distance: float) -> list[lis
 
 
 def write_key(
-    figure: Figure, found: Comparison, columns: int, beside: bool, colours: Theme
+    figure: Figure, found: TechniqueComparison, columns: int, beside: bool, colours: Theme
 ) -> None:
     """Draw the key from numbers to techniques: next to the axes, or below them in columns."""
     width, height = figure.get_size_inches()

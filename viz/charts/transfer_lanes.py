@@ -2,7 +2,7 @@
 
 Draws what ``tc.timed`` returns: one lane for evaluations and one for the copies of each direction,
 with every stall shaded. Below them, on the same axis, is device memory, transfers in flight
-included (``inflight_memory``).
+included (``offload_memory``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
 from ..memory_curve import BANDS
 from ..theme import RGB, blend, css
-from .inflight_memory import Moment, memory_over_time
+from .offload_memory import Moment, memory_over_time
 from .residency import EvaluationKind
 from .style import (
     ENTRY,

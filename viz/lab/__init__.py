@@ -19,7 +19,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.precomputed_choices import Choices, choices
 
-from ..layout.label_options import Grouping, Labels, Naming, check_naming
+from ..layout.check_label_options import Grouping, Labels, Naming, check_naming
 from ..player import SUFFIXES, Page
 from ..player.data import shown
 from ..player.measured import as_measured

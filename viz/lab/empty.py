@@ -13,7 +13,7 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.graph import DTYPES
 
-from ..layout.cells import SYMBOLS
+from ..layout.drawn_nodes import SYMBOLS
 from ..memory_curve import BANDS
 from ..player import SUFFIXES, Page
 from ..player.packing import bundle_columns

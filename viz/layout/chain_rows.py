@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from .cells import LONGEST_NAME, Cell
+from .drawn_nodes import LONGEST_NAME, Cell
 from .geometry import (
     HEADING,
     MARGIN,

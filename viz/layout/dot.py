@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .cells import Cell, cells_of, printable, reads_of
+from .drawn_nodes import Cell, cells_of, printable, reads_of
 
 if TYPE_CHECKING:
     import graphviz

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .cells import Cell
+from .drawn_nodes import Cell
 from .geometry import Arrow, Line, Point, Size
 
 STUB = 9  # pixels that a cut arrow reaches beyond the cut

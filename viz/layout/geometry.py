@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from .cells import Cell
+from .drawn_nodes import Cell
 
 WIDTH = 800  # default pixels of a panel
 MARGIN = 26

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from tinyckpt.base.errors import OptionError
 
-from .label_options import Grouping, checked_text
+from .check_label_options import Grouping, checked_text
 from .partition import MOST, Anatomy, Part, parts_by_scope, parts_of
 
 MOST_ASKED = 1_000  # forward nodes of a picture at most, if the user requests a grouping

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import count
 
 from ..theme import font
-from .cells import Cell
+from .drawn_nodes import Cell
 from .geometry import Layout, Size
 from .partition import DASH
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .cells import Cell
 from .dot import dot
+from .drawn_nodes import Cell
 from .edge_routing import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 from .geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
 from .label_fitting import common_width, wide_cells

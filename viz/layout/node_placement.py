@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .cells import Cell, cells_of, reads_of
 from .chain_rows import chain_layout
+from .drawn_nodes import Cell, cells_of, reads_of
 from .geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
 from .label_fitting import with_labels
 from .layered import dot_layout

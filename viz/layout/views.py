@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .cells import Cell, cells_of_parts
+from .check_label_options import PLAIN, Naming
+from .drawn_nodes import Cell, cells_of_parts
 from .geometry import WIDTH
 from .grouping import requested_parts
-from .label_options import PLAIN, Naming
 from .node_placement import Layout, layout_of
 from .partition import Anatomy, Part, anatomy_of, parts_of
 
@@ -31,7 +31,7 @@ class GroupView:
     Attributes:
         title: empty for the whole graph, else the group's name, such as ``layer3``.
         parent: index of the view that it is expanded from; None for the whole graph.
-        layout: positions; ``layout.cells`` are its nodes.
+        layout: positions; ``layout.drawn_nodes`` are its nodes.
         opens: by the id of a cell, forward or backward, the index of the view that it expands into.
             Groups without an entry are too many to be expanded.
     """

@@ -14,7 +14,7 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 
 from ..charts.pipeline_lanes import as_pipelines
-from ..layout.label_options import Grouping, Labels, Naming, check_naming
+from ..layout.check_label_options import Grouping, Labels, Naming, check_naming
 from ..picture_parts import as_list, check_drawable
 from ..theme import THEMES
 from .measured import as_measured

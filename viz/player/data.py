@@ -27,8 +27,8 @@ from tinyckpt.core.schedule import (
 from tinyckpt.planner.model.value_fates import residual_fates
 
 from ..charts.transfer_lanes import time_words
+from ..layout.check_label_options import PLAIN, Naming
 from ..layout.geometry import WIDTH, Layout
-from ..layout.label_options import PLAIN, Naming
 from ..layout.views import GroupView, views_of
 from ..memory_curve import BANDS, Scales, budget_of, scales_of
 from ..node_style import arrow_sizes
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.offload.simulate import Timeline
 
-    from ..layout.cells import Cell
+    from ..layout.drawn_nodes import Cell
 
 VERBS = (Compute, Free, Offload, Fetch)
 MOST_SOURCE_STEPS = 20_000  # with more, a program is too long to read, and most of the file

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.units import size_text
 
-from ..layout.label_options import PLAIN, Naming
+from ..layout.check_label_options import PLAIN, Naming
 from ..picture_layout import Design
 from ..scene import count_text, moves, title_of
 from ..theme import DARK, LIGHT, Theme, css, difference_colours, faint_edge, result_gradient

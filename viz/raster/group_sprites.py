@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cell_memory import LEVELS, shown_share
 from ..layout.geometry import Size
+from ..node_memory import LEVELS, shown_share
 from ..node_style import corner_of, empty_part, kept_part
 from ..scene import NodeLook
 from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite

@@ -40,7 +40,7 @@ from .title_card import draw_card, lines_of_card, results_of
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
-    from ..layout.cells import Cell
+    from ..layout.drawn_nodes import Cell
     from ..picture_layout import Panel
 
 MOST_KEPT = 2**24  # bytes: size of the sprite cache

@@ -9,8 +9,8 @@ import html
 import math
 from collections.abc import Sequence
 
-from ..cell_memory import LEVELS, shown_share
 from ..layout.geometry import Layout, Line, Point, Size
+from ..node_memory import LEVELS, shown_share
 from ..node_style import (
     STRIPE,
     arrow_parts,

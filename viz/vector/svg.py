@@ -15,7 +15,7 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
 
 from ..captions import Captions
-from ..layout.cells import printable
+from ..layout.drawn_nodes import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
 from ..memory_curve import scales_of

@@ -7,7 +7,7 @@ import pytest
 
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import compare as comparing
-from tinyckpt.cli import request
+from tinyckpt.cli import resolve_options as request
 from tinyckpt.networks import machine_memory as memory
 from tinyckpt.networks import network_from_text
 

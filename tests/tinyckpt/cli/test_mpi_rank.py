@@ -20,7 +20,7 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.data_parallelism import replica_of
-from tinyckpt.pipeline.device_program import DeviceState
+from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.simulate import batches_of
 
 NETWORK = tc.networks.mlp(4, 8)

@@ -15,7 +15,8 @@ import torch  # noqa: E402
 from tests.torch_models import eager_step  # noqa: E402
 from tinyckpt.base.units import size_text  # noqa: E402
 from tinyckpt.cli import main  # noqa: E402
-from tinyckpt.interop.torch import allocator_peak, isolation  # noqa: E402
+from tinyckpt.interop.torch import allocator_peak  # noqa: E402
+from tinyckpt.interop.torch import isolated_worker as isolation  # noqa: E402
 
 MODEL = """
 import torch

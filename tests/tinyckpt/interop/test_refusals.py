@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tinyckpt.interop import frameworks
+from tinyckpt.interop import importer_checks as frameworks
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.versions import check_torch

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 import tinyckpt as tc
 from tests.torch_fatal_operators import OPERATORS
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import isolation, worker, workspace
+from tinyckpt.interop.torch import isolated_worker as isolation
+from tinyckpt.interop.torch import worker, workspace
 
 IMAGES = torch.ones(2, 3, 16, 16)
 ROOT = Path(__file__).parents[3]

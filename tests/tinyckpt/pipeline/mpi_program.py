@@ -31,7 +31,7 @@ from tinyckpt.pipeline import (
     run_pipeline_mpi,
     stages_of,
 )
-from tinyckpt.pipeline.device_program import DeviceState
+from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.mpi_transport import Channel, MpiCollectives
 
 

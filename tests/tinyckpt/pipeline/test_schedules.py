@@ -23,7 +23,7 @@ from tinyckpt.pipeline import (
     v_min,
     zb_h1,
 )
-from tinyckpt.pipeline import memory_limit as limits
+from tinyckpt.pipeline import simulator_memory_limit as limits
 from tinyckpt.pipeline import v_schedules as vshape
 
 

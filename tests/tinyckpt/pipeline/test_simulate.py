@@ -29,7 +29,7 @@ from tinyckpt.pipeline import (
     stages_of,
     v_half,
 )
-from tinyckpt.pipeline.device_program import DeviceState, Message
+from tinyckpt.pipeline.device_executor import DeviceState, Message
 
 FOLDED = ("interleaved", "v-min", "v-half")
 

@@ -27,7 +27,7 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.data_parallelism import replica_of
-from tinyckpt.pipeline.device_program import TOGETHER, DeviceState
+from tinyckpt.pipeline.device_executor import TOGETHER, DeviceState
 from tinyckpt.pipeline.simulate import run_collective
 from tinyckpt.training import sharded
 

@@ -15,18 +15,25 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.registry import argument_specs
 from tinyckpt.pipeline.stages import EXCHANGE
-from tinyckpt.techniques import PARTS, TECHNIQUES, Comparison, Row, compare_techniques, reason
+from tinyckpt.techniques import (
+    PARTS,
+    TECHNIQUES,
+    Row,
+    TechniqueComparison,
+    compare_techniques,
+    reason,
+)
 
 QUICK = 0.15  # seconds for each plan
 FUNCTIONS = [name for name in TECHNIQUES if "offload" not in name][2:-2]  # that need one
 WITHOUT_SPEED = tc.Link(10**30)
 
 
-def quick(what: Any, **options: Any) -> Comparison:
+def quick(what: Any, **options: Any) -> TechniqueComparison:
     return compare_techniques(what, **{"time_limit": QUICK, **options})
 
 
-def check(found: Comparison) -> None:
+def check(found: TechniqueComparison) -> None:
     """Hold every row to what replay says, and execution."""
     assert tuple(row.name for row in found.rows) == tuple(TECHNIQUES)
     whole = found.row("store-all").peak
@@ -262,7 +269,7 @@ def test_infinite_bandwidth_is_null_in_json() -> None:
     assert document["rows"][0]["fits"] is False
     assert document["budget"] == 5 * 512
     tiny = Row("one", peak=1, share=0.5, fits=True, times=float("nan"), gradients="bitwise")
-    weighing = Comparison("few", 1, "FLOPs", None, (tiny,))
+    weighing = TechniqueComparison("few", 1, "FLOPs", None, (tiny,))
     assert json.loads(json.dumps(weighing.document(), allow_nan=False))["rows"][0]["times"] is None
 
 
@@ -271,12 +278,12 @@ def test_peak_slightly_over_budget_is_printed_to_the_byte() -> None:
         Row(str(peak), peak=peak, share=1.0, fits=peak <= 2**20, times=1.0, gradients="bitwise")
         for peak in (2**20, 2**20 + 8, 2**21)
     ]
-    lines = str(Comparison("net", 2**20, "FLOPs", None, tuple(rows))).splitlines()
+    lines = str(TechniqueComparison("net", 2**20, "FLOPs", None, tuple(rows))).splitlines()
     assert lines[0] == "net within 1.0 MiB, 1,048,576 B; time in FLOPs"
     assert [" ".join(line.split()[1:4]) for line in lines[2:]] == [
         "1.0 MiB 100.0", "1,048,584 B 100.0", "2.0 MiB 100.0"
     ]  # fmt: skip
-    assert str(Comparison("net", 2**20, "FLOPs", None, tuple(rows[::2]))).startswith(
+    assert str(TechniqueComparison("net", 2**20, "FLOPs", None, tuple(rows[::2]))).startswith(
         "net within 1.0 MiB; time"
     )
     why = reason(tc.BudgetError("", 2**20 + 8), 2**20)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
-from tinyckpt.techniques import TECHNIQUES, Comparison, Row, compare_techniques
+from tinyckpt.techniques import TECHNIQUES, Row, TechniqueComparison, compare_techniques
 from viz.charts.style import looks
 from viz.charts.techniques import techniques_figure
 from viz.theme import DARK, LIGHT
@@ -28,7 +28,7 @@ def as_written() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Comparison:
+def found() -> TechniqueComparison:
     network = tc.networks.residual_mlp(4, 16, 64)
     return compare_techniques(network, budget="90 %", time_limit=0.3, measure=False)
 
@@ -48,7 +48,7 @@ def points_of(axis: Any) -> list[tuple[float, float, str, str]]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_technique_has_a_point_or_a_dash(found: Comparison, width: float) -> None:
+def test_every_technique_has_a_point_or_a_dash(found: TechniqueComparison, width: float) -> None:
     figure = techniques_figure(found, LIGHT, width)
     (axis,) = figure.axes
     rows = [row for row in found.rows if row.peak is not None]
@@ -75,7 +75,7 @@ def test_every_technique_has_a_point_or_a_dash(found: Comparison, width: float) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
-def test_texts_do_not_overlap(found: Comparison, width: float) -> None:
+def test_texts_do_not_overlap(found: TechniqueComparison, width: float) -> None:
     figure = techniques_figure(found, DARK, width)
     figure.canvas.draw()
     (axis,) = figure.axes
@@ -120,7 +120,7 @@ def drawn(place: int, peak: int, times: float, gradients: Any, devices: int) -> 
 def test_arbitrary_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> None:
     made = [drawn(place, *row) for place, row in enumerate(rows)]
     made += [Row(name, why="no") for name in list(TECHNIQUES)[len(rows) :]]
-    some = Comparison("drawn", budget, "FLOPs", None, tuple(made))
+    some = TechniqueComparison("drawn", budget, "FLOPs", None, tuple(made))
     with looks():
         figure = techniques_figure(some, LIGHT, width)
         figure.canvas.draw()
@@ -131,7 +131,7 @@ def test_arbitrary_points_can_be_drawn(rows: list[Any], budget: int, width: floa
 
 
 @pytest.mark.long
-def test_techniques_writes_every_format(found: Comparison, tmp_path: Path) -> None:
+def test_techniques_writes_every_format(found: TechniqueComparison, tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         path = viz.techniques(found, tmp_path / f"one.{suffix}")
         assert path.read_bytes().startswith(magic)

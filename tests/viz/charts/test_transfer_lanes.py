@@ -16,7 +16,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.tinyckpt.planner.offload.test_simulate import BOTH
-from viz.charts.inflight_memory import memory_over_time
+from viz.charts.offload_memory import memory_over_time
 from viz.charts.residency import EvaluationKind
 from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.viz.layout.scoped_graphs import scoped_graph
-from viz.layout.cells import Cell, links_of
+from viz.layout.drawn_nodes import Cell, links_of
 from viz.layout.geometry import WIDTH, Layout
 from viz.layout.partition import LONGEST_CHAIN, MOST, SMALL, range_label
 from viz.layout.views import MOST_ALONE, MOST_CELLS, overview, views_of

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.documents.test_serialize import HOSTILE
-from viz.layout.cells import one_line
+from viz.layout.check_label_options import Naming
+from viz.layout.drawn_nodes import one_line
 from viz.layout.geometry import Layout
 from viz.layout.label_fitting import POINTS, Wanted, fits, pixels, unique_labels
-from viz.layout.label_options import Naming
 from viz.layout.views import overview, views_of
 
 DISC, PILL = (30.0, 30.0), (60.0, 30.0)

@@ -11,9 +11,9 @@ from tests.conftest import examples
 from tests.viz.conftest import Open
 from tests.viz.player.player_driver import POLICIES, seek, traces_of, written
 from tests.viz.test_host import moved
-from viz.cell_memory import CellMemory
-from viz.layout.cells import cells_of
+from viz.layout.drawn_nodes import cells_of
 from viz.layout.views import views_of
+from viz.node_memory import CellMemory
 
 # By step: the cells that are lit, those with a ghost, and the bytes at these.
 SHOWN = """() => { const panel = player.panels[0]; const all = [];

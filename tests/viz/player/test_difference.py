@@ -13,8 +13,8 @@ from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.comparing import Compared, compared, evaluated, only_evaluated
 from tests.viz.player.player_driver import POLICIES, TICK, seek, traces_of, until, written
 from tinyckpt.core.schedule import EVALUATIONS
-from viz.cell_memory import CellMemory
 from viz.layout.views import views_of
+from viz.node_memory import CellMemory
 from viz.scene import counts_nodes, live_of
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
-from viz.layout.label_options import Naming
+from viz.layout.check_label_options import Naming
 from viz.player.data import page_data
 
 

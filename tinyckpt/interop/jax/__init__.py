@@ -15,13 +15,13 @@ operators run one after another and write their results. ``memory`` asks XLA for
 assignment, for comparison.
 """
 
-from tinyckpt.interop.frameworks import check_installed
+from tinyckpt.interop.importer_checks import check_installed
 
 check_installed("jax", "JAX")  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.jax.advising import Advice, advise
+from tinyckpt.interop.jax.execute_schedule import step
 from tinyckpt.interop.jax.memory import Memory, memory
-from tinyckpt.interop.jax.stepping import step
 from tinyckpt.interop.jax.tracing import Traced, trace
 
 __all__ = ["Advice", "Memory", "Traced", "advise", "memory", "step", "trace"]

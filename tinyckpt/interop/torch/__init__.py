@@ -23,9 +23,9 @@ check_torch()  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
+from tinyckpt.interop.torch.execute_schedule import step
 from tinyckpt.interop.torch.min_cut import min_cut_schedules
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
-from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.selective import Selective, selective
 from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak

@@ -18,6 +18,7 @@ from torch import nn
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
+from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.modules import (
@@ -28,7 +29,6 @@ from tinyckpt.interop.torch.modules import (
     unwrapped_modules,
     wrap,
 )
-from tinyckpt.interop.torch.restoring import norms_in, slot_of
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes

@@ -19,11 +19,17 @@ import torch
 from torch import fx
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
+from tinyckpt.interop.torch.validate_model import (
+    captured,
+    check_loss,
+    is_meta,
+    is_symbolic,
+    value_text,
+)
 from tinyckpt.interop.torch.versions import DESCRIPTORS, private_attribute
 
 BufferAOTInput = private_attribute(f"{DESCRIPTORS}:BufferAOTInput")

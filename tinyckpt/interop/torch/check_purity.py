@@ -30,10 +30,10 @@ from tinyckpt.interop.torch.capture import (
     output_node,
     tree_map,
 )
-from tinyckpt.interop.torch.checks import REGISTERED, value_text
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.state_rollback import GENERATORS, ObjectState
 from tinyckpt.interop.torch.tied_parameters import Tensors
+from tinyckpt.interop.torch.validate_model import REGISTERED, value_text
 
 OF_ALL = ("random", "numpy.random")  # modules whose functions share one global generator
 NAMED = 6  # the most changes that an error names

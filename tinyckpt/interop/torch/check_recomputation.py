@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from tinyckpt.interop.torch import restoring
+from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.capture import (
     AVERAGING,
     DispatchMode,
@@ -37,7 +37,6 @@ from tinyckpt.interop.torch.capture import (
     tree_map,
     written_by,
 )
-from tinyckpt.interop.torch.checks import captured
 from tinyckpt.interop.torch.eager import fake_tensors, forwards_replaced
 from tinyckpt.interop.torch.python_state import (
     RandomState,
@@ -47,6 +46,7 @@ from tinyckpt.interop.torch.python_state import (
     state_of,
     state_of_arguments,
 )
+from tinyckpt.interop.torch.validate_model import captured
 
 LIMIT = 40  # the most characters of a value in a reason
 
@@ -203,8 +203,8 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self.evaluations.append(made)
         made.slots = dict(made.module.named_buffers(remove_duplicate=False))
         with self.unlogged():
-            made.copies = restoring.copies_of(
-                {restoring.slot_of(made.module, name): x for name, x in made.slots.items()}
+            made.copies = buffer_snapshots.copies_of(
+                {buffer_snapshots.slot_of(made.module, name): x for name, x in made.slots.items()}
             )
         made.begin, made.handed = self.states(made)
         made.autocast, made.grad = autocast_state(), torch.is_grad_enabled()
@@ -328,11 +328,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def averages(self, first: Evaluation, written: Sequence[str]) -> tuple[str, ...]:
         """Return the buffers that are running averages: only their norms read them."""
-        norms = set(restoring.norms_in(first.module))
+        norms = set(buffer_snapshots.norms_in(first.module))
         found = {
             name: self.number(value)
             for name in written
-            if restoring.slot_of(first.module, name)[0] in norms
+            if buffer_snapshots.slot_of(first.module, name)[0] in norms
             and (value := first.slots[name]) is not None
             and first.slots_after.get(name) is value
         }
@@ -340,9 +340,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
             numbers = numbers_in(entry)
             if not averages_only(entry):
                 found = {name: number for name, number in found.items() if number not in numbers}
-        owners = {restoring.slot_of(first.module, name)[0] for name in written if name not in found}
+        owners = {
+            buffer_snapshots.slot_of(first.module, name)[0] for name in written if name not in found
+        }
         return tuple(
-            name for name in found if restoring.slot_of(first.module, name)[0] not in owners
+            name for name in found if buffer_snapshots.slot_of(first.module, name)[0] not in owners
         )
 
     def evaluate_again(
@@ -357,8 +359,8 @@ class Replays(DispatchMode):  # type: ignore[misc]
         second.begin, second.handed = self.states(second)
         with ExitStack() as stack:
             with self.unlogged():
-                kept, contexts = restoring.contexts(first.module, restored)
-                if isinstance(kept, restoring.BufferSnapshot):
+                kept, contexts = buffer_snapshots.contexts(first.module, restored)
+                if isinstance(kept, buffer_snapshots.BufferSnapshot):
                     kept.copies = {slot: first.copies[slot] for slot in kept.slots}
                 stack.enter_context(contexts)
             now = dict(first.module.named_buffers(remove_duplicate=False))

@@ -26,7 +26,7 @@ from torch import fx
 
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.schedule import Compute, Schedule, Step
-from tinyckpt.interop.frameworks import check_schedule
+from tinyckpt.interop.importer_checks import check_schedule
 from tinyckpt.interop.torch.capture import (
     copy_graph,
     fake_state,

@@ -21,6 +21,7 @@ import torch
 from torch import fx, nn
 
 from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
 from tinyckpt.interop.torch.advising import RecordedStep, record_step
@@ -37,7 +38,6 @@ from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.planner.portfolio.pareto import Frontier
 from tinyckpt.planner.portfolio.plan import frontier
-from tinyckpt.planner.portfolio.table import html_table, table
 
 FRONTIER_SECONDS = 20.0  # seconds for the search of the frontier
 HEADER = ("activation_memory_budget", "peak", "FLOPs", "a plan in that peak", "modules wrapped")

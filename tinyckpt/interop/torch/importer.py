@@ -27,7 +27,7 @@ from tinyckpt.core.graph import (
     TrainingGraph,
     check_graph,
 )
-from tinyckpt.interop.frameworks import spec_of
+from tinyckpt.interop.importer_checks import spec_of
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.fusing import Fused, inlined_by_consumer

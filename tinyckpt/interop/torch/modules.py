@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.base.errors import GraphError, did_you_mean
-from tinyckpt.interop.torch import isolation
+from tinyckpt.interop.torch import isolated_worker
+from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
 from tinyckpt.interop.torch.check_recomputation import verdicts
-from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
-from tinyckpt.interop.torch.restoring import contexts, norms_in
+from tinyckpt.interop.torch.validate_model import check_measurable, check_model
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 NAMED = 6  # the most modules that an error names
@@ -49,7 +49,7 @@ def record_candidates(
         check_disjoint(names, known, name)
     check_measurable(model, args, workspace)
     if workspace:
-        isolation.start()
+        isolated_worker.start()
     recording = record(model, args, {each: known[each] for each in names}, workspace)
     reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
     usable = {each: known[each] for each in names if not reasons[each]}

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import (
 
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
-from tinyckpt.interop.torch import restoring
+from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import (
@@ -217,7 +217,7 @@ def contexts(
     module: nn.Module, saved: str, restored: Sequence[str]
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Return the contexts of a module's first and second evaluation."""
-    keeping, again = restoring.contexts(module, restored)
+    keeping, again = buffer_snapshots.contexts(module, restored)
     first, second = create_selective_checkpoint_contexts(policy_of(saved))
     return NestedContexts(keeping, first), NestedContexts(again, second)
 

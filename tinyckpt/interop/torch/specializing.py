@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, values_of
-from tinyckpt.interop.torch.checks import is_symbolic
+from tinyckpt.interop.torch.validate_model import is_symbolic
 from tinyckpt.interop.torch.versions import private_attribute
 
 has_free_unbacked_symbols = private_attribute(

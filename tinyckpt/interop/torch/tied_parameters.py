@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import torch
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.state_rollback import ObjectState, tensors_replaced
+from tinyckpt.interop.torch.validate_model import value_text
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
 SEEDING = (

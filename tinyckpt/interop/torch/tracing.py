@@ -11,14 +11,14 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
-from tinyckpt.interop.torch import isolation
+from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import compiled_module_name, tree_flatten
 from tinyckpt.interop.torch.check_purity import joint_of_module
-from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.tied_parameters import first_names
+from tinyckpt.interop.torch.validate_model import check_measurable, check_model
 from tinyckpt.interop.torch.versions import check_calls
 
 
@@ -105,7 +105,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
         )
     check_measurable(model, arguments, workspace or cost == "measured")
     if workspace or cost == "measured":
-        isolation.start()
+        isolated_worker.start()
     joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
     return Traced(imported, model, layout_of(joint, arguments), first_names(model))

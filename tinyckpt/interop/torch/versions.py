@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from tinyckpt.base.errors import BackendError
-from tinyckpt.interop.frameworks import check_installed
+from tinyckpt.interop.importer_checks import check_installed
 
 # Minor versions that the tests ran with, on a CPU; others raise a warning.
 TESTED = ("2.13", "2.14", "2.15")

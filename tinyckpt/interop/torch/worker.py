@@ -1,9 +1,9 @@
 """Worker process of operator measurement: evaluates single operators on synthetic tensors.
 
-``isolation`` runs this file as a script, in a process that imports PyTorch and nothing of tinyckpt,
-since an operator may crash it. Requests are pickles, one operator each, with layouts in place of
-tensors; replies are pickles of bytes and seconds, or the text of an error. Output of kernels is
-discarded.
+``isolated_worker`` runs this file as a script, in a process that imports PyTorch and nothing of
+tinyckpt, since an operator may crash it. Requests are pickles, one operator each, with layouts in
+place of tensors; replies are pickles of bytes and seconds, or the text of an error. Output of
+kernels is discarded.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 def set_up(settings: dict[str, Any]) -> None:
-    """Apply the caller's global settings: see ``isolation.settings``."""
+    """Apply the caller's global settings: see ``isolated_worker.settings``."""
     torch.set_num_threads(settings["threads"])
     torch.set_default_dtype(settings["dtype"])
     torch.use_deterministic_algorithms(settings["deterministic"], warn_only=settings["warn_only"])

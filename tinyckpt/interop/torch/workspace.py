@@ -2,8 +2,8 @@
 
 Memory is defined as what the allocator hands out. On a CPU the profiler records each of its blocks,
 kernels' temporaries included; on a GPU the allocator keeps its own statistics. Operators are
-evaluated on made-up inputs, in a process that may crash: see ``isolation``. Measurements are cached
-by operator, layouts and settings.
+evaluated on made-up inputs, in a process that may crash: see ``isolated_worker``. Measurements are
+cached by operator, layouts and settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch import isolation
+from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import (
     arguments_of,
     kind_of,
@@ -185,7 +185,7 @@ def measure(
             nodes_by_request.setdefault(repr(request), []).append(node)
     try:
         seen = measurements_of(requests)
-    except isolation.NoWorkerError as error:
+    except isolated_worker.NoWorkerError as error:
         if timed:
             raise GraphError(
                 f"seconds are measured in a process of its own, and none can be started: {error}; "
@@ -233,13 +233,15 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
     Raises:
         NoWorkerError: if no process can be started for the new ones.
     """
-    settings = repr(isolation.settings())
+    settings = repr(isolated_worker.settings())
     missing = [
         key
         for key, request in requests.items()
         if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
     ]
-    replies = isolation.evaluate_requests([requests[key] for key in missing]) if missing else []
+    replies = (
+        isolated_worker.evaluate_requests([requests[key] for key in missing]) if missing else []
+    )
     for key, reply in zip(missing, replies, strict=False):
         failed = isinstance(reply, str)
         KNOWN[settings + key] = (

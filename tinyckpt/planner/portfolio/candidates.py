@@ -24,8 +24,7 @@ from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.policies import place_cuts
 from tinyckpt.core.schedule import EVALUATIONS
-from tinyckpt.planner.chain_dp import chen_budget, rotor
-from tinyckpt.planner.chain_dp import rockmate_dp as blocks
+from tinyckpt.planner.chain_dp import chen_budget, rockmate_dp, rotor
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, order_of
 from tinyckpt.planner.chain_dp.revolve import geometric_grid, reversal, revolve_note, slot_grid
@@ -261,7 +260,7 @@ def rotor_plans(
 
 def block_plans(problem: Problem, levels: BudgetGrid) -> list[Task]:
     """Return the plans of each table of ``blocks``, as one task per interval of memory levels."""
-    made = memoised(lambda clock: blocks.RockmatePlans(problem, clock))
+    made = memoised(lambda clock: rockmate_dp.RockmatePlans(problem, clock))
 
     def attempts(which: int, half: bool, level: int) -> Attempts:
         low = levels.budgets[level] if level else 0
@@ -276,7 +275,7 @@ def block_plans(problem: Problem, levels: BudgetGrid) -> list[Task]:
     return [
         Task(attempts(which, half, level), 1, level)
         for level in coarse_first(list(range(len(levels.budgets)))[::-1])
-        for which, half in blocks.SWEEPS
+        for which, half in rockmate_dp.SWEEPS
     ]
 
 

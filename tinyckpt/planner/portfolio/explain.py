@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.base.deadline import Clock, checked_seconds
+from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.core.costs import Costs, cost_of, in_nodes
 from tinyckpt.core.replay import replay
@@ -33,7 +34,6 @@ from tinyckpt.planner.model.value_fates import (
 )
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
 from tinyckpt.planner.portfolio.search import reserved
-from tinyckpt.planner.portfolio.table import html_table, table
 
 MAX_ROWS = 16  # of each list in the text; the data have all
 

@@ -17,6 +17,7 @@ from typing import Any
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
@@ -27,7 +28,6 @@ from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
-from tinyckpt.planner.portfolio.table import html_table, table
 
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 

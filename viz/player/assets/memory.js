@@ -1,5 +1,5 @@
 /**
- * Incremental memory accounting per graph node (cell); the same as ``viz/cell_memory.py``.
+ * Incremental memory accounting per graph node (cell); the same as ``viz/node_memory.py``.
  *
  * A computed value allocates a block, and a view lies in that of its base; a block is live while
  * any value in it is resident. Counters are by cell of a view: resident values, recomputed values,

@@ -226,7 +226,7 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        passes = ("offloading", "replay", "timed", "hoist_fetches", "leaving_order")
+        passes = ("insert_offloads", "replay", "timed", "hoist_fetches", "offload_order")
         for module, name in ((bases, "run_policy"), *((moved, name) for name in passes)):
             monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
         monkeypatch.setattr(limits, "perf_counter", lambda: self.now)

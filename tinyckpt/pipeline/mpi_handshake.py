@@ -20,7 +20,7 @@ import numpy as np
 
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.schedule import Compute
-from tinyckpt.pipeline.device_program import DeviceState, Outcome
+from tinyckpt.pipeline.device_executor import DeviceState, Outcome
 from tinyckpt.pipeline.mpi_transport import wait
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.rank_supervisor import STDERR_DELAY, say

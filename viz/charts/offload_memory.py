@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
 
-from ..cell_memory import NOWHERE, CellMemory
+from ..node_memory import NOWHERE, CellMemory
 
 if TYPE_CHECKING:
     from tinyckpt.planner.offload.simulate import Timeline

@@ -14,7 +14,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.documents.test_serialize import hostile_graph
 from tinyckpt.core.schedule import step_text
-from tinyckpt.documents.export import CSV_HEADER, TRACKS, UNMEASURED, escape_formula
+from tinyckpt.documents.trace_export import CSV_HEADER, TRACKS, UNMEASURED, escape_formula
 
 # The fields that the format demands of each phase, besides ``ph``.
 REQUIRED = {

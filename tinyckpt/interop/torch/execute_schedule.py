@@ -15,17 +15,17 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.interop.frameworks import check_traced
+from tinyckpt.interop.importer_checks import check_traced
 from tinyckpt.interop.torch.capture import (
     apply_gradient_hooks,
     has_post_accumulate_hooks,
     tree_flatten,
 )
-from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.codegen_fx import program_of
 from tinyckpt.interop.torch.importer import name_of
 from tinyckpt.interop.torch.tied_parameters import check_ties
 from tinyckpt.interop.torch.tracing import Traced
+from tinyckpt.interop.torch.validate_model import value_text
 from tinyckpt.interop.torch.versions import check_calls
 
 

@@ -12,8 +12,8 @@ from tests.tinyckpt.pipeline.test_zero import perceptron
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.pipeline import data_parallel, one_f_one_b, partition, plan_stages, stages_of
 from tinyckpt.pipeline.data_parallelism import replica_of
-from tinyckpt.pipeline.device_program import DeviceState
-from tinyckpt.pipeline.handshake import argument_digests, digest, disagreement
+from tinyckpt.pipeline.device_executor import DeviceState
+from tinyckpt.pipeline.mpi_handshake import argument_digests, digest, disagreement
 from tinyckpt.pipeline.parameter_shards import parameters_of
 from tinyckpt.pipeline.simulate import batches_of, run_pipeline
 from tinyckpt.pipeline.training_state import checked_state

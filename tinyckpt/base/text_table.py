@@ -5,9 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from tinyckpt.base.units import size_text
-from tinyckpt.core.trace import Trace
-
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format rows in aligned columns: text to the left, numbers to the right.
@@ -54,18 +51,3 @@ def columns_of_numbers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     """Return for each column whether it is numeric: entries begin with a digit, or are empty."""
     columns = zip(header, *rows, strict=True)
     return [all(not text or text[0].isdigit() for text in column[1:]) for column in columns]
-
-
-TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
-
-
-def trace_row(trace: Trace) -> list[str]:
-    """Return a trace's entries under TRACE_HEADER."""
-    once = trace.evaluations - trace.recomputations
-    return [
-        trace.schedule.policy,
-        str(trace.evaluations),
-        f"{trace.evaluations / max(once, 1):.2f}",
-        str(trace.peak_nodes),
-        size_text(trace.peak_bytes),
-    ]

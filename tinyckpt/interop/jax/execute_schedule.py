@@ -15,7 +15,7 @@ from jax.extend.core import Literal
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.schedule import Compute, Free, Schedule
-from tinyckpt.interop.frameworks import check_schedule, check_traced
+from tinyckpt.interop.importer_checks import check_schedule, check_traced
 from tinyckpt.interop.jax.capture import Value
 from tinyckpt.interop.jax.tracing import Traced
 

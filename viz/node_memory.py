@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
     from tinyckpt.core.schedule import Step
 
-    from .layout.cells import Cell
+    from .layout.drawn_nodes import Cell
 
 LABEL_BAND = 0.46  # of a group's height: the band in the middle that its label takes
 NOWHERE = -1

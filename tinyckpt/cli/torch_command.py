@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from tinyckpt.base.errors import BudgetError, GraphError
+from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
-from tinyckpt.cli.request import number_or_text, progress_line, time_to_search, wrong_usage
+from tinyckpt.cli.resolve_options import number_or_text, progress_line, time_to_search, wrong_usage
 from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
@@ -16,7 +17,6 @@ from tinyckpt.documents.user_functions import function_of_file, importing, user_
 from tinyckpt.planner.model.budget import budget_in_bytes, split_total
 from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.plan import plan
-from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import ledger
 
 # Optimiser state, in values per trainable parameter.
@@ -123,7 +123,7 @@ def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
                 f"{options.model} returned a {type(made).__name__}; expected a tuple of a model "
                 "and its arguments"
             )
-        from tinyckpt.interop.torch.checks import check_model
+        from tinyckpt.interop.torch.validate_model import check_model
 
         model, args = made
         check_model(model)

@@ -4,7 +4,7 @@
 makespan, relative to evaluating everything once, and a lower bound of every schedule. On a chain an
 evaluation takes 1 and bandwidth is in values per evaluation; on a transformer, in bytes per FLOP.
 
-    python benchmarks/priced.py [--seconds 60]
+    python benchmarks/joint_offload.py [--seconds 60]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import table
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, evaluations, flops
-from tinyckpt.planner.portfolio import offload_schedules as moved
+from tinyckpt.planner.portfolio import offload_schedules
 
 HEADER = ("graph", "budget", "bandwidth", "without", "with", "bound")
 VALUE = 512  # bytes of a value of a chain
@@ -35,8 +35,8 @@ def row(
     once, found, bound = sum(costs.operators), [], 0.0
     link = tc.Link(bandwidth)
     for left_out in (True, False):
-        priced = (lambda *_: iter(())) if left_out else moved.priced_variants
-        with patch.object(moved, "priced_variants", priced):
+        priced = (lambda *_: iter(())) if left_out else offload_schedules.priced_variants
+        with patch.object(offload_schedules, "priced_variants", priced):
             try:
                 plan = tc.plan_with_host(
                     graph, link, budget=budget, costs=costs, time_limit=seconds
@@ -77,7 +77,7 @@ def main() -> None:
         f"per FLOP. Each plan had {seconds:g} s."
     )
     table.write(
-        "priced", "Planning for a host at once", [note, table.rows(HEADER, body)], ["numpy"]
+        "joint_offload", "Planning for a host at once", [note, table.rows(HEADER, body)], ["numpy"]
     )
 
 

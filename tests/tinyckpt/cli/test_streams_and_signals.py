@@ -13,7 +13,7 @@ import pytest
 import tinyckpt as tc
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import demo as steps
-from tinyckpt.cli.process import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
+from tinyckpt.cli.streams_and_signals import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
 
 COMMAND = f"{sys.executable} -m tinyckpt"
 
@@ -249,7 +249,7 @@ def test_policy_receives_time_limit(
 
         return recorded
 
-    monkeypatch.setattr("tinyckpt.cli.request.plan", record(tc.plan))
+    monkeypatch.setattr("tinyckpt.cli.resolve_options.plan", record(tc.plan))
     assert run(capsys, "plan", "chain:3", "--policy", "rotor", "--time-limit", "2")[0] == 0
     assert run(capsys, "plan", "chain:3", "--policy", "rotor")[0] == 0
     limited, unlimited = (options.get("time_limit") for options in given)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from .label_options import Labels, requested_label
+from .check_label_options import Labels, requested_label
 from .partition import Part
 
 if TYPE_CHECKING:
