@@ -8,7 +8,9 @@ after code has moved.
     python -m benchmarks.mutants cover     which tests evaluate which lines, and how long they take
     python -m benchmarks.mutants draw      choose the mutations, once
     python -m benchmarks.mutants run       try them; an interrupted run is resumed
-    python -m benchmarks.mutants run --renamed map.json    after moves, see ``moved``
+    python -m benchmarks.mutants run --renamed benchmarks/results/mutants_renamed.json
+
+The last finds the mutations after moves and renames, by the map in that file; see ``moved``.
 
 A mutant runs the tests that cover its line, shortest first, until one fails (kills it); of tests
 that together take more than a minute, the longest are left out. ``results/mutants.json`` has the
@@ -25,6 +27,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -206,16 +209,17 @@ def moved(mutant: Mutant, renamed: Mapping[str, str]) -> Mutant:
 
     Args:
         mutant: where it was drawn.
-        renamed: from old to new, of files, of ``file:function``, and of words in expressions.
+        renamed: from old to new: files, ``file:function``, expressions, and words in expressions.
     """
     place = renamed.get(f"{mutant.file}:{mutant.function}")
     file, function = renamed.get(mutant.file, mutant.file), mutant.function
     if place:
         file, _, function = place.partition(":")
     before, after = mutant.before, mutant.after
+    before, after = renamed.get(before, before), renamed.get(after, after)
     for old, new in renamed.items():
         if old.isidentifier():
-            before, after = before.replace(old, new), after.replace(old, new)
+            before, after = (re.sub(rf"\b{old}\b", new, text) for text in (before, after))
     return replace(mutant, file=file, function=function, before=before, after=after)
 
 

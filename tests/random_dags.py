@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.tracing import Builder
-from tinyckpt.ops.inplace_update import descend
+from tinyckpt.ops.parameter_update import descend
 from tinyckpt.planner.heuristics.backward_order import renumber_operators
 from tinyckpt.training.optimizer_in_backward import placed
 

@@ -162,7 +162,6 @@ from tinyckpt.ops.indexing import (
     take,
     take_along_axis,
 )
-from tinyckpt.ops.inplace_update import assign
 from tinyckpt.ops.linalg import (
     matmul,
 )
@@ -231,6 +230,7 @@ from tinyckpt.ops.normalization import (
     moved_statistics,
     rms_norm,
 )
+from tinyckpt.ops.parameter_update import assign
 from tinyckpt.ops.pooling import (
     avg_pool2d,
     global_avg_pool2d,

@@ -32,7 +32,7 @@ from .layout.dot import dot
 from .notebook import mimebundle
 from .player import player
 from .progress import with_bar
-from .terminal.prompt import ask
+from .terminal.ask_prediction import ask
 
 __all__ = [
     "ask",

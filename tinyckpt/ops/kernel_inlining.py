@@ -26,7 +26,7 @@ from tinyckpt.ops import (
 )
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import kernels_elementwise_functions as kernels_functions
-from tinyckpt.ops import kernels_inplace_update as kernels_updating
+from tinyckpt.ops import kernels_parameter_update as kernels_updating
 
 # Kernel names are unique across these modules: compiled programs import them by name.
 KERNELS = (

@@ -18,8 +18,8 @@ from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.program import Action, Pipeline
 from tinyckpt.pipeline.rank_supervisor import launched_rank, supervise
 from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
+from tinyckpt.pipeline.run_in_process import PipelineResult, run_pipeline
 from tinyckpt.pipeline.schedules import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
-from tinyckpt.pipeline.simulate import PipelineResult, run_pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.v_schedules import v_half, v_min

@@ -1,10 +1,10 @@
 """The executor of one pipeline device, as a coroutine: its actions in order, on NumPy arrays.
 
 A generator that yields each message or collective that it waits for, and is sent the arrays when
-they have arrived: in ``simulate`` from a dictionary, in ``mpi`` from other processes. Sent arrays
-are copies, as between processes. Gradients accumulate in the order of the device's backwards, each
-weighted by 1/M for M micro-batches, as gradient accumulation on one device does it: for a loss that
-is a mean over samples, they are the gradients of the whole batch.
+they have arrived: in ``run_in_process`` from a dictionary, in ``mpi`` from other processes. Sent
+arrays are copies, as between processes. Gradients accumulate in the order of the device's
+backwards, each weighted by 1/M for M micro-batches, as gradient accumulation on one device does it:
+for a loss that is a mean over samples, they are the gradients of the whole batch.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tinyckpt.pipeline.mpi_handshake import Rendezvous, argument_digests, end_al
 from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT, Channel, MpiCollectives
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.rank_supervisor import SUPERVISOR_DELAY, launched_rank, say
-from tinyckpt.pipeline.simulate import (
+from tinyckpt.pipeline.run_in_process import (
     PipelineResult,
     batches_of,
     check_arguments,

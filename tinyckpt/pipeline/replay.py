@@ -2,7 +2,7 @@
 
 A pipeline, the durations of its actions and the footprints of its stages go in; a ``PipelineTrace``
 comes out, or an error that names the illegal action. ``check_dependencies`` tests dependences,
-``event_simulation`` finds start times; no arrays are computed, ``simulate`` does that.
+``event_simulation`` finds start times; no arrays are computed, ``run_in_process`` does that.
 
 Source: the bubble and the micro-batches in flight are as defined by Narayanan et al.,
 arXiv 2104.04473.

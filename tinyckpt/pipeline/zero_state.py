@@ -3,7 +3,7 @@
 The run-time storage of the training state. Parameters and accumulated gradients are whole or flat
 shards, depending on the ZeRO stage; the optimiser state is that of the part which the device
 updates. It supplies the inputs of collectives (all-reduce, reduce-scatter, all-gather) and stores
-their results; the transport is elsewhere (``simulate``, ``mpi_transport``).
+their results; the transport is elsewhere (``run_in_process``, ``mpi_transport``).
 """
 
 from __future__ import annotations

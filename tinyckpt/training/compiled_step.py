@@ -27,7 +27,7 @@ from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.tracing import Call, function_name, split_call
 from tinyckpt.nan_check import Watcher
-from tinyckpt.ops.kernels_inplace_update import WRITES
+from tinyckpt.ops.kernels_parameter_update import WRITES
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.training.crash_consistency import (

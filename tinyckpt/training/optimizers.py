@@ -30,7 +30,7 @@ from tinyckpt.core.graph import Spec
 from tinyckpt.core.primitive import as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
-from tinyckpt.ops.inplace_update import (
+from tinyckpt.ops.parameter_update import (
     adam_step,
     descend,
     moving_average,

@@ -22,8 +22,8 @@ from tinyckpt.core.primitive import apply
 from tinyckpt.core.tracing import Builder, Call, Var, function_name, trace
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
-from tinyckpt.ops.inplace_update import assign
 from tinyckpt.ops.logic import isfinite, logical_and
+from tinyckpt.ops.parameter_update import assign
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.planner.heuristics.backward_order import renumber_operators

@@ -21,7 +21,7 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import DeviceState
-from tinyckpt.pipeline.simulate import batches_of
+from tinyckpt.pipeline.run_in_process import batches_of
 
 NETWORK = tc.networks.mlp(4, 8)
 

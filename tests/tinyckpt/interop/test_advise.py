@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.torch_models import EXAMPLES, ResNet, eager_step, example, images_for
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.candidate_modules import blocks_of
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import MOST_ENUMERATED, ModuleSearch
 from tinyckpt.interop.torch.eager import record
-from tinyckpt.interop.torch.modules import blocks_of
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 ROUNDING = 8  # bytes: the number 1 with which backward begins

@@ -12,7 +12,7 @@ from tests.numpy_examples import EXAMPLES
 from tests.tinyckpt.ops.cases import CASES, graphs_of_all_cases, scalar_of
 from tinyckpt.core.graph import check_graph
 from tinyckpt.ops import PRIMITIVES
-from tinyckpt.ops import inplace_update as updating
+from tinyckpt.ops import parameter_update as updating
 
 
 def check_gradient(function: Callable[..., Any], args: tuple[Any, ...], rtol: float) -> None:

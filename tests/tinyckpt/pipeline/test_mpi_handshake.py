@@ -15,7 +15,7 @@ from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.mpi_handshake import argument_digests, digest, disagreement
 from tinyckpt.pipeline.parameter_shards import parameters_of
-from tinyckpt.pipeline.simulate import batches_of, run_pipeline
+from tinyckpt.pipeline.run_in_process import batches_of, run_pipeline
 from tinyckpt.pipeline.training_state import checked_state
 
 GRAPH, BATCHES = perceptron(4, width=3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tests.tinyckpt.pipeline.test_simulate import on_one_device
+from tests.tinyckpt.pipeline.test_run_in_process import on_one_device
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
@@ -28,7 +28,7 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import TOGETHER, DeviceState
-from tinyckpt.pipeline.simulate import run_collective
+from tinyckpt.pipeline.run_in_process import run_collective
 from tinyckpt.training import sharded
 
 

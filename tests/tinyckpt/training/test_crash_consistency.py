@@ -17,7 +17,7 @@ import tinyckpt as tc
 from tests import strict
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.execute import execute
-from tinyckpt.ops import kernels_inplace_update as kernels_updating
+from tinyckpt.ops import kernels_parameter_update as kernels_updating
 from tinyckpt.training import crash_consistency as interrupted
 
 R = np.random.default_rng(5)

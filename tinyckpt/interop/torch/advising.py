@@ -19,9 +19,7 @@ from torch import nn
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
-from tinyckpt.interop.torch.checkpoint_memory import Wrapping
-from tinyckpt.interop.torch.choose_modules import ModuleSearch
-from tinyckpt.interop.torch.modules import (
+from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
     record_candidates,
     refusal_lines,
@@ -29,6 +27,8 @@ from tinyckpt.interop.torch.modules import (
     unwrapped_modules,
     wrap,
 )
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes

@@ -25,14 +25,14 @@ from torch.utils.checkpoint import (
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import buffer_snapshots
-from tinyckpt.interop.torch.checkpoint_memory import Wrapping
-from tinyckpt.interop.torch.eager import record
-from tinyckpt.interop.torch.modules import (
+from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
     record_candidates,
     refusal_lines,
     unwrapped_modules,
 )
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import UPDATE, Spec
 from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element
-from tinyckpt.ops import kernels_inplace_update as kernels
+from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 import tinyckpt as tc
 from tests import strict
 from tinyckpt.core.graph import Graph
-from tinyckpt.ops import inplace_update as updating
-from tinyckpt.ops.inplace_update import (
+from tinyckpt.ops import parameter_update as updating
+from tinyckpt.ops.parameter_update import (
     adam_step,
     descend,
     moving_average,

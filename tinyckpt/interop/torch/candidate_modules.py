@@ -36,8 +36,8 @@ def record_candidates(
         model, args, modules, workspace: as in ``advise``.
 
     Raises:
-        GraphError: if it is no model, cannot run as a training step, or a module in ``modules``
-            cannot be wrapped.
+        GraphError: if it is no model, cannot run as a training step, or a module in
+        ``candidate_modules`` cannot be wrapped.
     """
     check_model(model)
     name, known = type(model).__name__, modules_of(model)

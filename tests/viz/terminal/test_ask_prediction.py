@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import viz
-from viz.terminal.prompt import parse_answer
+from viz.terminal.ask_prediction import parse_answer
 
 
 class Terminal(io.StringIO):
