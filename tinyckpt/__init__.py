@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt import networks
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
-from tinyckpt.approx.chunked import chunked
 from tinyckpt.approx.chunked_cross_entropy import chunked_cross_entropy
+from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.approx.compress_activations import with_compression
 from tinyckpt.approx.low_memory_bp import Rewriting, rewrite
 from tinyckpt.base.errors import (

@@ -26,8 +26,8 @@ from typing import Any, Literal
 import numpy as np
 
 from tinyckpt.approx.batch_axis import AxisPlace, places
-from tinyckpt.approx.chunked import compare
 from tinyckpt.approx.chunked_cross_entropy import losses_in_pieces
+from tinyckpt.approx.chunked_evaluation import compare
 from tinyckpt.approx.compress_activations import with_compression
 from tinyckpt.approx.inline_graph import Replacement, call_graph
 from tinyckpt.approx.low_memory_bp import ACTIVATIONS, Rewriting, rewrite

@@ -9,7 +9,7 @@ import numpy as np
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.ops.piecewise_linear import FITS, Fit
+from tinyckpt.ops.gelu_silu_fits import FITS, Fit
 from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tinyckpt.approx.chunked import chunked
+from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.primitive import apply_all, as_var
 from tinyckpt.core.tracing import Var

@@ -35,8 +35,8 @@ from tinyckpt.core.primitive import apply_all
 from tinyckpt.core.tracing import Var, build, function_name, spec_of
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.approximate_activations import REGELU2, RESILU2
+from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.memory_sharing_norms import MS_LAYER_NORM, MS_RMS_NORM
-from tinyckpt.ops.piecewise_linear import checked_fit
 
 SHARING = {"layer_norm": MS_LAYER_NORM, "rms_norm": MS_RMS_NORM}
 # From a fit and an input to the activation with an approximate derivative.

@@ -26,7 +26,7 @@ from tinyckpt.base.tree import Tree, check_depth
 from tinyckpt.core.graph import checked_dtype
 from tinyckpt.documents.json_reader import open_regular
 from tinyckpt.documents.npz import read_archive
-from tinyckpt.training.crash_consistency import MIXED_STATE_ADVICE, is_mixed
+from tinyckpt.training.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 
 NESTING = "__tree__"  # the entry with the tree structure
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # prefixes of its JSON

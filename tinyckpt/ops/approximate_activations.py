@@ -1,7 +1,7 @@
 """ReGELU2 and ReSiLU2 (Approx-BP): activations that save two bits per element for backward.
 
 The forward pass is gelu or silu, exact to the last bit. The derivative is that of a piecewise
-linear approximation (see ``piecewise_linear``), a step function with four values: a code of two
+linear approximation (see ``gelu_silu_fits``), a step function with four values: a code of two
 bits says which, and the backward pass reads only this code and the cotangent. **Gradients are
 approximate**: close to 0 a slope is off by up to 0.55; integrated over all x the errors add up to
 0.
@@ -24,7 +24,7 @@ from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.activation import GELU, GELU_TANH, SILU
 from tinyckpt.ops.cache_blocking import span_length
-from tinyckpt.ops.piecewise_linear import checked_fit
+from tinyckpt.ops.gelu_silu_fits import checked_fit
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -9,8 +9,8 @@ The rules for all kernels are in ``kernels``.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from tinyckpt.ops.cache_blocking import spans
+from tinyckpt.ops.gelu_silu_fits import slopes_of, thresholds_of
 from tinyckpt.ops.kernels_activation import gelu, gelu_tanh, silu
-from tinyckpt.ops.piecewise_linear import slopes_of, thresholds_of
 
 
 def pack_bits(xp, flags, bits):

@@ -21,9 +21,9 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.schedule import Compute, Free, Step
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline
+from tinyckpt.pipeline.save_and_resume import Resumed, Slot
 from tinyckpt.pipeline.stage_schedules import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.stages import arrays_of
-from tinyckpt.pipeline.training_state import Resumed, Slot
 from tinyckpt.pipeline.zero_state import CollectiveRequest, ZeroState
 from tinyckpt.training.optimizers import Optimizer
 

@@ -24,8 +24,8 @@ from tinyckpt.pipeline.device_executor import DeviceState, Outcome
 from tinyckpt.pipeline.mpi_transport import wait
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.rank_supervisor import STDERR_DELAY, say
+from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed
 from tinyckpt.pipeline.stage_schedules import PlannedStage
-from tinyckpt.pipeline.training_state import NOBODY, Resumed
 
 Claims = Mapping[str, bytes]
 TAG = 1

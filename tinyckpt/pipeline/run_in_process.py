@@ -21,8 +21,8 @@ from tinyckpt.pipeline.device_executor import Arrays, DeviceState, Message, Outc
 from tinyckpt.pipeline.parameter_shards import check_by_element, parameters_of, whole_of
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
+from tinyckpt.pipeline.save_and_resume import Resumed, WithParameters, checked_state, whole_state
 from tinyckpt.pipeline.stage_schedules import PlannedStage
-from tinyckpt.pipeline.training_state import Resumed, WithParameters, checked_state, whole_state
 from tinyckpt.pipeline.zero_state import CollectiveRequest
 from tinyckpt.training.optimizers import Optimizer
 

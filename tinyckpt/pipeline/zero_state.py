@@ -16,8 +16,8 @@ import numpy as np
 from tinyckpt.api import jit
 from tinyckpt.pipeline.parameter_shards import padded, parameters_of, share_of, update_of, whole_of
 from tinyckpt.pipeline.program import Action, Pipeline
+from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed, Slot, own_slots
 from tinyckpt.pipeline.stage_schedules import PlannedStage
-from tinyckpt.pipeline.training_state import NOBODY, Resumed, Slot, own_slots
 from tinyckpt.training.optimizers import Optimizer
 
 Arrays = dict[int, Any]

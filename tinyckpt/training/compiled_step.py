@@ -30,7 +30,7 @@ from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_parameter_update import WRITES
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
-from tinyckpt.training.crash_consistency import (
+from tinyckpt.training.interrupted_step import (
     MIXED_STATE_ADVICE,
     STATE_ENTRIES,
     Writes,

@@ -27,7 +27,7 @@ from tinyckpt.ops.parameter_update import assign
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.planner.heuristics.backward_order import renumber_operators
-from tinyckpt.training.crash_consistency import without_parameters
+from tinyckpt.training.interrupted_step import without_parameters
 from tinyckpt.training.optimizer_in_backward import SCOPE, beside, is_of_optimizer, placed
 from tinyckpt.training.optimizers import Optimizer, map_corresponding, numbers
 

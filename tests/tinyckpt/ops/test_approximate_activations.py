@@ -15,7 +15,7 @@ import tinyckpt as tc
 from tests import strict
 from tests.conftest import examples
 from tests.measured import check_workspace
-from tinyckpt.ops import piecewise_linear as fits
+from tinyckpt.ops import gelu_silu_fits as fits
 from tinyckpt.ops.kernels_approximate_activations import pack_bits, unpack_bits
 from tinyckpt.planner.model.saved_values import saved_values
 

@@ -16,7 +16,7 @@ from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.mpi_handshake import argument_digests, digest, disagreement
 from tinyckpt.pipeline.parameter_shards import parameters_of
 from tinyckpt.pipeline.run_in_process import batches_of, run_pipeline
-from tinyckpt.pipeline.training_state import checked_state
+from tinyckpt.pipeline.save_and_resume import checked_state
 
 GRAPH, BATCHES = perceptron(4, width=3)
 STAGES = plan_stages(stages_of(GRAPH, partition(GRAPH, 2)))
