@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 FRAMEWORKS = ("jax", "torch")
-# Modules that stand for others: see tinyckpt.base.aliases.
+# Modules that stand for others: see tinyckpt.base.module_aliases.
 collect_ignore = ["tinyckpt/means.py", "tinyckpt/viz.py", "viz/wheel_alias.py"]
 collect_ignore_glob = [
     pattern.format(name)

@@ -1,7 +1,7 @@
 """Loader of ``tinyckpt.viz`` in a source checkout, from the top-level package ``viz``.
 
 A wheel has that package in the place of this file. Loaded by its path, it is found whatever else
-is called ``viz``; see ``tinyckpt.base.aliases`` for the short name.
+is called ``viz``; see ``tinyckpt.base.module_aliases`` for the short name.
 """
 
 import sys

@@ -8,7 +8,7 @@ other picture shows exactly the trace that it is given.
 import warnings
 
 if __name__ == "viz":  # in a clone: make it an alias of tinyckpt.viz
-    from tinyckpt.base.aliases import alias_module
+    from tinyckpt.base.module_aliases import alias_module
 
     alias_module("viz", "tinyckpt.viz")
 
@@ -19,9 +19,9 @@ require_packages()  # before an import below fails with a less helpful message
 from .charts.breakdown import breakdown
 from .charts.frontier import frontier
 from .charts.gradient_error import gradient_error
-from .charts.ledger import ledger
 from .charts.pipeline import pipeline
 from .charts.scaling import scaling
+from .charts.space_time import ledger
 from .charts.techniques import techniques
 from .charts.timeline import timeline
 from .gif import frames, gif, save_still

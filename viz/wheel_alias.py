@@ -3,7 +3,7 @@
 It is installed as ``viz.py``. If another distribution has a package ``viz``, Python takes that.
 """
 
-from tinyckpt.base.aliases import alias_module
+from tinyckpt.base.module_aliases import alias_module
 
 if __name__ == "viz":
     alias_module("viz", "tinyckpt.viz")

@@ -37,7 +37,7 @@ from tinyckpt.interop.torch.capture import (
     tree_leaves,
     tree_map,
 )
-from tinyckpt.interop.torch.distinct_operators import DistinctOperators
+from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.validate_model import captured, check_loss

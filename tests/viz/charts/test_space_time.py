@@ -11,8 +11,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.charts.test_charts import legend_of, trace_of, traces_of
-from viz.charts.ledger import cells_of, ledger_figure
 from viz.charts.residency import Bar, EvaluationKind, Mark, ledger_of, rows_of
+from viz.charts.space_time import cells_of, ledger_figure
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT
 
