@@ -1,6 +1,6 @@
 """Deprecated names: each works for one version, with a note that names its successor.
 
-The old spelling of budgets is tested in ``planner/portfolio/test_resolve_policy``.
+The old spelling of budgets in Python is tested in ``planner/portfolio/test_resolve_policy``.
 """
 
 import importlib
@@ -37,3 +37,14 @@ def test_option_means_prints_the_table_and_a_note(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out.splitlines()[1].startswith("technique")
     assert "note: --means is now --techniques" in err
+
+
+def test_command_prints_old_spelling_of_budget_as_a_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ("plan", "mlp:2x8", "--policy", "greedy", "--time-limit", "0.5", "--budget")
+    assert main([*given, "2 MiB in all"]) == 0
+    old, err = capsys.readouterr()
+    assert err.count("note: budget '2 MiB in all': write '2 MiB total'") == 1
+    assert main([*given, "2 MiB total"]) == 0
+    assert capsys.readouterr() == (old, "")

@@ -6,7 +6,9 @@ viz is imported only where something is drawn, so that plans need NumPy alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return flush_output(code)
 
 
+@contextmanager
+def deprecations_as_notes() -> Iterator[None]:
+    """Print tinyckpt's own deprecation warnings as notes on standard error, once each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=DeprecationWarning, module="tinyckpt")
+        show, printed = warnings.showwarning, set[str]()
+
+        def show_note(message: Any, category: Any, *details: Any, **options: Any) -> None:
+            if category is not DeprecationWarning:
+                show(message, category, *details, **options)
+            elif str(message) not in printed:
+                print(f"note: {message}", file=sys.stderr)
+                printed.add(str(message))
+
+        warnings.showwarning = show_note
+        yield
+
+
 def dispatch(arguments: Sequence[str] | None) -> int:
     """Parse the command line and run the subcommand; return the exit code.
 
@@ -84,7 +104,7 @@ def dispatch(arguments: Sequence[str] | None) -> int:
     """
     try:
         options = make_parser(JOBS).parse(arguments)
-        with unwinding_on_signals():
+        with unwinding_on_signals(), deprecations_as_notes():
             return int(options.job(options))
     except OptionError as error:
         wrong_usage(options, str(error))
