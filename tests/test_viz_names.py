@@ -80,8 +80,11 @@ def test_both_names_are_one_module_in_wheel(wheel: Path, first: str, second: str
 
 
 def test_wheel_puts_no_package_viz_beside_tinyckpt(wheel: Path) -> None:
-    names = {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")}
-    assert names == {"tinyckpt", "viz.py"}
+    made = (".dist-info", "__pycache__")  # beside the wheel's own: by installers, by imports
+    assert {path.name for path in wheel.iterdir() if not path.name.endswith(made)} == {
+        "tinyckpt",
+        "viz.py",
+    }
     assert not (wheel / "tinyckpt" / "viz.py").exists()
 
 
