@@ -77,7 +77,7 @@ optimum = tc.replay(tc.plan(chain, "revolve", slots=5))
 print(viz.gif(optimum, OUT / "revolve.gif", theme="dark"))
 
 # %% [markdown]
-# ## Offload and pipelines
+# ## Host transfers and pipelines
 #
 # Offloaded values: which copies overlap with computation, and which stall it.
 
