@@ -52,7 +52,7 @@ from tinyckpt.planner.model.liveness import Problem
 
 ROTOR_LEVELS = 256
 MAX_ROTOR_LEVELS = 1_000  # at these, the tables of 200 stages take 400 MB
-UNITS_TRIED = 500
+UNITS_TRIED = 500  # of one to two shares, and of two to four
 # Divisors of store-all's peak, with one table each. Most budgets are in the half; a finer table is
 # for budgets where the half finds nothing, since its levels are larger than the values.
 HALVES, FINER = (1, 2), (4, 8, 16, 32)
@@ -167,9 +167,9 @@ def rounding(unit: int) -> Any:
 def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
     """Choose the bytes per memory level so that stored sizes are close to multiples of it.
 
-    Of the units between one and two shares of the largest memory, it has the least total rounding
-    error; or it is exact (the greatest common divisor of all sizes) if that needs no more levels
-    than allowed.
+    Of the units between one and four shares of the largest memory, it has the least total rounding
+    error: above two mostly on a long chain of equal stages. Or it is exact (the greatest common
+    divisor of all sizes) if that needs no more levels than allowed.
     """
     exact = gcd(
         *sizes.recorded, *sizes.advance_peak, *sizes.record_peak, *sizes.replay_peak,
@@ -179,7 +179,8 @@ def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
         return exact
     share = max(1, -(-largest // levels))
     kept = np.array([*sizes.state[0], *sizes.recorded])
-    units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
+    tried = [np.linspace(low * share, 2 * low * share, UNITS_TRIED) for low in (1, 2)]
+    units = np.unique(np.concatenate(tried).astype(np.int64))
     remainder = kept % units[:, None]
     error = np.minimum(remainder, units[:, None] - remainder).sum(axis=1)
     return int(units[error.argmin()])
