@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.tree import check_depth, leaves, map_leaves
@@ -32,7 +33,7 @@ from tinyckpt.core.graph import Graph, Spec, updated_sources
 from tinyckpt.core.primitive import ACTIVE_BUILDER
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
-from tinyckpt.core.tracing import Call, function_name, split_call, trace, weak_float
+from tinyckpt.core.tracing import trace, weak_float
 from tinyckpt.nan_check import Watcher, defect_of
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike

@@ -12,11 +12,12 @@ from typing import Any
 
 from tinyckpt.approx.inline_graph import call_graph
 from tinyckpt.approx.low_memory_bp import network_of
+from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import DataNode, Graph, Spec
-from tinyckpt.core.tracing import Var, build, function_name
+from tinyckpt.core.tracing import Var, build
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.activation_compression import checked_code, compress_stream
 from tinyckpt.planner.model.saved_values import saved_values

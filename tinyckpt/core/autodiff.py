@@ -47,12 +47,13 @@ from dataclasses import replace
 from operator import index
 from typing import Any
 
+from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
 from tinyckpt.core.primitive import active_builder
-from tinyckpt.core.tracing import Builder, Call, Var, function_name, weak_float
+from tinyckpt.core.tracing import Builder, Var, weak_float
 from tinyckpt.ops.activation_compression import compressed_operators, operands_for_vjp
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import accumulate_cotangents

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tinyckpt.api import as_array, cache_key, owned_result, owner_ids
+from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
@@ -25,7 +26,6 @@ from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.core.tracing import Call, function_name, split_call
 from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_parameter_update import WRITES
 from tinyckpt.planner.portfolio.plan import plan

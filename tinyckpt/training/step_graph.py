@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
+from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.core.primitive import apply
-from tinyckpt.core.tracing import Builder, Call, Var, function_name, trace
+from tinyckpt.core.tracing import Builder, Var, trace
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
