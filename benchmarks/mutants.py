@@ -209,11 +209,12 @@ def moved(mutant: Mutant, renamed: Mapping[str, str]) -> Mutant:
 
     Args:
         mutant: where it was drawn.
-        renamed: from old to new: files, ``file:function``, expressions, and words in expressions.
+        renamed: from old to new: files, ``file:function``, expressions, and words in expressions;
+            ``file:function`` to "gone: " and a reason where there is no such code any more.
     """
     place = renamed.get(f"{mutant.file}:{mutant.function}")
     file, function = renamed.get(mutant.file, mutant.file), mutant.function
-    if place:
+    if place and not place.startswith("gone: "):
         file, _, function = place.partition(":")
     before, after = mutant.before, mutant.after
     before, after = renamed.get(before, before), renamed.get(after, after)

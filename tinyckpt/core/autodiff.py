@@ -42,7 +42,7 @@ doi:10.1137/1.9780898717761. This is not a tape: nothing is recorded while array
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -52,12 +52,13 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
-from tinyckpt.core.primitive import active_builder
+from tinyckpt.core.primitive import ARITHMETIC, active_builder
 from tinyckpt.core.tracing import Builder, Var, weak_float
-from tinyckpt.ops.activation_compression import compressed_operators, operands_for_vjp
-from tinyckpt.ops.casting import astype
-from tinyckpt.ops.elementwise import accumulate_cotangents
-from tinyckpt.ops.shape import full, unalias_results
+
+# Extensions: each maps a build to a function from a value's id to what vjp rules read in its place
+# (``tc.compressed``: a decoded value), or to None if the build has nothing to substitute.
+Read = Callable[[int], Var]
+RESIDUAL_RULES: list[Callable[[Builder], Read | None]] = []
 
 # 1. One operator: its vector-Jacobian products ---------------------------------------------------
 
@@ -66,7 +67,7 @@ def pull_back(
     builder: Builder,
     operator: Operator,
     active: bytearray,
-    stored: Mapping[int, Operator],
+    read: Read,
     cotangents: dict[int, Var],
 ) -> None:
     """Pull the cotangents of one operator's outputs back to its inputs, accumulating them there.
@@ -76,14 +77,15 @@ def pull_back(
         operator: an operator of which at least one output has a cotangent.
         active: marks the active values, as ``varied_values`` finds them; cotangents of others
             are not needed, and so not computed.
-        stored: by data id, the operator whose code stands in for a value that is saved
-            compressed.
+        read: maps a value's id to what vjp rules read: the value itself, or a substitute.
         cotangents: by data id; those of the operator's outputs are complete. Updated in place.
     """
     outputs = [cotangents.get(output) for output in operator.outputs]
-    inputs = [builder.var(data) for data in operator.inputs]
-    read, results = operands_for_vjp(builder, stored, operator)
-    for position, variable in enumerate(inputs):
+    touched = {data: read(data) for data in (*operator.inputs, *operator.outputs)}
+    residuals = [touched[data] for data in operator.inputs]
+    results = [touched[data] for data in operator.outputs]
+    for position, data in enumerate(operator.inputs):
+        variable = builder.var(data)
         if not active[variable.node.id]:
             continue
         rule = operator.primitive.rule(position) if operator.primitive else None
@@ -92,11 +94,13 @@ def pull_back(
                 f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
                 f"({variable.node}); add one to its Primitive, or keep parameters out of it"
             )
-        contribution = rule(outputs, read, results, **operator.attrs)
+        contribution = rule(outputs, residuals, results, **operator.attrs)
         if contribution is None:  # zero: the output does not vary with this input
             continue
         if contribution.shape == variable.shape and is_float(contribution.dtype):
-            contribution = astype(contribution, variable.dtype)  # if the operands' dtypes differ
+            contribution = ARITHMETIC["cast"](
+                contribution, variable.dtype
+            )  # if the operands' dtypes differ
         if contribution.spec != variable.spec:
             raise GraphError(
                 f"{operator.name}: the vjp rule for argument {position} returned "
@@ -105,7 +109,7 @@ def pull_back(
         # Fan-out: a value that is read twice, even by one operator (x * x), sums contributions.
         earlier = cotangents.get(variable.node.id)
         if earlier is not None:
-            contribution = accumulate_cotangents(earlier, contribution)
+            contribution = ARITHMETIC["add"](earlier, contribution)
         cotangents[variable.node.id] = contribution
 
 
@@ -128,16 +132,17 @@ def backpropagate(
     """
     forward = list(builder.operators)  # a copy: the sweep appends operators to the builder's list
     active = varied_values(builder, [target.node.id for target in targets])
-    stored, cotangents = compressed_operators(builder), dict(seeds)
+    rules = [read for rule in RESIDUAL_RULES if (read := rule(builder)) is not None]
+    read, cotangents = rules[0] if rules else builder.var, dict(seeds)
     for operator in reversed(forward):
         # An operator none of whose outputs has a cotangent does not contribute to the loss.
         if any(output in cotangents for output in operator.outputs):
             with builder.adjoint(operator):
-                pull_back(builder, operator, active, stored, cotangents)
+                pull_back(builder, operator, active, read, cotangents)
     for target in targets:
         if target.node.id not in cotangents:
             with builder.named(f"zero_{target.node.name}"):
-                cotangents[target.node.id] = full(target.shape, 0.0, target.dtype)
+                cotangents[target.node.id] = ARITHMETIC["fill"](target.shape, 0.0, target.dtype)
     return cotangents
 
 
@@ -299,7 +304,7 @@ def add_backward_pass(
         result = gradients(builder.var(loss), tree)
         if owned:
             shown = leaves(graph.results) if value else []
-            result = unalias_results(result, map(builder.var, shown))
+            result = ARITHMETIC["unalias"](result, map(builder.var, shown))
     ids = map_leaves(lambda variable: variable.node.id, result)
     return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
 

@@ -97,6 +97,12 @@ class Primitive:
         return self.vjp[position] if position < len(self.vjp) else None
 
 
+# The operators that tracing and autodiff themselves add, filled by ``ops``:
+# ``cast(x, dtype)``; ``add(x, y)``, the sum of two cotangents; ``fill(shape, value, dtype)``; and
+# ``unalias(results, shown)``, copies where two results would share memory.
+ARITHMETIC: dict[str, Callable[..., Any]] = {}
+
+
 def zero(cotangents: Any, inputs: Any, outputs: Any, **attrs: Any) -> None:
     """Vjp rule of an input whose cotangent is zero: the output does not vary with it."""
 

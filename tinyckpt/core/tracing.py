@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -31,20 +31,13 @@ from tinyckpt.base.tree import (
     map_leaves,
 )
 from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec
-from tinyckpt.core.primitive import ACTIVE_BUILDER, ContextSwitch, Primitive, TracingContext
-from tinyckpt.ops import (
-    casting,
-    comparison,
-    elementwise,
-    indexing,
-    linalg,
-    logic,
-    manipulation,
-    numpy_protocols,
-    rounding,
-    shape,
+from tinyckpt.core.primitive import (
+    ACTIVE_BUILDER,
+    ARITHMETIC,
+    ContextSwitch,
+    Primitive,
+    TracingContext,
 )
-from tinyckpt.ops.shape import unalias_results
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]
 
@@ -99,7 +92,7 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
         result = call.again(variables)
         check_depth(f"what {builder.graph_name} returned", result)
         result = map_leaves(lambda leaf: returned_var(builder, leaf), result)
-        result = unalias_results(result)
+        result = ARITHMETIC["unalias"](result)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
     results = map_leaves(lambda variable: variable.node.id, result)
     if not leaves(results):
@@ -188,22 +181,20 @@ class Builder:
         self.data: list[DataNode] = []
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
-        self.updated: set[int] = set()  # sources that have an update
-        # Shared by the vjp rules of one concatenation: its operands and their running offsets.
-        self.edges: tuple[Sequence[Var], list[int]] | None = None
+        self.scratch: dict[str, Any] = {}  # what operator families remember during one build
         self._here = TracingContext()
         self._region_count = 0
-        self._contiguous: list[bool] = []
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
+        self.stand_ins: dict[int, int] = {}
         self._stands_for: dict[int, int] = {}
 
     # Data nodes ----------------------------------------------------------------------------------
 
     def add_source(self, name: str, spec: Spec, role: Role) -> Var:
         """Add a data node that the caller supplies."""
-        return self._add_data(self.unique(name), spec, role, None, None, True)
+        return self._add_data(self.unique(name), spec, role)
 
     def add_constant(self, value: Any) -> Var:
         """Add a constant source; an equal number, or the same array, is not added again."""
@@ -230,14 +221,12 @@ class Builder:
         name: str,
         spec: Spec,
         role: Role,
-        producer: int | None,
-        view_of: int | None,
-        contiguous: bool,
+        producer: int | None = None,
+        view_of: int | None = None,
     ) -> Var:
         nbytes = spec.nbytes if view_of is None else 0
         node = DataNode(len(self.data), name, spec, role, nbytes, producer, view_of)
         self.data.append(node)
-        self._contiguous.append(contiguous)
         return Var(node, self)
 
     def as_var(self, operand: Any, weak: Any = None) -> Var:
@@ -272,9 +261,9 @@ class Builder:
         A nested derivative calls its function with stand-ins, so that uses of a value as the
         argument are distinguished from uses of the same value captured from an enclosing scope.
         """
-        variable = self.as_var(operand)
-        node, contiguous = variable.node, self.is_contiguous(variable)
-        return self._add_data(node.name, node.spec, "input", None, None, contiguous)
+        node = self.as_var(operand).node
+        self.stand_ins[len(self.data)] = node.id
+        return self._add_data(node.name, node.spec, "input")
 
     def replace_stand_ins(self, values: Mapping[int, int]) -> None:
         """Substitute the original values for their stand-ins in all operators, by data ids."""
@@ -294,25 +283,6 @@ class Builder:
         while data in self._stands_for:
             data = self._stands_for[data]
         return self.var(data)
-
-    def is_contiguous(self, variable: Var) -> bool:
-        """Whether the value is known to be C-contiguous when it is computed."""
-        return self._contiguous[variable.node.id]
-
-    def shown_by(self, variable: Var) -> tuple[int, bool]:
-        """Return the value that owns a view's memory, and whether the view shows all of it once."""
-        node, shows_all = self.data[variable.node.id], True
-        while node.view_of is not None:
-            base = self.data[node.view_of]
-            shows_all &= base.spec.size == node.spec.size
-            node = base
-        return node.id, shows_all
-
-    def _makes_contiguous(self, primitive: Primitive, inputs: Sequence[int]) -> bool:
-        """Whether an operator's outputs are known to be C-contiguous."""
-        if primitive.contiguous is None:
-            return all(self._contiguous[data] for data in inputs)
-        return primitive.contiguous
 
     # Operators -----------------------------------------------------------------------------------
 
@@ -336,13 +306,10 @@ class Builder:
         operator_id = len(self.operators)
         role: Role = "activation" if here.phase == "forward" else "cotangent"
         view_of = None if primitive.alias is None else ids[primitive.alias]
-        contiguous = self._makes_contiguous(primitive, ids)
         outputs = []
         for position, spec in enumerate(output_specs):
             output_name = name if len(output_specs) == 1 else f"{name}.{position}"
-            outputs.append(
-                self._add_data(output_name, spec, role, operator_id, view_of, contiguous)
-            )
+            outputs.append(self._add_data(output_name, spec, role, operator_id, view_of))
         self.operators.append(
             Operator(
                 operator_id, name, primitive.name, ids,
@@ -434,18 +401,12 @@ class Builder:
         for data, value in graph.constants.items():
             if value.ndim == 0:
                 builder._numbers[number_key(value)] = Var(graph.data[data], builder)
-        builder._contiguous = [True] * len(graph.data)
         for operator in graph.operators:
-            if operator.is_update:
-                builder.updated.add(operator.inputs[0])
             if operator.primitive is None:
                 raise GraphError(
                     f"{operator.name} is abstract: it has no kernel and no derivative; build the "
                     "graph from a function to differentiate it"
                 )
-            contiguous = builder._makes_contiguous(operator.primitive, operator.inputs)
-            for output in operator.outputs:
-                builder._contiguous[output] = contiguous
             stem = f"{operator.kind}_"
             builder._used[operator.name] = 1
             number = operator.name.removeprefix(stem)
@@ -490,30 +451,16 @@ def number_key(array: Any) -> tuple[str, str]:
 # ------------------------------------------------------------------------------------------------
 # Var, the abstract value (tracer) that a traced function computes with: shape and dtype, no data.
 #
-# Arithmetic on a Var, and NumPy functions of it, add operators to the graph under construction.
+# Arithmetic on a Var, and NumPy functions of it, add operators to the graph under construction;
+# these methods are installed by ``ops.methods``, since each is an operator.
 # Whatever would need numbers (``if``, ``float``, iteration, in-place writes) raises a GraphError
 # that names the alternative.
 
 
-Binary = Callable[[Any, Any], "Var"]
+if TYPE_CHECKING:
 
-
-def infix(function: Binary) -> tuple[Binary, Binary]:
-    """Return a binary function as the pair of methods ``__op__`` and its reflection ``__rop__``."""
-    return function, lambda self, other: function(other, self)
-
-
-def numpy_method(name: str) -> Callable[..., Any]:
-    """Return the NumPy function of this name as a method, dispatched through the protocols."""
-    function = getattr(np, name)
-
-    def method(self: Var, *args: Any, **options: Any) -> Any:
-        if isinstance(function, np.ufunc):
-            return numpy_protocols.call_ufunc(function, "__call__", (self, *args), options)
-        return numpy_protocols.call_function(function, (self, *args), options)
-
-    method.__name__, method.__doc__ = name, f"Return what ``np.{name}`` of it is."
-    return method
+    def installed(self: Any, other: Any) -> Var:
+        """Stand for a method that ``ops.methods`` installs, to type checkers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -557,67 +504,9 @@ class Var:
         return self.node.spec.size
 
     @property
-    def T(self) -> Var:  # noqa: N802  # as NumPy calls it
-        """The view with its axes reversed."""
-        return shape.transpose(self)
-
-    @property
-    def mT(self) -> Var:  # noqa: N802  # as NumPy calls it
-        """The view with its last two axes exchanged."""
-        return manipulation.matrix_transpose(self)
-
-    @property
-    def real(self) -> Var:
-        """The value itself: complex dtypes are not supported."""
-        return self
-
-    @property
     def nbytes(self) -> int:
         """Bytes of a dense array of this shape and dtype."""
         return self.node.spec.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.dtype.itemsize
-
-    def reshape(self, *extents: Any, order: str = "C") -> Var:
-        """Return a view in another shape; one extent may be -1."""
-        if order not in ("C", "A"):
-            raise GraphError(f"reshape: order={order!r}; arrays are in C order: transpose first")
-        return shape.reshape(self, extents[0] if len(extents) == 1 else extents)
-
-    def transpose(self, *axes: Any) -> Var:
-        """Return a view with its axes permuted."""
-        if len(axes) == 1 and not isinstance(axes[0], int):
-            (axes,) = axes
-        return shape.transpose(self, axes or None)
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> Var:
-        """Cast to another dtype; ``copy`` is ignored, since values are immutable."""
-        return casting.astype(self, dtype)
-
-    # Methods that NumPy also has as functions: same arguments, same errors.
-    all, any = numpy_method("all"), numpy_method("any")
-    argmax, argmin, argsort = (
-        numpy_method("argmax"),
-        numpy_method("argmin"),
-        numpy_method("argsort"),
-    )
-    clip, repeat, round = numpy_method("clip"), numpy_method("repeat"), numpy_method("round")
-    conj = conjugate = numpy_method("conjugate")
-    copy, ravel, squeeze = numpy_method("copy"), numpy_method("ravel"), numpy_method("squeeze")
-    cumprod, cumsum = numpy_method("cumprod"), numpy_method("cumsum")
-    diagonal, swapaxes, trace = (
-        numpy_method("diagonal"),
-        numpy_method("swapaxes"),
-        numpy_method("trace"),
-    )
-    dot, take = numpy_method("dot"), numpy_method("take")
-    flatten = ravel
-    max, min, ptp = numpy_method("max"), numpy_method("min"), numpy_method("ptp")
-    mean, std, var = numpy_method("mean"), numpy_method("std"), numpy_method("var")
-    prod, sum = numpy_method("prod"), numpy_method("sum")
 
     def __repr__(self) -> str:
         return f"Var({self.node})"
@@ -627,54 +516,21 @@ class Var:
             raise GraphError(f"{self!r} is a scalar, which has no length")
         return self.shape[0]
 
-    def __getitem__(self, key: Any) -> Var:
-        return indexing.getitem(self, key)
+    if TYPE_CHECKING:
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = installed
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = installed
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = installed
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = installed
+        __pow__ = __rpow__ = __matmul__ = __rmatmul__ = installed
+        __gt__ = __ge__ = __lt__ = __le__ = installed
+        __eq__ = __ne__ = installed  # type: ignore[assignment]  # elementwise, as in NumPy
 
-    # Infix operators, and their reflections for an array on the left.
-    __add__, __radd__ = infix(elementwise.add)
-    __sub__, __rsub__ = infix(elementwise.subtract)
-    __mul__, __rmul__ = infix(elementwise.multiply)
-    __truediv__, __rtruediv__ = infix(elementwise.divide)
-    __floordiv__, __rfloordiv__ = infix(rounding.floor_divide)
-    __mod__, __rmod__ = infix(rounding.remainder)
-    __and__, __rand__ = infix(logic.bitwise_and)
-    __or__, __ror__ = infix(logic.bitwise_or)
-    __xor__, __rxor__ = infix(logic.bitwise_xor)
-    __lshift__, __rlshift__ = infix(logic.left_shift)
-    __rshift__, __rrshift__ = infix(logic.right_shift)
-    __pow__ = elementwise.power
-    __matmul__ = linalg.matmul
-    __gt__ = comparison.greater
-    __ge__ = comparison.greater_equal
-    __lt__ = comparison.less
-    __le__ = comparison.less_equal
-    __abs__ = elementwise.absolute
-    __invert__ = logic.invert
-    __round__ = rounding.round
-
-    def __neg__(self) -> Var:  # a plain function: some libraries detect numeric types by it
-        return elementwise.negative(self)
-
-    def __pos__(self) -> Var:
-        return self
-
-    def __divmod__(self, other: Any) -> tuple[Var, Var]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Var, Var]:
-        return other // self, other % self
-
-    def __rpow__(self, base: Any) -> Var:
-        return elementwise.power(self.builder.as_var(base, self.dtype), self)
-
-    def __rmatmul__(self, other: Any) -> Var:
-        return linalg.matmul(self.builder.as_var(other, self.dtype), self)
-
-    def __eq__(self, other: object) -> Var:  # type: ignore[override]  # elementwise, as in NumPy
-        return comparison.equal(self, other)
-
-    def __ne__(self, other: object) -> Var:  # type: ignore[override]  # elementwise, as in NumPy
-        return comparison.not_equal(self, other)
+        def __neg__(self) -> Var: ...
+        def __pos__(self) -> Var: ...
+        def __abs__(self) -> Var: ...
+        def __invert__(self) -> Var: ...
+        def __getitem__(self, key: Any) -> Var: ...
+        def __getattr__(self, name: str) -> Any: ...
 
     __hash__ = None  # type: ignore[assignment]  # == is elementwise
 
@@ -726,13 +582,6 @@ class Var:
     def fill(self, value: Any) -> Any:
         """Refuse: an in-place write."""
         self._refuse("fill() in place", "values never change; use tc.full_like")
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return numpy_protocols.call_function(function, args, kwargs)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # Also called for an array on the left of an infix operator: array + Var.
-        return numpy_protocols.call_ufunc(ufunc, method, inputs, kwargs)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import copyreg
 from dataclasses import fields
 from typing import Any
 
-from tinyckpt.core.primitive import Primitive, apply, apply_all
+from tinyckpt.core.autodiff import RESIDUAL_RULES
+from tinyckpt.core.primitive import ARITHMETIC, Primitive, apply, apply_all
 from tinyckpt.ops import (
     activation,
     activation_compression,
@@ -26,6 +27,7 @@ from tinyckpt.ops import (
     logic,
     manipulation,
     memory_sharing_norms,
+    methods,
     nn,
     normalization_primitives,
     parameter_update,
@@ -244,5 +246,15 @@ def reduce_primitive(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
 
 
 copyreg.pickle(Primitive, reduce_primitive)
+
+# What the engine takes from the operators: a traced value's methods, what autodiff adds.
+methods.install()
+ARITHMETIC.update(
+    cast=casting.astype,
+    add=elementwise.accumulate_cotangents,
+    fill=shape.full,
+    unalias=shape.unalias_results,
+)
+RESIDUAL_RULES.append(activation_compression.decoded_residuals)
 
 __all__ = ["PRIMITIVES", "Primitive", "apply", "apply_all"]

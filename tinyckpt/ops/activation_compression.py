@@ -19,7 +19,8 @@ an average over steps, here it is the group's own); Chen et al., "ActNN", ICML 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
@@ -172,25 +173,17 @@ def checked_code(name: str, bits: Any, group: Any) -> tuple[int, int]:
 # Substitution of decoded values in vjp rules ------------------------------------------------------
 
 
-def compressed_operators(builder: Builder) -> dict[int, Operator]:
-    """Map each compressed value, and its alias, to its ``compressed`` operator."""
-    own = [operator for operator in builder.operators if operator.kind == COMPRESSED.name]
-    return {data: operator for operator in own for data in (operator.inputs[0], *operator.outputs)}
-
-
-def operands_for_vjp(
-    builder: Builder, stored: Mapping[int, Operator], operator: Operator
-) -> tuple[list[Var], list[Var]]:
-    """Return an operator's inputs and outputs as its vjp rules read them: decoded where compressed.
+def decoded_residuals(builder: Builder) -> Callable[[int], Var] | None:
+    """Return the function by which vjp rules read values; None if no value is compressed.
 
     Decoded values that no rule reads are removed by dead code elimination, like any unused value.
     """
-    ids = (*operator.inputs, *operator.outputs)
-    if stored:
-        values = {data: decoded(builder, stored, data) for data in dict.fromkeys(ids)}
-    else:
-        values = {data: builder.var(data) for data in ids}
-    return [values[data] for data in operator.inputs], [values[data] for data in operator.outputs]
+    own = [operator for operator in builder.operators if operator.kind == COMPRESSED.name]
+    # The operator of each compressed value, and of its alias.
+    stored = {
+        data: operator for operator in own for data in (operator.inputs[0], *operator.outputs)
+    }
+    return partial(decoded, builder, stored) if stored else None
 
 
 def decoded(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:

@@ -18,11 +18,11 @@ import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
+from tinyckpt.core.primitive import Primitive, apply, apply_shared, as_var, zero
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
-from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
+from tinyckpt.ops.shape import CONTIGUOUS, index, is_contiguous, reshape, transpose
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -169,12 +169,12 @@ def gather(x: Var, indices: Any, axis: int, most: int | None = None) -> Var:
 
 def contiguous(x: Var) -> Var:
     """Return the array C-contiguous: NumPy's implicit copy, made an explicit operator."""
-    return x if active_builder("take").is_contiguous(x) else apply(CONTIGUOUS, x)
+    return x if is_contiguous(x) else apply(CONTIGUOUS, x)
 
 
 def contiguous_once(x: Var) -> Var:
     """Return the array C-contiguous, by one copy shared by all vjp rules of an operator."""
-    if active_builder("contiguous").is_contiguous(x):
+    if is_contiguous(x):
         return x
     return apply_shared(CONTIGUOUS, x)[0]
 

@@ -98,9 +98,9 @@ def assign(source: Var, value: Any) -> Var:
             f"assign: {source.node.name} is not an argument of the function; only arguments "
             "can be updated"
         )
-    if source.node.id in builder.updated:
+    updates = (operator for operator in builder.operators if operator.is_update)
+    if any(update.inputs[0] == source.node.id for update in updates):
         raise GraphError(f"assign: {source.node.name} is updated already")
-    builder.updated.add(source.node.id)
     with builder.named(f"update_{source.node.name}"):
         (result,) = builder.add_operator(WRITE_OVER, (source, value), {})
     return result

@@ -78,6 +78,21 @@ def vjp_max_vjp(
     return reshape(shared, g.shape)
 
 
+def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Sum over an axis or several; over all of them by default.
+
+    Integers and booleans are accumulated as int64.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(lambda x: tc.sum(x, 1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([3., 7.])
+    """
+    x = as_var(x)
+    if x.dtype == np.uint8:  # NumPy's own choice would be uint64, which graphs do not have
+        x = astype(x, "int64")
+    return apply(SUM, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
+
+
 SUM_VJP = Primitive(
     "sum_vjp", kernels.sum_vjp, infer_sum_vjp, alias=0, contiguous=False,
     vjp=(lambda ct, ins, outs, shape, axes, keepdims: sum(ct[0], axes, keepdims),),
@@ -115,21 +130,6 @@ MIN = Primitive(
     ),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
-
-
-def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Sum over an axis or several; over all of them by default.
-
-    Integers and booleans are accumulated as int64.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(lambda x: tc.sum(x, 1))(np.array([[1.0, 2.0], [3.0, 4.0]]))
-    array([3., 7.])
-    """
-    x = as_var(x)
-    if x.dtype == np.uint8:  # NumPy's own choice would be uint64, which graphs do not have
-        x = astype(x, "int64")
-    return apply(SUM, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
 def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:

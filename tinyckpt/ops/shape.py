@@ -115,11 +115,12 @@ def concatenation_offsets(axis: int, operands: Sequence[Var]) -> list[int]:
     The rules of one operator are called one by one with the same operands, of which there may be
     many: the builder caches the prefix sum until another operator's operands come.
     """
-    builder = active_builder("concatenate")
-    if builder.edges is None or builder.edges[0] is not operands:
-        extents = (operand.shape[axis] for operand in operands)
-        builder.edges = operands, [*accumulate(extents, initial=0)]
-    return builder.edges[1]
+    scratch = active_builder("concatenate").scratch
+    known, offsets = scratch.get("concatenation", (None, []))
+    if known is not operands:
+        offsets = [*accumulate((operand.shape[axis] for operand in operands), initial=0)]
+        scratch["concatenation"] = operands, offsets
+    return list(offsets)
 
 
 def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: int) -> Var:
@@ -216,7 +217,7 @@ def reshape(x: Var, shape: int | Sequence[int]) -> Var:
     target = resolved_shape(x.size, shape)
     if target == x.shape:
         return x
-    if not active_builder("reshape").is_contiguous(x):
+    if not is_contiguous(x):
         x = apply(CONTIGUOUS, x)
     return apply(RESHAPE, x, shape=target)
 
@@ -367,12 +368,13 @@ def unalias_results(results: Tree, shown: Iterable[Var] = ()) -> Tree:
         shown: further results, already in the graph.
     """
     builder = active_builder("a result")
-    owners = {builder.shown_by(variable)[0] for variable in shown}
+    updated = {operator.inputs[0] for operator in builder.operators if operator.is_update}
+    owners = {shown_by(variable)[0] for variable in shown}
 
     def own(variable: Var) -> Var:
-        owner, shows_all = builder.shown_by(variable)
+        owner, shows_all = shown_by(variable)
         # A single element is not worth a copy, and an updated value aliases its source by design.
-        if variable.size <= 1 or owner in builder.updated:
+        if variable.size <= 1 or owner in updated:
             return variable
         if shows_all and owner not in owners and builder.data[owner].producer is not None:
             owners.add(owner)
@@ -381,3 +383,31 @@ def unalias_results(results: Tree, shown: Iterable[Var] = ()) -> Tree:
             return apply(CONTIGUOUS, variable)
 
     return map_leaves(own, results)
+
+
+def shown_by(variable: Var) -> tuple[int, bool]:
+    """Return the value that owns a view's memory, and whether the view shows all of it once."""
+    data = variable.builder.data
+    node, shows_all = data[variable.node.id], True
+    while node.view_of is not None:
+        shows_all &= data[node.view_of].spec.size == node.spec.size
+        node = data[node.view_of]
+    return node.id, shows_all
+
+
+def is_contiguous(variable: Var) -> bool:
+    """Whether a value is known to be C-contiguous when it is computed: sources are."""
+    builder = variable.builder
+    known: list[bool] = builder.scratch.setdefault("contiguous", [])
+    # Values are added in topological order, so that those of earlier operators are known.
+    for node in builder.data[len(known) :]:
+        if node.producer is None:
+            known.append(
+                known[builder.stand_ins[node.id]] if node.id in builder.stand_ins else True
+            )
+            continue
+        operator = builder.operators[node.producer]
+        promised = operator.primitive.contiguous if operator.primitive else None
+        inputs = (known[data] for data in operator.inputs)
+        known.append(all(inputs) if promised is None else promised)
+    return known[variable.node.id]

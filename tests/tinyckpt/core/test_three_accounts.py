@@ -15,6 +15,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.execute import execute, memory_owner
 from tinyckpt.core.graph import check_graph
 from tinyckpt.core.tracing import Builder, Var
+from tinyckpt.ops.shape import is_contiguous
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")
 SQUARES = (4, 16, 64, 100, 400)
@@ -129,7 +130,7 @@ def test_array_shapes_and_layouts_equal_graph_specs(case: Any) -> None:
             seen.append(data)
             assert np.shape(array) == graph.data[data].spec.shape
             assert array.dtype == graph.data[data].spec.dtype
-            if claims.is_contiguous(Var(graph.data[data], claims)):
+            if is_contiguous(Var(graph.data[data], claims)):
                 assert np.asarray(array).flags.c_contiguous
             # What an array holds is what its own shape takes: no view of something larger.
             owner = memory_owner(np.asarray(array), np.ndarray)

@@ -1,0 +1,143 @@
+"""The methods of a traced value: infix operators, indexing, NumPy's methods and its protocols.
+
+``Var`` itself knows a shape and a dtype. ``install``, called once by ``ops``, adds the methods of
+the table below to the class, so that ``x @ w + b`` and ``x.sum(axis=0)`` add operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.tracing import Var
+from tinyckpt.ops import (
+    casting,
+    comparison,
+    elementwise,
+    indexing,
+    linalg,
+    logic,
+    manipulation,
+    numpy_protocols,
+    rounding,
+    shape,
+)
+
+
+def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a binary function as the method for an operand on the right: ``__radd__``."""
+    return lambda self, other: function(other, self)
+
+
+def numpy_method(name: str) -> Callable[..., Any]:
+    """Return the NumPy function of this name as a method, dispatched through the protocols."""
+    function = getattr(np, name)
+
+    def method(self: Var, *args: Any, **options: Any) -> Any:
+        if isinstance(function, np.ufunc):
+            return numpy_protocols.call_ufunc(function, "__call__", (self, *args), options)
+        return numpy_protocols.call_function(function, (self, *args), options)
+
+    method.__name__, method.__doc__ = name, f"Return what ``np.{name}`` of it is."
+    return method
+
+
+def reshape(self: Var, *extents: Any, order: str = "C") -> Var:
+    """Return a view in another shape; one extent may be -1."""
+    if order not in ("C", "A"):
+        raise GraphError(f"reshape: order={order!r}; arrays are in C order: transpose first")
+    return shape.reshape(self, extents[0] if len(extents) == 1 else extents)
+
+
+def transpose(self: Var, *axes: Any) -> Var:
+    """Return a view with its axes permuted."""
+    if len(axes) == 1 and not isinstance(axes[0], int):
+        (axes,) = axes
+    return shape.transpose(self, axes or None)
+
+
+def astype(self: Var, dtype: Any, *, copy: bool = True) -> Var:
+    """Cast to another dtype; ``copy`` is ignored, since values are immutable."""
+    return casting.astype(self, dtype)
+
+
+def negative(self: Var) -> Var:
+    """Return the negative: a plain function, since some libraries detect numeric types by it."""
+    return elementwise.negative(self)
+
+
+def call_function(self: Var, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Dispatch a function of NumPy that was called with this value."""
+    return numpy_protocols.call_function(function, args, kwargs)
+
+
+def call_ufunc(self: Var, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Dispatch a ufunc; also called for an array on the left of an infix operator."""
+    return numpy_protocols.call_ufunc(ufunc, method, inputs, kwargs)
+
+
+INFIX: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": elementwise.add,
+    "sub": elementwise.subtract,
+    "mul": elementwise.multiply,
+    "truediv": elementwise.divide,
+    "floordiv": rounding.floor_divide,
+    "mod": rounding.remainder,
+    "and": logic.bitwise_and,
+    "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor,
+    "lshift": logic.left_shift,
+    "rshift": logic.right_shift,
+}
+METHODS: Mapping[str, Any] = {
+    **{f"__{name}__": function for name, function in INFIX.items()},
+    **{f"__r{name}__": reflected(function) for name, function in INFIX.items()},
+    "__pow__": elementwise.power,
+    "__rpow__": lambda self, base: elementwise.power(self.builder.as_var(base, self.dtype), self),
+    "__matmul__": linalg.matmul,
+    "__rmatmul__": lambda self, other: linalg.matmul(self.builder.as_var(other, self.dtype), self),
+    "__divmod__": lambda self, other: (self // other, self % other),
+    "__rdivmod__": lambda self, other: (other // self, other % self),
+    "__gt__": comparison.greater,
+    "__ge__": comparison.greater_equal,
+    "__lt__": comparison.less,
+    "__le__": comparison.less_equal,
+    "__eq__": comparison.equal,  # elementwise, as in NumPy
+    "__ne__": comparison.not_equal,
+    "__neg__": negative,
+    "__pos__": lambda self: self,
+    "__abs__": elementwise.absolute,
+    "__invert__": logic.invert,
+    "__round__": rounding.round,
+    "__getitem__": indexing.getitem,
+    "__array_function__": call_function,
+    "__array_ufunc__": call_ufunc,
+    "T": property(shape.transpose, doc="The view with its axes reversed."),
+    "mT": property(manipulation.matrix_transpose, doc="The view with its last axes exchanged."),
+    "real": property(lambda self: self, doc="The value itself: there are no complex dtypes."),
+    "itemsize": property(lambda self: self.dtype.itemsize, doc="Bytes of one element."),
+    "reshape": reshape,
+    "transpose": transpose,
+    "astype": astype,
+    # Methods that NumPy also has as functions: same arguments, same errors.
+    **{
+        name: numpy_method(name)
+        for name in (
+            "all", "any", "argmax", "argmin", "argsort", "clip", "copy", "cumprod", "cumsum",
+            "diagonal", "dot", "max", "mean", "min", "prod", "ptp", "ravel", "repeat", "round",
+            "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
+        )
+    },
+    "conj": numpy_method("conjugate"),
+    "conjugate": numpy_method("conjugate"),
+    "flatten": numpy_method("ravel"),
+}  # fmt: skip
+
+
+def install() -> None:
+    """Add the methods to ``Var``."""
+    for name, method in METHODS.items():
+        setattr(Var, name, method)
