@@ -204,20 +204,22 @@ def drawn() -> list[Mutant]:
     return chosen
 
 
-def moved(mutant: Mutant, renamed: Mapping[str, str]) -> Mutant:
-    """Return a mutation where its code is now.
+def moved(mutant: Mutant, renamed: Mapping[str, str]) -> Mutant | None:
+    """Return a mutation where its code is now; None if there is no such code any more.
 
     Args:
         mutant: where it was drawn.
         renamed: from old to new: files, ``file:function``, expressions, and words in expressions;
-            ``file:function`` to "gone: " and a reason where there is no such code any more.
+            functions and expressions to "gone: " and a reason where they are no more.
     """
-    place = renamed.get(f"{mutant.file}:{mutant.function}")
-    file, function = renamed.get(mutant.file, mutant.file), mutant.function
-    if place and not place.startswith("gone: "):
-        file, _, function = place.partition(":")
+    place = renamed.get(f"{mutant.file}:{mutant.function}", "")
     before, after = mutant.before, mutant.after
     before, after = renamed.get(before, before), renamed.get(after, after)
+    if place.startswith("gone: ") or before.startswith("gone: "):
+        return None
+    file, function = renamed.get(mutant.file, mutant.file), mutant.function
+    if place:
+        file, _, function = place.partition(":")
     for old, new in renamed.items():
         if old.isidentifier():
             before, after = (re.sub(rf"\b{old}\b", new, text) for text in (before, after))
@@ -312,7 +314,9 @@ def run(mutants: list[Mutant], renamed: Mapping[str, str]) -> list[Mutant]:
         def one(place: int) -> None:
             copy = free.pop()
             began = time.perf_counter()
-            mutants[place] = tried(moved(mutants[place], renamed), covered, copy)
+            found = moved(mutants[place], renamed)
+            gone = replace(mutants[place], outcome="gone")
+            mutants[place] = gone if found is None else tried(found, covered, copy)
             free.append(copy)
             seconds = time.perf_counter() - began
             print(f"{place:3} {mutants[place].outcome:9} {seconds:5.1f} s  {mutants[place].file}")

@@ -35,9 +35,6 @@ VIZ_MAY_IMPORT = {
 VIZ_MAY_PLAN = {"lab": {"tinyckpt.planner.portfolio", "tinyckpt.planner.model"}}
 # Imports that go up, each with its reason. Types are those under TYPE_CHECKING alone.
 EXCEPTIONS = {
-    ("core", "storage"): "execute and the backends hold the host that offloaded values wait on",
-    ("core", "planner.model"): "lowering and the three policies use the planner's liveness",
-    ("core", "planner.chain_dp"): "sqrt_n cuts into the planner's segments",
     ("cli", "viz"): "the command draws; the engine never does",
 }
 

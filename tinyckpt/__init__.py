@@ -52,7 +52,7 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.core.trace import Trace
-from tinyckpt.core.tracing import Var, build, checkpoint, name, once, scope
+from tinyckpt.core.tracing import Var, build, checkpoint, name, scope
 from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
 from tinyckpt.documents.schedules import (
@@ -222,6 +222,7 @@ from tinyckpt.ops.nn import (
     one_hot,
     softmax,
 )
+from tinyckpt.ops.non_recomputable import once
 from tinyckpt.ops.normalization import (
     batch_norm,
     batch_norm_inference,

@@ -29,12 +29,13 @@ from tinyckpt.core.backend import (
     to_backend,
 )
 from tinyckpt.core.execute import execute, memory_owner
-from tinyckpt.core.graph import Graph, Spec, updated_sources
+from tinyckpt.core.graph import Graph, Spec
 from tinyckpt.core.primitive import ACTIVE_BUILDER
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.core.tracing import trace, weak_float
 from tinyckpt.nan_check import Watcher, defect_of
+from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 

@@ -50,7 +50,6 @@ from tinyckpt.core.backend import NUMPY, Backend, get_backend, to_backend
 from tinyckpt.core.costs import Costs, cost_of
 from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph, producer_of
-from tinyckpt.core.lowering import insert_offloads
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.tracing import build
@@ -82,6 +81,7 @@ from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
+from tinyckpt.storage.offload_steps import insert_offloads
 from tinyckpt.training.compiled_step import TrainStep, micro_batch, train_step
 from tinyckpt.training.optimizers import sgd
 

@@ -16,6 +16,7 @@ from tinyckpt.base.tree import Tree, map_leaves
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.primitive import active_builder, apply_all
 from tinyckpt.core.tracing import Builder, Var
+from tinyckpt.ops.non_recomputable import pin
 
 # The replacement of an operator: from its operands to its outputs, or to the first few of them.
 Replacement = Callable[..., tuple[Var, ...]]
@@ -57,7 +58,7 @@ def call_graph(
                 output = output if label is None else builder.relabel(output, label)
                 values[data] = around[data](output) if around and data in around else output
             if operator.once:
-                builder.pin(outputs[0])
+                pin(outputs[0])
     return map_leaves(values.__getitem__, graph.results)
 
 

@@ -21,10 +21,11 @@ from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
-from tinyckpt.core.graph import Operator, updated_sources
+from tinyckpt.core.graph import Operator
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.ops.kernel_inlining import Known, constant_line, inline_kernel, is_own, literal
+from tinyckpt.ops.update_steps import updated_sources
 
 LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}

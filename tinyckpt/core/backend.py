@@ -16,10 +16,10 @@ import numpy as np
 from tinyckpt.base.errors import BackendError, GraphError
 from tinyckpt.base.tree import leaves, leaves_like, same_nesting
 from tinyckpt.core.graph import Graph, Spec
-from tinyckpt.storage.host import Host
-from tinyckpt.storage.pinned import PinnedMemory
 
 BACKENDS = ("numpy", "cupy")
+# Extensions: by backend, what creates the host store of one run's offloaded values.
+HOSTS: dict[str, Callable[[], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Backend:
     to_host: Callable[[Any], Any]
     to_device: Callable[[Any], Any]
     synchronize: Callable[[], None] | None
-    host: Callable[[], Host] | None = None
+    host: Callable[[], Any] | None = None
 
     def __reduce__(self) -> Any:
         """Pickle a built-in backend by name, any other with the name of its module."""
-        if self is NUMPY or self.host is pinned_memory:
+        if self is NUMPY or (self.name == "cupy" and self.host is HOSTS.get("cupy")):
             return get_backend, (self.name,)
         rest = self.to_host, self.to_device, self.synchronize, self.host
         return unpickle_backend, (self.name, self.xp.__name__, *rest)
@@ -115,13 +115,8 @@ def get_backend(name: str | Backend) -> Backend:
         cupy.asnumpy,
         cupy.asarray,
         lambda: cupy.cuda.Device().synchronize(),
-        pinned_memory,
+        HOSTS.get("cupy"),
     )
-
-
-def pinned_memory() -> PinnedMemory:
-    """Return the pinned host store of one run on CuPy."""
-    return PinnedMemory(import_module("cupy"))
 
 
 # --------------------------------------------------------------------------------------------------

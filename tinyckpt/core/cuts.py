@@ -7,20 +7,19 @@ operators, and a parameter that enters late does not destroy a separator.
 
 A *keep set* is a set of forward values to save; ``retaining_order`` turns one into an evaluation
 order that recomputes everything else where it is read. The sections below: post-dominators; keep
-sets and how users name them; non-recomputable operators.
+sets; segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
-
-import numpy as np
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from tinyckpt.base.deadline import MOST_EVALUATIONS, check_length
-from tinyckpt.base.dtypes import Integers
-from tinyckpt.base.errors import PolicyOptionError
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import counted
 from tinyckpt.core.graph import DataNode, Graph, producer_of
 
 
@@ -180,10 +179,8 @@ def is_post_dominated_by(data: int, ancestor: int, parent: Parents, depth: list[
 
 
 # ------------------------------------------------------------------------------------------------
-# Keep sets: orders that save given values and recompute all others; how users name values.
+# Keep sets: orders that save given values and recompute all others.
 
-
-Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
 
 SAMPLED = 32  # backward operators from which the length of an order is estimated
 GOLDEN = (5**0.5 - 1) / 2  # its multiples mod 1 are equidistributed: no resonance with layers
@@ -261,6 +258,11 @@ def last_backward_readers(graph: Graph) -> list[int]:
     ]
 
 
+def pinned_values(graph: Graph) -> list[int]:
+    """Return the outputs of the non-recomputable operators: they stay until their last reader."""
+    return [data for index in graph.once for data in graph.operators[index].outputs]
+
+
 def close_over_views(graph: Graph, keep: Collection[int]) -> set[int]:
     """Close a keep set under ``view_of``: a view keeps the memory of its base alive anyway."""
     result: set[int] = set()
@@ -293,63 +295,6 @@ def recompute_closure(graph: Graph, wanted: Iterable[int], resident: bytearray) 
     return sorted(needed)
 
 
-def resolve_keep(graph: Graph, keep: Keep, policy: str) -> list[int]:
-    """Resolve a user's ``keep`` option to forward values.
-
-    Args:
-        graph: any graph.
-        keep: names, labels or glob patterns of them (``*``, ``?``), ids, data nodes; one or
-            several; or a predicate over data nodes.
-        policy: the policy whose option it is, for the error.
-
-    Raises:
-        PolicyOptionError: if a name, pattern, id or node matches no forward value of the graph.
-    """
-    candidates = [
-        node
-        for node in graph.data
-        if node.producer is not None and node.producer < graph.forward_count
-    ]
-    if callable(keep):
-        return [node.id for node in candidates if keep(node)]
-    named: dict[str | int, list[int]] = {}
-    for node in candidates:
-        for key in dict.fromkeys((node.id, node.name, node.label)):
-            if key is not None:
-                named.setdefault(key, []).append(node.id)
-    items = (keep,) if isinstance(keep, str | DataNode | int) else keep
-    if not isinstance(items, Iterable) or isinstance(items, bytes):
-        raise PolicyOptionError(f"{policy}: keep={keep!r}; give names, labels, ids or a predicate")
-    chosen: dict[int, None] = {}
-    for item in items:
-        key = item.id if isinstance(item, DataNode) else item
-        found = (
-            []
-            if isinstance(key, bool) or not isinstance(key, str | int)
-            else values_named(key, named)
-        )
-        if not found:
-            raise PolicyOptionError(
-                f"{policy}: {item!r} is not a forward value of {graph.name}; expected names, "
-                f"labels, ids or data nodes such as {some_names(candidates)}"
-            )
-        chosen.update(dict.fromkeys(found))
-    return list(chosen)
-
-
-def values_named(key: str | int, named: Mapping[str | int, list[int]]) -> list[int]:
-    """Return the values with a name, or with any name that matches a glob pattern."""
-    if key in named or isinstance(key, int) or not {"*", "?"}.intersection(key):
-        return named.get(key, [])
-    pattern = key.replace("[", "[[]")  # brackets are literal, as in params[0]
-    return [
-        data
-        for name, values in named.items()
-        if isinstance(name, str) and fnmatchcase(name, pattern)
-        for data in values
-    ]
-
-
 def some_names(nodes: Sequence[DataNode]) -> str:
     """List a few names for an error message."""
     names = list(dict.fromkeys(node.label or node.name for node in nodes))
@@ -357,36 +302,94 @@ def some_names(nodes: Sequence[DataNode]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# Non-recomputable operators (``once``): random or stateful ones, which must be evaluated once.
+# Segments: keep the values that cross the cuts, recompute each segment once.
 #
-# Their outputs are *pinned*: resident from the only evaluation until their last reader. To make any
-# order legal it suffices to drop the later evaluations, since liveness follows from the remaining
-# order. Planners that know the pinned values beforehand find better orders; none makes an illegal
-# one.
+# Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
+# arXiv 1604.06174. Chen's policies differ in where they cut. The values of the last segment are
+# saved as well, since the backward pass begins there: recomputing them would save no memory.
+
+MAX_CROSSINGS = 10_000_000  # pairs of a value and a cut that it crosses
 
 
-def pinned_values(graph: Graph) -> list[int]:
-    """Return the outputs of the non-recomputable operators."""
-    return [data for index in graph.once for data in graph.operators[index].outputs]
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A boundary between two segments: after an operator, with the values to keep there."""
+
+    after: int
+    kept: tuple[int, ...]
+    at_separator: bool
 
 
-def drop_once_repeats(graph: Graph, order: Integers) -> Integers:
-    """Drop repeated evaluations of non-recomputable operators from an order.
+def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
+    """Return the order of evaluations that keeps the values crossing the cuts."""
+    last_target = last_backward_readers(graph)
+    last_cut = cuts[-1].after if cuts else -1
+    kept = set(values_kept_at_cuts(cuts)).union(
+        node.id
+        for node in graph.data
+        if node.producer is not None
+        and last_cut < node.producer < graph.forward_count
+        and last_target[node.id] >= 0
+    )
+    return retaining_order(graph, kept, reuse=True)
 
-    >>> import tinyckpt as tc
-    >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
-    >>> drop_once_repeats(graph, np.array([0, 0, 1, 0, 1])).tolist()
-    [0, 1, 1]
+
+def values_kept_at_cuts(cuts: Sequence[Cut]) -> list[int]:
+    """Return the values kept at any of the cuts."""
+    return sorted({data for cut in cuts for data in cut.kept})
+
+
+def residual_operators(graph: Graph) -> list[int]:
+    """Return the forward operators whose results the backward pass reads."""
+    last_target = last_backward_readers(graph)
+    return [
+        operator.id
+        for operator in graph.operators[: graph.forward_count]
+        if any(last_target[data] >= 0 for data in operator.outputs)
+    ]
+
+
+def segments_note(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> str:
+    """Return the note of a segmented schedule: stages, segments, separators, kept values."""
+    note = f"{counted(stages, 'stage')} in {counted(segments, 'segment')}"
+    several = sum(not cut.at_separator for cut in cuts)
+    if several:
+        note += f"; no separator near {several} of {counted(len(cuts), 'cut')}"
+    if cuts:
+        note += f"; kept {some_names([graph.data[data] for data in values_kept_at_cuts(cuts)])}"
+    return note
+
+
+def crossing_values(graph: Graph, ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the values that cross the cut after each of some forward operators, ascending.
+
+    Args:
+        graph: any graph.
+        ends: operators of the forward pass, ascending.
+
+    Raises:
+        ScheduleError: if values cross cuts in too many places.
     """
-    if not graph.once:
-        return order
-    is_once = np.zeros(len(graph.operators), bool)
-    is_once[list(graph.once)] = True
-    positions = np.flatnonzero(is_once[order])
-    _, first = np.unique(order[positions], return_index=True)
-    if len(first) == len(positions):
-        return order
-    mask = np.ones(len(order), bool)
-    mask[positions] = False
-    mask[positions[first]] = True
-    return order[mask]
+    spans = []  # of each value: the cuts that it crosses
+    for operator in graph.operators[: graph.forward_count]:
+        for data in operator.outputs:
+            readers = [reader for reader in graph.consumers[data] if reader < graph.forward_count]
+            last = readers[-1] if readers else operator.id
+            if operator.id == graph.forward_count - 1 and data not in graph.outputs:
+                last = graph.forward_count  # passed on to the backward pass
+            spans.append((bisect_left(ends, operator.id), bisect_left(ends, last), data))
+    if (pairs := sum(stop - start for start, stop, _ in spans)) > MAX_CROSSINGS:
+        raise ScheduleError(
+            f"{graph.name}: values cross {len(ends):,} cuts in {pairs:,} places; the limit is "
+            f"{MAX_CROSSINGS:,}"
+        )
+    crossing: list[list[int]] = [[] for _ in ends]
+    for start, stop, data in spans:
+        for place in range(start, stop):
+            crossing[place].append(data)
+    return [tuple(sorted(values)) for values in crossing]
+
+
+def nothing_to_reverse(graph: Graph) -> bool:
+    """Whether a forward or backward pass is missing, so that every operator is evaluated once."""
+    return graph.forward_count in (0, len(graph.operators))

@@ -16,10 +16,9 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError, ScheduleError
 from tinyckpt.core.backend import NUMPY, Backend
-from tinyckpt.core.graph import Graph, old_source
-from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import Compute, Free, Schedule
 from tinyckpt.core.trace import COLUMNS, Trace, memory_kinds, trace_of
-from tinyckpt.storage.host import Copies, DispatchTable
 
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
     COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations_so_far")
@@ -27,6 +26,13 @@ NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
 OF_A_SOURCE = -1  # sentinel: the allocation of sources, which are not charged
 Array = Any
 Watch = Callable[[int, int, tuple[Array, ...]], None]
+# By operator: kernel, number of inputs, inputs, first output, workspace in bytes.
+DispatchTable = list[tuple[Any, ...]]
+
+# Extensions: the rule of a further kind of step, ``rule(memory, position, step, dispatch table)``;
+# and what a graph's kernels are wrapped in, by operator.
+STEP_RULES: dict[type, Callable[[Allocations, int, Any, DispatchTable], None]] = {}
+KERNEL_GUARDS: list[Callable[[Graph], Mapping[int, Callable[[Any], Any]]]] = []
 
 
 def execute(
@@ -143,11 +149,8 @@ def execute(
                         row[charged[allocation]] -= sizes[allocation]
                 else:
                     memory.release(position, data)
-            elif type(step) is Update:
-                row[EVALUATIONS] += 1
-                memory.update(position, step.operator, bound)
             else:
-                memory.move(position, step, bound)
+                STEP_RULES[type(step)](memory, position, step, bound)
         rows.extend(row)
         if timed:
             if backend.synchronize is not None:
@@ -156,7 +159,7 @@ def execute(
             seconds.append(now - before)
             before = now
 
-    memory.host.settle()
+    memory.settle()
     missing = [graph.data[data].name for data in graph.outputs if values[data] is None]
     missing += [graph.data[data].name for data in graph.outputs if data in memory.overwritten]
     if missing:
@@ -173,13 +176,12 @@ class Allocations:
     def __init__(self, graph: Graph, sources: Mapping[int, Array], backend: Backend) -> None:
         self.graph, self.backend = graph, backend
         self.values: list[Array | None] = [None] * len(graph.data)
-        self.overwritten: set[int] = set()  # values that aliased a source before its update
-        self.showing: dict[int | None, list[int]] = {}  # values by the source that they alias
+        self.overwritten: set[int] = set()  # values whose contents an in-place update has changed
         self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
         self.row = [0] * len(COLUMNS)
         self.on_host: dict[int, Any] = {}
-        copies = Copies(backend.to_host, backend.xp.array)
-        self.host = copies if backend.host is None else backend.host()
+        self.scratch: dict[str, Any] = {}  # what extensions remember during one run
+        self.pending: list[Callable[[], None]] = []  # wait for copies in flight
         # Allocations, numbered in order: bytes, reference count, column charged.
         self.sizes: list[int] = []
         self.holders: list[int] = []
@@ -228,53 +230,10 @@ class Allocations:
             if self.holders[allocation] == 0:
                 self.row[self.charged[allocation]] -= self.sizes[allocation]
 
-    def move(self, position: int, step: Step, bound: DispatchTable) -> None:
-        """Offload a value to the host, or fetch it back to the device."""
-        assert isinstance(step, Offload | Fetch)
-        data = step.data
-        if isinstance(step, Offload):
-            array = self.values[data]
-            self.release(position, data)
-            self.on_host[data] = moved = self.host.park(array)
-            self.row[HOST] += moved.nbytes
-            return
-        if data not in self.on_host:
-            raise self.absent(position, data)
-        moved = self.on_host.pop(data)
-        self.row[HOST] -= moved.nbytes
-        array = self.host.fetch(moved, bound, self.graph.consumers[data])
-        self.values[data] = array
-        self.allocate(data, array.nbytes)
-        self.row[NODES] += 1
-
-    def update(self, position: int, index: int, bound: DispatchTable) -> None:
-        """Overwrite a source; from here on, kernels that read its old contents are refused."""
-        operator = self.graph.operators[index]
-        if not operator.is_update:
-            raise ScheduleError(f"step {position}: {operator.name} is not an update; compute it")
-        source, value = operator.inputs
-        if source in self.overwritten:
-            raise ScheduleError(f"step {position}: {operator.name} would update its source again")
-        if value in self.overwritten:
-            raise ScheduleError(
-                f"step {position}: {operator.name} needs {self.graph.data[value].name} as it was "
-                "before its update"
-            )
-        if self.values[value] is None:
-            raise missing_input(self.graph, position, index, self.values)
-        self.host.settle()
-        kernel = operator.primitive.forward  # type: ignore[union-attr]
-        array = kernel(self.backend.xp, self.values[source], self.values[value])
-        self.hold(position, operator.outputs[0], array, (source,))
-        # Built once for all sources, since it takes a pass over all values.
-        if not self.showing:
-            for node in self.graph.data:
-                self.showing.setdefault(old_source(self.graph, node.id), []).append(node.id)
-        for data in self.showing[source]:
-            self.overwritten.add(data)
-            why = f"{self.graph.data[data].name} was updated at step {position}"
-            for reader in self.graph.consumers[data]:
-                bound[reader] = (partial(refuse, why), *bound[reader][1:])
+    def settle(self) -> None:
+        """Wait for all copies in flight."""
+        for wait in self.pending:
+            wait()
 
     def absent(self, position: int, data: int) -> ScheduleError:
         """Return the error for freeing or moving a value that is not resident."""
@@ -300,20 +259,10 @@ def bind_kernels(graph: Graph, xp: Any) -> DispatchTable:
         kernel: Any = partial(primitive.forward, xp, **operator.attrs)
         inputs, only = operator.inputs, operator.outputs[0]
         bound.append((kernel, len(inputs), inputs, only, operator.workspace))
-    for index in graph.once:
-        kernel, *rest = bound[index]
-        why = f"{graph.operators[index].name} may not be evaluated twice"
-        bound[index] = (only_once(kernel, why), *rest)
-    for index in graph.updates:
-        why = f"{graph.operators[index].name} is an update; use an Update step"
-        bound[index] = (partial(refuse, why), *bound[index][1:])
+    for guards_of in KERNEL_GUARDS:
+        for index, guard in guards_of(graph).items():
+            bound[index] = (guard(bound[index][0]), *bound[index][1:])
     return bound
-
-
-def only_once(kernel: Callable[..., Any], why: str) -> Callable[..., Any]:
-    """Return a kernel that raises from its second call on."""
-    calls = iter([kernel])
-    return lambda *arrays: next(calls, partial(refuse, why))(*arrays)
 
 
 def refuse(why: str, *arrays: Array) -> None:

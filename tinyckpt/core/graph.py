@@ -11,7 +11,7 @@ There are no arrays and no arithmetic here. ``check_graph``, at the end, is the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NewType
@@ -264,30 +264,15 @@ def producer_of(graph: Graph, data: int) -> int:
     return producer
 
 
-def updated_sources(graph: Graph) -> set[int]:
-    """Return the sources that an update overwrites."""
-    return {graph.operators[update].inputs[0] for update in graph.updates}
-
-
-def old_source(graph: Graph, data: int) -> int | None:
-    """Return the source whose pre-update contents a value aliases, or None.
-
-    A source aliases itself, and so does any view of it. An update's output (and any view of that)
-    does not: it shares the memory, but shows the new contents.
-    """
-    while (base := graph.data[data].view_of) is not None:
-        if graph.operators[producer_of(graph, data)].is_update:
-            return None
-        data = base
-    return data if graph.data[data].is_source else None
-
-
 # A Graph with a backward pass: the result of ``differentiate`` and the input of policies.
 TrainingGraph = NewType("TrainingGraph", Graph)
 
 
 # --------------------------------------------------------------------------------------------------
 # IR verifier: the invariants of every graph, whether traced or loaded from a file.
+
+# Extensions: the invariants of a kind of operator, ``check(graph, operator, where)``.
+KIND_CHECKS: dict[str, Callable[[Graph, Operator, str], None]] = {}
 
 
 def check_graph(graph: Graph) -> None:
@@ -332,25 +317,7 @@ def check_graph(graph: Graph) -> None:
             view_of = graph.data[data].view_of
             if view_of is not None and view_of not in operator.inputs:
                 raise GraphError(f"{at}: output {data} is a view of something that is not an input")
-        if operator.is_update:
-            check_update(graph, operator, at)
+        if operator.kind in KIND_CHECKS:
+            KIND_CHECKS[operator.kind](graph, operator, at)
         if operator.phase == "forward" and operator.id >= graph.forward_count:
             raise GraphError(f"{at}: a forward operator after a backward one")
-
-
-def check_update(graph: Graph, operator: Operator, at: str) -> None:
-    """Verify an update operator: a source that the caller supplies, overwritten at most once.
-
-    Raises:
-        GraphError: says which requirement is violated.
-    """
-    nodes = [graph.data[data] for data in (*operator.inputs, *operator.outputs)]
-    if len(operator.inputs) != 2 or len(operator.outputs) != 1:
-        raise GraphError(f"{at}: an update reads a source and a value, and returns one")
-    source, value, result = nodes
-    if not source.is_source or source.role == "constant" or result.view_of != source.id:
-        raise GraphError(f"{at}: {source.name} is not a source that can be updated")
-    if not source.spec == value.spec == result.spec:
-        raise GraphError(f"{at}: {source} cannot take {value}")
-    if sum(graph.operators[reader].is_update for reader in graph.consumers[source.id]) > 1:
-        raise GraphError(f"{at}: {source.name} is updated twice")

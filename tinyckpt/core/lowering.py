@@ -1,38 +1,26 @@
-"""Lowering: from an evaluation order to steps, with liveness deciding where each value is freed.
+"""Lowering: from an evaluation order to steps, freeing each value after its last use.
 
 A policy decides which operator is evaluated when, and which are evaluated again. Once that order is
 fixed, the best memory plan is unique: keep each value from its evaluation to its last reader before
 the operator is evaluated anew (its live range), as in register allocation without spilling. So
 policies return orders, and every ``Free`` step comes from here.
 
-In: a graph and an order (operator ids, repeats are recomputations). Out: a schedule. Dead
-recomputations, whose results nothing reads, can be eliminated on the way.
+The live ranges are found as in any compiler: one pass over the order from its end to its beginning
+(liveness analysis). Searching planners score thousands of orders with the vectorised analysis of
+``planner.model.liveness``; a test holds it to this loop.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
-import numpy as np
+from tinyckpt.base.errors import ScheduleError
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import Certificate, Schedule, Step, compute, free, update
 
-from tinyckpt.base.dtypes import Integers
-from tinyckpt.core.cuts import drop_once_repeats
-from tinyckpt.core.graph import Graph, producer_of
-from tinyckpt.core.schedule import (
-    EVALUATIONS,
-    Certificate,
-    Fetch,
-    Offload,
-    Schedule,
-    Step,
-    compute,
-    free,
-    update,
-)
-from tinyckpt.planner.model.liveness import FlatGraph, LiveRanges
+# Extensions: each changes an order so that it is legal, as by dropping what may not be repeated.
+LEGALISERS: list[Callable[[Graph, list[int]], list[int]]] = []
 
 
 def from_order(
@@ -63,55 +51,9 @@ def from_order(
     >>> tc.replay(tc.from_order(graph, [0, 1, 2, 3, 0, 4])).recomputations
     1
     """
-    flat = FlatGraph(graph)
-    positions = flat.settled(np.asarray(order, np.int64))
-    steps = steps_of(flat, positions, flat.spans(positions))
+    steps = free_after_last_use(graph, legal_order(graph, order))
     kept = tuple(sorted(checkpoints))
     return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
-
-
-def from_order_eliminating_dead(
-    flat: FlatGraph,
-    order: Sequence[int],
-    policy: str,
-    options: Mapping[str, Any],
-    note: str,
-    checkpoints: Sequence[int],
-) -> Schedule:
-    """Lower an order as ``from_order``, after dead recomputation elimination."""
-    positions, spans = eliminate_dead(flat, order)
-    steps = steps_of(flat, positions, spans)
-    return Schedule(flat.graph, steps, policy, dict(options), note, tuple(sorted(checkpoints)))
-
-
-def eliminate_dead_order(flat: FlatGraph, order: Sequence[int] | Integers) -> Integers:
-    """Eliminate the dead recomputations of an order.
-
-    Raises:
-        ScheduleError: if an operator precedes the producer of one of its inputs, or a result is
-            never computed.
-    """
-    return eliminate_dead(flat, order)[0]
-
-
-def eliminate_dead(flat: FlatGraph, order: Sequence[int] | Integers) -> tuple[Integers, LiveRanges]:
-    """Eliminate dead recomputations; return the order and its live ranges, fast if none is dead."""
-    positions = flat.settled(np.asarray(order, np.int64))
-    spans = flat.spans(positions)
-    if has_dead(flat, positions, spans):
-        positions = np.asarray(
-            eliminate_dead_recomputations(flat.graph, positions.tolist()), np.int64
-        )
-        spans = flat.spans(positions)
-    return positions, spans
-
-
-def has_dead(flat: FlatGraph, order: Integers, spans: LiveRanges) -> bool:
-    """Whether some recomputed operator has an evaluation whose outputs are never read."""
-    is_read = np.zeros(len(order), bool)
-    is_read[spans.begin[spans.end > spans.begin]] = True
-    times = np.bincount(order, minlength=len(flat.graph.operators))
-    return bool(((times[order] > 1) & ~is_read).any())
 
 
 def evaluated_once(graph: Graph, policy: str) -> Schedule:
@@ -120,109 +62,61 @@ def evaluated_once(graph: Graph, policy: str) -> Schedule:
     return from_order(graph, range(len(graph.operators)), policy, note=note)
 
 
-def steps_of(flat: FlatGraph, order: Integers, spans: LiveRanges) -> tuple[Step, ...]:
-    """Emit the evaluations in order, each followed by the frees of the live ranges ending there."""
-    ends = np.flatnonzero(spans.end < len(order))
-    # Spans are sorted by value, and so are the frees after one evaluation.
-    ends = ends[np.argsort(spans.end[ends], kind="stable")]
-    # Step numbers: the i-th free is preceded by the evaluations 0 to its span's end, and i frees.
-    is_free = np.zeros(len(order) + len(ends), bool)
-    is_free[spans.end[ends] + 1 + np.arange(len(ends))] = True
-    steps = np.empty(len(is_free), object)
-    evaluations = interned_steps(compute, order)
-    if flat.updates is not None:
-        is_update = np.isin(order, list(flat.updates.source))
-        evaluations[is_update] = interned_steps(update, order[is_update])
-    steps[~is_free] = evaluations
-    steps[is_free] = interned_steps(free, spans.data[ends])
-    return tuple(steps.tolist())
+def legal_order(graph: Graph, order: Sequence[int]) -> list[int]:
+    """Return the order as operator ids, with the changes of the extensions.
 
-
-def interned_steps(kind: Callable[[int], Step], numbers: Integers) -> Any:
-    """Map ids to steps of one kind, as an object array; equal steps are one object."""
-    count = int(numbers.max(initial=-1)) + 1
-    steps = np.empty(count, object)
-    steps[:] = list(map(kind, range(count)))
-    return steps[numbers]
-
-
-def eliminate_dead_recomputations(graph: Graph, order: Sequence[int]) -> list[int]:
-    """Eliminate dead recomputations, in one backward pass over the order (dead code elimination).
-
-    A recomputation is dead if nothing reads its outputs before the operator is evaluated anew. One
-    evaluation of each operator always stays. Repeats of non-recomputable operators are dropped too.
+    Raises:
+        ScheduleError: if an entry is not the id of an operator.
     """
-    order = drop_once_repeats(graph, np.asarray(order, np.int64)).tolist()
-    times = [0] * len(graph.operators)
-    for index in order:
-        times[index] += 1
-    wanted = bytearray(len(graph.data))
-    for data in graph.outputs:
-        wanted[data] = 1
-    live: list[int] = []
+    ids, count = list(map(int, order)), len(graph.operators)
+    for position, index in enumerate(ids):
+        if not 0 <= index < count:
+            raise ScheduleError(
+                f"order[{position}] is {index}; operators of {graph.name} are numbered 0 to "
+                f"{count - 1}"
+            )
+    for legalise in LEGALISERS:
+        ids = legalise(graph, ids)
+    return ids
+
+
+def free_after_last_use(graph: Graph, order: Sequence[int]) -> tuple[Step, ...]:
+    """Return the evaluations in order, each followed by the frees of the values last used there.
+
+    >>> import tinyckpt as tc
+    >>> free_after_last_use(tc.networks.chain(1), [0, 1, 2])  # f1, l, b1; the results stay
+    (Compute(operator=0), Compute(operator=1), Compute(operator=2), Free(data=1))
+    """
+    is_source = [node.is_source for node in graph.data]
+    # The values that are live after the evaluation at hand: read later, before they are computed
+    # anew, or results of the graph.
+    live = {data for data in graph.outputs if not is_source[data]}
+    steps: list[Step] = []  # from the last to the first
     for index in reversed(order):
         operator = graph.operators[index]
-        if times[index] > 1 and not any(wanted[data] for data in operator.outputs):
-            times[index] -= 1
-            continue
-        live.append(index)
-        for data in operator.outputs:
-            wanted[data] = 0
-        for data in operator.inputs:
-            wanted[data] = 1
-    live.reverse()
-    return live
+        inputs = {data for data in operator.inputs if not is_source[data]}
+        dying = inputs.union(operator.outputs) - live
+        steps += map(free, sorted(dying, reverse=True))
+        steps.append(update(index) if operator.is_update else compute(index))
+        live.difference_update(operator.outputs)
+        live |= inputs
+    if live:  # before the first evaluation nothing may be live
+        refuse_unavailable(graph, order)
+    steps.reverse()
+    return tuple(steps)
 
 
-def checkpoints_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
-    """Find the checkpoints of an order: forward values saved until the backward sweep.
-
-    A checkpoint is evaluated once, during the forward sweep, and read (by a backward operator, or
-    for a recomputation) after the backward sweep has begun. An order without recomputations has
-    none: where everything is saved, nothing was chosen.
-    """
-    positions = drop_once_repeats(graph, np.asarray(order, np.int64))
-    spans = FlatGraph(graph).spans(positions)
-    first, outputs = graph.forward_count, set(graph.outputs)
-    if len(positions) == len(np.unique(positions)):
-        return []
-    turn = int(np.argmax(positions >= first))
-    times = np.bincount(spans.data, minlength=len(graph.data))
-    kept = spans.data[(spans.begin < turn) & (spans.end >= turn) & (times[spans.data] == 1)]
-    return [data for data in kept.tolist() if data not in outputs]
-
-
-def insert_offloads(schedule: Schedule, values: Collection[int]) -> Schedule:
-    """Insert offload and fetch steps: values wait in host memory between forward and backward use.
-
-    A value is offloaded right after its last use in the forward sweep, and fetched right before
-    its first use in the backward sweep.
-
-    Args:
-        schedule: compute and free steps.
-        values: forward values that own their memory; those that are recomputed are left alone.
-    """
-    graph = schedule.graph
-    last_forward_use: dict[int, int] = {}
-    first_backward_use: dict[int, int] = {}
-    in_backward = False
-    for position, step in enumerate(schedule.steps):
-        if not isinstance(step, EVALUATIONS):
-            continue
-        operator = graph.operators[step.operator]
-        in_backward = in_backward or operator.phase == "backward"
-        for data in (*operator.inputs, *operator.outputs):
-            if data in values and data not in first_backward_use:
-                (first_backward_use if in_backward else last_forward_use)[data] = position
-    offloads: dict[int, list[Step]] = {}
-    fetches: dict[int, list[Step]] = {}
-    computed = Counter(step.operator for step in schedule.steps if isinstance(step, EVALUATIONS))
-    for data, position in first_backward_use.items():
-        if data not in last_forward_use or computed[producer_of(graph, data)] > 1:
-            continue  # first computed in the backward sweep, or recomputed: nothing to fetch
-        offloads.setdefault(last_forward_use[data], []).append(Offload(data))
-        fetches.setdefault(position, []).append(Fetch(data))
-    steps: list[Step] = []
-    for position, step in enumerate(schedule.steps):
-        steps += [*fetches.get(position, ()), step, *offloads.get(position, ())]
-    return replace(schedule, steps=tuple(steps))
+def refuse_unavailable(graph: Graph, order: Sequence[int]) -> NoReturn:
+    """Raise about the first evaluation that reads too early, or else the results never computed."""
+    computed = {node.id for node in graph.data if node.is_source}
+    for position, index in enumerate(order):
+        operator = graph.operators[index]
+        for data in sorted(operator.inputs):
+            if data not in computed:
+                raise ScheduleError(
+                    f"order[{position}] evaluates {operator.name}, which reads "
+                    f"{graph.data[data].name} before anything has computed it"
+                )
+        computed.update(operator.outputs)
+    missing = [graph.data[data].name for data in sorted(graph.outputs) if data not in computed]
+    raise ScheduleError(f"the order never computes {', '.join(missing)}")

@@ -15,20 +15,20 @@ from math import isqrt
 
 from tinyckpt.base.errors import PolicyOptionError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import retaining_order, separators
+from tinyckpt.core.cuts import (
+    Cut,
+    crossing_values,
+    nothing_to_reverse,
+    residual_operators,
+    retaining_order,
+    segmented_order,
+    segments_note,
+    separators,
+    values_kept_at_cuts,
+)
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
-from tinyckpt.planner.chain_dp.segments import (
-    Cut,
-    residual_operators,
-    segmented_order,
-    segments_note,
-    values_kept_at_cuts,
-)
-from tinyckpt.planner.model.chain_stages import crossing_values
-from tinyckpt.planner.model.liveness import FlatGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def plan_sqrt_n(
     stages = residual_operators(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
     weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
-    cuts = place_cuts(FlatGraph(graph), stages, count, weights)
+    cuts = place_cuts(graph, stages, count, weights)
     options: dict[str, int | str] = {} if segments is None else {"segments": segments}
     if by != "count":
         options["by"] = by
@@ -161,10 +161,10 @@ def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
 
 
 def place_cuts(
-    flat: FlatGraph, stages: Sequence[int], count: int, weights: Sequence[int]
+    graph: Graph, stages: Sequence[int], count: int, weights: Sequence[int]
 ) -> list[Cut]:
     """Place the cuts between ``count`` segments of about equal weight, at separators in reach."""
-    separator_at = separators_after(flat.graph, stages)
+    separator_at = separators_after(graph, stages)
     reach = len(stages) // (2 * count)
     places: list[int] = []
     for target in targets(weights, count):
@@ -178,7 +178,7 @@ def place_cuts(
         if place < len(stages):
             places.append(place)
     ends = [separator_at[place][0] if place in separator_at else stages[place] for place in places]
-    crossing = crossing_values(flat, ends)
+    crossing = crossing_values(graph, ends)
     return [
         Cut(end, (separator_at[place][1],), True)
         if place in separator_at

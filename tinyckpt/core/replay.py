@@ -8,23 +8,12 @@ steps, nothing of kernels or policies. Every memory figure that the project prin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.core.graph import UPDATE, old_source
-from tinyckpt.core.schedule import (
-    EVALUATIONS,
-    Compute,
-    Evaluation,
-    Fetch,
-    Free,
-    Offload,
-    Schedule,
-    Step,
-    Update,
-    step_text,
-)
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import EVALUATIONS, Compute, Evaluation, Free, Schedule, Step, step_text
 from tinyckpt.core.trace import Trace, memory_kinds, trace_of
 
 
@@ -61,6 +50,14 @@ def replay(schedule: Schedule) -> Trace:
     return trace_of(schedule, rows)
 
 
+# Extensions. A rule executes a further kind of step and returns the workspace in use; a check fails
+# if an operator may not be evaluated now, or a result not be returned.
+Check = Callable[["ReplayState", int, Evaluation], None]
+STEP_RULES: dict[type, Callable[[ReplayState, int, Any], int]] = {}
+OPERATOR_CHECKS: list[Callable[[Graph], Mapping[int, Check]]] = []
+RESULT_CHECKS: list[Callable[[ReplayState], None]] = []
+
+
 class ReplayState:
     """The abstract machine state: resident values, and the allocations that they keep alive."""
 
@@ -76,49 +73,33 @@ class ReplayState:
         self.holders: list[int] = []
         self.block_kind: list[int] = []
         self.block_bytes: list[int] = []
-        self.on_host: dict[int, int] = {}
+        self.on_host: set[int] = set()
         self.live = [0, 0, 0]
         self.nodes = self.host = self.evaluations = 0
-        self.freed_at: dict[int, int] = {}
-        self.updated_at: dict[int, int] = {}  # by source
-        self.once_at: dict[int, int] = {}  # by non-recomputable operator
+        self.scratch: dict[str, Any] = {}  # what extensions remember during one run
+        self.left: dict[int, str] = {}  # how and when each value last ceased to be resident
+        self.checks: dict[int, list[Check]] = {}  # of extensions, by operator
+        for checks_of in OPERATOR_CHECKS:
+            for operator, check in checks_of(graph).items():
+                self.checks.setdefault(operator, []).append(check)
 
     def take(self, position: int, step: Step) -> int:
         """Execute one step; return the workspace in use during it, in bytes."""
-        workspace = 0
         if isinstance(step, Compute):
-            workspace = self.compute(position, step)
-        elif isinstance(step, Update):
-            workspace = self.compute(position, step)
-            self.updated_at[self.graph.operators[step.operator].inputs[0]] = position
-        elif isinstance(step, Free):
+            return self.compute(position, step)
+        if isinstance(step, Free):
             self.require(position, step, step.data)
-            self.release(position, step.data)
-        elif isinstance(step, Offload):
-            self.require(position, step, step.data)
-            self.host += self.graph.data[step.data].spec.nbytes
-            self.on_host[step.data] = position
-            self.release(position, step.data)
-        else:
-            self.fetch(position, step)
-        return workspace
+            self.release(position, step.data, "freed")
+            return 0
+        return STEP_RULES[type(step)](self, position, step)
 
     def compute(self, position: int, step: Evaluation) -> int:
         """Evaluate an operator: check its inputs, allocate its outputs; return its workspace."""
         operator = self.graph.operators[step.operator]
-        if (operator.kind == UPDATE) != (type(step) is Update):
-            right = "update" if operator.is_update else "compute"
-            self.fail(position, f"{step_text(self.graph, step)[0]} {operator.name}; {right} it")
-        if operator.once and self.once_at.setdefault(operator.id, position) != position:
-            self.fail(
-                position,
-                f"{step_text(self.graph, step)[0]} {operator.name}, which may not be evaluated "
-                f"twice and was at step {self.once_at[operator.id]}; keep its outputs",
-            )
+        for check in self.checks.get(step.operator, ()):
+            check(self, position, step)
         for data in operator.inputs:
             self.require(position, step, data)
-        for data in operator.inputs if self.updated_at else ():
-            self.require_old(position, step, data)
         for data in operator.outputs:
             if self.block[data] is not None or data in self.on_host:
                 self.fail(
@@ -134,14 +115,6 @@ class ReplayState:
                 self.hold(data, self.block[base])
         self.evaluations += 1
         return operator.workspace
-
-    def fetch(self, position: int, step: Fetch) -> None:
-        """Move a value back from the host, into a fresh allocation."""
-        if step.data not in self.on_host:
-            self.fail(position, f"fetch {self.name(step.data)}, which is not on the host")
-        del self.on_host[step.data]
-        self.host -= self.graph.data[step.data].spec.nbytes
-        self.allocate(step.data)
 
     def allocate(self, data: int) -> None:
         """Make a value resident in a fresh allocation."""
@@ -161,13 +134,13 @@ class ReplayState:
         self.block[data] = block
         self.nodes += 1
 
-    def release(self, position: int, data: int) -> None:
+    def release(self, position: int, data: int, how: str) -> None:
         """End a value's residence, and drop its reference to its block."""
         block = self.block[data]
         assert block is not None
         self.block[data] = None
         self.nodes -= 1
-        self.freed_at[data] = position
+        self.left[data] = f"{how} at step {position}"
         if block >= 0:
             self.let_go(block)
 
@@ -188,23 +161,9 @@ class ReplayState:
             self.fail(position, f"{verb} {name}, a source; sources stay with the caller")
         needs = f" needs {self.name(data)}" if isinstance(step, EVALUATIONS) else ""
         need = f"{verb} {name}{needs}, which"
-        if data in self.on_host:
-            self.fail(position, f"{need} was moved to the host at step {self.on_host[data]}")
-        if data in self.freed_at:
-            self.fail(position, f"{need} was freed at step {self.freed_at[data]}")
+        if data in self.left:
+            self.fail(position, f"{need} was {self.left[data]}")
         self.fail(position, f"{need} has not been computed yet")
-
-    def require_old(self, position: int, step: Step, data: int) -> None:
-        """Fail if a value aliases a source that has been updated since."""
-        source = old_source(self.graph, data)
-        if source in self.updated_at:
-            verb, name = step_text(self.graph, step)
-            shows = "" if source == data else f", a view of {self.name(source)}"
-            self.fail(
-                position,
-                f"{verb} {name} needs {self.name(data)}{shows} as it was before its update "
-                f"at step {self.updated_at[source]}",
-            )
 
     def check_outputs(self) -> None:
         """Fail unless every result is resident at the end, and no update has overwritten it."""
@@ -218,12 +177,8 @@ class ReplayState:
                 f"{self.schedule.policy}: the schedule ends without {', '.join(missing)}; every "
                 "result must be computed and not freed"
             )
-        for data in self.graph.outputs if self.updated_at else ():
-            if old_source(self.graph, data) in self.updated_at:
-                raise ScheduleError(
-                    f"{self.schedule.policy}: the result {self.name(data)} shows a source that is "
-                    "updated; return what it is updated to, or a copy"
-                )
+        for check in RESULT_CHECKS:
+            check(self)
 
     def name(self, data: int) -> str:
         """Return the unique name of a value."""

@@ -6,7 +6,7 @@ Nothing is evaluated here: what is evaluated, when and how often is decided by t
 
 Sections: ``build``; the ``Builder`` (the mutable graph under construction); ``Var`` (the tracer
 object, with its NumPy protocols); marks (``scope``,
-``name``, ``checkpoint``, ``once``); dead code elimination.
+``name``, ``checkpoint``); dead code elimination.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tinyckpt.core.primitive import (
     TracingContext,
 )
 
-__all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]
+__all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
 
 
 def build(
@@ -333,12 +333,6 @@ class Builder:
         node = replace(self.data[variable.node.id], label=label)
         self.data[node.id] = node
         return Var(node, self)
-
-    def pin(self, variable: Var) -> Var:
-        """Mark the operator that produces a value as non-recomputable."""
-        if (index := variable.node.producer) is not None:  # a source is always resident
-            self.operators[index] = replace(self.operators[index], once=True)
-        return variable
 
     # Tracing context: phase, adjoint, name, scope, region ----------------------------------------
 
@@ -640,21 +634,6 @@ def name(x: Var, label: str) -> Var:
     """
     checked, builder = checked_text("name", label), ACTIVE_BUILDER.get()
     return x if builder is None else builder.relabel(builder.as_var(x), checked)
-
-
-def once(x: Var) -> Var:
-    """Mark the operator that produces a value as non-recomputable: every plan saves its outputs.
-
-    For operators that cannot be repeated, or would give other results the second time: reading a
-    clock or a stream, unseeded random numbers. Also to pin a value under every policy.
-
-    >>> import tinyckpt as tc
-    >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
-    >>> [operator.once for operator in graph.operators]
-    [True, False]
-    """
-    builder = ACTIVE_BUILDER.get()
-    return x if builder is None else builder.pin(builder.as_var(x))
 
 
 def checked_text(what: str, text: str) -> str:

@@ -29,6 +29,7 @@ from tinyckpt.ops import (
     memory_sharing_norms,
     methods,
     nn,
+    non_recomputable,
     normalization_primitives,
     parameter_update,
     pooling,
@@ -39,6 +40,7 @@ from tinyckpt.ops import (
     shape,
     statistics,
     transposed_convolution,
+    update_steps,
 )
 
 ALL = (
@@ -247,8 +249,11 @@ def reduce_primitive(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
 
 copyreg.pickle(Primitive, reduce_primitive)
 
-# What the engine takes from the operators: a traced value's methods, what autodiff adds.
+# What the engine takes from the operators: a traced value's methods; what autodiff adds; operators
+# that are evaluated once, and updates in place.
 methods.install()
+non_recomputable.install()
+update_steps.install()
 ARITHMETIC.update(
     cast=casting.astype,
     add=elementwise.accumulate_cotangents,

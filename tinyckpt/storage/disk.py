@@ -26,7 +26,8 @@ import numpy as np
 from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.base.units import size_text
 from tinyckpt.core.backend import NUMPY, Backend
-from tinyckpt.storage.host import DispatchTable, inverse, memory_order
+from tinyckpt.core.execute import DispatchTable
+from tinyckpt.storage.host import inverse, memory_order
 
 FORKS = [0]  # fork depth of this process: process ids alone may be reused after a parent ended
 if hasattr(os, "register_at_fork"):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tinyckpt.core.execute import DispatchTable
+
 Array = Any
-DispatchTable = list[
-    tuple[Any, ...]
-]  # dispatch records by operator: the kernel first, see bind_kernels
 
 
 class Host(Protocol):

@@ -27,7 +27,8 @@ from weakref import finalize
 
 import numpy as np
 
-from tinyckpt.storage.host import Array, DispatchTable, inverse, memory_order
+from tinyckpt.core.execute import DispatchTable
+from tinyckpt.storage.host import Array, inverse, memory_order
 
 MAX_IN_FLIGHT = (
     2  # copies in flight per direction: the running one, and the next, so that no engine idles

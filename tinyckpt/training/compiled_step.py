@@ -24,10 +24,11 @@ from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
-from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
+from tinyckpt.core.graph import Spec, TrainingGraph
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_parameter_update import WRITES
+from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.training.interrupted_step import (

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
-from tinyckpt.core.graph import Graph, updated_sources
+from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import ReplayState
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.training.optimizer_in_backward import is_of_optimizer
 
 # Categories of sources, which are always resident; and of the values of a schedule.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.planner.model.update_order import UpdateOrder
+from tinyckpt.ops.update_steps import UpdateOrder
 
 SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 

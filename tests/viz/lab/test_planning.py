@@ -14,8 +14,8 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
 from tests.viz.lab.lab_driver import Case, engine, expected, planned_by_page
 from tinyckpt.core.cuts import retaining_order
-from tinyckpt.core.lowering import checkpoints_of_order
 from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 
 pytestmark = pytest.mark.browser
 GRAPHS = st.one_of(

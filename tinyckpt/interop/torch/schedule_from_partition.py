@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import fx
 
-from tinyckpt.core.lowering import from_order_eliminating_dead
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import is_random, output_node
 from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.planner.model.liveness import FlatGraph
+from tinyckpt.planner.model.vectorised_lowering import from_order_eliminating_dead
 
 GraphPair = Sequence[fx.GraphModule]
 

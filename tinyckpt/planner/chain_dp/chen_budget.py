@@ -14,19 +14,20 @@ from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, OutOfTimeError, Pace,
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import evaluated_once, from_order
-from tinyckpt.core.policies import Policy
-from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
-from tinyckpt.planner.chain_dp.segments import (
+from tinyckpt.core.cuts import (
     Cut,
+    crossing_values,
+    nothing_to_reverse,
     residual_operators,
     segmented_order,
     segments_note,
     values_kept_at_cuts,
 )
-from tinyckpt.planner.model.chain_stages import crossing_values, local_minimum_cuts
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import evaluated_once, from_order
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.model.chain_stages import local_minimum_cuts
 from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
 SEGMENT_SIZES = 48  # thresholds, from one stage to all of them, in geometric progression
@@ -47,7 +48,7 @@ def filled_segments(flat: FlatGraph, costs: Costs, size: int) -> list[Cut]:
         if held > size and index in places:
             ends.append(index)
             held = 0
-    crossing = crossing_values(flat, ends)
+    crossing = crossing_values(flat.graph, ends)
     return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=True)]
 
 

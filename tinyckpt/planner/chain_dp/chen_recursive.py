@@ -13,11 +13,12 @@ from math import log
 from tinyckpt.base.deadline import check_length
 from tinyckpt.base.errors import PolicyOptionError
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import nothing_to_reverse
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import StageAction, nothing_to_reverse, schedule_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, schedule_of
 from tinyckpt.planner.model.chain_stages import local_minimum_cuts, stages
 from tinyckpt.planner.model.liveness import FlatGraph
 

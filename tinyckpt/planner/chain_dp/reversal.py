@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order_eliminating_dead
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.model.chain_stages import Stages
 from tinyckpt.planner.model.liveness import FlatGraph
+from tinyckpt.planner.model.vectorised_lowering import from_order_eliminating_dead
 
 
 class StageAction(NamedTuple):
@@ -109,8 +108,3 @@ def first_sweep(
         yield action
         if verb == "back":
             break
-
-
-def nothing_to_reverse(graph: Graph) -> bool:
-    """Whether a forward or backward pass is missing, so that every operator is evaluated once."""
-    return graph.forward_count in (0, len(graph.operators))

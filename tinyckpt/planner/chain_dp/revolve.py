@@ -24,16 +24,12 @@ from tinyckpt.base.deadline import (
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import nothing_to_reverse
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import (
-    StageAction,
-    nothing_to_reverse,
-    order_of,
-    schedule_of,
-)
+from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform_chain
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
 from tinyckpt.planner.model.liveness import FlatGraph, Problem

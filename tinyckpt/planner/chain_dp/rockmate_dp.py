@@ -25,13 +25,13 @@ from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import separators
+from tinyckpt.core.cuts import nothing_to_reverse, separators
 from tinyckpt.core.graph import Graph, producer_of
-from tinyckpt.core.lowering import checkpoints_of_order, eliminate_dead_order, from_order
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, unique_in_order
+from tinyckpt.planner.chain_dp.reversal import unique_in_order
 from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
@@ -47,6 +47,7 @@ from tinyckpt.planner.model.chain_stages import (
     stages,
 )
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
 
 MAX_BLOCKS, MIN_BLOCKS = 130, 4
 ROCKMATE_LEVELS = 256

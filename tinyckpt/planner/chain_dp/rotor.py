@@ -31,11 +31,12 @@ from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import nothing_to_reverse
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import eliminate_dead_recomputations, from_order
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, nothing_to_reverse, order_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, order_of
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
     least_growth_problem,
@@ -49,6 +50,7 @@ from tinyckpt.planner.model.chain_stages import (
     stages,
 )
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 ROTOR_LEVELS = 256
 MAX_ROTOR_LEVELS = 1_000  # at these, the tables of 200 stages take 400 MB

@@ -29,7 +29,6 @@ from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.budget_grid import (
@@ -48,6 +47,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import (
     recompute_cost,
 )
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 
 def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
@@ -170,7 +170,7 @@ def plan_dtr(
 
     best = first_feasible(levels.highest, planned, budget)
     kept = checkpoints_of_order(graph, best.order)
-    return from_order(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail, kept)
+    return lower(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail, kept)
 
 
 DTR = Policy(

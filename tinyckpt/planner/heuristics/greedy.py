@@ -23,7 +23,6 @@ from tinyckpt.base.errors import BudgetError
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import unread_separators
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.backward_order import least_growth_order
@@ -39,6 +38,7 @@ from tinyckpt.planner.heuristics.dtr import entangled_cost
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 Setting = tuple[str, Score, Sequence[int], bool]
 # Settings tried before a level is taken to be infeasible. Larger: a few more levels have a plan,
@@ -235,7 +235,7 @@ def plan_greedy(
 
     best = first_feasible(levels.highest, planned, budget)
     kept = checkpoints_of_order(graph, best.order)
-    return from_order(graph, best.order, "greedy", {}, best.detail, kept)
+    return lower(graph, best.order, "greedy", {}, best.detail, kept)
 
 
 GREEDY = Policy(

@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
-from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 # Moves evaluated exactly at each step, normally and at a local minimum. Larger: better moves,
 # slower steps.

@@ -15,19 +15,19 @@ from collections.abc import Collection
 from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import (
-    Keep,
     close_over_views,
     last_backward_readers,
     pinned_values,
     producers_to_recompute,
     recompute_closure,
-    resolve_keep,
     some_names,
 )
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import eliminate_dead_recomputations, from_order
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 Path = tuple[int, ...]  # call ids of the regions that enclose an operator, outermost first
 

@@ -9,11 +9,12 @@ until its last reader. On any graph; the order is ``core.cuts.retaining_order``.
 from __future__ import annotations
 
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order, some_names
+from tinyckpt.core.cuts import retaining_order, some_names
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
 
 
 def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:

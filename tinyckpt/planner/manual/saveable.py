@@ -29,9 +29,10 @@ from tinyckpt.base.errors import PolicyOptionError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.graph import DataNode, Graph, Operator
-from tinyckpt.core.lowering import from_order, insert_offloads
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.storage.offload_steps import insert_offloads
 
 Predicate = Callable[[Graph, Operator, DataNode], bool]
 

@@ -26,14 +26,13 @@ from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import pinned_values
+from tinyckpt.core.cuts import MAX_CROSSINGS, pinned_values
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
 # Pairs of a value and a cut that it crosses. A pair takes some hundred bytes, so that this limit is
 # a gigabyte; a graph with more pairs is no chain. Larger: more dense graphs are accepted, for more
 # memory.
-MAX_CROSSINGS = 10_000_000
 
 
 class ChainStage(NamedTuple):
@@ -286,13 +285,6 @@ class Cutting:
         """Sort pairs and remove duplicates, by packing (stage, value) into one integer key."""
         scale = len(self.made)
         return Pairs(*np.divmod(np.unique(stage * scale + value), scale))
-
-
-def crossing_values(flat: FlatGraph, ends: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the values that cross the cut after each of some forward operators, ascending."""
-    behind = [*ends, flat.graph.forward_count - 1]
-    crossing = Cutting(flat, behind).crossing().column(len(behind))
-    return [crossing.of(index, index + 1) for index in range(len(ends))]
 
 
 def ends_in_result(graph: Graph) -> bool:

@@ -20,9 +20,9 @@ import numpy as np
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import drop_once_repeats
 from tinyckpt.core.graph import Graph
-from tinyckpt.planner.model.update_order import UpdateOrder
+from tinyckpt.ops.non_recomputable import drop_once_repeats
+from tinyckpt.ops.update_steps import UpdateOrder
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,6 @@ import numpy as np
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of
 from tinyckpt.planner.chain_dp.rotor import RotorTable, rounding, scaled, shifted, unit_of
 from tinyckpt.planner.heuristics.backward_order import (
@@ -43,6 +42,7 @@ from tinyckpt.planner.heuristics.backward_order import (
 )
 from tinyckpt.planner.model.chain_stages import StageSizes, residual_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 from tinyckpt.planner.offload.prefetch import movable_values
 
 MAX_PRICED_STAGES = 100  # tables of 50 MB, filled in seconds

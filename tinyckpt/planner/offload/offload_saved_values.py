@@ -17,15 +17,16 @@ from typing import Any
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order
+from tinyckpt.core.cuts import nothing_to_reverse, retaining_order
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import evaluated_once, from_order, insert_offloads
+from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Offload, Schedule
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
+from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
 from tinyckpt.planner.offload.link import MOST_ENGINES, Link, Number
 from tinyckpt.planner.offload.prefetch import hoist_fetches, idle_copies, movable_values
+from tinyckpt.storage.offload_steps import insert_offloads
 
 
 def plan_offload(

@@ -15,9 +15,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.graph import Graph, old_source
+from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
+from tinyckpt.ops.update_steps import old_source
 from tinyckpt.planner.offload.link import Link
 
 

@@ -21,14 +21,18 @@ import numpy as np
 from tinyckpt.base.deadline import Clock, Pace, memoised
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import counted, memory_text
-from tinyckpt.core.cuts import expected_length
+from tinyckpt.core.cuts import (
+    expected_length,
+    nothing_to_reverse,
+    residual_operators,
+    segmented_order,
+)
 from tinyckpt.core.policies import place_cuts
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.chain_dp import chen_budget, rockmate_dp, rotor
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, order_of
+from tinyckpt.planner.chain_dp.reversal import order_of
 from tinyckpt.planner.chain_dp.revolve import geometric_grid, reversal, revolve_note, slot_grid
-from tinyckpt.planner.chain_dp.segments import residual_operators, segmented_order
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch
 from tinyckpt.planner.heuristics import greedy
@@ -213,7 +217,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
         with suppress(ScheduleError):
             for segments in coarse_first(geometric_grid(len(read))[1:]):
                 clock.check()
-                cuts = place_cuts(flat, read, segments, [1] * len(read))
+                cuts = place_cuts(graph, read, segments, [1] * len(read))
                 detail = f"{counted(len(read), 'stage')} in {counted(segments, 'segment')}"
                 yield Candidate("sqrt_n", detail, segmented_order(graph, cuts))
 

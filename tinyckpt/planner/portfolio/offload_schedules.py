@@ -26,7 +26,7 @@ from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, insert_offloads
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule
 from tinyckpt.planner.offload.link import Link
@@ -34,6 +34,7 @@ from tinyckpt.planner.offload.offload_dp import PricedPlan, priced_plans
 from tinyckpt.planner.offload.prefetch import hoist_fetches, idle_copies, movable_values
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.single_device_schedules import BaseSchedule, base_schedules
+from tinyckpt.storage.offload_steps import insert_offloads
 
 PORTFOLIO_SHARE = 0.5  # of the time limit, for the portfolio search
 PRICED_SHARE = 0.3  # of the rest, for the plans of ``offload_dp``

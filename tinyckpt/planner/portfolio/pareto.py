@@ -21,13 +21,13 @@ from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import checkpoints_of_order, from_order
 from tinyckpt.core.schedule import Certificate, Schedule
 from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 
@@ -151,7 +151,7 @@ class Frontier:
         if not self.complete:
             note += "; the search was cut short, more time may find more"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
-        schedule = from_order(
+        schedule = lower(
             self.graph,
             point.order.tolist(),
             point.policy,

@@ -14,9 +14,10 @@ from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import checkpoints_of_order, from_order
+from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 
 # A function of (graph), or (graph, costs), and options by keyword. It returns the order in which

@@ -19,10 +19,10 @@ from threading import Lock, RLock
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace, checked_seconds
 from tinyckpt.core.costs import Costs, cost_of_order
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import eliminate_dead_order
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_order
 from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.seeds import Checked, points_given

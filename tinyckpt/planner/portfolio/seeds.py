@@ -11,12 +11,12 @@ from typing import Any
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
-from tinyckpt.core.cuts import Keep, resolve_keep, retaining_order
+from tinyckpt.core.cuts import nothing_to_reverse, retaining_order
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
-from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.heuristics.budget_grid import Candidate
+from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
 from tinyckpt.planner.portfolio.pareto import Point
 
 Seed = Keep | Schedule  # as given by the user

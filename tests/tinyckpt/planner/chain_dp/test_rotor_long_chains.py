@@ -7,9 +7,10 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.core.costs import evaluations, in_nodes
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, insert_offloads
+from tinyckpt.core.lowering import from_order
 from tinyckpt.planner.chain_dp.revolve import advances
 from tinyckpt.planner.offload.offload_dp import priced_plans
+from tinyckpt.storage.offload_steps import insert_offloads
 
 
 def equal(n: int) -> Graph:

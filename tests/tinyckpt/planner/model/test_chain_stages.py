@@ -9,12 +9,12 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.core.costs import evaluations
-from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
 from tinyckpt.planner.model.chain_stages import local_minimum_cuts, residual_cuts, stages
 from tinyckpt.planner.model.liveness import FlatGraph
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 
 def crossing(graph: tc.Graph, end: int) -> set[int]:

@@ -16,11 +16,12 @@ from tests.random_dags import training_graphs
 from tests.tinyckpt.planner.exact.chain_table import LEAST
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.lowering import from_order, insert_offloads
+from tinyckpt.core.lowering import from_order
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.planner.offload.simulate import timed
 from tinyckpt.planner.portfolio.offload_schedules import fastest_known
+from tinyckpt.storage.offload_steps import insert_offloads
 
 BYTES = 512
 GAPS = {4: Fraction(11, 10), 5: Fraction(13, 12)}  # of the makespan to the least

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.core.lowering import insert_offloads
 from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches, movable_values
+from tinyckpt.storage.offload_steps import insert_offloads
 
 
 def one_after_another(

@@ -14,10 +14,10 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import evaluations, flops, in_nodes
-from tinyckpt.core.lowering import eliminate_dead_recomputations
 from tinyckpt.networks import network_from_text
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 
 def test_plan_is_certified_optimal_on_chains_at_every_budget() -> None:

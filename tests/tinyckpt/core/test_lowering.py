@@ -1,0 +1,72 @@
+"""Lowering: the plain loop gives the steps of the vectorised analysis, and the same errors."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
+from tinyckpt.core.cuts import crossing_values
+from tinyckpt.planner.model.vectorised_lowering import lower
+
+
+@st.composite
+def graphs_and_orders(draw: st.DrawFn) -> tuple[tc.Graph, list[int]]:
+    """Generate a graph, and an order with repeats: each of an operator evaluated before."""
+    made: Any = draw(st.one_of(training_graphs(), graphs_of_views(), graphs_with_updates()))
+    graph: tc.Graph = made[0] if isinstance(made, tuple) else made
+    if draw(st.booleans()):
+        graph = draw(with_once(graph))
+    order: list[int] = []
+    for index in range(len(graph.operators)):
+        order += draw(st.lists(st.integers(0, max(index - 1, 0)), max_size=2)) if index else []
+        order.append(index)
+    return graph, order
+
+
+def outcome(lowering: Any, graph: tc.Graph, order: list[int]) -> Any:
+    """Return the steps of an order, or the text of the error."""
+    try:
+        return lowering(graph, order).steps
+    except tc.ScheduleError as error:
+        return str(error)
+
+
+@settings(max_examples=examples(300))
+@given(graphs_and_orders())
+def test_plain_lowering_equals_vectorised_lowering(case: Any) -> None:
+    graph, order = case
+    assert outcome(tc.from_order, graph, order) == outcome(lower, graph, order)
+
+
+@settings(max_examples=examples(200))
+@given(graphs_and_orders(), st.data())
+def test_plain_lowering_refuses_damaged_orders_as_vectorised_lowering(case: Any, data: Any) -> None:
+    graph, order = case
+    damaged = [index for index in order if data.draw(st.integers(0, 5))]
+    if data.draw(st.booleans()):
+        damaged = data.draw(st.permutations(damaged))
+    assert outcome(tc.from_order, graph, damaged) == outcome(lower, graph, damaged)
+
+
+@pytest.mark.parametrize("wrong", [-1, 33, 10**12])
+def test_lowering_refuses_unknown_operator(wrong: int) -> None:
+    graph = tc.networks.chain(16)
+    message = rf"order\[2\] is {wrong}; operators of chain:16 are numbered 0 to 32"
+    for lowering in (tc.from_order, lower):
+        with pytest.raises(tc.ScheduleError, match=message):
+            lowering(graph, [0, 1, wrong])
+
+
+def test_crossing_values_of_skip_connection() -> None:
+    def model(x: tc.Var) -> tc.Var:
+        first = tc.sin(x)
+        return tc.sum(tc.tanh(tc.cos(first)) * first)
+
+    graph = tc.differentiate(tc.build(model, tc.Spec(3)))
+    crossing = crossing_values(graph, [0, 1, 2])
+    names = [[graph.data[data].name for data in values] for values in crossing]
+    assert names == [["sin_1"], ["sin_1", "cos_1"], ["sin_1", "tanh_1"]]
