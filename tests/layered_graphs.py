@@ -13,7 +13,8 @@ from itertools import pairwise
 from math import ceil, floor
 from random import Random
 
-from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.graph import DataNode, Graph, Operator, check_graph
 
 # Widths of the instances of the Moccasin paper, by their numbers of operators.
 WIDTHS = {100: 0.27, 250: 0.43, 500: 0.36, 1000: 0.31}

@@ -42,17 +42,17 @@ from tinyckpt.base.errors import (
     ScheduleError,
     TinyckptError,
 )
+from tinyckpt.base.spec import Spec
 from tinyckpt.codegen.numpy_source import Compiled, compile
-from tinyckpt.core import costs as cost
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
-from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, TrainingGraph
+from tinyckpt.core.graph import DataNode, Graph, Operator, TrainingGraph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
-from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
+from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.core.trace import Trace
-from tinyckpt.core.tracing import Var, build, checkpoint, name, scope
+from tinyckpt.core.tracing import Var, build, name, scope
 from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
 from tinyckpt.documents.schedules import (
@@ -291,6 +291,9 @@ from tinyckpt.ops.transposed_convolution import (
     conv_transpose2d,
 )
 from tinyckpt.planner.manual import saveable as checkpoint_policies
+from tinyckpt.planner.manual.regions import checkpoint
+from tinyckpt.planner.model import cost_models as cost
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain

@@ -8,7 +8,7 @@ arguments or constants.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from typing import Any
 
@@ -17,9 +17,10 @@ import numpy as np
 from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError
 from tinyckpt.base.lru_cache import ProgramCache
-from tinyckpt.base.tree import check_depth, leaves, map_leaves
+from tinyckpt.base.spec import Spec, weak_float
+from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
-from tinyckpt.core.autodiff import differentiate, positions_of, value_and_gradients
+from tinyckpt.core.autodiff import differentiate, gradients, loss_of, positions_of
 from tinyckpt.core.backend import (
     NUMPY,
     Backend,
@@ -29,11 +30,10 @@ from tinyckpt.core.backend import (
     to_backend,
 )
 from tinyckpt.core.execute import execute, memory_owner
-from tinyckpt.core.graph import Graph, Spec
-from tinyckpt.core.primitive import ACTIVE_BUILDER
+from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
-from tinyckpt.core.tracing import trace, weak_float
+from tinyckpt.core.tracing import ACTIVE_BUILDER, Builder, Var, active_builder, trace
 from tinyckpt.nan_check import Watcher, defect_of
 from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
@@ -356,3 +356,69 @@ def signature_below(args: Any) -> Any:
     if args is None:
         return None
     return tuple(args.shape), args.dtype
+
+
+# Derivatives inside of a function that is being traced (nested, higher-order) --------------------
+
+
+def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tree]:
+    """Call a function and differentiate it, inside a build (a nested derivative).
+
+    The function is called with fresh symbols in place of its arguments (stand-ins), so that the
+    derivative is with respect to the arguments alone: if the function also captures the same value
+    from an enclosing scope, that use counts as a constant (no perturbation confusion).
+
+    Args:
+        call: a call of a function that returns a scalar, or a tuple that begins with one.
+        wrt: position of the argument to differentiate with respect to, or several positions.
+
+    Returns:
+        The function's result and the gradients.
+
+    Raises:
+        GraphError: as in ``gradients``.
+    """
+    builder = active_builder("a derivative")
+    name, arguments = function_name(call.function), list(call.arguments)
+    weak = weak_float(call.arguments)  # the dtype of Python floats, as in any call
+    values: dict[int, int] = {}
+    for position in positions_of(name, len(arguments), wrt):
+        own = map_leaves(
+            lambda leaf: builder.as_var(leaf, weak if type(leaf) is float else None),
+            arguments[position],
+        )
+        arguments[position] = stand_ins = map_leaves(stand_in, own)
+        for symbol, variable in zip(leaves(stand_ins), leaves(own), strict=True):
+            values[symbol.node.id] = variable.node.id
+    tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
+    try:
+        result = map_leaves(builder.as_var, call.again(arguments))
+        gradient = gradients(loss_of(name, result), tree)
+    finally:  # no stand-in outlives the call, even if the caller catches its error
+        replace_stand_ins(builder, values)
+    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, gradient)
+
+
+def stand_in(variable: Var) -> Var:
+    """Add a source that represents a value until ``replace_stand_ins`` substitutes it back.
+
+    A nested derivative calls its function with stand-ins, so that uses of a value as the argument
+    are distinguished from uses of the same value captured from an enclosing scope.
+    """
+    builder, node = variable.builder, variable.node
+    builder.stand_ins[len(builder.data)] = node.id
+    return builder.add_data(node.name, node.spec, "input")
+
+
+def replace_stand_ins(builder: Builder, values: Mapping[int, int]) -> None:
+    """Substitute the original values for their stand-ins in all operators, by data ids."""
+    builder.replaced.update(values)
+    for node in builder.data[min(values, default=len(builder.data)) :]:
+        if node.view_of is not None and node.view_of in values:
+            builder.data[node.id] = replace(node, view_of=values[node.view_of])
+        if node.id in values and node.label:
+            builder.relabel(builder.resolved(node.id), node.label)
+    for operator in builder.operators:
+        if any(data in values for data in operator.inputs):
+            inputs = tuple([values.get(data, data) for data in operator.inputs])
+            builder.operators[operator.id] = replace(operator, inputs=inputs)

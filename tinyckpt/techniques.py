@@ -45,7 +45,6 @@ from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.numpy_source import compile
-from tinyckpt.core import costs as cost
 from tinyckpt.core.backend import NUMPY, Backend, get_backend, to_backend
 from tinyckpt.core.costs import Costs, cost_of
 from tinyckpt.core.cuts import separators
@@ -72,6 +71,7 @@ from tinyckpt.pipeline import (
 from tinyckpt.pipeline.program import Recompute
 from tinyckpt.pipeline.schedules import one_f_one_b
 from tinyckpt.pipeline.stages import EXCHANGE
+from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.core.costs import custom
+from tinyckpt.planner.model.cost_models import custom
 
 LAYERS = 64
 ROOM = 9  # values on the device

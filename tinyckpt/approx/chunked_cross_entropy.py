@@ -11,8 +11,7 @@ from typing import Any
 
 from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import apply_all, as_var
-from tinyckpt.core.tracing import Var
+from tinyckpt.core.tracing import Var, apply_all, as_var
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.reduce import mean

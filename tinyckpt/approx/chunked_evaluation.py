@@ -14,12 +14,13 @@ from typing import Any
 
 from tinyckpt.approx.batch_axis import AxisPlace, Places, places
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.graph import Graph, Operator, Spec
-from tinyckpt.core.primitive import as_var
-from tinyckpt.core.tracing import build, checkpoint
+from tinyckpt.core.graph import Graph, Operator
+from tinyckpt.core.tracing import as_var, build
 from tinyckpt.ops.shape import concatenate
 from tinyckpt.ops.shape_inference import as_integer
+from tinyckpt.planner.manual.regions import checkpoint
 
 # Attributes that follow from shapes: sizes, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))

@@ -14,9 +14,10 @@ from tinyckpt.approx.inline_graph import call_graph
 from tinyckpt.approx.low_memory_bp import network_of
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.core.autodiff import differentiate
-from tinyckpt.core.graph import DataNode, Graph, Spec
+from tinyckpt.core.graph import DataNode, Graph
 from tinyckpt.core.tracing import Var, build
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.activation_compression import checked_code, compress_stream

@@ -14,9 +14,9 @@ from typing import Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, map_leaves
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.core.primitive import active_builder, apply_all
-from tinyckpt.core.tracing import Builder, Var
+from tinyckpt.core.tracing import Builder, Var, active_builder, apply_all
 from tinyckpt.ops.non_recomputable import pin
+from tinyckpt.planner.manual.regions import new_region
 
 # The replacement of an operator: from its operands to its outputs, or to the first few of them.
 Replacement = Callable[..., tuple[Var, ...]]
@@ -92,7 +92,7 @@ def regions_of(builder: Builder) -> Iterator[Callable[[tuple[int, ...]], None]]:
             same += 1
         leave(same)
         for region in regions[same:]:
-            inside = builder.region()
+            inside = new_region(builder)
             inside.__enter__()
             entered.append((region, inside))
 

@@ -30,10 +30,10 @@ from tinyckpt.approx.inline_graph import Replacement, call_graph
 from tinyckpt.approx.match_norms import Merge, NotMergeableError, merge_of, norms_of
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import spec_of
 from tinyckpt.base.tree import Template, Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.core.primitive import apply_all
-from tinyckpt.core.tracing import Var, build, spec_of
+from tinyckpt.core.tracing import Var, apply_all, build
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.approximate_activations import REGELU2, RESILU2
 from tinyckpt.ops.gelu_silu_fits import checked_fit

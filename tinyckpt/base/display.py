@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tinyckpt.base.errors import ScheduleError
+
 if sys.platform == "win32":
     from pathlib import WindowsPath as SystemPath
 else:
@@ -61,6 +63,21 @@ def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
     """
     pictures = getattr(sys.modules.get("tinyckpt.viz"), "mimebundle", None)
     return {**(pictures(shown()) if pictures else {}), "text/plain": text}
+
+
+def notebook_method(shown: Callable[[Any], object]) -> Callable[..., dict[str, str]]:
+    """Return the method ``_repr_mimebundle_``, by which notebooks show what ``shown`` returns.
+
+    What cannot be shown, since it is illegal, is said in text.
+    """
+
+    def method(self: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        try:
+            return mimebundle(repr(self), lambda: shown(self))
+        except ScheduleError as error:
+            return {"text/plain": f"{self!r}, illegal: {error}"}
+
+    return method
 
 
 class DrawnPath(SystemPath):

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import GraphError, ScheduleError, did_you_mean
-from tinyckpt.core import costs as cost
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -23,6 +22,7 @@ from tinyckpt.documents.graphs import is_graph
 from tinyckpt.documents.schedules import load_trace
 from tinyckpt.documents.user_functions import function_of_file, user_code
 from tinyckpt.networks import network_from_text
+from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.offload.link import MOST_ENGINES, Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.plan import plan

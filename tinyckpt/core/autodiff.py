@@ -47,13 +47,12 @@ from dataclasses import replace
 from operator import index
 from typing import Any
 
-from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
-from tinyckpt.core.primitive import ARITHMETIC, active_builder
-from tinyckpt.core.tracing import Builder, Var, weak_float
+from tinyckpt.core.primitive import ARITHMETIC
+from tinyckpt.core.tracing import Builder, Var, active_builder
 
 # Extensions: each maps a build to a function from a value's id to what vjp rules read in its place
 # (``tc.compressed``: a decoded value), or to None if the build has nothing to substitute.
@@ -212,44 +211,6 @@ def check_loss(loss: Any) -> None:
             f"the loss {loss.node.name} is {loss.spec}; only a floating-point scalar has a "
             "gradient: reduce it with tc.sum or tc.mean"
         )
-
-
-def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tree]:
-    """Call a function and differentiate it, inside a build (a nested derivative).
-
-    The function is called with fresh symbols in place of its arguments (stand-ins), so that the
-    derivative is with respect to the arguments alone: if the function also captures the same value
-    from an enclosing scope, that use counts as a constant (no perturbation confusion).
-
-    Args:
-        call: a call of a function that returns a scalar, or a tuple that begins with one.
-        wrt: position of the argument to differentiate with respect to, or several positions.
-
-    Returns:
-        The function's result and the gradients.
-
-    Raises:
-        GraphError: as in ``gradients``.
-    """
-    builder = active_builder("a derivative")
-    name, arguments = function_name(call.function), list(call.arguments)
-    weak = weak_float(call.arguments)  # the dtype of Python floats, as in any call
-    values: dict[int, int] = {}
-    for position in positions_of(name, len(arguments), wrt):
-        own = map_leaves(
-            lambda leaf: builder.as_var(leaf, weak if type(leaf) is float else None),
-            arguments[position],
-        )
-        arguments[position] = stand_ins = map_leaves(builder.stand_in, own)
-        for stand_in, variable in zip(leaves(stand_ins), leaves(own), strict=True):
-            values[stand_in.node.id] = variable.node.id
-    tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
-    try:
-        result = map_leaves(builder.as_var, call.again(arguments))
-        gradient = gradients(loss_of(name, result), tree)
-    finally:  # no stand-in outlives the call, even if the caller catches its error
-        builder.replace_stand_ins(values)
-    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, gradient)
 
 
 # 4. From a forward graph to a training graph -----------------------------------------------------

@@ -1,4 +1,4 @@
-"""Array backends: NumPy, and CuPy if it is installed; and validation of a call's arguments.
+"""Array backends, NumPy and others by a table; and validation of a call's arguments.
 
 A ``Backend`` is an array module with the copies between it and NumPy. ``bind_sources`` binds a
 call's arguments to a graph's sources, and checks nesting, shapes and dtypes.
@@ -7,19 +7,16 @@ call's arguments to a graph's sources, and checks nesting, shapes and dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import leaves, leaves_like, same_nesting
-from tinyckpt.core.graph import Graph, Spec
-
-BACKENDS = ("numpy", "cupy")
-# Extensions: by backend, what creates the host store of one run's offloaded values.
-HOSTS: dict[str, Callable[[], Any]] = {}
+from tinyckpt.core.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +32,7 @@ class Backend:
         to_device: converts a NumPy array to an array of the library.
         synchronize: waits until the device has finished all queued work; None if it is synchronous.
         host: creates the store of values that a run offloads; NumPy copies, if not given.
+        by_name: whether it is pickled as its name in ``BACKENDS``.
     """
 
     name: str
@@ -43,10 +41,11 @@ class Backend:
     to_device: Callable[[Any], Any]
     synchronize: Callable[[], None] | None
     host: Callable[[], Any] | None = None
+    by_name: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __reduce__(self) -> Any:
         """Pickle a built-in backend by name, any other with the name of its module."""
-        if self is NUMPY or (self.name == "cupy" and self.host is HOSTS.get("cupy")):
+        if self.by_name:
             return get_backend, (self.name,)
         rest = self.to_host, self.to_device, self.synchronize, self.host
         return unpickle_backend, (self.name, self.xp.__name__, *rest)
@@ -78,7 +77,15 @@ def to_backend(backend: Backend, array: Any) -> Any:
         ) from error
 
 
-NUMPY = Backend("numpy", np, np.array, np.asarray, None)
+def pickled_by_name(backend: Backend) -> Backend:
+    """Mark a backend as that of its name in ``BACKENDS``; a changed copy is not marked."""
+    object.__setattr__(backend, "by_name", True)
+    return backend
+
+
+NUMPY = pickled_by_name(Backend("numpy", np, np.array, np.asarray, None))
+# Backends by name; ``storage`` adds CuPy, whose host memory is pinned.
+BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": lambda: NUMPY}
 
 
 def get_backend(name: str | Backend) -> Backend:
@@ -89,34 +96,9 @@ def get_backend(name: str | Backend) -> Backend:
     """
     if isinstance(name, Backend):
         return name
-    if name == "numpy":
-        return NUMPY
-    if name != "cupy":
+    if name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}; expected one of {', '.join(BACKENDS)}")
-    try:
-        import cupy
-    except ImportError as error:
-        raise BackendError(
-            "backend 'cupy' needs CuPy, which is not installed: "
-            "pip install 'tinyckpt[gpu]', on Linux or Windows with an NVIDIA GPU"
-        ) from error
-    try:
-        devices = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise BackendError(
-            f"backend 'cupy': CuPy {cupy.__version__} is installed but finds no usable GPU "
-            f"({error}); install an NVIDIA driver, or use backend='numpy'"
-        ) from error
-    if devices == 0:
-        raise BackendError("backend 'cupy': CuPy is installed but there is no GPU")
-    return Backend(
-        "cupy",
-        cupy,
-        cupy.asnumpy,
-        cupy.asarray,
-        lambda: cupy.cuda.Device().synchronize(),
-        HOSTS.get("cupy"),
-    )
+    return BACKENDS[name]()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tinyckpt.base.deadline import MOST_EVALUATIONS, check_length
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import counted
-from tinyckpt.core.graph import DataNode, Graph, producer_of
+from tinyckpt.core.graph import DataNode, Graph
 
 
 def separators(graph: Graph) -> list[int]:
@@ -55,20 +55,6 @@ def separators(graph: Graph) -> list[int]:
         if not line or is_post_dominated_by(data, line[-1], parent, depth):
             line.append(data)
     return line[::-1]
-
-
-def unread_separators(graph: Graph) -> list[tuple[int, range]]:
-    """Return the separators that no backward operator reads, with the operators up to the next."""
-    line = separators(graph)
-    if not line:
-        return []
-    ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
-    return [
-        (data, range(producer_of(graph, data) + 1, end))
-        for data, end in zip(line, ends, strict=True)
-        if all(reader < graph.forward_count for reader in graph.consumers[data])
-        and data not in graph.outputs
-    ]
 
 
 # Post-dominators -----------------------------------------------------------------------------

@@ -10,77 +10,20 @@ There are no arrays and no arithmetic here. ``check_graph``, at the end, is the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NewType
+from typing import Any, Literal, NewType
 
-import numpy as np
-
-from tinyckpt.base.display import make_printable, mimebundle
+from tinyckpt.base.display import make_printable, notebook_method
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Template, leaves
-
-if TYPE_CHECKING:
-    from tinyckpt.core.primitive import Primitive
-
+from tinyckpt.core.primitive import Primitive
 
 Phase = Literal["forward", "backward"]
 Role = Literal["input", "parameter", "constant", "activation", "cotangent"]
 SOURCES: tuple[Role, ...] = ("input", "parameter", "constant")
 UPDATE = "update"  # the kind of an operator that overwrites a source in place
-
-DTYPES = (
-    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """An abstract array: shape and dtype without contents (as ``jax.ShapeDtypeStruct``).
-
-    >>> Spec((128, 64), "float32").nbytes
-    32768
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
-        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-        if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
-            raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")
-        object.__setattr__(self, "shape", tuple(int(n) for n in extents))
-        object.__setattr__(self, "dtype", checked_dtype(dtype))
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a dense array of this shape and dtype."""
-        return self.size * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-def checked_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype, or raise a GraphError that lists the supported dtypes."""
-    try:
-        if isinstance(dtype, str) and dtype == "bfloat16":
-            import_module("ml_dtypes")  # registers the name with NumPy
-        resolved: np.dtype[Any] = np.dtype(dtype)
-    except ImportError as error:
-        raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise GraphError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}") from error
-    if resolved.name not in DTYPES or not resolved.isnative:
-        raise GraphError(f"unsupported dtype {resolved}; expected one of {', '.join(DTYPES)}")
-    return resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +183,7 @@ class Graph:
     def __repr__(self) -> str:
         return f"<Graph {self.name}, {len(self.operators)} operators>"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the notebook representation: a picture, if ``viz`` is imported."""
-        return mimebundle(repr(self), lambda: self)
+    _repr_mimebundle_ = notebook_method(lambda self: self)
 
     def __str__(self) -> str:
         """Return one line per operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import Certificate, Schedule, Step, compute, free, update
+from tinyckpt.core.schedule import Schedule, Step, compute, free, update
 
 # Extensions: each changes an order so that it is legal, as by dropping what may not be repeated.
 LEGALISERS: list[Callable[[Graph, list[int]], list[int]]] = []
@@ -30,7 +30,7 @@ def from_order(
     options: Mapping[str, Any] | None = None,
     note: str = "",
     checkpoints: Sequence[int] = (),
-    certificate: Certificate | None = None,
+    certificate: Any = None,
 ) -> Schedule:
     """Lower an evaluation order to a schedule, freeing each value right after its last use.
 

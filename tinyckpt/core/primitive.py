@@ -1,28 +1,22 @@
 """Primitives: per operator kind, shape inference, kernel, vjp rule, FLOPs, workspace and aliasing.
 
-A ``Primitive`` is one row of the operator table. ``apply`` adds an application of it to the graph
-under construction, which is found through the context variable ``ACTIVE_BUILDER``: operator
-families need not import the builder.
+A ``Primitive`` is one row of the operator table, which the families in ``ops`` fill. Rules emit
+operators and capture no arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import is_bfloat16
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Phase, Spec
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Builder, Var
-
+from tinyckpt.base.spec import Spec
 
 # (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for a zero one.
 # An output's cotangent is None if the loss does not depend on that output.
-VjpRule = Callable[..., "Var | None"]
+VjpRule = Callable[..., Any]
 Specs = Sequence[Spec]
 
 
@@ -105,105 +99,3 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {}
 
 def zero(cotangents: Any, inputs: Any, outputs: Any, **attrs: Any) -> None:
     """Vjp rule of an input whose cotangent is zero: the output does not vary with it."""
-
-
-def active_builder(what: str) -> Builder:
-    """Return the builder of the function being traced, or raise a GraphError outside of a trace."""
-    builder = ACTIVE_BUILDER.get()
-    if builder is None:
-        raise GraphError(
-            f"{what} was called outside of a build; operators act on the arguments of a function "
-            "that tc.build, tc.value_and_grad or tc.grad is tracing"
-        )
-    return builder
-
-
-def as_var(operand: Any) -> Var:
-    """Convert an operand to a Var of the function being traced; arrays become constants."""
-    return active_builder("an operator").as_var(operand)
-
-
-def apply_all(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
-    """Add one operator to the graph being traced, and return all its outputs.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> swap = tc.Primitive("swap", lambda xp, x, y: (y + 0, x + 0), lambda x, y: (y, x))
-    >>> [float(value) for value in tc.jit(lambda x, y: tc.apply_all(swap, x, y))(1.0, 2.0)]
-    [2.0, 1.0]
-    """
-    return active_builder(primitive.name).add_operator(primitive, operands, attrs)
-
-
-def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
-    """Add one operator to the graph being traced, and return its only output.
-
-    >>> import tinyckpt as tc
-    >>> square = tc.Primitive("my_square", lambda xp, x: x * x, lambda x: (x,))
-    >>> float(tc.jit(lambda x: tc.apply(square, x))(3.0))
-    9.0
-    """
-    (output,) = apply_all(primitive, *operands, **attrs)
-    return output
-
-
-def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
-    """Add an operator that several vjp rules of one operator share, or return it if it is there.
-
-    Vjp rules are called one input at a time. Where a single operator computes the cotangents of
-    several inputs, each rule calls this function with the same operands: the first call adds the
-    operator, later calls find it among the latest operators of the same adjoint (a local common
-    subexpression elimination).
-
-    Args:
-        primitive, operands, attrs: as in ``apply_all``.
-    """
-    builder = active_builder(primitive.name)
-    inputs = tuple([builder.as_var(operand).node.id for operand in operands])
-    for operator in reversed(builder.operators):
-        if operator.adjoint_of != builder.adjoint_of:
-            break
-        same = operator.primitive is primitive and operator.inputs == inputs
-        if same and operator.attrs == attrs:
-            return tuple([builder.var(data) for data in operator.outputs])
-    return builder.add_operator(primitive, operands, attrs)
-
-
-# --------------------------------------------------------------------------------------------------
-# The tracing context: phase, adjoint, name and scope of the operators being added.
-
-
-# The builder of the graph under construction, or None outside of a trace.
-ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class TracingContext:
-    """The tracing context: attributes that the builder gives to every operator it adds.
-
-    Attributes:
-        phase: forward or backward pass.
-        adjoint_of: the forward operator whose adjoint is being added, or None.
-        name: the operators' name; after their primitive, if not given.
-        scope, regions: as in ``Operator``.
-    """
-
-    phase: Phase = "forward"
-    adjoint_of: int | None = None
-    name: str | None = None
-    scope: str = ""
-    regions: tuple[int, ...] = ()
-
-
-class ContextSwitch:
-    """Context manager that switches the builder's tracing context, and restores it on exit."""
-
-    __slots__ = ("builder", "inside", "outside")
-
-    def __init__(self, builder: Builder, inside: TracingContext) -> None:
-        self.builder, self.inside = builder, inside
-
-    def __enter__(self) -> None:
-        self.outside, self.builder._here = self.builder._here, self.inside
-
-    def __exit__(self, *raised: object) -> None:
-        self.builder._here = self.outside

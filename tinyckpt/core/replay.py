@@ -13,7 +13,16 @@ from typing import Any, NoReturn
 
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import EVALUATIONS, Compute, Evaluation, Free, Schedule, Step, step_text
+from tinyckpt.core.schedule import (
+    EVALUATIONS,
+    MACHINE,
+    Compute,
+    Evaluation,
+    Free,
+    Schedule,
+    Step,
+    step_text,
+)
 from tinyckpt.core.trace import Trace, memory_kinds, trace_of
 
 
@@ -187,3 +196,6 @@ class ReplayState:
     def fail(self, position: int, what: str) -> NoReturn:
         """Raise the ScheduleError of a step."""
         raise ScheduleError(f"step {position}: {what}")
+
+
+MACHINE["replay"] = replay

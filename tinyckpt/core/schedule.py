@@ -26,14 +26,13 @@ recompute_all on chain:2: 6 evaluations, 1 of them recomputations; peak 3 nodes,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, final
+from typing import Any, final
 
-from tinyckpt.base.display import make_printable, mimebundle
+from tinyckpt.base.display import make_printable, notebook_method
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.base.units import cost_text, counted, memory_text
 from tinyckpt.core.graph import Graph
 
 
@@ -138,52 +137,8 @@ free = cache(Free)
 update = cache(Update)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """Optimality certificate of a schedule: its cost, and a lower bound at the same budget.
-
-    >>> import tinyckpt as tc
-    >>> graph = tc.networks.chain(4)
-    >>> certificate = tc.plan(graph, "optimal", budget="4 nodes").certificate
-    >>> certificate.status, certificate.cost, certificate.lower_bound, certificate.gap
-    ('optimal', 11, 11, 0.0)
-
-    Attributes:
-        status: ``optimal``; ``optimal in its class``, the class being ``scope``; or ``heuristic``.
-        cost: the schedule's cost.
-        lower_bound: no schedule in ``scope`` within the budget costs less.
-        budget: the largest peak allowed.
-        unit, memory_unit: units of the costs and of the budget.
-        scope: the class of schedules that status and bound refer to; empty for all schedules.
-        once: number of operators that no schedule may evaluate twice.
-    """
-
-    status: Literal["optimal", "optimal in its class", "heuristic"]
-    cost: float
-    lower_bound: float
-    budget: int
-    unit: str
-    memory_unit: str
-    scope: str = ""
-    once: int = 0
-
-    @property
-    def gap(self) -> float:
-        """Return the relative optimality gap, cost / lower bound - 1: 0.02 means at most 2 %."""
-        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
-
-    def __str__(self) -> str:
-        once = f"; {counted(self.once, 'operator')} may not be evaluated twice" if self.once else ""
-        within = f"within {memory_text(self.budget, self.memory_unit)}"
-        cost = cost_text(self.cost, self.unit)
-        if self.status == "optimal":
-            return f"optimal: no schedule {within} costs less than {cost}{once}"
-        if self.status == "optimal in its class":
-            return f"optimal {within} among {self.scope}: {cost}{once}"
-        return (
-            f"heuristic: {cost} {within}, at most {100 * self.gap:.3g} % above the optimum; none "
-            f"needs less than {cost_text(self.lower_bound, self.unit)}{once}"
-        )
+# ``replay``, which imports this file and enters itself here: a schedule prints what it finds.
+MACHINE: dict[str, Callable[[Schedule], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -207,7 +162,7 @@ class Schedule:
         checkpoints: data ids of the forward values that the policy chose to save; empty if it chose
             none, as when every value is saved anyway.
         note: a one-sentence description by the policy.
-        certificate: proven optimality or gap, if requested.
+        certificate: proven optimality or gap, if requested: a ``tc.Certificate``.
     """
 
     graph: Graph
@@ -216,7 +171,7 @@ class Schedule:
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     checkpoints: tuple[int, ...] = ()
-    certificate: Certificate | None = field(default=None, compare=False)
+    certificate: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         make_printable(self, "policy", "note")
@@ -251,22 +206,12 @@ class Schedule:
     def __repr__(self) -> str:
         return f"<Schedule {self.policy} of {self.graph.name}, {len(self.steps)} steps>"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the notebook representation: a player, if ``viz`` is imported."""
-        from tinyckpt.core.replay import replay
-
-        try:
-            return mimebundle(repr(self), lambda: replay(self))
-        except ScheduleError as error:
-            return {"text/plain": f"{self!r}, illegal: {error}"}
+    _repr_mimebundle_ = notebook_method(lambda self: MACHINE["replay"](self))
 
     def __str__(self) -> str:
         """Return one line per step with the live memory; or the steps and why they are illegal."""
-        # Imported late: ``replay`` imports this module, and only this text needs it.
-        from tinyckpt.core.replay import replay
-
         try:
-            return str(replay(self))
+            return str(MACHINE["replay"](self))
         except ScheduleError as error:
             lines = [" ".join(step_title(self.graph, step)) for step in self.steps]
             numbered = [f"{position}  {line}" for position, line in enumerate(lines)]

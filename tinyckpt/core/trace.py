@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tinyckpt.base.display import mimebundle
+from tinyckpt.base.display import notebook_method
 from tinyckpt.base.units import size_text
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
@@ -77,9 +76,7 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace {self.summary()}>"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the notebook representation: a player, if ``viz`` is imported."""
-        return mimebundle(repr(self), lambda: self)
+    _repr_mimebundle_ = notebook_method(lambda self: self)
 
     @property
     def graph(self) -> Graph:

@@ -4,42 +4,35 @@
 and a dtype but no numbers; arithmetic on it adds operators to the graph under construction.
 Nothing is evaluated here: what is evaluated, when and how often is decided by the schedule.
 
-Sections: ``build``; the ``Builder`` (the mutable graph under construction); ``Var`` (the tracer
-object, with its NumPy protocols); marks (``scope``,
-``name``, ``checkpoint``); dead code elimination.
+Sections: ``build``; the ``Builder`` (the mutable graph under construction); ``apply``; ``Var`` (the
+tracer object); marks (``scope``, ``name``); dead code elimination.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinyckpt.base.calls import Call, bind_arguments, function_name, split_call
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec, spec_of, weak_float
 from tinyckpt.base.tree import (
     Template,
-    Tree,
     check_depth,
     fill,
     leaves,
     leaves_with_paths,
     map_leaves,
 )
-from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec
-from tinyckpt.core.primitive import (
-    ACTIVE_BUILDER,
-    ARITHMETIC,
-    ContextSwitch,
-    Primitive,
-    TracingContext,
-)
+from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role
+from tinyckpt.core.primitive import ARITHMETIC, Primitive
 
-__all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
+__all__ = ["Builder", "Var", "build", "name", "scope"]
 
 
 def build(
@@ -103,48 +96,12 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
 def named_sources(builder: Builder, name: str, argument: Any, weak: Any) -> Any:
     """Replace every array of an argument by a new source, named by its path."""
     pairs = list(leaves_with_paths(argument, name))
+    for path, leaf in pairs:
+        if isinstance(leaf, Var):
+            raise GraphError(f"{path}: a Var of another build; pass an array or a tc.Spec")
     created = [builder.add_source(path, spec_of(path, leaf, weak), "input") for path, leaf in pairs]
     positions = iter(range(len(created)))
     return fill(map_leaves(lambda leaf: next(positions), argument), created)
-
-
-def weak_float(tree: Tree) -> np.dtype[Any]:
-    """Return the dtype that Python floats among the arguments take: that of the floating arrays.
-
-    This is weak promotion (NEP 50): a learning rate of 0.5 next to float32 parameters is a float32;
-    float64 where there is no floating array. Python integers stay int64: they may be seeds or
-    labels.
-    """
-    dtypes = {getattr(leaf, "dtype", None) for leaf in leaves(tree)}
-    floats = [dtype for dtype in dtypes if isinstance(dtype, np.dtype) and dtype.kind == "f"]
-    return np.result_type(*floats) if floats else np.dtype("float64")
-
-
-def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
-    """Return the spec of one argument, or raise a GraphError that names it.
-
-    Args:
-        path: expression of the argument, for the error.
-        leaf: array, number or Spec.
-        weak: the dtype of a Python float.
-    """
-    if isinstance(leaf, Spec):
-        return leaf
-    if type(leaf) is float:
-        return Spec((), weak)
-    if isinstance(leaf, Var):
-        raise GraphError(f"{path}: a Var of another build; pass an array or a tc.Spec")
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        if not isinstance(leaf, bool | int | float | np.generic):
-            raise GraphError(
-                f"{path}: expected an array, a number or a tc.Spec, got a {type(leaf).__name__}; "
-                "name any other argument in static=(...)"
-            )
-        leaf = np.asarray(leaf)
-    try:
-        return Spec(tuple(leaf.shape), leaf.dtype)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from error
 
 
 def returned_var(builder: Builder, leaf: Any) -> Var:
@@ -160,13 +117,48 @@ def returned_var(builder: Builder, leaf: Any) -> Var:
 # ------------------------------------------------------------------------------------------------
 # The builder: the graph under construction, the only mutable state of tracing.
 
+# The builder of the graph under construction, or None outside of a trace.
+ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TracingContext:
+    """The tracing context: attributes that the builder gives to every operator it adds.
+
+    Attributes:
+        phase: forward or backward pass.
+        adjoint_of: the forward operator whose adjoint is being added, or None.
+        name: the operators' name; after their primitive, if not given.
+        scope, regions: as in ``Operator``.
+    """
+
+    phase: Phase = "forward"
+    adjoint_of: int | None = None
+    name: str | None = None
+    scope: str = ""
+    regions: tuple[int, ...] = ()
+
+
+class ContextSwitch:
+    """Context manager that switches the builder's tracing context, and restores it on exit."""
+
+    __slots__ = ("builder", "inside", "outside")
+
+    def __init__(self, builder: Builder, inside: TracingContext) -> None:
+        self.builder, self.inside = builder, inside
+
+    def __enter__(self) -> None:
+        self.outside, self.builder.here = self.builder.here, self.inside
+
+    def __exit__(self, *raised: object) -> None:
+        self.builder.here = self.outside
+
 
 class Builder:
     """The graph under construction; ``build`` and ``differentiate`` fill it, ``seal`` ends it.
 
-    Operators are appended one by one. Their phase, adjoint, name, scope and region are set by the
-    context managers ``backward_half``, ``adjoint``, ``named``, ``scoped`` and ``region`` around the
-    calls that add them.
+    Operators are appended one by one. Their phase, adjoint, name and scope are set by the context
+    managers ``backward_half``, ``adjoint``, ``named`` and ``scoped`` around calls that add them.
 
     Args:
         graph_name: the graph's title in pictures and tables.
@@ -182,19 +174,19 @@ class Builder:
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
         self.scratch: dict[str, Any] = {}  # what operator families remember during one build
-        self._here = TracingContext()
-        self._region_count = 0
+        self.here = TracingContext()
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
+        # Of nested derivatives: what each stand-in represents, while it is in use, and after.
         self.stand_ins: dict[int, int] = {}
-        self._stands_for: dict[int, int] = {}
+        self.replaced: dict[int, int] = {}
 
     # Data nodes ----------------------------------------------------------------------------------
 
     def add_source(self, name: str, spec: Spec, role: Role) -> Var:
         """Add a data node that the caller supplies."""
-        return self._add_data(self.unique(name), spec, role)
+        return self.add_data(self.unique(name), spec, role)
 
     def add_constant(self, value: Any) -> Var:
         """Add a constant source; an equal number, or the same array, is not added again."""
@@ -216,7 +208,7 @@ class Builder:
             self._captured.append((value, variable))
         return variable
 
-    def _add_data(
+    def add_data(
         self,
         name: str,
         spec: Spec,
@@ -241,7 +233,7 @@ class Builder:
                     f"{operand!r} belongs to another build; pass values between functions as "
                     "arguments, not through variables outside of them"
                 )
-            return self.resolved(operand.node.id) if self._stands_for else operand
+            return self.resolved(operand.node.id) if self.replaced else operand
         if operand is None or isinstance(operand, str | dict | list | tuple):
             raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
         try:
@@ -255,33 +247,10 @@ class Builder:
         """Return a value of this build by its data id."""
         return Var(self.data[data], self)
 
-    def stand_in(self, operand: Any) -> Var:
-        """Add a source that represents a value until ``replace_stand_ins`` substitutes it back.
-
-        A nested derivative calls its function with stand-ins, so that uses of a value as the
-        argument are distinguished from uses of the same value captured from an enclosing scope.
-        """
-        node = self.as_var(operand).node
-        self.stand_ins[len(self.data)] = node.id
-        return self._add_data(node.name, node.spec, "input")
-
-    def replace_stand_ins(self, values: Mapping[int, int]) -> None:
-        """Substitute the original values for their stand-ins in all operators, by data ids."""
-        self._stands_for.update(values)
-        for node in self.data[min(values, default=len(self.data)) :]:
-            if node.view_of is not None and node.view_of in values:
-                self.data[node.id] = replace(node, view_of=values[node.view_of])
-            if node.id in values and node.label:
-                self.relabel(self.resolved(node.id), node.label)
-        for operator in self.operators:
-            if any(data in values for data in operator.inputs):
-                inputs = tuple([values.get(data, data) for data in operator.inputs])
-                self.operators[operator.id] = replace(operator, inputs=inputs)
-
     def resolved(self, data: int) -> Var:
         """Return a value by its id; for a stand-in, the value that it represented."""
-        while data in self._stands_for:
-            data = self._stands_for[data]
+        while data in self.replaced:
+            data = self.replaced[data]
         return self.var(data)
 
     # Operators -----------------------------------------------------------------------------------
@@ -298,9 +267,9 @@ class Builder:
             flops = primitive.flops(specs, output_specs, **attrs)
             workspace = primitive.workspace(specs, output_specs, **attrs)
         except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            where = f" in scope {self._here.scope}" if self._here.scope else ""
+            where = f" in scope {self.here.scope}" if self.here.scope else ""
             raise GraphError(f"{primitive.name}{where}: {error}") from error.__cause__
-        here = self._here
+        here = self.here
         name = self.unique(here.name or primitive.name, numbered=here.name is None)
         ids = tuple([variable.node.id for variable in inputs])
         operator_id = len(self.operators)
@@ -309,7 +278,7 @@ class Builder:
         outputs = []
         for position, spec in enumerate(output_specs):
             output_name = name if len(output_specs) == 1 else f"{name}.{position}"
-            outputs.append(self._add_data(output_name, spec, role, operator_id, view_of))
+            outputs.append(self.add_data(output_name, spec, role, operator_id, view_of))
         self.operators.append(
             Operator(
                 operator_id, name, primitive.name, ids,
@@ -348,25 +317,19 @@ class Builder:
     @property
     def adjoint_of(self) -> int | None:
         """The operator whose adjoint is being added, or None."""
-        return self._here.adjoint_of
+        return self.here.adjoint_of
 
     def named(self, name: str) -> ContextSwitch:
         """Name the operators added inside, with a number appended where the name is taken."""
-        here = self._here
+        here = self.here
         return ContextSwitch(
             self, TracingContext(here.phase, here.adjoint_of, name, here.scope, here.regions)
         )
 
     def scoped(self, name: str) -> ContextSwitch:
         """Put the operators added inside into a scope, nested in the current one."""
-        scope = f"{self._here.scope}/{name}" if self._here.scope else name
-        return ContextSwitch(self, replace(self._here, scope=scope))
-
-    def region(self) -> ContextSwitch:
-        """Put the operators added inside into a new region: one call of a checkpointed function."""
-        number = self._region_count
-        self._region_count += 1
-        return ContextSwitch(self, replace(self._here, regions=(*self._here.regions, number)))
+        scope = f"{self.here.scope}/{name}" if self.here.scope else name
+        return ContextSwitch(self, replace(self.here, scope=scope))
 
     def backward_half(self) -> ContextSwitch:
         """Put the operators added inside into the backward pass.
@@ -374,11 +337,11 @@ class Builder:
         Derivatives that the traced function itself takes, with ``gradients``, are not part of it:
         they belong to the computation, and so to the forward pass.
         """
-        return ContextSwitch(self, replace(self._here, phase="backward"))
+        return ContextSwitch(self, replace(self.here, phase="backward"))
 
     def adjoint(self, operator: Operator) -> ContextSwitch:
         """Make the operators added inside part of an operator's adjoint, in its scope."""
-        here, name = self._here, self.adjoint_name(operator.name)
+        here, name = self.here, self.adjoint_name(operator.name)
         return ContextSwitch(
             self, TracingContext(here.phase, operator.id, name, operator.scope, here.regions)
         )
@@ -443,12 +406,55 @@ def number_key(array: Any) -> tuple[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------
+# Applying a primitive: adding an operator to the graph under construction.
+
+
+def active_builder(what: str) -> Builder:
+    """Return the builder of the function being traced, or raise a GraphError outside of a trace."""
+    builder = ACTIVE_BUILDER.get()
+    if builder is None:
+        raise GraphError(
+            f"{what} was called outside of a build; operators act on the arguments of a function "
+            "that tc.build, tc.value_and_grad or tc.grad is tracing"
+        )
+    return builder
+
+
+def as_var(operand: Any) -> Var:
+    """Convert an operand to a Var of the function being traced; arrays become constants."""
+    return active_builder("an operator").as_var(operand)
+
+
+def apply_all(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
+    """Add one operator to the graph being traced, and return all its outputs.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> swap = tc.Primitive("swap", lambda xp, x, y: (y + 0, x + 0), lambda x, y: (y, x))
+    >>> [float(value) for value in tc.jit(lambda x, y: tc.apply_all(swap, x, y))(1.0, 2.0)]
+    [2.0, 1.0]
+    """
+    return active_builder(primitive.name).add_operator(primitive, operands, attrs)
+
+
+def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
+    """Add one operator to the graph being traced, and return its only output.
+
+    >>> import tinyckpt as tc
+    >>> square = tc.Primitive("my_square", lambda xp, x: x * x, lambda x: (x,))
+    >>> float(tc.jit(lambda x: tc.apply(square, x))(3.0))
+    9.0
+    """
+    (output,) = apply_all(primitive, *operands, **attrs)
+    return output
+
+
+# ------------------------------------------------------------------------------------------------
 # Var, the abstract value (tracer) that a traced function computes with: shape and dtype, no data.
 #
 # Arithmetic on a Var, and NumPy functions of it, add operators to the graph under construction;
 # these methods are installed by ``ops.methods``, since each is an operator.
 # Whatever would need numbers (``if``, ``float``, iteration, in-place writes) raises a GraphError
-# that names the alternative.
+# that names the alternative, by methods from there too.
 
 
 if TYPE_CHECKING:
@@ -492,16 +498,6 @@ class Var:
         """Number of axes."""
         return len(self.node.spec.shape)
 
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.node.spec.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a dense array of this shape and dtype."""
-        return self.node.spec.nbytes
-
     def __repr__(self) -> str:
         return f"Var({self.node})"
 
@@ -528,55 +524,6 @@ class Var:
 
     __hash__ = None  # type: ignore[assignment]  # == is elementwise
 
-    def _refuse(self, use: str, instead: str) -> NoReturn:
-        raise GraphError(
-            f"{use} of {self.node.name} ({self.spec}): while a function is traced, its values have "
-            f"shapes but no numbers; {instead}"
-        )
-
-    def __bool__(self) -> bool:
-        self._refuse("the truth value", "use tc.where(condition, x, y) in place of if and while")
-
-    def __float__(self) -> float:
-        self._refuse("float()", "keep it a Var, or compute the number outside of the function")
-
-    def __int__(self) -> int:
-        self._refuse("int()", "keep it a Var, or compute the number outside of the function")
-
-    __index__ = __int__
-
-    def __iter__(self) -> Iterator[Any]:
-        self._refuse("iteration", "loop over range(len(x)) and index, or use tc.split")
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._refuse("a write in place", "values never change; build a new one, as with tc.where")
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse(
-            "conversion to an array",
-            "join Vars with tc.stack or tc.concatenate; docs/numpy.md lists what works on a Var",
-        )
-
-    def item(self, *args: Any) -> Any:
-        """Refuse: a number taken out of the graph would be baked in as a constant."""
-        self._refuse("item()", "keep it a Var, or return it and take the number from the result")
-
-    def tolist(self) -> Any:
-        """Refuse, as ``item``."""
-        self._refuse("tolist()", "return it and take the numbers from the result")
-
-    def nonzero(self) -> Any:
-        """Refuse: the shape of the result depends on the data."""
-        self._refuse("nonzero()", "use tc.where(x != 0, one, other)")
-
-    def sort(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: NumPy's method sorts in place."""
-        self._refuse("sort() in place", "values never change; use tc.sort")
-
-    def fill(self, value: Any) -> Any:
-        """Refuse: an in-place write."""
-        self._refuse("fill() in place", "values never change; use tc.full_like")
-
 
 # ------------------------------------------------------------------------------------------------
 # Marks: annotations of operators and values, for pictures and for policies.
@@ -588,7 +535,7 @@ class Var:
 def scope(name: str) -> AbstractContextManager[None]:
     """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest.
 
-    Outside of a trace it does nothing, as ``name`` and ``checkpoint``.
+    Outside of a trace it does nothing, as ``name``.
 
     >>> import tinyckpt as tc
     >>> def model(x):
@@ -599,29 +546,6 @@ def scope(name: str) -> AbstractContextManager[None]:
     """
     checked, builder = checked_text("scope", name), ACTIVE_BUILDER.get()
     return nullcontext() if builder is None else builder.scoped(checked)
-
-
-def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function for rematerialization: the policy ``regions`` recomputes its intermediates.
-
-    Counterpart of ``torch.utils.checkpoint.checkpoint`` and ``jax.checkpoint``, as a mark: use it
-    as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
-    functions nest. Other policies ignore the marks.
-
-    >>> import tinyckpt as tc
-    >>> block = tc.checkpoint(lambda x: tc.tanh(tc.sin(x)))
-    >>> graph = tc.build(lambda x: tc.sum(block(x)), tc.Spec((3,)))
-    >>> [operator.regions for operator in graph.operators]
-    [(0,), (0,), ()]
-    """
-
-    @wraps(function)
-    def marked(*args: Any, **options: Any) -> Any:
-        builder = ACTIVE_BUILDER.get()
-        with nullcontext() if builder is None else builder.region():
-            return function(*args, **options)
-
-    return marked
 
 
 def name(x: Var, label: str) -> Var:

@@ -38,19 +38,10 @@ from typing import Any, get_args
 
 from tinyckpt.base.display import printable
 from tinyckpt.base.errors import FormatError, GraphError
+from tinyckpt.base.quantities import LARGEST_MEMORY
+from tinyckpt.base.spec import DTYPES, Spec
 from tinyckpt.base.tree import Template, map_leaves
-from tinyckpt.core.costs import LARGEST_MEMORY
-from tinyckpt.core.graph import (
-    DTYPES,
-    SOURCES,
-    DataNode,
-    Graph,
-    Operator,
-    Phase,
-    Role,
-    Spec,
-    check_graph,
-)
+from tinyckpt.core.graph import SOURCES, DataNode, Graph, Operator, Phase, Role, check_graph
 from tinyckpt.documents.json_reader import LARGEST, Reader, read_bytes, write
 
 DOCUMENT_KEYS = (

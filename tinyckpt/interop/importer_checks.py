@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from tinyckpt.base.errors import BackendError, GraphError, ScheduleError
-from tinyckpt.core.graph import Graph, Spec, checked_dtype
+from tinyckpt.base.spec import Spec, checked_dtype
+from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Compute, Free, Schedule, step_text
 

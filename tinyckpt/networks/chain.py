@@ -7,10 +7,10 @@ size and cost, and one backward operator for each.
 from __future__ import annotations
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.autodiff import backpropagate
-from tinyckpt.core.graph import Spec, TrainingGraph
-from tinyckpt.core.primitive import apply
-from tinyckpt.core.tracing import Builder
+from tinyckpt.core.graph import TrainingGraph
+from tinyckpt.core.tracing import Builder, apply
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
 

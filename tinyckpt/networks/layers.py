@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.network import Network, check_positive
 from tinyckpt.ops.activation import relu

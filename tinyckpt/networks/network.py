@@ -17,9 +17,10 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.autodiff import differentiate
-from tinyckpt.core.graph import Spec, TrainingGraph
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.core.tracing import build, scope
 from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.network import Network, affine_specs, check_positive
 from tinyckpt.ops.activation import gelu

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
 from tinyckpt.networks.network import affine_specs, check_positive

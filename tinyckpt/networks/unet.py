@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import check_size, conv_relu, conv_specs, loss_of_logits
 from tinyckpt.networks.network import Network, check_positive

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import affine, conv_specs, loss_of_logits, norm_specs
 from tinyckpt.networks.network import Network, affine_specs

@@ -9,7 +9,8 @@ from dataclasses import fields
 from typing import Any
 
 from tinyckpt.core.autodiff import RESIDUAL_RULES
-from tinyckpt.core.primitive import ARITHMETIC, Primitive, apply, apply_all
+from tinyckpt.core.primitive import ARITHMETIC, Primitive
+from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import (
     activation,
     activation_compression,

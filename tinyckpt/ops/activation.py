@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.core.primitive import apply
+from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels_activation as kernels
 from tinyckpt.ops.casting import promote_to_float
 from tinyckpt.ops.elementwise import (

@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Operator, Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.graph import Operator
+from tinyckpt.core.primitive import Primitive, zero
+from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels_compression
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.cache_blocking import span_length

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_all, per_element, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.activation import GELU, GELU_TANH, SILU

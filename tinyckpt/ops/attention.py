@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import active_builder, apply_all, as_var
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.tracing import active_builder, apply_all, as_var
 from tinyckpt.ops.causal_softmax import attention_weights
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.fused_attention import (

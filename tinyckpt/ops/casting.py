@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.dtypes import is_bfloat16, is_float
-from tinyckpt.core.graph import Spec, checked_dtype
-from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, no_flops
+from tinyckpt.base.spec import Spec, checked_dtype
+from tinyckpt.core.primitive import Primitive, no_flops
+from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels
 
 if TYPE_CHECKING:

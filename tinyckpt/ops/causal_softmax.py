@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, per_element
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels_attention
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax

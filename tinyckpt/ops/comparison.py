@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.core.primitive import Primitive, apply, per_element
+from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 

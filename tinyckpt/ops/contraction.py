@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.elementwise import multiply

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.core.graph import checked_dtype
-from tinyckpt.core.primitive import as_var
+from tinyckpt.base.spec import checked_dtype
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, as_var, per_element, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels, kernels_elementwise_functions
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float

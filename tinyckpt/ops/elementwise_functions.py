@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.dtypes import is_float
-from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
+from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.activation import sigmoid

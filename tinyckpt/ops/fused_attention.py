@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_shared, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, zero
+from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels_attention
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.causal_softmax import attention_weights
@@ -28,6 +29,7 @@ from tinyckpt.ops.linalg import product
 from tinyckpt.ops.nn import SOFTMAX_VJP
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import full, index, reshape
+from tinyckpt.ops.shared_adjoints import apply_shared
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_shared, as_var, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, zero
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.shape import CONTIGUOUS, index, is_contiguous, reshape, transpose
+from tinyckpt.ops.shared_adjoints import apply_shared
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

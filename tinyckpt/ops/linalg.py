@@ -14,8 +14,9 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, as_var
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels, reduce
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float

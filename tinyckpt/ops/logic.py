@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import kernels_indexing
 from tinyckpt.ops import shape_inference as infer

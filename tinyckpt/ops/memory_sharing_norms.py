@@ -20,8 +20,9 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive
+from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.elementwise import add, multiply, power, subtract

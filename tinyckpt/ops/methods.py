@@ -7,7 +7,7 @@ the table below to the class, so that ``x @ w + b`` and ``x.sum(axis=0)`` add op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -79,6 +79,41 @@ def call_ufunc(self: Var, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) 
     return numpy_protocols.call_ufunc(ufunc, method, inputs, kwargs)
 
 
+def refusal(use: str, instead: str) -> Callable[..., NoReturn]:
+    """Return the method of a use that needs numbers: it raises, and names the alternative."""
+
+    def refuse(self: Var, *args: Any, **kwargs: Any) -> NoReturn:
+        raise GraphError(
+            f"{use} of {self.node.name} ({self.spec}): while a function is traced, its values have "
+            f"shapes but no numbers; {instead}"
+        )
+
+    refuse.__doc__ = f"Refuse {use}: {instead}."
+    return refuse
+
+
+OUTSIDE = "keep it a Var, or compute the number outside of the function"
+REFUSED: Mapping[str, Callable[..., NoReturn]] = {
+    "__bool__": refusal(
+        "the truth value", "use tc.where(condition, x, y) in place of if and while"
+    ),
+    "__float__": refusal("float()", OUTSIDE),
+    "__int__": refusal("int()", OUTSIDE),
+    "__index__": refusal("int()", OUTSIDE),
+    "__iter__": refusal("iteration", "loop over range(len(x)) and index, or use tc.split"),
+    "__setitem__": refusal(
+        "a write in place", "values never change; build a new one, as with tc.where"
+    ),
+    "__array__": refusal(
+        "conversion to an array",
+        "join Vars with tc.stack or tc.concatenate; docs/numpy.md lists what works on a Var",
+    ),
+    "item": refusal("item()", "keep it a Var, or return it and take the number from the result"),
+    "tolist": refusal("tolist()", "return it and take the numbers from the result"),
+    "nonzero": refusal("nonzero()", "use tc.where(x != 0, one, other)"),
+    "sort": refusal("sort() in place", "values never change; use tc.sort"),
+    "fill": refusal("fill() in place", "values never change; use tc.full_like"),
+}
 INFIX: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": elementwise.add,
     "sub": elementwise.subtract,
@@ -93,6 +128,7 @@ INFIX: Mapping[str, Callable[[Any, Any], Any]] = {
     "rshift": logic.right_shift,
 }
 METHODS: Mapping[str, Any] = {
+    **REFUSED,
     **{f"__{name}__": function for name, function in INFIX.items()},
     **{f"__r{name}__": reflected(function) for name, function in INFIX.items()},
     "__pow__": elementwise.power,
@@ -118,6 +154,8 @@ METHODS: Mapping[str, Any] = {
     "T": property(shape.transpose, doc="The view with its axes reversed."),
     "mT": property(manipulation.matrix_transpose, doc="The view with its last axes exchanged."),
     "real": property(lambda self: self, doc="The value itself: there are no complex dtypes."),
+    "size": property(lambda self: self.spec.size, doc="Number of elements."),
+    "nbytes": property(lambda self: self.spec.nbytes, doc="Bytes of a dense array like it."),
     "itemsize": property(lambda self: self.dtype.itemsize, doc="Bytes of one element."),
     "reshape": reshape,
     "transpose": transpose,

@@ -6,8 +6,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, per_element, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.elementwise import add, exp

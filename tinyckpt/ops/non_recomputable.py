@@ -18,8 +18,8 @@ import numpy as np
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.core import execute, lowering, replay
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.primitive import ACTIVE_BUILDER
 from tinyckpt.core.schedule import Evaluation, step_text
+from tinyckpt.core.tracing import ACTIVE_BUILDER
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import power, sqrt

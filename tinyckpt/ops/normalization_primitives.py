@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive
+from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import (
     activation,
     casting,

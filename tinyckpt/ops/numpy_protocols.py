@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import shape
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, REDUCTIONS, REPLACEMENTS, UFUNCS
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import UPDATE, Spec
-from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.graph import UPDATE
+from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, per_element, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.special_functions import random_key

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import Primitive, apply, as_var, zero
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.primitive import Primitive, zero
+from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_rotary as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.normalization_primitives import widened_bytes

@@ -11,7 +11,8 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element, zero
+from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float

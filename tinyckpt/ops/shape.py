@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, map_leaves
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import (
-    Primitive,
-    active_builder,
-    apply,
-    apply_all,
-    as_var,
-    no_flops,
-)
+from tinyckpt.core.primitive import Primitive, no_flops
+from tinyckpt.core.tracing import active_builder, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 
 Infer = Callable[..., tuple[Spec, ...]]
 

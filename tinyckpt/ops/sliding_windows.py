@@ -13,7 +13,7 @@ from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import Spec
+from tinyckpt.base.spec import Spec
 from tinyckpt.ops import shape_inference as infer
 
 # Bytes of a block's buffers together. Larger buffers are evicted from the caches between being

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Template, Tree, fill, leaves, leaves_like, map_leaves
-from tinyckpt.core.graph import Spec
 from tinyckpt.pipeline.parameter_shards import Parameters, whole_of
 from tinyckpt.training.optimizers import Optimizer
 

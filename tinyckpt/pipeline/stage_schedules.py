@@ -23,6 +23,7 @@ from tinyckpt.core.schedule import Compute, Free, Schedule, Step
 from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts
 from tinyckpt.pipeline.program import RECOMPUTE, Pipeline
 from tinyckpt.pipeline.stages import Stage
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.portfolio.plan import plan
 
 # The parts in order; a whole backward consists of the last two.
@@ -175,7 +176,7 @@ def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
     The budget is that of the original's certificate; without one, the original's peak. A schedule
     planned without a budget has no limit.
     """
-    known = schedule.certificate
+    known: Certificate | None = schedule.certificate
     if known is None and "budget" not in schedule.options:
         return True
     peak, old = replay(found), replay(schedule)

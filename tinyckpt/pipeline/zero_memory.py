@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
-from tinyckpt.core.graph import Spec
 from tinyckpt.pipeline.parameter_shards import Parameters, parameters_of, share_spec
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,

@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 from tinyckpt.core import execute, replay
-from tinyckpt.core.backend import HOSTS
 from tinyckpt.core.graph import producer_of
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
 from tinyckpt.storage.host import Copies, Host
-from tinyckpt.storage.pinned import PinnedMemory
 
 
 def replay_offload(machine: replay.ReplayState, position: int, step: Offload) -> int:
@@ -76,11 +72,6 @@ def host_of(memory: execute.Allocations) -> Host:
     return found
 
 
-def pinned_memory() -> Any:
-    """Return the pinned host store of one run on CuPy."""
-    return PinnedMemory(import_module("cupy"))
-
-
 def insert_offloads(schedule: Schedule, values: Collection[int]) -> Schedule:
     """Insert offload and fetch steps: values wait in host memory between forward and backward use.
 
@@ -121,4 +112,3 @@ def install() -> None:
     """Fill the tables of the engine."""
     replay.STEP_RULES.update({Offload: replay_offload, Fetch: replay_fetch})
     execute.STEP_RULES.update({Offload: execute_offload, Fetch: execute_fetch})
-    HOSTS["cupy"] = pinned_memory

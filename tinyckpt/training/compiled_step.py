@@ -20,11 +20,12 @@ from tinyckpt.api import as_array, cache_key, owned_result, owner_ids
 from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.lru_cache import ProgramCache
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
-from tinyckpt.core.graph import Spec, TrainingGraph
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_parameter_update import WRITES

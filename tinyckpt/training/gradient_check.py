@@ -24,8 +24,7 @@ from tinyckpt.core.autodiff import gradients
 from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator
-from tinyckpt.core.primitive import apply_all
-from tinyckpt.core.tracing import build
+from tinyckpt.core.tracing import apply_all, build
 from tinyckpt.ops.elementwise import add, multiply
 from tinyckpt.ops.reduce import sum
 from tinyckpt.planner.portfolio.plan import plan

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
-from tinyckpt.core.graph import Spec
-from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
 from tinyckpt.ops.parameter_update import (

@@ -19,8 +19,7 @@ from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
-from tinyckpt.core.primitive import apply
-from tinyckpt.core.tracing import Builder, Var, trace
+from tinyckpt.core.tracing import Builder, Var, apply, trace
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and

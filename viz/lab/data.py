@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.core import costs as cost
 from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.planner.model import cost_models as cost
 
 from ..player.data import shown
 from ..player.packing import Packed, packed, packed_lists, packed_texts

@@ -11,7 +11,7 @@ import numpy as np
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
-from tinyckpt.core.graph import DTYPES
+from tinyckpt.base.spec import DTYPES
 
 from ..layout.drawn_nodes import SYMBOLS
 from ..memory_curve import BANDS

@@ -12,8 +12,9 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.core.test_three_accounts import POLICIES, planned
-from tinyckpt.core.costs import custom, evaluations, flops
+from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.execute import execute
+from tinyckpt.planner.model.cost_models import custom
 
 CHAIN = tc.networks.chain(4)
 

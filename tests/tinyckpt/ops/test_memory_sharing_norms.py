@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.measured import check_workspace
-from tinyckpt.core.primitive import apply_all
+from tinyckpt.core.tracing import apply_all
 from tinyckpt.planner.model.saved_values import saved_values
 
 R = np.random.default_rng(31)

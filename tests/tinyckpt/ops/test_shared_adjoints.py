@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.core.primitive import apply_shared
+from tinyckpt.ops.shared_adjoints import apply_shared
 
 
 def both(xp: Any, x: Any, y: Any, g: Any, factor: float) -> Any:

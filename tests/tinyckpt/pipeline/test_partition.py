@@ -13,7 +13,6 @@ import tinyckpt as tc
 from tests.random_dags import training_graphs
 from tinyckpt.base.errors import BudgetError, GraphError, OptionError
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.costs import custom
 from tinyckpt.pipeline import one_f_one_b, partition, plan_stages, run_pipeline, stages_of
 from tinyckpt.pipeline.partition import (
     Load,
@@ -22,6 +21,7 @@ from tinyckpt.pipeline.partition import (
     cost_by_operator,
     stage_of_operators,
 )
+from tinyckpt.planner.model.cost_models import custom
 
 
 @given(training_graphs(largest=5), st.integers(1, 4), st.data())

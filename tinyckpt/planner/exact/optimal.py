@@ -34,7 +34,7 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy, plan_sqrt_n
-from tinyckpt.core.schedule import EVALUATIONS, Certificate, Schedule
+from tinyckpt.core.schedule import EVALUATIONS, Schedule
 from tinyckpt.planner.chain_dp.revolve import plan_revolve
 from tinyckpt.planner.chain_dp.rotor import plan_rotor
 from tinyckpt.planner.exact.benders import ExactSearch
@@ -44,6 +44,7 @@ from tinyckpt.planner.exact.stage_order import longest_path, path_model, whole_m
 from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.greedy import greedy_orders, greedy_settings
 from tinyckpt.planner.model.binomial_bound import uniform_chain
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import (
     cost_bound,

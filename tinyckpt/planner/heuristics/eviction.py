@@ -21,7 +21,8 @@ from tinyckpt.base.deadline import MOST_EVALUATIONS, NO_DEADLINE, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.cuts import unread_separators
+from tinyckpt.core.cuts import separators
+from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.eviction_queue import LazyQueue, LinearScan
 from tinyckpt.planner.model.liveness import Problem, views_of
@@ -381,3 +382,17 @@ class PinnedValues:
                 if not self._below[reader]:
                     self._below[reader] = 1
                     todo.extend(self.run.outputs[reader])
+
+
+def unread_separators(graph: Graph) -> list[tuple[int, range]]:
+    """Return the separators that no backward operator reads, with the operators up to the next."""
+    line = separators(graph)
+    if not line:
+        return []
+    ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
+    return [
+        (data, range(producer_of(graph, data) + 1, end))
+        for data, end in zip(line, ends, strict=True)
+        if all(reader < graph.forward_count for reader in graph.consumers[data])
+        and data not in graph.outputs
+    ]

@@ -21,7 +21,6 @@ from math import inf
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.cuts import unread_separators
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
@@ -35,7 +34,7 @@ from tinyckpt.planner.heuristics.budget_grid import (
 )
 from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
 from tinyckpt.planner.heuristics.dtr import entangled_cost
-from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.heuristics.eviction import Eviction, unread_separators
 from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower

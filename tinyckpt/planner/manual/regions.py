@@ -10,7 +10,11 @@ values of the inside, recompute the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import wraps
+from typing import Any
 
 from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
@@ -26,10 +30,40 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.core.tracing import ACTIVE_BUILDER, Builder, ContextSwitch
 from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 Path = tuple[int, ...]  # call ids of the regions that enclose an operator, outermost first
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function for rematerialization: the policy ``regions`` recomputes its intermediates.
+
+    Counterpart of ``torch.utils.checkpoint.checkpoint`` and ``jax.checkpoint``, as a mark: use it
+    as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
+    functions nest. Other policies ignore the marks.
+
+    >>> import tinyckpt as tc
+    >>> block = tc.checkpoint(lambda x: tc.tanh(tc.sin(x)))
+    >>> graph = tc.build(lambda x: tc.sum(block(x)), tc.Spec((3,)))
+    >>> [operator.regions for operator in graph.operators]
+    [(0,), (0,), ()]
+    """
+
+    @wraps(function)
+    def marked(*args: Any, **options: Any) -> Any:
+        builder = ACTIVE_BUILDER.get()
+        with nullcontext() if builder is None else new_region(builder):
+            return function(*args, **options)
+
+    return marked
+
+
+def new_region(builder: Builder) -> ContextSwitch:
+    """Put the operators added inside into a new region: one call of a checkpointed function."""
+    number = builder.scratch["regions"] = builder.scratch.get("regions", -1) + 1
+    return ContextSwitch(builder, replace(builder.here, regions=(*builder.here.regions, number)))
 
 
 def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:

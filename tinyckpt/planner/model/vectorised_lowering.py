@@ -14,8 +14,9 @@ import numpy as np
 
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import Certificate, Schedule, Step, compute, free, update
+from tinyckpt.core.schedule import Schedule, Step, compute, free, update
 from tinyckpt.ops.non_recomputable import drop_once_repeats
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.liveness import FlatGraph, LiveRanges
 
 

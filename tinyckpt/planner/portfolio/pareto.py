@@ -21,10 +21,11 @@ from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import Certificate, Schedule
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower

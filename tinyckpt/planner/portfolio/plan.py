@@ -24,10 +24,11 @@ from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, cost_of, given, in_nodes
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
-from tinyckpt.core.schedule import Certificate, Fetch, Offload, Schedule
+from tinyckpt.core.schedule import Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES
@@ -302,7 +303,8 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     """
     resolved = costs_of(schedule.graph, costs)
     resolved = in_nodes(resolved) if nodes else resolved
-    certificate = certified(schedule, resolved, peak_of(replay(schedule), resolved)).certificate
+    planned = certified(schedule, resolved, peak_of(replay(schedule), resolved))
+    certificate: Certificate | None = planned.certificate
     if certificate is None:
         raise ScheduleError(
             "a schedule that moves values to the host has no certificate: bounds are known here "

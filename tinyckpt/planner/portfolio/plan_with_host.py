@@ -28,14 +28,16 @@ from typing import Any
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, ScheduleError
+from tinyckpt.base.quantities import LARGEST_COST
 from tinyckpt.base.units import counted, size_text
-from tinyckpt.core.costs import LARGEST_COST, Costs
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import EVALUATIONS, Certificate, Offload, Schedule
+from tinyckpt.core.schedule import EVALUATIONS, Offload, Schedule
 from tinyckpt.planner.exact.offload_astar import OFFLOAD_SCOPE, OffloadSearch, is_searched
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
+from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link

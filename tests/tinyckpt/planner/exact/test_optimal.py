@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples, require
 from tests.tinyckpt.planner.test_published_figures import CHAIN_8
-from tinyckpt.core.costs import Costs, custom, evaluations, flops, in_nodes
-from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
+from tinyckpt.base.spec import Spec
+from tinyckpt.core.costs import Costs, evaluations, flops, in_nodes
+from tinyckpt.core.graph import DataNode, Graph, Operator, check_graph
 from tinyckpt.networks.cnn_graphs import vgg16
 from tinyckpt.planner.exact import benders as stage_solver
 from tinyckpt.planner.exact import optimal
 from tinyckpt.planner.exact.optimal import BUILD_ORDER_SCOPE, plan_optimal
+from tinyckpt.planner.model.cost_models import custom
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
 

@@ -15,7 +15,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.tinyckpt.planner.offload.event_machine import Ticking
-from tinyckpt.core.costs import custom
+from tinyckpt.planner.model.cost_models import custom
 
 CHAIN = tc.networks.chain(3)  # x f1 f2 f3 l b3 b2 b1, 512 bytes each
 

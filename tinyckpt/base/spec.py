@@ -1,0 +1,101 @@
+"""Abstract arrays: shape and dtype without contents, and the dtypes that are supported."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import Tree, leaves
+
+DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """An abstract array: shape and dtype without contents (as ``jax.ShapeDtypeStruct``).
+
+    >>> Spec((128, 64), "float32").nbytes
+    32768
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
+        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
+            raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")
+        object.__setattr__(self, "shape", tuple(int(n) for n in extents))
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array of this shape and dtype."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy dtype, or raise a GraphError that lists the supported dtypes."""
+    try:
+        if isinstance(dtype, str) and dtype == "bfloat16":
+            import_module("ml_dtypes")  # registers the name with NumPy
+        resolved: np.dtype[Any] = np.dtype(dtype)
+    except ImportError as error:
+        raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise GraphError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}") from error
+    if resolved.name not in DTYPES or not resolved.isnative:
+        raise GraphError(f"unsupported dtype {resolved}; expected one of {', '.join(DTYPES)}")
+    return resolved
+
+
+def weak_float(tree: Tree) -> np.dtype[Any]:
+    """Return the dtype that Python floats among the arguments take: that of the floating arrays.
+
+    This is weak promotion (NEP 50): a learning rate of 0.5 next to float32 parameters is a float32;
+    float64 where there is no floating array. Python integers stay int64: they may be seeds or
+    labels.
+    """
+    dtypes = {getattr(leaf, "dtype", None) for leaf in leaves(tree)}
+    floats = [dtype for dtype in dtypes if isinstance(dtype, np.dtype) and dtype.kind == "f"]
+    return np.result_type(*floats) if floats else np.dtype("float64")
+
+
+def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
+    """Return the spec of one argument, or raise a GraphError that names it.
+
+    Args:
+        path: expression of the argument, for the error.
+        leaf: array, number or Spec.
+        weak: the dtype of a Python float.
+    """
+    if isinstance(leaf, Spec):
+        return leaf
+    if type(leaf) is float:
+        return Spec((), weak)
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        if not isinstance(leaf, bool | int | float | np.generic):
+            raise GraphError(
+                f"{path}: expected an array, a number or a tc.Spec, got a {type(leaf).__name__}; "
+                "name any other argument in static=(...)"
+            )
+        leaf = np.asarray(leaf)
+    try:
+        return Spec(tuple(leaf.shape), leaf.dtype)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
