@@ -24,8 +24,9 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.base.deadline import OutOfTimeError
-from tinyckpt.core.costs import cost_of, flops
+from tinyckpt.core.costs import flops
 from tinyckpt.core.graph import DataNode, Operator
+from tinyckpt.planner.model.cost_models import cost_of
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 SECONDS = 100.0  # for a plan; a family ends with a plan that takes an eighth of that

@@ -26,7 +26,7 @@ from moccasin import moccasin
 
 import tinyckpt as tc
 from tests.layered_graphs import WIDTHS, layered_graph
-from tinyckpt.core.costs import given
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.liveness import Problem
 
 SHARES = (90, 80)  # per cent

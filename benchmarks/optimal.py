@@ -17,12 +17,13 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.core.costs import Costs, evaluations, in_nodes
+from tinyckpt.core.costs import Costs, evaluations
 from tinyckpt.planner.exact.benders import SUBSOLVERS
 from tinyckpt.planner.exact.cp_model import Master
 from tinyckpt.planner.exact.optimal import plan_optimal
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_order import whole_model
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 
 TIME_LIMIT = 60.0

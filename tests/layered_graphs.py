@@ -14,7 +14,8 @@ from math import ceil, floor
 from random import Random
 
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.graph import DataNode, Graph, Operator, check_graph
+from tinyckpt.core.graph import DataNode, Graph, Operator
+from tinyckpt.documents.verifier import check_graph
 
 # Widths of the instances of the Moccasin paper, by their numbers of operators.
 WIDTHS = {100: 0.27, 250: 0.43, 500: 0.36, 1000: 0.31}

@@ -46,7 +46,7 @@ from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.numpy_source import compile
 from tinyckpt.core.backend import NUMPY, Backend, get_backend, to_backend
-from tinyckpt.core.costs import Costs, cost_of
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph, producer_of
 from tinyckpt.core.replay import replay
@@ -73,6 +73,7 @@ from tinyckpt.pipeline.schedules import one_f_one_b
 from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.prefetch import movable_values

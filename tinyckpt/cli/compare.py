@@ -28,7 +28,6 @@ from tinyckpt.cli.resolve_options import (
     time_to_search,
 )
 from tinyckpt.cli.techniques import refuse_technique_options, techniques_job
-from tinyckpt.core.costs import cost_of
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -36,6 +35,7 @@ from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.core.trace import Trace
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.machine_memory import check_memory
+from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.portfolio.plan import best_within_each
 
 TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")

@@ -10,11 +10,11 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
 from tinyckpt.cli.resolve_options import number_or_text, progress_line, time_to_search, wrong_usage
-from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.documents.user_functions import function_of_file, importing, user_code
 from tinyckpt.planner.model.budget import budget_in_bytes, split_total
+from tinyckpt.planner.model.cost_models import cost_of, given
 from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.training import ledger

@@ -41,8 +41,9 @@ from tinyckpt.base.errors import FormatError, GraphError
 from tinyckpt.base.quantities import LARGEST_MEMORY
 from tinyckpt.base.spec import DTYPES, Spec
 from tinyckpt.base.tree import Template, map_leaves
-from tinyckpt.core.graph import SOURCES, DataNode, Graph, Operator, Phase, Role, check_graph
+from tinyckpt.core.graph import SOURCES, DataNode, Graph, Operator, Phase, Role
 from tinyckpt.documents.json_reader import LARGEST, Reader, read_bytes, write
+from tinyckpt.documents.verifier import check_graph
 
 DOCUMENT_KEYS = (
     "schema", "version", "name", "data", "operators", "arguments", "results", "gradients",

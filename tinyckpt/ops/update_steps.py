@@ -18,7 +18,7 @@ import numpy as np
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import GraphError, ScheduleError
 from tinyckpt.core import execute, lowering, replay
-from tinyckpt.core.graph import KIND_CHECKS, UPDATE, Graph, Operator, producer_of
+from tinyckpt.core.graph import UPDATE, Graph, Operator, producer_of
 from tinyckpt.core.schedule import Compute, Evaluation, Update, step_text
 
 
@@ -278,7 +278,6 @@ def legal_order(graph: Graph, order: list[int]) -> list[int]:
 def install() -> None:
     """Fill the tables of the engine."""
     lowering.LEGALISERS.append(legal_order)
-    KIND_CHECKS[UPDATE] = check_update
     replay.STEP_RULES[Update] = replay_update
     replay.OPERATOR_CHECKS.append(replay_checks)
     replay.RESULT_CHECKS.append(check_results)

@@ -28,9 +28,10 @@ import numpy as np
 
 from tinyckpt.base.errors import BudgetError, GraphError, OptionError
 from tinyckpt.base.units import size_text
-from tinyckpt.core.costs import Costs, given
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.pipeline.program import Integers
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.saved_values import saved_values
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.core.costs import Costs, given
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
@@ -24,6 +24,7 @@ from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts
 from tinyckpt.pipeline.program import RECOMPUTE, Pipeline
 from tinyckpt.pipeline.stages import Stage
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.portfolio.plan import plan
 
 # The parts in order; a whole backward consists of the last two.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import TinyckptError
-from tinyckpt.core.costs import cost_of
+from tinyckpt.planner.model.cost_models import cost_of
 
 from ..picture_parts import as_list
 from ..scene import one_line

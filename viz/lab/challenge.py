@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import cost_text, memory_text
-from tinyckpt.core.costs import cost_of
 from tinyckpt.core.replay import replay
 from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.portfolio.plan import costs_of, plan
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.codegen.numpy_source import source_of
-from tinyckpt.core.costs import given
 from tinyckpt.core.schedule import (
     EVALUATIONS,
     Compute,
@@ -24,6 +23,7 @@ from tinyckpt.core.schedule import (
     data_title,
     operator_title,
 )
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.value_fates import residual_fates
 
 from ..charts.transfer_lanes import time_words

@@ -8,7 +8,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.ops.cases import CASES, scalar_of
-from tinyckpt.core.graph import check_graph
+from tinyckpt.documents.verifier import check_graph
 
 P, X = {"w": np.linspace(-1, 1, 9).reshape(3, 3)}, np.linspace(0, 1, 6).reshape(2, 3)
 

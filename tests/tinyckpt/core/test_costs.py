@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.core.costs import cost_of, evaluations
-from tinyckpt.planner.model.cost_models import custom
+from tinyckpt.core.costs import evaluations
+from tinyckpt.planner.model.cost_models import cost_of, custom
 
 POLICIES = ("greedy", "dtr", "rotor", "revolve", "chen_budget", "sqrt_n", "knapsack")
 

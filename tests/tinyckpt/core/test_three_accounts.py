@@ -13,8 +13,8 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.execute import execute, memory_owner
-from tinyckpt.core.graph import check_graph
 from tinyckpt.core.tracing import Builder, Var
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.ops.shape import is_contiguous
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")

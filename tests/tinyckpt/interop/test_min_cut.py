@@ -20,12 +20,12 @@ from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
 from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
-from tinyckpt.core.costs import cost_of
-from tinyckpt.core.costs import given as given_costs
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import min_cut
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.comparing import flops_in
+from tinyckpt.planner.model.cost_models import cost_of
+from tinyckpt.planner.model.cost_models import given as given_costs
 
 SETTINGS = (1.0, 0.5, 0.2, 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.cli.main import main
-from tinyckpt.core.graph import check_graph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.networks.cnn_graphs import SHAPES, mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.registry import argument_specs
 from tinyckpt.networks.transformer import transformer

@@ -10,7 +10,7 @@ import pytest
 import tinyckpt as tc
 from tests.numpy_examples import EXAMPLES
 from tests.tinyckpt.ops.cases import CASES, graphs_of_all_cases, scalar_of
-from tinyckpt.core.graph import check_graph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.ops import PRIMITIVES
 from tinyckpt.ops import parameter_update as updating
 

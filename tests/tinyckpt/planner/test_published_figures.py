@@ -14,13 +14,13 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.costs import evaluations, flops, in_nodes
+from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.graph import DataNode, Graph, Operator
 from tinyckpt.core.schedule import step_text
 from tinyckpt.planner.chain_dp.revolve import advances, revolve_actions
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
-from tinyckpt.planner.model.cost_models import measured, traffic
+from tinyckpt.planner.model.cost_models import in_nodes, measured, traffic
 from tinyckpt.planner.model.liveness import Problem
 
 # n, slots, t(n, slots) by Griewank and Walther's formula.

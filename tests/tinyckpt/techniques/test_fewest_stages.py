@@ -8,8 +8,9 @@ import pytest
 import tinyckpt as tc
 from tests.tinyckpt.techniques.test_techniques import quick
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.costs import cost_of, flops
+from tinyckpt.core.costs import flops
 from tinyckpt.networks import Network
+from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.techniques import fewest_stages
 
 SIZE, LAYERS, DEPTH = 64, 6, 12

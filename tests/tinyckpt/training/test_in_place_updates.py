@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.random_dags import graphs_with_updates
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.execute import execute
-from tinyckpt.core.graph import check_graph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.planner.portfolio.policies import POLICIES
 
 SEARCHING = ("optimal",)  # needs a solver, and its time

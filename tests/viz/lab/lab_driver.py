@@ -5,8 +5,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 import tinyckpt as tc
-from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.planner.model.cost_models import cost_of, given
 from tinyckpt.planner.model.value_fates import residual_fates
 from viz.memory_curve import memory_bands
 from viz.player.data import VERBS

@@ -3,7 +3,8 @@
 from random import Random
 
 import tinyckpt as tc
-from tinyckpt.core.graph import Phase, Role, check_graph
+from tinyckpt.core.graph import Phase, Role
+from tinyckpt.documents.verifier import check_graph
 
 SPEC = tc.Spec((2,), "float64")
 

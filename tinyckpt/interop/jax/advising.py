@@ -19,10 +19,10 @@ import jax
 from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, OptionError
 from tinyckpt.base.units import size_text
-from tinyckpt.core.costs import given
 from tinyckpt.core.cuts import retaining_order
 from tinyckpt.interop.jax.tracing import Traced, trace
 from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.liveness import Problem
 
 MOST_TRIED_OUT = 8  # names: the search of 2**8 subsets is exhaustive; of more, greedy

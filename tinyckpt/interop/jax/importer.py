@@ -15,7 +15,8 @@ from jax.extend.core import Literal
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.graph import DataNode, Graph, Operator, Role, TrainingGraph, check_graph
+from tinyckpt.core.graph import DataNode, Graph, Operator, Role, TrainingGraph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.interop.importer_checks import spec_of
 from tinyckpt.interop.jax.capture import CapturedProgram, Equation, Value
 from tinyckpt.interop.jax.costs import flops_of

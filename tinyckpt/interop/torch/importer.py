@@ -18,7 +18,8 @@ from torch import fx
 from tinyckpt.base.errors import GraphError, OptionError, did_you_mean
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Template
-from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, TrainingGraph, check_graph
+from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, TrainingGraph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.interop.importer_checks import spec_of
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds

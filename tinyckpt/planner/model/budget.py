@@ -16,8 +16,9 @@ from typing import Literal
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.costs import Costs, in_nodes
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 

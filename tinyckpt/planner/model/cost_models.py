@@ -5,28 +5,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import fsum
 
 from tinyckpt.base.errors import ScheduleError, did_you_mean
 from tinyckpt.base.quantities import LARGEST_COST, LARGEST_MEMORY, validated_costs
-from tinyckpt.core.costs import (
-    Costs,
-    cost_of,
-    cost_of_order,
-    evaluations,
-    flops,
-    given,
-    in_nodes,
-    with_sizes,
-)
+from tinyckpt.core.costs import Costs, evaluations, flops, with_sizes
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.core.schedule import EVALUATIONS, Schedule
 from tinyckpt.core.trace import Trace
 
 __all__ = [
     "LARGEST_COST", "LARGEST_MEMORY", "Costs", "cost_of", "cost_of_order", "custom", "evaluations",
     "flops", "given", "in_nodes", "measured", "traffic", "with_sizes",
 ]  # fmt: skip
+
+
+def given(graph: Graph) -> Costs:
+    """Return the costs that the graph's operators carry, such as a profile; unit costs if none do.
+
+    This is the default objective of a plan.
+
+    >>> import tinyckpt as tc
+    >>> tc.cost.given(tc.networks.chain(2)).unit
+    'evaluations'
+    """
+    costs = [operator.cost for operator in graph.operators if operator.cost is not None]
+    if not costs or len(costs) < len(graph.operators):
+        return evaluations(graph)
+    are_flops = all(operator.cost == operator.flops for operator in graph.operators)
+    names = [operator.name for operator in graph.operators]
+    return with_sizes(graph, validated_costs(costs, names), "FLOPs" if are_flops else "cost")
 
 
 def traffic(graph: Graph) -> Costs:
@@ -113,3 +123,32 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
     return with_sizes(
         graph, validated_costs(costs, [operator.name for operator in operators]), unit
     )
+
+
+def cost_of(scheduled: Schedule | Trace, costs: Costs) -> float:
+    """Return the total cost of a schedule's evaluations.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(16)
+    >>> tc.cost.cost_of(tc.plan(graph, "sqrt_n"), tc.cost.evaluations(graph))
+    42.0
+    """
+    steps = scheduled.steps
+    return cost_of_order([step.operator for step in steps if isinstance(step, EVALUATIONS)], costs)
+
+
+def cost_of_order(order: Iterable[int], costs: Costs) -> float:
+    """Return the total cost of some evaluations: the exact sum, rounded once, in any order."""
+    own = costs.operators
+    return fsum([own[operator] for operator in order])
+
+
+def in_nodes(costs: Costs) -> Costs:
+    """Return the same costs with memory counted in data nodes, as the closed forms count it.
+
+    >>> import tinyckpt as tc
+    >>> tc.cost.in_nodes(tc.cost.flops(tc.networks.chain(1))).data
+    (1, 1, 1, 1, 1)
+    """
+    sizes, workspace = (1,) * len(costs.data), (0,) * len(costs.operators)
+    return replace(costs, data=sizes, workspace=workspace, memory_unit="nodes")

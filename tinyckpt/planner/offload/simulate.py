@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from tinyckpt.base.display import mimebundle
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import cost_text, size_text
-from tinyckpt.core.costs import Costs, given
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import ReplayState, replay
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -44,6 +44,7 @@ from tinyckpt.core.schedule import (
     step_title,
 )
 from tinyckpt.core.trace import Trace
+from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.offload.link import Link, checked_link
 
 

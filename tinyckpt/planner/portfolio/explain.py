@@ -15,11 +15,12 @@ from typing import Any
 from tinyckpt.base.deadline import Clock, checked_seconds
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
-from tinyckpt.core.costs import Costs, cost_of, in_nodes
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Schedule, data_title, operator_title, step_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.cost_models import cost_of, in_nodes
 from tinyckpt.planner.model.value_fates import (
     Recomputed,
     Residual,

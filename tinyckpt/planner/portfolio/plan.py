@@ -21,7 +21,7 @@ from tinyckpt.base.deadline import (
 )
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.costs import Costs, cost_of, given, in_nodes
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Fetch, Offload, Schedule
@@ -29,6 +29,7 @@ from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.cost_models import cost_of, given, in_nodes
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES

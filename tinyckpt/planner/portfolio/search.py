@@ -17,9 +17,10 @@ from math import inf
 from threading import Lock, RLock
 
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace, checked_seconds
-from tinyckpt.core.costs import Costs, cost_of_order
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
+from tinyckpt.planner.model.cost_models import cost_of_order
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_order

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
-from tinyckpt.core.costs import evaluations, flops, in_nodes
+from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks import network_from_text
 from tinyckpt.planner.chain_dp.block_options import BlockOptions
 from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, RockmatePlans, block_cuts
 from tinyckpt.planner.model.chain_stages import stages
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 
 

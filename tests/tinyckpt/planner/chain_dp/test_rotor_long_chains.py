@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.core.costs import evaluations, in_nodes
+from tinyckpt.core.costs import evaluations
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.planner.chain_dp.revolve import advances
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.storage.offload_steps import insert_offloads
 

@@ -19,9 +19,9 @@ from tests.tinyckpt.planner.exact.test_optimal import (
     models_only,
 )
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.costs import Costs, cost_of, evaluations
+from tinyckpt.core.costs import Costs, evaluations
 from tinyckpt.core.graph import Graph
-from tinyckpt.planner.model.cost_models import custom
+from tinyckpt.planner.model.cost_models import cost_of, custom
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 

@@ -15,13 +15,14 @@ import tinyckpt as tc
 from tests.conftest import examples, require
 from tests.tinyckpt.planner.test_published_figures import CHAIN_8
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.costs import Costs, evaluations, flops, in_nodes
-from tinyckpt.core.graph import DataNode, Graph, Operator, check_graph
+from tinyckpt.core.costs import Costs, evaluations, flops
+from tinyckpt.core.graph import DataNode, Graph, Operator
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.networks.cnn_graphs import vgg16
 from tinyckpt.planner.exact import benders as stage_solver
 from tinyckpt.planner.exact import optimal
 from tinyckpt.planner.exact.optimal import BUILD_ORDER_SCOPE, plan_optimal
-from tinyckpt.planner.model.cost_models import custom
+from tinyckpt.planner.model.cost_models import custom, in_nodes
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
 

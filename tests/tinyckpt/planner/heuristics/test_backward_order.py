@@ -7,7 +7,7 @@ import tinyckpt as tc
 from tests.random_dags import graphs_of_views
 from tinyckpt.base.deadline import Clock, OutOfTimeError, memoised
 from tinyckpt.core.costs import flops
-from tinyckpt.core.graph import check_graph
+from tinyckpt.documents.verifier import check_graph
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
     least_growth_problem,

@@ -14,7 +14,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs, with_once
 from tinyckpt.base.deadline import Clock, OutOfTimeError
-from tinyckpt.core.costs import Costs, cost_of, evaluations, flops
+from tinyckpt.core.costs import Costs, evaluations, flops
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks.registry import network_from_text
 from tinyckpt.planner.heuristics import eviction
@@ -26,7 +26,7 @@ from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.eviction_queue import LinearScan
 from tinyckpt.planner.heuristics.greedy import SCORES, GreedyPlans, greedy_orders, greedy_settings
-from tinyckpt.planner.model.cost_models import traffic
+from tinyckpt.planner.model.cost_models import cost_of, traffic
 from tinyckpt.planner.model.liveness import Problem
 
 

@@ -11,8 +11,8 @@ from tests.layered_graphs import forward_graph, layered_graph
 from tests.random_dags import training_graphs, with_once
 from tests.tinyckpt.planner.heuristics.test_beam_toposort import problem_of, small_graphs
 from tinyckpt.base.deadline import Clock, OutOfTimeError
-from tinyckpt.core.costs import given as given_costs
 from tinyckpt.planner.heuristics.local_search import LocalSearch, Move, apply_move
+from tinyckpt.planner.model.cost_models import given as given_costs
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import graphs_of_views, with_once
-from tinyckpt.core.costs import flops, in_nodes
+from tinyckpt.core.costs import flops
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.model.non_recomputable import PinnedLiveness

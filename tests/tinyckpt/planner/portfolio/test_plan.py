@@ -13,10 +13,11 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.costs import evaluations, flops, in_nodes
+from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks import network_from_text
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 

@@ -15,9 +15,10 @@ import tinyckpt as tc
 from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import NO_DEADLINE
-from tinyckpt.core.costs import evaluations, flops, in_nodes
+from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
+from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.portfolio import search as portfolio
 from tinyckpt.planner.portfolio.resolve_policy import options_of
 from tinyckpt.planner.portfolio.search import Search

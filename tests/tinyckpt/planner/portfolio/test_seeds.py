@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.random_dags import training_graphs, with_once
 from tinyckpt.base.deadline import NO_DEADLINE
-from tinyckpt.core.costs import cost_of
-from tinyckpt.core.costs import given as given_costs
+from tinyckpt.planner.model.cost_models import cost_of
+from tinyckpt.planner.model.cost_models import given as given_costs
 from tinyckpt.planner.portfolio.search import Search
 from tinyckpt.planner.portfolio.seeds import points_given
 
