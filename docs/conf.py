@@ -10,6 +10,7 @@ sys.path.insert(0, str(HERE))
 import labs  # noqa: E402  # modules in this folder
 import pages  # noqa: E402
 import predict  # noqa: E402
+import read_core  # noqa: E402
 import reference  # noqa: E402
 
 project = "tinyckpt"
@@ -48,6 +49,7 @@ def setup(app: object) -> None:
     """Generate pages before Sphinx reads its sources, and the pages shown in frames after it."""
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]

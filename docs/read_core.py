@@ -1,0 +1,188 @@
+"""Literate programming, after Knuth: the thirteen files of ``tinyckpt/core`` as one page.
+
+The order and a sentence for each file are the list in CONTRIBUTING.md. Prose is what the files say
+of themselves: module docstrings and comments between sections; code is theirs to the letter. After
+each file, a chain of four layers goes through the stage that the file is; its output is printed by
+the code when the site is built.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+LISTED = re.compile(r"^\d+\. \[(\w+)\]\(tinyckpt/core/\w+\.py\): (.+(?:\n   .+)*)", re.MULTILINE)
+# A section of a file: a heading between rules, or after a rule with a paragraph below it.
+SECTION = re.compile(
+    r"^# (?P<inline>[^-\n].*?) -{5,}\n|^# -{50,}\n(?P<block>(?:#.*\n)+)", re.MULTILINE
+)
+HEAD = """# Read the core
+
+A reader of these {count} files has seen how a function becomes a graph, how its backward pass joins
+the graph, how a policy becomes a schedule, and how a schedule runs. They are read in this order,
+in one sitting; nothing above them is needed. Text and code are those of the files. After each
+file, a chain of four layers passes the stage that it is:
+
+```python
+{chain}
+```
+"""
+CHAIN = """
+import numpy as np
+import tinyckpt as tc
+
+def loss(x):
+    for layer in range(4):
+        x = tc.tanh(x)
+    return tc.sum(x)
+
+forward = tc.build(loss, tc.Spec((8, 8)))
+graph = tc.differentiate(forward)
+""".strip()
+STAGES = {
+    "graph": "print(forward)",
+    "primitive": """
+tanh = forward.operators[0].primitive
+print(tanh.name, *tanh.infer(tc.Spec((8, 8))))
+print(tanh.forward(np, np.zeros(2)))
+""",
+    "tracing": """
+def shown(x):
+    print("called once, with", x)
+    return tc.tanh(x)
+
+print(tc.build(shown, tc.Spec((8, 8))))
+""",
+    "autodiff": "print(graph)",
+    "schedule": """
+by_hand = [tc.Compute(0), tc.Compute(1), tc.Free(1)]
+print(*by_hand, sep="\\n")
+""",
+    "costs": """
+costs = tc.cost.evaluations(graph)
+print(costs.operators)
+print(costs.data)
+""",
+    "cuts": """
+from tinyckpt.core.cuts import retaining_order
+print([graph.data[data].name for data in tc.separators(graph)])
+kept = [node.id for node in graph.data if node.name == "tanh_2"]
+order = retaining_order(graph, kept, reuse=True)
+print([graph.operators[index].name for index in order])
+""",
+    "lowering": """
+schedule = tc.from_order(graph, order)
+print(*schedule.steps, sep="\\n")
+""",
+    "policies": """
+for policy in ("store_all", "recompute_all", "sqrt_n"):
+    print(policy, tc.plan(graph, policy).note, sep=": ")
+""",
+    "trace": """
+trace = tc.replay(schedule)
+print(trace.nodes)
+print(trace.summary())
+""",
+    "replay": """
+print(tc.replay(tc.plan(graph, "sqrt_n")))
+try:
+    tc.replay(tc.Schedule(graph, (tc.Compute(1),), "mine"))
+except tc.ScheduleError as error:
+    print(error)
+""",
+    "backend": """
+from tinyckpt.core.backend import get_backend
+print(get_backend("numpy").xp.__name__)
+try:
+    tc.run(schedule, np.ones((8, 9)))
+except tc.GraphError as error:
+    print(error)
+""",
+    "execute": """
+result = tc.run(schedule, np.ones((8, 8)))
+print(result.value, result.trace == trace)
+""",
+}
+
+
+def write(app: Any) -> None:
+    """Write the page into Sphinx's source folder."""
+    (Path(app.srcdir) / "read_core.md").write_text(page(), encoding="utf-8")
+
+
+def listed() -> dict[str, str]:
+    """Return the files in reading order, by name, with the sentence on each."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return {name: " ".join(sentence.split()) for name, sentence in LISTED.findall(text)}
+
+
+def page() -> str:
+    """Return the page: each file in turn, and the chain after it."""
+    names: dict[str, Any] = {}
+    exec(CHAIN, names)
+    parts = [HEAD.format(count=len(listed()), chain=CHAIN)]
+    for number, (name, sentence) in enumerate(listed().items(), 1):
+        source = (ROOT / "tinyckpt" / "core" / f"{name}.py").read_text(encoding="utf-8")
+        parts += [f"## {number}. {name}", f"**{sentence}**", *told(source)]
+        example = STAGES[name].strip()
+        parts += ["### The chain of four layers", fenced(example), fenced(output(example, names))]
+    return "\n\n".join(parts) + "\n"
+
+
+def told(source: str) -> list[str]:
+    """Return a file as prose and code, in its own order."""
+    docstring = ast.parse(source).body[0]
+    assert isinstance(docstring, ast.Expr)
+    assert isinstance(docstring.value, ast.Constant)
+    assert docstring.end_lineno is not None
+    code = "".join(source.splitlines(keepends=True)[docstring.end_lineno :])
+    parts, done = [prose(str(docstring.value.value))], 0
+    for section in SECTION.finditer(code):
+        parts.append(fenced(code[done : section.start()], "python"))
+        heading, _, rest = (section["inline"] or uncommented(section["block"])).partition("\n")
+        # A heading that is a sentence ends at its first colon; what follows is prose.
+        title, _, more = heading.partition(": ")
+        parts += [f"### {title.rstrip('.').replace('``', '`')}", prose(f"{more}\n{rest}".strip())]
+        done = section.end()
+    parts.append(fenced(code[done:], "python"))
+    return [part for part in parts if part]
+
+
+def uncommented(block: str) -> str:
+    """Return the text of a block of comments."""
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in block.splitlines())
+
+
+def prose(text: str) -> str:
+    """Return a docstring's text as Markdown: doctests as code, names in single backticks."""
+    paragraphs = []
+    for paragraph in text.strip().split("\n\n"):
+        if paragraph.startswith((">>>", "    ")):
+            paragraphs.append(fenced(paragraph, "pycon"))
+        else:
+            paragraphs.append(paragraph.replace("``", "`").removesuffix("::"))
+    return "\n\n".join(paragraphs)
+
+
+def fenced(code: str, language: str = "") -> str:
+    """Return a block of code, or nothing for an empty one."""
+    code = code.strip("\n")
+    language = language or ("python" if code in map(str.strip, STAGES.values()) else "text")
+    return f"````{language}\n{code}\n````" if code.strip() else ""
+
+
+def output(code: str, names: dict[str, Any]) -> str:
+    """Run code, with the names that earlier code defined, and return what it prints."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(code, names)
+    return printed.getvalue()
+
+
+if __name__ == "__main__":
+    print(page())
