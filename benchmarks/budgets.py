@@ -57,7 +57,7 @@ def quality(long: float) -> str:
         assert schedule.certificate is not None
         found = schedule.certificate.cost
         best, by = best_of_all(graph, costs, budget, long, schedule)
-        bound = cost_bound(graph, costs, budget)
+        bound = cost_bound(Problem(graph, costs), budget)
         others = [ap_sqrt(graph, costs, budget), ap_greedy(graph, costs, budget)]
         body.append(
             [name, f"{seconds:.1f}", f"{found / store_all:.4f}", f"{best / store_all:.4f}",

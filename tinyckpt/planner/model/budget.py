@@ -19,7 +19,7 @@ from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, in_nodes
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 
 UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -133,9 +133,7 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     try:
         return written.left(stored, graph.source_bytes), costs
     except BudgetError as error:
-        needed = graph.source_bytes + smallest_budget(
-            Problem(graph, costs), needed_operators(graph)
-        )
+        needed = graph.source_bytes + smallest_budget(Problem(graph, costs))
         raise BudgetError(
             f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} total", needed
         ) from None
@@ -168,7 +166,7 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
     The check applies only to numbers small enough to have been meant as a count of nodes.
     """
     if costs.memory_unit == "bytes" and 0 < number <= len(graph.data):
-        needed = smallest_budget(Problem(graph, costs), needed_operators(graph))
+        needed = smallest_budget(Problem(graph, costs))
         if number < needed:
             raise BudgetError(
                 f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "

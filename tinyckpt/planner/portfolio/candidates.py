@@ -284,10 +284,9 @@ def astar_attempts(problem: Problem, levels: BudgetGrid, clock: Clock) -> Iterat
 
     From the smallest budget up, since less memory has fewer states.
     """
-    needed = needed_operators(problem.graph)
-    if len(needed) > LARGEST_EXACT:
+    if len(needed_operators(problem.graph)) > LARGEST_EXACT:
         return
-    smallest = smallest_budget(problem, needed)
+    smallest = smallest_budget(problem)
     span, failures = levels.highest - smallest, 0
     budgets = {smallest + span * step // EXACT_BUDGETS for step in range(EXACT_BUDGETS)}
     for budget in sorted(budgets):

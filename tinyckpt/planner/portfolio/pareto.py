@@ -91,7 +91,7 @@ class Frontier:
             return self.points[index]
         unit = self.costs.memory_unit
         problem = Problem(self.graph, self.costs)
-        needed = smallest_budget(problem, needed_operators(self.graph))
+        needed = smallest_budget(problem)
         smallest = self.points[0].peak
         known = (
             "which is proven to be the smallest there is"
@@ -162,7 +162,8 @@ class Frontier:
         if not certified:
             return schedule
         # Last, since it takes all remaining time.
-        certificate = certificate_of(self.graph, self.costs, point.cost, budget, deadline)
+        problem = Problem(self.graph, self.costs)
+        certificate = certificate_of(problem, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
 
     def bounds(self, most: int = 32, *, time_limit: float = inf) -> tuple[tuple[int, float], ...]:
@@ -184,12 +185,13 @@ class Frontier:
         peaks = [point.peak for point in self.points]
         budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
         found = []
+        problem = Problem(self.graph, self.costs)
         everything = sum(self.costs.data) + sum(self.costs.workspace)
         asked = (*evenly_spaced(budgets, most), max(everything, budgets[-1] + 1))
         for number, budget in enumerate(asked):
             index = bisect_right(peaks, budget) - 1
             share = Clock(clock.left() / (len(asked) - number))
-            bound = cost_bound(self.graph, self.costs, budget, share)
+            bound = cost_bound(problem, budget, share)
             # A tight bound may exceed the cost by rounding.
             found.append((budget, min(bound, self.points[index].cost) if index >= 0 else bound))
         return tuple(found)
@@ -220,15 +222,16 @@ class Frontier:
 
 
 def certificate_of(
-    graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = NO_DEADLINE
+    problem: Problem, cost: float, budget: int, deadline: Clock = NO_DEADLINE
 ) -> Certificate:
     """Return the certificate of a cost within a budget: optimal, or heuristic with a lower bound.
 
     If the time is up, the bound is a closed form where there is one; else, that each operator on
     which a result depends is evaluated once.
     """
+    graph, costs = problem.graph, problem.costs
     if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
-        bound = cost_bound(graph, costs, budget, deadline)
+        bound = cost_bound(problem, budget, deadline)
     else:
         bound = sum(costs.operators[index] for index in needed_operators(graph))
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"

@@ -28,6 +28,7 @@ from tinyckpt.core.schedule import Certificate, Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
+from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES
@@ -260,7 +261,8 @@ def best_within_each(
     """
     chain = uniform_chain(graph, costs)
     if chain is not None:
-        return [cost_bound(graph, costs, budget) for budget in budgets], True
+        problem = Problem(graph, costs)
+        return [cost_bound(problem, budget) for budget in budgets], True
     found = search(graph, costs, time_limit, progress)
     least = [
         min((point.cost for point in found.points if point.peak <= budget), default=inf)
@@ -282,7 +284,7 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
         costs: as in ``plan``.
     """
     budget_size, costs = parse_budget(graph, costs_of(graph, costs), budget)
-    return cost_bound(graph, costs, budget_size)
+    return cost_bound(Problem(graph, costs), budget_size)
 
 
 def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
@@ -322,5 +324,6 @@ def certified(
     """Return the schedule with a certificate for a budget; without one if it uses the host."""
     if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
         return schedule
-    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, deadline)
+    problem = Problem(schedule.graph, costs)
+    certificate = certificate_of(problem, cost_of(schedule, costs), budget, deadline)
     return replace(schedule, certificate=certificate)

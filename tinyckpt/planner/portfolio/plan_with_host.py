@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import gcd, inf
 from time import monotonic
 from typing import Any
@@ -37,7 +38,7 @@ from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import cost_bound, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.offload_schedules import fastest_known
@@ -104,7 +105,7 @@ def plan_with_host(
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
     bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
-    least = smallest_budget(Problem(graph, own), needed_operators(graph))
+    least = smallest_budget(Problem(graph, own))
     if budget_size < least and not graph.once:
         raise BudgetError(
             f"no schedule of {graph.name} is within {size_text(budget_size)}; any needs at least "
@@ -246,7 +247,7 @@ def device_bound(graph: Graph, costs: Costs, deadline: Clock) -> Callable[[int],
     """
     chain = uniform_chain(graph, costs)
     if chain is None:
-        return lambda budget: cost_bound(graph, costs, budget, deadline)
+        return partial(cost_bound, Problem(graph, costs), deadline=deadline)
     n, size = chain
     cost = costs.operators[0]
     return lambda budget: (

@@ -95,7 +95,7 @@ def choices(
     found = frontier(graph, own, time_limit=time_limit, progress=progress)
     chosen = chosen_points(found, points)
     problem, needed = Problem(graph, own), needed_operators(graph)
-    smallest = smallest_budget(problem, needed)
+    smallest = smallest_budget(problem)
     most = NUM_BOUNDS if uniform_chain(graph, own) is None else 2 * len(found.points)
     bounds = monotone_bounds(found.bounds(most, time_limit=time_limit))
     proof = proof_of(problem, needed, smallest)

@@ -22,7 +22,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import eliminate_dead_order
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.seeds import Checked, points_given
@@ -46,7 +46,7 @@ class Search:
         self.add(
             Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST_RANK
         )
-        self.needed = smallest_budget(self.problem, needed_operators(graph))
+        self.needed = smallest_budget(self.problem)
         self.pace = Pace()
         self.tasks = quick_tasks(self.problem, self.pace)
         self.levels: BudgetGrid | None = None  # not computed yet, nor the tasks that need them
