@@ -42,7 +42,7 @@ from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
-from tinyckpt.planner.portfolio.forward_only import forward_attempts
+from tinyckpt.planner.portfolio.forward_only import Attempts, forward_attempts
 from tinyckpt.planner.portfolio.policies import POLICIES
 
 # Policies that take no budget, the quickest of the good first: default options, and some others.
@@ -69,8 +69,6 @@ LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
 # Random restarts: rounds over the levels; in large graphs fewer, down to none.
 RESTARTS, RESTART_LEVELS = 8, 12
 PRUNED_BUDGETS = 16  # at which Rotor's best plan drops recomputations
-
-Attempts = Callable[[Clock], Iterator[Candidate]]
 
 
 class Task(NamedTuple):
@@ -335,26 +333,6 @@ def random_score(random: Random, count: int) -> Score:
     weights = np.array([random.lognormvariate(0.0, spread) for _ in range(count)])
     score = SCORES[random.choice(list(SCORES))]
     return Score(score.cost, lambda run, data: score.divisor(run, data) / weights[data])
-
-
-def endless_candidates(problem: Problem, budget: int) -> Iterator[Candidate]:
-    """Yield plans for one budget, without end: greedy eviction, then random restarts."""
-    settings = greedy.greedy_settings(problem)
-    for _, label, order in greedy.greedy_orders(problem, budget, settings):
-        yield Candidate("greedy", f"evicted by {label}", order)
-    random = Random(0)
-    while True:
-        score = random_score(random, len(problem.graph.data))
-        _, _, sequence, anchors = random.choice(settings)
-        try:
-            order = Eviction(problem, budget, score, sequence, anchors).run()
-        except BudgetError:
-            continue
-        yield Candidate(
-            "greedy",
-            "evicted with random weights",
-            drop_redundant_recomputes(problem, order, budget),
-        )
 
 
 def coarse_first(numbers: Sequence[int]) -> list[int]:
