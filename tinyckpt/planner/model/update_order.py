@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.base.dtypes import Integers
 from tinyckpt.core.graph import Graph, old_source
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class UpdateOrder:
