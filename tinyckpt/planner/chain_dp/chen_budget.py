@@ -27,7 +27,7 @@ from tinyckpt.planner.chain_dp.segments import (
     values_kept_at_cuts,
 )
 from tinyckpt.planner.model.chain_stages import crossing_values, local_minimum_cuts
-from tinyckpt.planner.model.liveness import FlatGraph, Problem
+from tinyckpt.planner.model.liveness import FlatGraph, problem_of
 
 SEGMENT_SIZES = 48  # thresholds, from one stage to all of them, in geometric progression
 
@@ -89,7 +89,7 @@ def plan_chen_budget(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_budget")
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     found, pace, before, is_cut = [], Pace(), deadline.spent(), False
     for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)

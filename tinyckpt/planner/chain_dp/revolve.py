@@ -36,7 +36,7 @@ from tinyckpt.planner.chain_dp.reversal import (
 )
 from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform_chain
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
-from tinyckpt.planner.model.liveness import FlatGraph, Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
 # can be requested by their number of slots.
@@ -126,12 +126,13 @@ def plan_revolve(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
-    flat = FlatGraph(graph)
+    problem = problem_of(graph, costs)
+    flat = problem.flat
     parts = stages(flat, local_minimum_cuts(flat, costs))
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
-        chosen = largest_feasible_slots(Problem(graph, costs), parts, budget, deadline)
+        chosen = largest_feasible_slots(problem, parts, budget, deadline)
     what = f"revolve on {graph.name} with {counted(chosen, 'slot')}"
     check_length(estimated_evaluations(graph, len(parts), chosen), what)
     actions = reversal(len(parts), min(chosen, len(parts)))

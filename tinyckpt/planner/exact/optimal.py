@@ -44,7 +44,7 @@ from tinyckpt.planner.exact.stage_order import longest_path, path_model, whole_m
 from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.greedy import greedy_orders, greedy_settings
 from tinyckpt.planner.model.binomial_bound import uniform_chain
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import (
     cost_bound,
     flow_bound,
@@ -170,7 +170,7 @@ def plan_optimal(
         )
     solver_module()
     clock = Clock(time_limit)
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     if budget is None:
         half = problem.peak(range(len(graph.operators))) // 2
         try:

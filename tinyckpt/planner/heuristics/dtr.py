@@ -47,7 +47,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import (
     memory,
     recompute_cost,
 )
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 
 
 def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
@@ -155,7 +155,7 @@ def plan_dtr(
             f"{did_you_mean(heuristic, HEURISTICS)}"
         )
     deadline = Clock(checked_seconds(time_limit))
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     levels = build_budget_grid(problem, deadline)
 
     def planned(room: int) -> Candidate:

@@ -26,6 +26,8 @@ from tinyckpt.core.schedule import (
     step_title,
 )
 from tinyckpt.core.trace import Trace
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.plan_request import reserved
 from tinyckpt.planner.model.value_fates import (
     Recomputed,
     Residual,
@@ -33,7 +35,6 @@ from tinyckpt.planner.model.value_fates import (
     residual_fates,
 )
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
-from tinyckpt.planner.portfolio.search import reserved
 
 MAX_ROWS = 16  # of each list in the text; the data have all
 
@@ -191,13 +192,14 @@ def explain(
     # Last, since it takes all remaining time.
     is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
-    seconds_left = max(0.0, clock.left() - reserve)
-    points = frontier(graph, resolved, time_limit=seconds_left).points
+    found = frontier(graph, resolved, time_limit=max(0.0, clock.left() - reserve))
+    points = found.points
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
     cheaper = (p for p in points if p.peak > peak and p.cost < best)
     following = next(cheaper, None)
     if not is_certified:
-        certificate = certified(schedule, resolved, peak, clock).certificate
+        problem = problem_of(graph, resolved)
+        certificate = certified(schedule, problem, peak, clock).certificate
     return Explanation(
         trace,
         resolved,

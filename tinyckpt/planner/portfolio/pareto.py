@@ -26,7 +26,7 @@ from tinyckpt.core.schedule import Certificate, Schedule
 from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
@@ -90,8 +90,7 @@ class Frontier:
         if index >= 0:
             return self.points[index]
         unit = self.costs.memory_unit
-        problem = Problem(self.graph, self.costs)
-        needed = smallest_budget(problem)
+        needed = smallest_budget(problem_of(self.graph, self.costs))
         smallest = self.points[0].peak
         known = (
             "which is proven to be the smallest there is"
@@ -128,8 +127,8 @@ class Frontier:
             BudgetError: if no schedule is within the budget.
         """
         clock = Clock(checked_seconds(time_limit))
-        amount, costs = parse_budget(self.graph, self.costs, budget)
-        if costs.memory_unit != self.costs.memory_unit:
+        amount, problem = parse_budget(self.graph, self.costs, budget)
+        if problem.costs.memory_unit != self.costs.memory_unit:
             raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         return self.cheapest(amount, certified, clock)
 
@@ -162,7 +161,7 @@ class Frontier:
         if not certified:
             return schedule
         # Last, since it takes all remaining time.
-        problem = Problem(self.graph, self.costs)
+        problem = problem_of(self.graph, self.costs)
         certificate = certificate_of(problem, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
 
@@ -185,7 +184,7 @@ class Frontier:
         peaks = [point.peak for point in self.points]
         budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
         found = []
-        problem = Problem(self.graph, self.costs)
+        problem = problem_of(self.graph, self.costs)
         everything = sum(self.costs.data) + sum(self.costs.workspace)
         asked = (*evenly_spaced(budgets, most), max(everything, budgets[-1] + 1))
         for number, budget in enumerate(asked):
