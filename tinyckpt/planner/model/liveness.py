@@ -285,12 +285,6 @@ def problem_of(graph: Graph, costs: Costs) -> Problem:
 
     So a policy, whose arguments are a graph and costs, shares the arrays of the ``plan`` that calls
     it. Without a lock, so that a forked process never waits: two threads may at worst build two.
-
-    >>> import tinyckpt as tc
-    >>> graph = tc.networks.chain(2)
-    >>> problem = problem_of(graph, tc.cost.evaluations(graph))
-    >>> problem_of(graph, tc.cost.evaluations(graph)) is problem
-    True
     """
     problem = _problems.get((id(graph), costs))
     return problem or _problems.setdefault((id(graph), costs), Problem(graph, costs))

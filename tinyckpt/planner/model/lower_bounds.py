@@ -198,10 +198,7 @@ class DependenceGraph:
             if self.outputs[index]:
                 for data in self.inputs[index]:
                     self.readers.setdefault(data, []).append(index)
-        self.producer = [
-            -1 if graph.data[root[i]].producer is None else int(graph.data[root[i]].producer or 0)
-            for i in range(len(root))
-        ]
+        self.producer = problem.flat.producer[root].tolist()
 
     def moments(self) -> list[int]:
         """Return the candidate operators u: those with both ancestors and descendants."""

@@ -192,8 +192,7 @@ def explain(
     # Last, since it takes all remaining time.
     is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
-    found = frontier(graph, resolved, time_limit=max(0.0, clock.left() - reserve))
-    points = found.points
+    points = frontier(graph, resolved, time_limit=max(0.0, clock.left() - reserve)).points
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
     cheaper = (p for p in points if p.peak > peak and p.cost < best)
     following = next(cheaper, None)

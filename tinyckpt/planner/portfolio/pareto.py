@@ -135,15 +135,9 @@ class Frontier:
     def cheapest(
         self, budget: int, certified: bool = True, deadline: Clock = NO_DEADLINE
     ) -> Schedule:
-        """Return the cheapest schedule within a budget that is in the unit of the costs.
+        """Return the cheapest schedule within a budget in the memory unit of the costs.
 
-        Args:
-            budget: in the memory unit of the costs.
-            certified: whether to compute a lower bound.
-            deadline: of the search for that; a bound found by then is valid too.
-
-        Raises:
-            BudgetError: if no schedule is within the budget.
+        As ``schedule`` does, which parses the budget.
         """
         point = self.within(budget)
         note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
