@@ -13,11 +13,9 @@ from math import inf
 from typing import Any
 
 from tinyckpt.base.deadline import (
-    MOST_EVALUATIONS,
     NO_DEADLINE,
     Clock,
     checked_seconds,
-    length_error_text,
 )
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError
 from tinyckpt.base.units import memory_text
@@ -26,7 +24,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Certificate, Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
-from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound
@@ -178,31 +176,8 @@ def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
         found = search_frontier(request, progress)
         return found.cheapest(budget, deadline=request.deadline)
     # Nothing to search: Revolve is optimal at every budget.
-    schedule = run_policy(graph, "revolve", costs, {"slots": slots_within(request, *chain)})
+    schedule = run_policy(graph, "revolve", costs, {"budget": budget})
     return certified(schedule, request.problem, budget)
-
-
-def slots_within(request: PlanRequest, n: int, size: int) -> int:
-    """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
-
-    Raises:
-        BudgetError: if the schedule would be too long; with the smallest budget for which it is
-            not.
-    """
-    budget, unit = request.budget_size, request.costs.memory_unit
-    room = min(budget // size, n + 2)
-    evaluations = fewest_evaluations(n, room)
-    if evaluations > MOST_EVALUATIONS:
-        short = room
-        while fewest_evaluations(n, short) > MOST_EVALUATIONS:
-            short += 1
-        what = f"the best of {request.graph.name} within {memory_text(budget, unit)}"
-        raise BudgetError(
-            f"{length_error_text(evaluations, what)}; the smallest budget for which it is short "
-            f"enough is {memory_text(short * size, unit)}",
-            short * size,
-        )
-    return min(room - 2, n)
 
 
 def costs_of(graph: Graph, costs: Costs | None) -> Costs:
