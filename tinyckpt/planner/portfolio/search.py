@@ -11,6 +11,7 @@ graph is a look-up for callers that hold no ``Frontier``.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,21 +110,13 @@ class Search:
         before = clock.spent()
         try:
             if budget is not None and self.levels is not None:
-                self.work_at(budget, Clock(clock.left()), progress)
+                # What single policies would do for this budget alone, in any case.
+                for number, rank in self.first_for(self.levels, budget):
+                    if rank < 2 and self.tasks[number].level is not None:
+                        self.do(number, clock, progress)
             self.work(Clock(min(clock.left(), left)), progress, budget)
         finally:
             self.spent += clock.spent() - before
-
-    def work_at(self, budget: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do the remaining tasks that single policies would do for one budget alone.
-
-        Raises:
-            OutOfTimeError: when the time is up.
-        """
-        assert self.levels is not None
-        for number, rank in self.first_for(self.levels, budget):
-            if rank < 2 and self.tasks[number].level is not None:
-                self.do(number, deadline, progress)
 
     def work(self, deadline: Clock, progress: Progress | None, budget: int | None) -> None:
         """Do the remaining tasks.
@@ -131,9 +124,6 @@ class Search:
         Raises:
             OutOfTimeError: when the time is up.
         """
-        if self.complete:
-            return
-        deadline.check()
         if self.levels is None:
             for number in self.left():
                 self.do(number, deadline, progress)
@@ -144,7 +134,8 @@ class Search:
             self.do(number, deadline, progress)
 
     def do(self, number: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do one task."""
+        """Do one task, unless the time is up."""
+        deadline.check()
         for place, candidate in enumerate(self.tasks[number].attempts(deadline)):
             self.add(candidate, (number, place))
             if progress is not None:
@@ -206,6 +197,16 @@ def search_of(problem: Problem) -> Search:
     for oldest in list(_latest)[:-MAX_SEARCHES]:
         _latest.pop(oldest, None)
     return search
+
+
+def renew_locks() -> None:
+    """Unlock all searches in a forked process, which lacks the thread that held a lock."""
+    for search in _latest.values():
+        search.lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+    os.register_at_fork(after_in_child=renew_locks)
 
 
 def search_frontier(request: PlanRequest, progress: Progress | None = None) -> Frontier:

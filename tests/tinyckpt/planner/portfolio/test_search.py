@@ -1,9 +1,10 @@
 """Portfolio search: dominates every policy, monotone in the budget, independent of history."""
 
+import os
 from bisect import bisect_right
 from contextlib import suppress
 from math import inf
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
@@ -148,6 +149,30 @@ def test_concurrent_searches_agree() -> None:
         thread.join()
     assert len(found) == 12
     assert len(set(found)) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_forked_process_plans_while_thread_of_parent_searches() -> None:
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    begun, forked = Event(), Event()
+
+    def progress(policy: str, points: int) -> None:
+        begun.set()
+        assert forked.wait(PATIENT)
+
+    searching = Thread(target=tc.frontier, args=(graph,), kwargs={"progress": progress})
+    searching.start()
+    assert begun.wait(PATIENT)
+    child = os.fork()
+    if not child:  # the thread that searches is not in this process
+        is_whole = False
+        with suppress(BaseException):
+            is_whole = tc.frontier(graph, time_limit=60).complete
+        os._exit(not is_whole)
+    forked.set()
+    searching.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_progress_callback_may_plan() -> None:
