@@ -99,16 +99,14 @@ def quick_tasks(problem: Problem, pace: Pace) -> list[Task]:
 
     In a large graph only the quickest of them run here, headed by the one that needs little memory.
     """
-    found = [Task(lambda clock: iter(reordered_sequence(problem, clock)), 0)]
-    if not nothing_to_reverse(problem.graph):
-        quick = (
-            DEFAULT_SETTINGS
-            if len(problem.graph.operators) <= LARGEST_QUICK
-            else DEFAULT_SETTINGS[:1]
-        )
-        tasks = [Task(policy_attempt(problem, *policy, pace), 0) for policy in quick]
-        found = [tasks[0], *found, *tasks[1:]]
-    return found
+    sequence = Task(lambda clock: reordered_sequence(problem, clock), 0)
+    if nothing_to_reverse(problem.graph):
+        return [sequence]
+    most = len(DEFAULT_SETTINGS) if len(problem.graph.operators) <= LARGEST_QUICK else 1
+    first, *others = (
+        Task(policy_attempt(problem, *policy, pace), 0) for policy in DEFAULT_SETTINGS[:most]
+    )
+    return [first, sequence, *others]
 
 
 def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
@@ -144,10 +142,10 @@ def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
     return found + [Task(rotor_plans(problem, rotors, share), 2) for share in finer]
 
 
-def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
-    """Return the plan that evaluates every operator once, in the backward order of least memory."""
+def reordered_sequence(problem: Problem, clock: Clock) -> Iterator[Candidate]:
+    """Yield the plan that evaluates every operator once, in the backward order of least memory."""
     detail = "every operator once, the backward half reordered"
-    return [Candidate("store_all", detail, least_growth_order(problem, clock))]
+    yield Candidate("store_all", detail, least_growth_order(problem, clock))
 
 
 def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:

@@ -15,7 +15,7 @@ from typing import Any
 from tinyckpt.base.deadline import Clock, checked_seconds
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
-from tinyckpt.core.costs import Costs, cost_of, in_nodes
+from tinyckpt.core.costs import Costs, cost_of
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -168,12 +168,11 @@ def explain(
         ScheduleError: if the schedule is illegal.
     """
     clock = Clock(checked_seconds(time_limit))
-    resolved = costs_of(schedule.graph, costs)
-    trace = replay(schedule)
     certificate = schedule.certificate
     if nodes is None:
         nodes = certificate is not None and certificate.memory_unit == "nodes"
-    resolved = in_nodes(resolved) if nodes else resolved
+    resolved = costs_of(schedule.graph, costs, nodes)
+    trace = replay(schedule)
     cost = cost_of(schedule, resolved)
     requested = cost, resolved.unit, resolved.memory_unit
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
@@ -185,10 +184,8 @@ def explain(
     if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
-    residuals, recomputed = (
-        residual_fates(schedule, resolved),
-        recomputed_operators(schedule, resolved),
-    )
+    residuals = residual_fates(schedule, resolved)
+    recomputed = recomputed_operators(schedule, resolved)
     # Last, since it takes all remaining time.
     is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)

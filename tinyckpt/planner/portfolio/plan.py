@@ -12,11 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from tinyckpt.base.deadline import (
-    NO_DEADLINE,
-    Clock,
-    checked_seconds,
-)
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, cost_of, given, in_nodes
@@ -180,8 +176,10 @@ def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
     return certified(schedule, request.problem, budget)
 
 
-def costs_of(graph: Graph, costs: Costs | None) -> Costs:
-    """Return the costs to plan with, after checking that they are the graph's."""
+def costs_of(graph: Graph, costs: Costs | None, nodes: bool = False) -> Costs:
+    """Return the costs to plan with, in nodes if so requested; checked to be the graph's."""
+    if nodes:
+        return in_nodes(costs_of(graph, costs))
     if costs is None:
         return given(graph)
     if not isinstance(costs, Costs):
@@ -226,11 +224,10 @@ def frontier(
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
-    own = costs_of(graph, costs)
+    own = costs_of(graph, costs, nodes)
     deadline = Clock(checked_seconds(time_limit))
     checked = checked_seeds(graph, seeds)
-    problem = problem_of(graph, in_nodes(own) if nodes else own)
-    request = PlanRequest(graph, problem.costs, None, deadline, checked, problem)
+    request = PlanRequest(graph, own, None, deadline, checked, problem_of(graph, own))
     return search_frontier(request, progress)
 
 
@@ -265,8 +262,7 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     Raises:
         ScheduleError: if the schedule is illegal, or moves values to the host.
     """
-    own = costs_of(schedule.graph, costs)
-    own = in_nodes(own) if nodes else own
+    own = costs_of(schedule.graph, costs, nodes)
     peak, problem = peak_of(replay(schedule), own), problem_of(schedule.graph, own)
     certificate = certified(schedule, problem, peak).certificate
     if certificate is None:
