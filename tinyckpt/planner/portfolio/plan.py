@@ -178,16 +178,13 @@ def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
 
 def costs_of(graph: Graph, costs: Costs | None, nodes: bool = False) -> Costs:
     """Return the costs to plan with, in nodes if so requested; checked to be the graph's."""
-    if nodes:
-        return in_nodes(costs_of(graph, costs))
-    if costs is None:
-        return given(graph)
-    if not isinstance(costs, Costs):
-        raise ScheduleError(f"costs: expected tc.Costs, got a {type(costs).__name__}")
-    lengths = len(costs.operators), len(costs.data), len(costs.workspace)
+    own = given(graph) if costs is None else costs
+    if not isinstance(own, Costs):
+        raise ScheduleError(f"costs: expected tc.Costs, got a {type(own).__name__}")
+    lengths = len(own.operators), len(own.data), len(own.workspace)
     if lengths != (len(graph.operators), len(graph.data), len(graph.operators)):
         raise ScheduleError(f"the costs are not those of {graph.name}: numbers of nodes differ")
-    return costs
+    return in_nodes(own) if nodes else own
 
 
 def frontier(
