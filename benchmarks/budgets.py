@@ -10,15 +10,21 @@ graph), and the lower bound.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from random import Random
 from time import perf_counter
 
 import table
 
 import tinyckpt as tc
 from tinyckpt.networks.cnn_graphs import SHAPES
+from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
+from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.heuristics.greedy import greedy_orders, greedy_settings
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
-from tinyckpt.planner.portfolio.candidates import endless_candidates
+from tinyckpt.planner.portfolio.candidates import random_score
 
 
 def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:
@@ -57,7 +63,7 @@ def quality(long: float) -> str:
         assert schedule.certificate is not None
         found = schedule.certificate.cost
         best, by = best_of_all(graph, costs, budget, long, schedule)
-        bound = cost_bound(graph, costs, budget)
+        bound = cost_bound(Problem(graph, costs), budget)
         others = [ap_sqrt(graph, costs, budget), ap_greedy(graph, costs, budget)]
         body.append(
             [name, f"{seconds:.1f}", f"{found / store_all:.4f}", f"{best / store_all:.4f}",
@@ -97,12 +103,27 @@ def best_of_all(
         if schedule.certificate.cost < best:
             best, by = schedule.certificate.cost, policy.name
     end = perf_counter() + seconds * 3 / 4
-    for policy_name, detail, order in endless_candidates(problem, budget):
+    for detail, order in endless_orders(problem, budget):
         if problem.peak(order) <= budget and problem.cost_of(order) < best:
-            best, by = problem.cost_of(order), f"{policy_name}, {detail}"
+            best, by = problem.cost_of(order), f"greedy, {detail}"
         if perf_counter() > end:
             break
     return best, by
+
+
+def endless_orders(problem: Problem, budget: int) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield orders for one budget, without end: greedy eviction, then random restarts."""
+    settings = greedy_settings(problem)
+    for _, label, order in greedy_orders(problem, budget, settings):
+        yield f"evicted by {label}", order
+    random = Random(0)
+    while True:
+        score = random_score(random, len(problem.graph.data))
+        _, _, sequence, anchors = random.choice(settings)
+        with suppress(tc.BudgetError):
+            order = Eviction(problem, budget, score, sequence, anchors).run()
+            pruned = drop_redundant_recomputes(problem, order, budget)
+            yield "evicted with random weights", pruned
 
 
 if __name__ == "__main__":

@@ -1357,8 +1357,8 @@ def case_of(
         raise GraphError(f"{graph.name} has no parameters, and so no gradients")
     costs_of = costs or own_costs
     own = costs_of(graph)
-    budget_size, counted = parse_budget(graph, own, budget)
-    if counted.memory_unit != "bytes":
+    budget_size, problem = parse_budget(graph, own, budget)
+    if problem.costs.memory_unit != "bytes":
         raise BudgetError(f"budget {budget!r:.80}: techniques are compared in bytes, not in nodes")
     return Case(
         TrainingGraph(graph), network, costs_of, budget_size, link or LINKS.get(own.unit),

@@ -28,6 +28,7 @@ from tinyckpt.cli.resolve_options import (
     time_to_search,
 )
 from tinyckpt.cli.techniques import refuse_technique_options, techniques_job
+from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -35,8 +36,12 @@ from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.core.trace import Trace
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.machine_memory import check_memory
+from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.cost_models import cost_of
-from tinyckpt.planner.portfolio.plan import best_within_each
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.lower_bounds import cost_bound
+from tinyckpt.planner.portfolio.plan import frontier
+from tinyckpt.planner.portfolio.search import Progress
 
 TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 
@@ -72,9 +77,7 @@ def compare_job(options: Any) -> int:
         peaks = [trace.peak_bytes for trace in traces]
         # The other half of the time is for measuring, and for the best plan within a budget.
         seconds = time_to_search(options, clock) / (1 if options.time_limit is None else 2)
-        best_costs, is_complete = best_within_each(
-            graph, costs, peaks, time_limit=seconds, progress=progress
-        )
+        best_costs, is_complete = best_known(graph, costs, peaks, seconds, progress)
     if options.budget is not None:
         schedules.append(plan_within_budget(graph, costs, options, clock))
         traces.append(replay(schedules[-1]))
@@ -111,6 +114,24 @@ def compare_job(options: Any) -> int:
 
         print(f"written to {viz.timeline(traces, options.output)}")
     return 0
+
+
+def best_known(
+    graph: Graph, costs: Costs, budgets: Sequence[int], seconds: float, progress: Progress
+) -> tuple[list[float], bool]:
+    """Return the least known cost within each budget, and whether the search is complete.
+
+    A cost is infinite where no schedule is known. On a uniform chain nothing is searched.
+    """
+    if uniform_chain(graph, costs) is not None:
+        problem = problem_of(graph, costs)
+        return [cost_bound(problem, budget) for budget in budgets], True
+    found = frontier(graph, costs, time_limit=seconds, progress=progress)
+    least = [
+        min((point.cost for point in found.points if point.peak <= budget), default=inf)
+        for budget in budgets
+    ]
+    return least, found.complete
 
 
 def steps_too_many(graph: Graph, policy: str, options: Any) -> float:

@@ -161,7 +161,7 @@ def plan_job(options: Any) -> int:
         check_output(options, *CHARTS)
         nodes = False
         if options.budget is not None:  # only its unit is used
-            nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
+            nodes = parse_budget(graph, costs, options.budget)[1].costs.memory_unit == "nodes"
         with progress_line(options.network) as progress:
             seconds = time_to_search(options)
             found = frontier(graph, costs, nodes=nodes, time_limit=seconds, progress=progress)

@@ -49,7 +49,8 @@ def challenge(
     the optimum: nothing within 7 nodes takes less than 44 evaluations
     """
     graph, trace = schedule.graph, replay(schedule)
-    budget_size, own = parse_budget(graph, costs_of(graph, costs), budget)
+    budget_size, problem = parse_budget(graph, costs_of(graph, costs), budget)
+    own = problem.costs
     best = plan(graph, costs=costs, budget=budget, time_limit=time_limit)
     peak = trace.peak_nodes if own.memory_unit == "nodes" else trace.peak_bytes
     mine, least = cost_of(schedule, own), cost_of(best, own)
@@ -77,8 +78,8 @@ def challenge_bytes(offered: Choices, budget: str | int | float) -> int:
             within it.
     """
     found = offered.found
-    budget_size, own = parse_budget(found.graph, found.costs, budget)
-    if own.memory_unit == "nodes":
+    budget_size, problem = parse_budget(found.graph, found.costs, budget)
+    if problem.costs.memory_unit == "nodes":
         sizes = {node.nbytes for node in found.graph.data if not node.is_source}
         if len(sizes) != 1:
             raise BudgetError(

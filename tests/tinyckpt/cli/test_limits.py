@@ -52,7 +52,7 @@ def test_compare_shares_time_limit_among_all_work(
         return call
 
     monkeypatch.setattr(request, "plan", watched(request.plan))
-    monkeypatch.setattr(comparing, "best_within_each", watched(comparing.best_within_each))
+    monkeypatch.setattr(comparing, "frontier", watched(comparing.frontier))
     policies = ("--policy", "greedy", "--policy", "sqrt_n", "--policy", "blocks")
     code, _, err = run(
         capsys, "compare", "mlp:3x16", *policies, "--budget", "100 %", "--time-limit", "20"

@@ -18,7 +18,7 @@ from tests.viz.player.player_driver import TICK, seek, traces_of, until, written
 from tests.viz.player.test_player_page import NAMES, named
 from tests.viz.test_host import moved
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 from viz.scene import counts_nodes, live_of
 
 POLICIES = ("sqrt_n", "recompute_all")
@@ -45,7 +45,7 @@ def limits_of(trace: tc.Trace) -> list[list[Any]]:
     """Return the reference lines of a trace's strip, in the page's unit, by Python."""
     graph, in_nodes = trace.graph, counts_nodes([trace])
     unit = max(node.nbytes for node in graph.data if not node.is_source) if in_nodes else 1
-    least = smallest_budget(Problem(graph, tc.cost.evaluations(graph)), needed_operators(graph))
+    least = smallest_budget(Problem(graph, tc.cost.evaluations(graph)))
     lines = [["peak", max(live_of(trace, in_nodes))], ["lower bound", least // unit]]
     if trace.schedule.policy != "store_all":
         stored = tc.replay(tc.plan(graph, "store_all"))

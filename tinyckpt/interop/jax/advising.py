@@ -132,10 +132,9 @@ def advise(
             + (f", not {', '.join(map(repr, missing))}" if missing else "")
             + "; jax.ad_checkpoint.checkpoint_name(x, name) names a value"
         )
-    within, costs = parse_budget(graph, given(graph), budget)
-    if costs.memory_unit != "bytes":
+    within, problem = parse_budget(graph, given(graph), budget)
+    if problem.costs.memory_unit != "bytes":
         raise BudgetError(f"budget {budget!r:.80}; expected bytes, such as '2 GiB', or a share")
-    problem = Problem(graph, costs)
     once = range(len(graph.operators))
     stored, smallest = problem.cost_of(once), problem.peak(once)
     best: tuple[float, int, frozenset[str]] | None = None

@@ -29,7 +29,6 @@ from tinyckpt.interop.torch.schedule_from_partition import GraphPair, schedule_o
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import parse_budget
-from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio.plan import Budget, costs_of, peak_of
 from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
 from tinyckpt.planner.portfolio.seeds import checked_seeds
@@ -196,8 +195,8 @@ def with_min_cut_seeds(
     graph = imported.graph
     seconds = checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS))
     options["seeds"] = checked_seeds(graph, options.get("seeds", ()))
-    budget_size, costs = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
-    share = budget_size / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
+    budget_size, problem = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
+    share = budget_size / max(problem.peak(range(len(graph.operators))), 1)
     if share < 1:
         load_min_cut()  # before the clock starts
         clock = Clock(seconds)
@@ -207,7 +206,7 @@ def with_min_cut_seeds(
             nearest,
             Clock(SHARE * seconds),
             resident,
-            lambda schedule: peak_of(replay(schedule), costs) <= budget_size,
+            lambda schedule: peak_of(replay(schedule), problem.costs) <= budget_size,
         )
         options["seeds"] += tuple(found)
         # A setting cannot be interrupted; its overtime is not taken from the search.

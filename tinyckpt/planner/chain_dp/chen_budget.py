@@ -28,7 +28,7 @@ from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.model.chain_stages import local_minimum_cuts
-from tinyckpt.planner.model.liveness import FlatGraph, Problem
+from tinyckpt.planner.model.liveness import FlatGraph, problem_of
 
 SEGMENT_SIZES = 48  # thresholds, from one stage to all of them, in geometric progression
 
@@ -90,7 +90,7 @@ def plan_chen_budget(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_budget")
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     found, pace, before, is_cut = [], Pace(), deadline.spent(), False
     for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)

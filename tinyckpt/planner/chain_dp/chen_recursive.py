@@ -20,7 +20,7 @@ from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import StageAction, schedule_of
 from tinyckpt.planner.model.chain_stages import local_minimum_cuts, stages
-from tinyckpt.planner.model.liveness import FlatGraph
+from tinyckpt.planner.model.liveness import problem_of
 
 
 def recursive_actions(steps: int, k: int = 1) -> list[StageAction]:
@@ -61,7 +61,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         raise PolicyOptionError(f"chen_recursive: k={k!r}; expected an integer of 1 or more")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_recursive")
-    flat = FlatGraph(graph)
+    flat = problem_of(graph, costs).flat
     parts = stages(flat, local_minimum_cuts(flat, costs))
     # Each of the log n levels advances through all but the last of its k + 1 parts.
     levels = log(max(len(parts), 2)) / log(k + 1)

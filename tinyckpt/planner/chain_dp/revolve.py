@@ -16,10 +16,12 @@ from math import comb
 
 from tinyckpt.base.deadline import (
     DEFAULT_SECONDS,
+    MOST_EVALUATIONS,
     NO_DEADLINE,
     Clock,
     check_length,
     checked_seconds,
+    length_error_text,
 )
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
@@ -30,9 +32,14 @@ from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
-from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform_chain
+from tinyckpt.planner.model.binomial_bound import (
+    advances,
+    fewest_evaluations,
+    repetitions,
+    uniform_chain,
+)
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
-from tinyckpt.planner.model.liveness import FlatGraph, Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
 # can be requested by their number of slots.
@@ -122,12 +129,13 @@ def plan_revolve(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
-    flat = FlatGraph(graph)
+    problem = problem_of(graph, costs)
+    flat = problem.flat
     parts = stages(flat, local_minimum_cuts(flat, costs))
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
-        chosen = largest_feasible_slots(Problem(graph, costs), parts, budget, deadline)
+        chosen = largest_feasible_slots(problem, parts, budget, deadline)
     what = f"revolve on {graph.name} with {counted(chosen, 'slot')}"
     check_length(estimated_evaluations(graph, len(parts), chosen), what)
     actions = reversal(len(parts), min(chosen, len(parts)))
@@ -191,7 +199,7 @@ def largest_feasible_slots(
     """
     chain = uniform_chain(problem.graph, problem.costs)
     if chain is not None and budget >= 3 * chain[1]:
-        return min(budget // chain[1] - 2, chain[0])
+        return optimal_slots(problem, budget, *chain)
     tried = slot_grid(problem.graph, len(parts))
 
     def peak(slots: int) -> int:
@@ -214,6 +222,28 @@ def largest_feasible_slots(
             smallest,
         )
     return tried[low - 1]
+
+
+def optimal_slots(problem: Problem, budget: int, n: int, size: int) -> int:
+    """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
+
+    Raises:
+        BudgetError: if the schedule would be too long; with the smallest budget for which it is
+            not.
+    """
+    room = short = min(budget // size, n + 2)
+    evaluations = fewest_evaluations(n, room)
+    if evaluations > MOST_EVALUATIONS:
+        while fewest_evaluations(n, short) > MOST_EVALUATIONS:
+            short += 1
+        unit = problem.costs.memory_unit
+        what = f"the best of {problem.graph.name} within {memory_text(budget, unit)}"
+        raise BudgetError(
+            f"{length_error_text(evaluations, what)}; the smallest budget for which it is short "
+            f"enough is {memory_text(short * size, unit)}",
+            short * size,
+        )
+    return room - 2
 
 
 REVOLVE = Policy(

@@ -46,7 +46,7 @@ from tinyckpt.planner.model.chain_stages import (
     stage_sizes,
     stages,
 )
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
 
 MAX_BLOCKS, MIN_BLOCKS = 130, 4
@@ -316,7 +316,7 @@ def plan_blocks(
         OutOfTimeError: if the time is up before there is any.
     """
     clock = Clock(checked_seconds(time_limit))
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     stored = Candidate("blocks", "every operator is evaluated once", range(len(graph.operators)))
     highest = problem.peak(stored.order)
 

@@ -49,7 +49,7 @@ from tinyckpt.planner.model.chain_stages import (
     stage_sizes,
     stages,
 )
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 ROTOR_LEVELS = 256
@@ -283,7 +283,7 @@ def plan_rotor(
     if type(levels) is not int or not 1 <= levels <= MAX_ROTOR_LEVELS:
         raise PolicyOptionError(f"rotor: levels={levels!r}; expected 1 to {MAX_ROTOR_LEVELS}")
     clock = Clock(checked_seconds(time_limit))
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     stored = list(range(len(graph.operators)))
     budget_size = problem.peak(stored) // 2 if budget is None else budget
     if nothing_to_reverse(graph) or problem.peak(stored) <= budget_size:

@@ -45,7 +45,7 @@ from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.greedy import greedy_orders, greedy_settings
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.certificate import Certificate
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import (
     cost_bound,
     flow_bound,
@@ -89,7 +89,7 @@ class ProofState:
         self.problem, self.budget = problem, budget
         self.build_order, self.deadline = build_order, deadline
         self.needed = needed_operators(problem.graph)
-        self.general_bound = flow_bound(problem.graph, problem.costs, budget, clock)
+        self.general_bound = flow_bound(problem, budget, clock)
         self.bound = self.general_bound
         self.infeasible = self.bound == inf
         self.orders: list[list[int]] = []
@@ -171,7 +171,7 @@ def plan_optimal(
         )
     solver_module()
     clock = Clock(time_limit)
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     if budget is None:
         half = problem.peak(range(len(graph.operators))) // 2
         try:
@@ -185,7 +185,7 @@ def plan_optimal(
     if chain is not None and budget_size >= 3 * chain[1]:
         # The closed form proves it; Revolve attains it, with first evaluations in build order.
         schedule = plan_revolve(graph, costs, budget=budget_size)
-        bound = cost_bound(graph, costs, budget_size)
+        bound = cost_bound(problem, budget_size)
         proven = Certificate("optimal", bound, bound, budget_size, costs.unit, costs.memory_unit)
         options = {"budget": budget_size, "time_limit": time_limit, "order": order}
         return replace(schedule, policy="optimal", options=options, certificate=proven)
@@ -326,7 +326,7 @@ def budget_error(proof: ProofState, time_limit: float) -> BudgetError:
         text = f"{what} within {memory_text(proof.budget, unit)} was found in {time_limit:g} s"
     if smallest is None:
         return BudgetError(text)
-    least = smallest_budget(problem, proof.needed)
+    least = smallest_budget(problem)
     if proof.infeasible and not proof.build_order:
         step = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
         least = max(least, (proof.budget // step + 1) * step)

@@ -28,7 +28,7 @@ from tinyckpt.planner.heuristics.backward_order import least_growth_order
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 
 # Operator evaluations of all eviction runs of a search: a run takes some 20 microseconds per
 # operator, so these take a second or two. Larger: more levels and more settings per level, slower.
@@ -96,7 +96,7 @@ def build_budget_grid(problem: Problem, deadline: Clock = NO_DEADLINE) -> Budget
     graph = problem.graph
     size = max(len(graph.operators), 1)
     highest = problem.peak(range(len(graph.operators)))
-    lowest = smallest_budget(problem, needed_operators(graph))
+    lowest = smallest_budget(problem)
     most = min(max(GRID_EVALUATIONS // (4 * size), MIN_LEVELS), MAX_LEVELS)
     # All peaks are multiples of this unit.
     unit = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1

@@ -46,7 +46,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import (
     memory,
     recompute_cost,
 )
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 
@@ -155,7 +155,7 @@ def plan_dtr(
             f"{did_you_mean(heuristic, HEURISTICS)}"
         )
     deadline = Clock(checked_seconds(time_limit))
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     levels = build_budget_grid(problem, deadline)
 
     def planned(room: int) -> Candidate:

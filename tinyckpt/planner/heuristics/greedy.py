@@ -36,7 +36,7 @@ from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recompute
 from tinyckpt.planner.heuristics.dtr import entangled_cost
 from tinyckpt.planner.heuristics.eviction import Eviction, unread_separators
 from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 Setting = tuple[str, Score, Sequence[int], bool]
@@ -222,7 +222,7 @@ def plan_greedy(
     (9, 42)
     """
     deadline = Clock(checked_seconds(time_limit))
-    problem = Problem(graph, costs)
+    problem = problem_of(graph, costs)
     levels = build_budget_grid(problem, deadline)
     sweep = GreedyPlans(problem, levels, deadline)
 

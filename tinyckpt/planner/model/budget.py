@@ -19,8 +19,8 @@ from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.cost_models import in_nodes
-from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.liveness import Problem, problem_of
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 
 UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -99,12 +99,12 @@ def parse_written_budget(budget: str | int | float, forms: str) -> WrittenBudget
     raise BudgetError(f"budget {budget!r:.80}; expected {forms}")
 
 
-def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
-    """Parse a budget for a graph: the number, and the costs in whose memory unit it counts.
+def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Problem]:
+    """Parse a budget for a graph: the number, and the problem in whose memory unit it counts.
 
     Args:
         graph: supplies the store-all peak of which a share is taken.
-        costs: returned as they are, unless the budget is in nodes.
+        costs: those of the problem, unless the budget is in nodes.
         budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
             a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. Bytes
             and per cent may be followed by ``"total"``.
@@ -119,10 +119,11 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     [4096, 9, 2560]
     """
     written = parse_written_budget(budget, FORMS)
+    problem = problem_of(graph, in_nodes(costs) if written.unit == "nodes" else costs)
     if written.unit == "nodes":
-        return int(written.amount), in_nodes(costs)
+        return int(written.amount), problem
     if written.unit == "unsaid":
-        return checked_unit(graph, costs, int(written.amount)), costs
+        return checked_unit(problem, int(written.amount)), problem
     if costs.memory_unit != "bytes" and (written.is_total or written.unit == "bytes"):
         raise BudgetError(
             f"budget {budget!r:.80} is in bytes, and the costs are in {costs.memory_unit}; "
@@ -130,13 +131,11 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         )
     stored = 0
     if written.unit == "share":
-        stored = Problem(graph, costs).peak(range(len(graph.operators)))
+        stored = problem.peak(range(len(graph.operators)))
     try:
-        return written.left(stored, graph.source_bytes), costs
+        return written.left(stored, graph.source_bytes), problem
     except BudgetError as error:
-        needed = graph.source_bytes + smallest_budget(
-            Problem(graph, costs), needed_operators(graph)
-        )
+        needed = graph.source_bytes + smallest_budget(problem)
         raise BudgetError(
             f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} total", needed
         ) from None
@@ -163,13 +162,13 @@ def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
     return written.left(whole, sources)
 
 
-def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
+def checked_unit(problem: Problem, number: int) -> int:
     """Return a budget without a unit; raise BudgetError if it is infeasible as bytes.
 
     The check applies only to numbers small enough to have been meant as a count of nodes.
     """
-    if costs.memory_unit == "bytes" and 0 < number <= len(graph.data):
-        needed = smallest_budget(Problem(graph, costs), needed_operators(graph))
+    if problem.costs.memory_unit == "bytes" and 0 < number <= len(problem.graph.data):
+        needed = smallest_budget(problem)
         if number < needed:
             raise BudgetError(
                 f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -272,3 +273,18 @@ def view_levels(graph: Graph, costs: Costs) -> tuple[Integers, list[Any]]:
             if node.view_of is not None and not graph.data[node.view_of].is_source:
                 base[node.id], depth[node.id] = node.view_of, depth[node.view_of] + 1
     return base, [depth == level for level in range(int(depth.max(initial=0)), 0, -1)]
+
+
+# A Problem by the identity of its graph and the costs, while somebody holds it: the request of a
+# call, or a search. It holds its graph, so that no other graph can take the same id meanwhile.
+_problems: WeakValueDictionary[tuple[int, Costs], Problem] = WeakValueDictionary()
+
+
+def problem_of(graph: Graph, costs: Costs) -> Problem:
+    """Return the Problem of a graph and its costs: the one in use, if there is one.
+
+    So a policy, whose arguments are a graph and costs, shares the arrays of the ``plan`` that calls
+    it. Without a lock, so that a forked process never waits: two threads may at worst build two.
+    """
+    problem = _problems.get((id(graph), costs))
+    return problem or _problems.setdefault((id(graph), costs), Problem(graph, costs))

@@ -30,7 +30,6 @@ from contextlib import suppress
 from math import ceil, exp, inf, log
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
-from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.liveness import Problem
@@ -46,12 +45,11 @@ WORK = 40_000
 PRICE_STEPS = 24
 
 
-def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE) -> float:
+def cost_bound(problem: Problem, budget: int, deadline: Clock = NO_DEADLINE) -> float:
     """Return a lower bound on the cost of every schedule whose peak is within the budget.
 
     Args:
-        graph: any graph.
-        costs: costs of evaluations and sizes of values; integral costs give an integral bound.
+        problem: any graph; integral costs give an integral bound.
         budget: in the memory unit of the costs. If it is below ``smallest_budget``, the bound is
             infinite.
         deadline: of the search; the best bound found by then is valid.
@@ -59,24 +57,25 @@ def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = NO_DEA
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
     >>> costs = tc.cost.in_nodes(tc.cost.evaluations(graph))
-    >>> [cost_bound(graph, costs, budget) for budget in (2, 3, 6, 10)]
+    >>> [cost_bound(Problem(graph, costs), budget) for budget in (2, 3, 6, 10)]
     [inf, 45, 21, 17]
     """
+    graph, costs = problem.graph, problem.costs
     chain = uniform_chain(graph, costs, once=True)
     if chain is None:
-        return flow_bound(graph, costs, budget, deadline)
+        return flow_bound(problem, budget, deadline)
     n, size = chain
     room = budget // size
     least = fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
-    return max(least, flow_bound(graph, costs, budget, deadline)) if graph.once else least
+    return max(least, flow_bound(problem, budget, deadline)) if graph.once else least
 
 
-def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE) -> float:
+def flow_bound(problem: Problem, budget: int, deadline: Clock = NO_DEADLINE) -> float:
     """Return the Lagrangian min-cut bound, on chains too, where the closed form is sharper."""
-    problem = Problem(graph, costs)
+    graph, costs = problem.graph, problem.costs
     needed = needed_operators(graph)
     base = sum(costs.operators[index] for index in needed)
-    if smallest_budget(problem, needed) > budget:
+    if smallest_budget(problem) > budget:
         return inf
     if problem.peak(range(len(graph.operators))) <= budget and len(needed) == len(graph.operators):
         return base
@@ -141,27 +140,21 @@ def needed_operators(graph: Graph) -> list[int]:
     return found[::-1]
 
 
-def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
+def smallest_budget(problem: Problem) -> int:
     """Return a lower bound on the peak of every schedule: the largest working set or all results.
 
     The working set of an operator is its inputs, outputs and workspace, in addition to the
     non-recomputable values that must be resident; at the end, all results are resident.
 
-    Args:
-        problem: any graph.
-        operators: ids of the operators to be evaluated, ascending.
-
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
-    >>> smallest_budget(Problem(graph, tc.cost.evaluations(graph)), needed_operators(graph)) // 512
+    >>> smallest_budget(Problem(graph, tc.cost.evaluations(graph))) // 512
     3
     """
-    graph = problem.graph
-    operators = list(operators)
-    pinned = PinnedLiveness(problem, operators)
-    results = {problem.root[data] for data in graph.outputs}
+    needed = needed_operators(problem.graph)
+    results = {problem.root[data] for data in problem.graph.outputs}
     at_end = int(sum(problem.size[data] for data in results))
-    return max(at_end, pinned.largest_need(operators))
+    return max(at_end, PinnedLiveness(problem, needed).largest_need(needed))
 
 
 class DependenceGraph:
@@ -205,10 +198,7 @@ class DependenceGraph:
             if self.outputs[index]:
                 for data in self.inputs[index]:
                     self.readers.setdefault(data, []).append(index)
-        self.producer = [
-            -1 if graph.data[root[i]].producer is None else int(graph.data[root[i]].producer or 0)
-            for i in range(len(root))
-        ]
+        self.producer = problem.flat.producer[root].tolist()
 
     def moments(self) -> list[int]:
         """Return the candidate operators u: those with both ancestors and descendants."""

@@ -46,7 +46,7 @@ from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
-from tinyckpt.planner.portfolio.forward_only import forward_attempts
+from tinyckpt.planner.portfolio.forward_only import Attempts, forward_attempts
 from tinyckpt.planner.portfolio.policies import POLICIES
 
 # Policies that take no budget, the quickest of the good first: default options, and some others.
@@ -73,8 +73,6 @@ LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
 # Random restarts: rounds over the levels; in large graphs fewer, down to none.
 RESTARTS, RESTART_LEVELS = 8, 12
 PRUNED_BUDGETS = 16  # at which Rotor's best plan drops recomputations
-
-Attempts = Callable[[Clock], Iterator[Candidate]]
 
 
 class Task(NamedTuple):
@@ -105,16 +103,14 @@ def quick_tasks(problem: Problem, pace: Pace) -> list[Task]:
 
     In a large graph only the quickest of them run here, headed by the one that needs little memory.
     """
-    found = [Task(lambda clock: iter(reordered_sequence(problem, clock)), 0)]
-    if not nothing_to_reverse(problem.graph):
-        quick = (
-            DEFAULT_SETTINGS
-            if len(problem.graph.operators) <= LARGEST_QUICK
-            else DEFAULT_SETTINGS[:1]
-        )
-        tasks = [Task(policy_attempt(problem, *policy, pace), 0) for policy in quick]
-        found = [tasks[0], *found, *tasks[1:]]
-    return found
+    sequence = Task(lambda clock: reordered_sequence(problem, clock), 0)
+    if nothing_to_reverse(problem.graph):
+        return [sequence]
+    most = len(DEFAULT_SETTINGS) if len(problem.graph.operators) <= LARGEST_QUICK else 1
+    first, *others = (
+        Task(policy_attempt(problem, *policy, pace), 0) for policy in DEFAULT_SETTINGS[:most]
+    )
+    return [first, sequence, *others]
 
 
 def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
@@ -150,10 +146,10 @@ def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
     return found + [Task(rotor_plans(problem, rotors, share), 2) for share in finer]
 
 
-def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
-    """Return the plan that evaluates every operator once, in the backward order of least memory."""
+def reordered_sequence(problem: Problem, clock: Clock) -> Iterator[Candidate]:
+    """Yield the plan that evaluates every operator once, in the backward order of least memory."""
     detail = "every operator once, the backward half reordered"
-    return [Candidate("store_all", detail, least_growth_order(problem, clock))]
+    yield Candidate("store_all", detail, least_growth_order(problem, clock))
 
 
 def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:
@@ -288,10 +284,9 @@ def astar_attempts(problem: Problem, levels: BudgetGrid, clock: Clock) -> Iterat
 
     From the smallest budget up, since less memory has fewer states.
     """
-    needed = needed_operators(problem.graph)
-    if len(needed) > LARGEST_EXACT:
+    if len(needed_operators(problem.graph)) > LARGEST_EXACT:
         return
-    smallest = smallest_budget(problem, needed)
+    smallest = smallest_budget(problem)
     span, failures = levels.highest - smallest, 0
     budgets = {smallest + span * step // EXACT_BUDGETS for step in range(EXACT_BUDGETS)}
     for budget in sorted(budgets):
@@ -340,26 +335,6 @@ def random_score(random: Random, count: int) -> Score:
     weights = np.array([random.lognormvariate(0.0, spread) for _ in range(count)])
     score = SCORES[random.choice(list(SCORES))]
     return Score(score.cost, lambda run, data: score.divisor(run, data) / weights[data])
-
-
-def endless_candidates(problem: Problem, budget: int) -> Iterator[Candidate]:
-    """Yield plans for one budget, without end: greedy eviction, then random restarts."""
-    settings = greedy.greedy_settings(problem)
-    for _, label, order in greedy.greedy_orders(problem, budget, settings):
-        yield Candidate("greedy", f"evicted by {label}", order)
-    random = Random(0)
-    while True:
-        score = random_score(random, len(problem.graph.data))
-        _, _, sequence, anchors = random.choice(settings)
-        try:
-            order = Eviction(problem, budget, score, sequence, anchors).run()
-        except BudgetError:
-            continue
-        yield Candidate(
-            "greedy",
-            "evicted with random weights",
-            drop_redundant_recomputes(problem, order, budget),
-        )
 
 
 def coarse_first(numbers: Sequence[int]) -> list[int]:

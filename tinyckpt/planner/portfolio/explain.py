@@ -20,7 +20,9 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Schedule, data_title, operator_title, step_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.certificate import Certificate
-from tinyckpt.planner.model.cost_models import cost_of, in_nodes
+from tinyckpt.planner.model.cost_models import cost_of
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.plan_request import reserved
 from tinyckpt.planner.model.value_fates import (
     Recomputed,
     Residual,
@@ -28,7 +30,6 @@ from tinyckpt.planner.model.value_fates import (
     residual_fates,
 )
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
-from tinyckpt.planner.portfolio.search import reserved
 
 MAX_ROWS = 16  # of each list in the text; the data have all
 
@@ -162,12 +163,11 @@ def explain(
         ScheduleError: if the schedule is illegal.
     """
     clock = Clock(checked_seconds(time_limit))
-    resolved = costs_of(schedule.graph, costs)
-    trace = replay(schedule)
     certificate = schedule.certificate
     if nodes is None:
         nodes = certificate is not None and certificate.memory_unit == "nodes"
-    resolved = in_nodes(resolved) if nodes else resolved
+    resolved = costs_of(schedule.graph, costs, nodes)
+    trace = replay(schedule)
     cost = cost_of(schedule, resolved)
     requested = cost, resolved.unit, resolved.memory_unit
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
@@ -179,20 +179,18 @@ def explain(
     if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
-    residuals, recomputed = (
-        residual_fates(schedule, resolved),
-        recomputed_operators(schedule, resolved),
-    )
+    residuals = residual_fates(schedule, resolved)
+    recomputed = recomputed_operators(schedule, resolved)
     # Last, since it takes all remaining time.
     is_certified = given == requested  # else it is about other costs, or missing
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
-    seconds_left = max(0.0, clock.left() - reserve)
-    points = frontier(graph, resolved, time_limit=seconds_left).points
+    points = frontier(graph, resolved, time_limit=max(0.0, clock.left() - reserve)).points
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
     cheaper = (p for p in points if p.peak > peak and p.cost < best)
     following = next(cheaper, None)
     if not is_certified:
-        certificate = certified(schedule, resolved, peak, clock).certificate
+        problem = problem_of(graph, resolved)
+        certificate = certified(schedule, problem, peak, clock).certificate
     return Explanation(
         trace,
         resolved,

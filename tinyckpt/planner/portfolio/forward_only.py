@@ -23,7 +23,7 @@ from tinyckpt.planner.heuristics.budget_grid import SHARE_STEPS, BudgetGrid, Can
 from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
 from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 
 ROUNDS = 6  # per budget, with different starting orders and random weights
 SHAKES = 12  # attempts to improve a round's result
@@ -60,7 +60,7 @@ class Rounds:
     def __init__(self, problem: Problem, highest: int) -> None:
         self.problem, self._blocks = problem, BlockDependencies(problem)
         self.widths = affordable_widths(self._blocks)
-        lowest = smallest_budget(problem, needed_operators(problem.graph))
+        lowest = smallest_budget(problem)
         # Rounded down, as a requested budget of that share is.
         shares = {highest * part // SHARE_STEPS for part in range(1, SHARE_STEPS)}
         self.budgets = sorted((share for share in shares if share >= lowest), reverse=True)

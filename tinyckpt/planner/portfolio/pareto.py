@@ -26,7 +26,7 @@ from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.certificate import Certificate
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
@@ -91,8 +91,7 @@ class Frontier:
         if index >= 0:
             return self.points[index]
         unit = self.costs.memory_unit
-        problem = Problem(self.graph, self.costs)
-        needed = smallest_budget(problem, needed_operators(self.graph))
+        needed = smallest_budget(problem_of(self.graph, self.costs))
         smallest = self.points[0].peak
         known = (
             "which is proven to be the smallest there is"
@@ -129,23 +128,17 @@ class Frontier:
             BudgetError: if no schedule is within the budget.
         """
         clock = Clock(checked_seconds(time_limit))
-        amount, costs = parse_budget(self.graph, self.costs, budget)
-        if costs.memory_unit != self.costs.memory_unit:
+        amount, problem = parse_budget(self.graph, self.costs, budget)
+        if problem.costs.memory_unit != self.costs.memory_unit:
             raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         return self.cheapest(amount, certified, clock)
 
     def cheapest(
         self, budget: int, certified: bool = True, deadline: Clock = NO_DEADLINE
     ) -> Schedule:
-        """Return the cheapest schedule within a budget that is in the unit of the costs.
+        """Return the cheapest schedule within a budget in the memory unit of the costs.
 
-        Args:
-            budget: in the memory unit of the costs.
-            certified: whether to compute a lower bound.
-            deadline: of the search for that; a bound found by then is valid too.
-
-        Raises:
-            BudgetError: if no schedule is within the budget.
+        As ``schedule`` does, which parses the budget.
         """
         point = self.within(budget)
         note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
@@ -163,7 +156,8 @@ class Frontier:
         if not certified:
             return schedule
         # Last, since it takes all remaining time.
-        certificate = certificate_of(self.graph, self.costs, point.cost, budget, deadline)
+        problem = problem_of(self.graph, self.costs)
+        certificate = certificate_of(problem, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
 
     def bounds(self, most: int = 32, *, time_limit: float = inf) -> tuple[tuple[int, float], ...]:
@@ -185,12 +179,13 @@ class Frontier:
         peaks = [point.peak for point in self.points]
         budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
         found = []
+        problem = problem_of(self.graph, self.costs)
         everything = sum(self.costs.data) + sum(self.costs.workspace)
         asked = (*evenly_spaced(budgets, most), max(everything, budgets[-1] + 1))
         for number, budget in enumerate(asked):
             index = bisect_right(peaks, budget) - 1
             share = Clock(clock.left() / (len(asked) - number))
-            bound = cost_bound(self.graph, self.costs, budget, share)
+            bound = cost_bound(problem, budget, share)
             # A tight bound may exceed the cost by rounding.
             found.append((budget, min(bound, self.points[index].cost) if index >= 0 else bound))
         return tuple(found)
@@ -221,15 +216,16 @@ class Frontier:
 
 
 def certificate_of(
-    graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = NO_DEADLINE
+    problem: Problem, cost: float, budget: int, deadline: Clock = NO_DEADLINE
 ) -> Certificate:
     """Return the certificate of a cost within a budget: optimal, or heuristic with a lower bound.
 
     If the time is up, the bound is a closed form where there is one; else, that each operator on
     which a result depends is evaluated once.
     """
+    graph, costs = problem.graph, problem.costs
     if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
-        bound = cost_bound(graph, costs, budget, deadline)
+        bound = cost_bound(problem, budget, deadline)
     else:
         bound = sum(costs.operators[index] for index in needed_operators(graph))
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"

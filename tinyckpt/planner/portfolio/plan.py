@@ -7,42 +7,38 @@ answers a budget from the frontier it finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from tinyckpt.base.deadline import (
-    MOST_EVALUATIONS,
-    NO_DEADLINE,
-    Clock,
-    checked_seconds,
-    length_error_text,
-)
-from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
-from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.cost_models import cost_of, given, in_nodes
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound
+from tinyckpt.planner.model.plan_request import PlanRequest, reserved
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
-from tinyckpt.planner.portfolio.policies import POLICIES
+from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import (
+    PolicyFunction,
     PolicyLike,
+    check_options,
     name_of,
-    options_of,
     resolved,
     run_policy,
     takes,
 )
-from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, reserved
-from tinyckpt.planner.portfolio.search import frontier as search
+from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, search_frontier
 from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
 Budget = str | int | float
@@ -109,100 +105,88 @@ def plan(
     costs = costs_of(graph, costs)
     if budget is None:
         return run_policy(graph, "store_all" if policy is None else policy, costs, options)
-    if is_total(budget):
-        budget_size, costs = parse_budget(graph, costs, budget)
-        try:
-            return plan(graph, policy, costs=costs, budget=budget_size, **options)
-        except BudgetError as error:
-            raise with_sources(error, graph, budget) from None
-    if policy is None:
-        return best_within(graph, costs, budget, options)
-    own = resolved(policy)
-    if not takes(own, "budget"):
-        able = [p.name for p in POLICIES.values() if "budget" in options_of(p)]
-        raise PolicyOptionError(
-            f"the policy {name_of(own)} takes no budget; "
-            + (
-                "leave the policy out for the best of all, or take one of " + ", ".join(able)
-                if own in POLICIES.values()
-                else "give it a keyword argument 'budget'"
-            )
-        )
-    clock, seconds = NO_DEADLINE, None
-    if "time_limit" in options:
-        seconds = checked_seconds(options["time_limit"])
-        clock = Clock(seconds)
-    budget_size, costs = parse_budget(graph, costs, budget)
-    if seconds is not None:
-        options["time_limit"] = max(0.0, clock.left() - reserved(graph, seconds))
-    schedule = run_policy(graph, own, costs, {**options, "budget": budget_size}, seconds)
-    peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
-    if peak > budget_size:
-        raise BudgetError(
-            f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
-            f"the budget of {memory_text(budget_size, unit)}",
-            peak,
-        )
-    return schedule if schedule.certificate else certified(schedule, costs, budget_size, clock)
+    own = None if policy is None else budgeted(policy)
+    if own is None:
+        check_options("a plan without a policy", options, PORTFOLIO_OPTIONS)
+    default = PORTFOLIO_SECONDS if own is None else inf
+    deadline = Clock(checked_seconds(options.get("time_limit", default)))
+    seeds = checked_seeds(graph, options.get("seeds", ())) if own is None else ()
+    amount, problem = parse_budget(graph, costs, budget)
+    request = PlanRequest(graph, problem.costs, amount, deadline, seeds, problem)
+    try:
+        if own is None:
+            return best_within(request, options.get("progress"))
+        return planned_by(own, request, options)
+    except BudgetError as error:
+        if not is_total(budget):
+            raise
+        raise with_sources(error, graph, budget) from None
 
 
-def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str, Any]) -> Schedule:
-    """Return the best schedule found within a budget.
-
-    Args:
-        graph, costs, budget: as in ``plan``.
-        options: those of ``frontier``.
-    """
-    for option in options:
-        if option not in PORTFOLIO_OPTIONS:
-            raise PolicyOptionError(
-                f"a plan without a policy has no option {option!r}; it has "
-                f"{', '.join(PORTFOLIO_OPTIONS)}{did_you_mean(option, PORTFOLIO_OPTIONS)}"
-            )
-    clock = Clock(checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS)))
-    budget_size, costs = parse_budget(graph, costs, budget)
-    seeds = checked_seeds(graph, options.get("seeds", ()))
-    chain = uniform_chain(graph, costs)
-    if chain is not None and budget_size >= 3 * chain[1]:
-        # Nothing to search: Revolve is optimal at every budget.
-        slots = slots_within(graph, *chain, budget_size, costs.memory_unit)
-        return certified(run_policy(graph, "revolve", costs, {"slots": slots}), costs, budget_size)
-    found = search(graph, costs, clock.left(), options.get("progress"), budget_size, seeds)
-    return found.cheapest(budget_size, deadline=clock)
-
-
-def slots_within(graph: Graph, n: int, size: int, budget_size: int, unit: str) -> int:
-    """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
+def budgeted(policy: PolicyLike) -> Policy | PolicyFunction:
+    """Look up a policy that takes a budget.
 
     Raises:
-        BudgetError: if the schedule would be too long; with the smallest budget for which it is
-            not.
+        PolicyOptionError: if it takes none.
     """
-    room = min(budget_size // size, n + 2)
-    evaluations = fewest_evaluations(n, room)
-    if evaluations > MOST_EVALUATIONS:
-        short = room
-        while fewest_evaluations(n, short) > MOST_EVALUATIONS:
-            short += 1
-        what = f"the best of {graph.name} within {memory_text(budget_size, unit)}"
+    own = resolved(policy)
+    if takes(own, "budget"):
+        return own
+    able = [p.name for p in POLICIES.values() if takes(p, "budget")]
+    cure = "give it a keyword argument 'budget'"
+    if own in POLICIES.values():
+        cure = "leave the policy out for the best of all, or take one of " + ", ".join(able)
+    raise PolicyOptionError(f"the policy {name_of(own)} takes no budget; {cure}")
+
+
+def planned_by(
+    policy: Policy | PolicyFunction, request: PlanRequest, options: Mapping[str, Any]
+) -> Schedule:
+    """Return a policy's own schedule within a budget, certified.
+
+    Raises:
+        BudgetError: if the schedule exceeds the budget; and as ``run_policy``.
+    """
+    graph, costs, budget = request.graph, request.costs, request.budget_size
+    seconds = None
+    own = {**options, "budget": budget}
+    if "time_limit" in options:
+        seconds = request.deadline.seconds
+        own["time_limit"] = max(0.0, request.deadline.left() - reserved(graph, seconds))
+    schedule = run_policy(graph, policy, costs, own, seconds)
+    peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
+    if peak > budget:
         raise BudgetError(
-            f"{length_error_text(evaluations, what)}; the smallest budget for which it is short "
-            f"enough is {memory_text(short * size, unit)}",
-            short * size,
+            f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
+            f"the budget of {memory_text(budget, unit)}",
+            peak,
         )
-    return min(room - 2, n)
+    if schedule.certificate:
+        return schedule
+    return certified(schedule, request.problem, budget, request.deadline)
 
 
-def costs_of(graph: Graph, costs: Costs | None) -> Costs:
-    """Return the costs to plan with, after checking that they are the graph's."""
-    if costs is None:
-        return given(graph)
-    if not isinstance(costs, Costs):
-        raise ScheduleError(f"costs: expected tc.Costs, got a {type(costs).__name__}")
-    lengths = len(costs.operators), len(costs.data), len(costs.workspace)
+def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
+    """Return the best schedule found within the budget of a request, certified."""
+    graph, costs, budget = request.graph, request.costs, request.budget_size
+    chain = uniform_chain(graph, costs)
+    if chain is None or budget < 3 * chain[1]:
+        found = search_frontier(request, progress)
+        return found.cheapest(budget, deadline=request.deadline)
+    # Nothing to search: Revolve is optimal at every budget.
+    schedule = run_policy(graph, "revolve", costs, {"budget": budget})
+    return certified(schedule, request.problem, budget)
+
+
+def costs_of(graph: Graph, costs: Costs | None, nodes: bool = False) -> Costs:
+    """Return the costs to plan with, in nodes if so requested; checked to be the graph's."""
+    own = given(graph) if costs is None else costs
+    if not isinstance(own, Costs):
+        raise ScheduleError(f"costs: expected tc.Costs, got a {type(own).__name__}")
+    lengths = len(own.operators), len(own.data), len(own.workspace)
     if lengths != (len(graph.operators), len(graph.data), len(graph.operators)):
         raise ScheduleError(f"the costs are not those of {graph.name}: numbers of nodes differ")
-    return costs
+    return in_nodes(own) if nodes else own
 
 
 def frontier(
@@ -239,36 +223,11 @@ def frontier(
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
-    resolved = costs_of(graph, costs)
-    resolved = in_nodes(resolved) if nodes else resolved
-    return search(graph, resolved, time_limit, progress, seeds=checked_seeds(graph, seeds))
-
-
-def best_within_each(
-    graph: Graph,
-    costs: Costs,
-    budgets: Sequence[int],
-    *,
-    time_limit: float = PORTFOLIO_SECONDS,
-    progress: Progress | None = None,
-) -> tuple[list[float], bool]:
-    """Return the least known cost within each budget, and whether the search is complete.
-
-    A cost is infinite where no schedule is known. On a uniform chain nothing is searched.
-
-    Args:
-        graph, costs, time_limit, progress: as in ``frontier``.
-        budgets: in the memory unit of the costs.
-    """
-    chain = uniform_chain(graph, costs)
-    if chain is not None:
-        return [cost_bound(graph, costs, budget) for budget in budgets], True
-    found = search(graph, costs, time_limit, progress)
-    least = [
-        min((point.cost for point in found.points if point.peak <= budget), default=inf)
-        for budget in budgets
-    ]
-    return least, found.complete
+    own = costs_of(graph, costs, nodes)
+    deadline = Clock(checked_seconds(time_limit))
+    checked = checked_seeds(graph, seeds)
+    request = PlanRequest(graph, own, None, deadline, checked, problem_of(graph, own))
+    return search_frontier(request, progress)
 
 
 def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:
@@ -283,8 +242,8 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
         budget: as in ``plan``.
         costs: as in ``plan``.
     """
-    budget_size, costs = parse_budget(graph, costs_of(graph, costs), budget)
-    return cost_bound(graph, costs, budget_size)
+    amount, problem = parse_budget(graph, costs_of(graph, costs), budget)
+    return cost_bound(problem, amount)
 
 
 def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
@@ -302,10 +261,9 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     Raises:
         ScheduleError: if the schedule is illegal, or moves values to the host.
     """
-    resolved = costs_of(schedule.graph, costs)
-    resolved = in_nodes(resolved) if nodes else resolved
-    planned = certified(schedule, resolved, peak_of(replay(schedule), resolved))
-    certificate: Certificate | None = planned.certificate
+    own = costs_of(schedule.graph, costs, nodes)
+    peak, problem = peak_of(replay(schedule), own), problem_of(schedule.graph, own)
+    certificate: Certificate | None = certified(schedule, problem, peak).certificate
     if certificate is None:
         raise ScheduleError(
             "a schedule that moves values to the host has no certificate: bounds are known here "
@@ -320,10 +278,11 @@ def peak_of(trace: Trace, costs: Costs) -> int:
 
 
 def certified(
-    schedule: Schedule, costs: Costs, budget: int, deadline: Clock = NO_DEADLINE
+    schedule: Schedule, problem: Problem, budget: int, deadline: Clock = NO_DEADLINE
 ) -> Schedule:
     """Return the schedule with a certificate for a budget; without one if it uses the host."""
     if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
         return schedule
-    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, deadline)
+    cost = cost_of(schedule, problem.costs)
+    certificate = certificate_of(problem, cost, budget, deadline)
     return replace(schedule, certificate=certificate)

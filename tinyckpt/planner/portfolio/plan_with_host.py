@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import gcd, inf
 from time import monotonic
 from typing import Any
@@ -38,8 +39,8 @@ from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
 from tinyckpt.planner.model.certificate import Certificate
-from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.lower_bounds import cost_bound, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.offload_schedules import fastest_known
@@ -95,7 +96,8 @@ def plan_with_host(
     10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
     link, own = checked_link(link), costs_of(graph, costs)
-    budget_size, own = parse_budget(graph, own, budget)
+    budget_size, problem = parse_budget(graph, own, budget)
+    own = problem.costs
     host = inf if host_budget is None else host_bytes(graph, own, host_budget)
     if own.memory_unit != "bytes":
         raise ScheduleError(
@@ -106,7 +108,7 @@ def plan_with_host(
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
     bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
-    least = smallest_budget(Problem(graph, own), needed_operators(graph))
+    least = smallest_budget(problem)
     if budget_size < least and not graph.once:
         raise BudgetError(
             f"no schedule of {graph.name} is within {size_text(budget_size)}; any needs at least "
@@ -167,8 +169,8 @@ def fastest(
 
 def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
     """Return a budget of the host in bytes."""
-    budget_size, counted = parse_budget(graph, costs, budget)
-    if counted.memory_unit != "bytes" or is_total(budget):
+    budget_size, problem = parse_budget(graph, costs, budget)
+    if problem.costs.memory_unit != "bytes" or is_total(budget):
         raise BudgetError(
             f"host_budget={budget!r:.80}: expected bytes, such as '4 GiB', or a share of "
             "store-all's peak"
@@ -248,7 +250,7 @@ def device_bound(graph: Graph, costs: Costs, deadline: Clock) -> Callable[[int],
     """
     chain = uniform_chain(graph, costs)
     if chain is None:
-        return lambda budget: cost_bound(graph, costs, budget, deadline)
+        return partial(cost_bound, problem_of(graph, costs), deadline=deadline)
     n, size = chain
     cost = costs.operators[0]
     return lambda budget: (

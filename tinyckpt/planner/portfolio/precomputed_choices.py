@@ -20,7 +20,7 @@ from tinyckpt.core.schedule import EVALUATIONS, Free, operator_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import uniform_chain
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.model.non_recomputable import PinnedLiveness
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
@@ -94,8 +94,8 @@ def choices(
     named = named_traces(graph, own, policies)
     found = frontier(graph, own, time_limit=time_limit, progress=progress)
     chosen = chosen_points(found, points)
-    problem, needed = Problem(graph, own), needed_operators(graph)
-    smallest = smallest_budget(problem, needed)
+    problem, needed = problem_of(graph, own), needed_operators(graph)
+    smallest = smallest_budget(problem)
     most = NUM_BOUNDS if uniform_chain(graph, own) is None else 2 * len(found.points)
     bounds = monotone_bounds(found.bounds(most, time_limit=time_limit))
     proof = proof_of(problem, needed, smallest)

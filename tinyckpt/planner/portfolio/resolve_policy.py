@@ -6,7 +6,7 @@ to a schedule, a schedule is replayed to prove it legal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -48,12 +48,7 @@ def run_policy(
     if not isinstance(own, Policy):
         return run_function(own, graph, costs, options)
     legal = options_of(own)
-    for option in options:
-        if option not in legal:
-            raise PolicyOptionError(
-                f"{own.name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
-                f"{did_you_mean(option, legal)}"
-            )
+    check_options(own.name, options, legal)
     try:
         return own.plan(graph, costs, **options)
     except OutOfTimeError:
@@ -62,6 +57,16 @@ def run_policy(
         raise BudgetError(
             f"{own.name} found nothing in {seconds:g} s; give it more (time_limit=...)"
         ) from None
+
+
+def check_options(name: str, options: Iterable[str], legal: Collection[str]) -> None:
+    """Raise a PolicyOptionError unless all options are legal."""
+    for option in options:
+        if option not in legal:
+            raise PolicyOptionError(
+                f"{name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
+                f"{did_you_mean(option, legal)}"
+            )
 
 
 def resolved(policy: PolicyLike) -> Policy | PolicyFunction:

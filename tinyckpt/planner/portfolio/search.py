@@ -5,55 +5,51 @@ graph and its costs alone: once all are done, so does the frontier, whatever was
 in which process, and how often. The requested budget decides only which tasks come first; that
 matters when the time limit cuts the search.
 
-The searches of the last few graphs are cached, so that a second budget is a look-up.
+A ``Search`` can be resumed. Those of the latest few graphs are kept, so that a second budget for a
+graph is a look-up for callers that hold no ``Frontier``.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from math import inf
-from threading import Lock, RLock
+from threading import TIMEOUT_MAX, RLock
 
-from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace, checked_seconds
-from tinyckpt.core.costs import Costs
-from tinyckpt.core.graph import Graph
+from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
 from tinyckpt.planner.model.cost_models import cost_of_order
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
+from tinyckpt.planner.model.plan_request import PlanRequest
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_order
 from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
-from tinyckpt.planner.portfolio.seeds import Checked, points_given
+from tinyckpt.planner.portfolio.seeds import points_given
 
 Progress = Callable[[str, int], None]
 PORTFOLIO_SECONDS = 6.0
-# Share of the time for a plan that is reserved for its lower bound and the schedule itself.
-BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
-BOUND_SECONDS = 3e-4  # per operator
 FIRST_RANK = -1, 0  # before all tasks
+MAX_SEARCHES = 4  # kept, each with its schedules; more: as many more graphs planned in turn
 
 
 class Search:
     """A search for the frontier; ``points`` are the non-dominated schedules found so far."""
 
-    def __init__(self, graph: Graph, costs: Costs) -> None:
-        self.graph, self.costs = graph, costs
-        self.problem = Problem(graph, costs)
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
         self.points: list[Point] = []
         self.tried: set[str] = set()
-        self.add(
-            Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST_RANK
-        )
-        self.needed = smallest_budget(self.problem, needed_operators(graph))
+        once = range(len(problem.graph.operators))
+        self.add(Candidate("store_all", "every operator once", once), FIRST_RANK)
+        self.needed = smallest_budget(problem)
         self.pace = Pace()
-        self.tasks = quick_tasks(self.problem, self.pace)
+        self.tasks = quick_tasks(problem, self.pace)
         self.levels: BudgetGrid | None = None  # not computed yet, nor the tasks that need them
         self.done: set[int] = set()
         self.spent = 0.0
-        self.lock = RLock()  # a progress callback may plan itself
+        self.lock = RLock()  # reentrant: a progress callback may plan itself
 
     @property
     def complete(self) -> bool:
@@ -67,9 +63,10 @@ class Search:
 
     def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
         """Return a schedule as a point: peak and cost, after dead code elimination."""
-        evaluated = eliminate_dead_order(self.problem.flat, candidate.order)
-        peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
-        return Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
+        order = eliminate_dead_order(self.problem.flat, candidate.order)
+        cost = cost_of_order(order.tolist(), self.problem.costs)
+        peak = self.problem.peak(order)
+        return Point(peak, cost, candidate.policy, candidate.detail, order, rank)
 
     def run(
         self, seconds: float, progress: Progress | None = None, budget: int | None = None
@@ -87,40 +84,39 @@ class Search:
             progress: called as ``progress(policy, points)`` after every attempt.
             budget: the requested one: the tasks nearest to it come first.
         """
-        clock = Clock(seconds)
-        if not self.lock.acquire(timeout=min(seconds, MAX_LOCK_SECONDS)):
-            return self.frontier()
-        try:
-            # Time spent waiting for another thread does not count twice.
-            known = (
-                budget is None
-                or budget < self.needed
-                or (self.levels is not None and self.holds(budget))
-            )
-            left = max(0.0, seconds - self.spent if known else seconds)
-            before = clock.spent()
+        clock, lock = Clock(seconds), self.lock
+        if lock.acquire(timeout=min(seconds, TIMEOUT_MAX)):
             try:
-                if budget is not None and self.levels is not None:
-                    self.work_at(budget, Clock(clock.left()), progress)
-                self.work(Clock(min(clock.left(), left)), progress, budget)
+                self.resume(clock, progress, budget)
             except (KeyboardInterrupt, OutOfTimeError):
                 pass  # anytime: return the points so far; the task starts anew on the next request
             finally:
-                self.spent += clock.spent() - before
-            return self.frontier()
-        finally:
-            self.lock.release()
+                lock.release()
+        return self.frontier()
 
-    def work_at(self, budget: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do the remaining tasks that single policies would do for one budget alone.
+    def resume(self, clock: Clock, progress: Progress | None, budget: int | None) -> None:
+        """Do the remaining tasks, as ``run`` does, once no other thread does.
 
         Raises:
             OutOfTimeError: when the time is up.
         """
-        assert self.levels is not None
-        for number, rank in self.first_for(self.levels, budget):
-            if rank < 2 and self.tasks[number].level is not None:
-                self.do(number, deadline, progress)
+        # Time spent waiting for another thread does not count twice.
+        known = (
+            budget is None
+            or budget < self.needed
+            or (self.levels is not None and self.holds(budget))
+        )
+        left = max(0.0, clock.seconds - self.spent if known else clock.seconds)
+        before = clock.spent()
+        try:
+            if budget is not None and self.levels is not None:
+                # What single policies would do for this budget alone, in any case.
+                for number, rank in self.first_for(self.levels, budget):
+                    if rank < 2 and self.tasks[number].level is not None:
+                        self.do(number, clock, progress)
+            self.work(Clock(min(clock.left(), left)), progress, budget)
+        finally:
+            self.spent += clock.spent() - before
 
     def work(self, deadline: Clock, progress: Progress | None, budget: int | None) -> None:
         """Do the remaining tasks.
@@ -128,9 +124,6 @@ class Search:
         Raises:
             OutOfTimeError: when the time is up.
         """
-        if self.complete:
-            return
-        deadline.check()
         if self.levels is None:
             for number in self.left():
                 self.do(number, deadline, progress)
@@ -141,7 +134,8 @@ class Search:
             self.do(number, deadline, progress)
 
     def do(self, number: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do one task."""
+        """Do one task, unless the time is up."""
+        deadline.check()
         for place, candidate in enumerate(self.tasks[number].attempts(deadline)):
             self.add(candidate, (number, place))
             if progress is not None:
@@ -167,13 +161,13 @@ class Search:
 
     def frontier(self) -> Frontier:
         """Return the frontier found so far."""
-        points = tuple(sorted(self.points, key=lambda point: point.peak))
         tried = () if self.complete else tuple(sorted(self.tried))
-        return Frontier(self.graph, self.costs, points, self.complete, tried)
+        problem = self.problem
+        return Frontier(problem.graph, problem.costs, tuple(self.points), self.complete, tried)
 
 
 def with_point(points: list[Point], point: Point) -> list[Point]:
-    """Insert a point into a Pareto set, unless it is dominated; drop the points it dominates.
+    """Insert a point into a Pareto set, by peak, unless dominated; drop the points it dominates.
 
     Of two equal points the one of the lower rank stays, so that the order in which they were found
     does not matter.
@@ -186,66 +180,48 @@ def with_point(points: list[Point], point: Point) -> list[Point]:
             and (not is_equal or other.rank <= point.rank)
         ):
             return points
-    return [*(p for p in points if p.peak < point.peak or p.cost < point.cost), point]
+    below = [other for other in points if other.peak < point.peak]
+    return [*below, point, *(other for other in points if other.cost < point.cost)]
 
 
-# Cache of searches by graph and costs, the latest last.
-_cached: list[Search] = []
-_guard = Lock()
-MAX_CACHED_SEARCHES = 4
-MAX_LOCK_SECONDS = 1e6  # seconds; a lock accepts no infinite timeout
+# Searches by problem, the latest last.
+_latest: dict[Problem, Search] = {}
 
 
-def search_of(graph: Graph, costs: Costs) -> Search:
-    """Return the cached search for a graph and costs, or a new one."""
-    with _guard:
-        for search in _cached:
-            if search.graph is graph and search.costs == costs:
-                return search
-        search = Search(graph, costs)
-        _cached.append(search)
-        del _cached[:-MAX_CACHED_SEARCHES]
-        return search
+def search_of(problem: Problem) -> Search:
+    """Return the search of a problem: one of the latest few, or a new one.
+
+    Without a lock: each step is one atomic operation of a dict.
+    """
+    search = _latest.get(problem) or _latest.setdefault(problem, Search(problem))
+    for oldest in list(_latest)[:-MAX_SEARCHES]:
+        _latest.pop(oldest, None)
+    return search
 
 
-def frontier(
-    graph: Graph,
-    costs: Costs,
-    time_limit: float = PORTFOLIO_SECONDS,
-    progress: Progress | None = None,
-    budget: int | None = None,
-    seeds: Iterable[Checked] = (),
-) -> Frontier:
+def renew_locks() -> None:
+    """Unlock all searches in a forked process, which lacks the thread that held a lock."""
+    for search in _latest.values():
+        search.lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+    os.register_at_fork(after_in_child=renew_locks)
+
+
+def search_frontier(request: PlanRequest, progress: Progress | None = None) -> Frontier:
     """Search the frontier with the portfolio.
 
     Args:
-        graph: the training graph.
-        costs: of evaluations, and sizes of values.
-        time_limit: seconds after which the search returns what it has, those spent on the same
-            graph and costs before included.
+        request: its deadline counts time spent on the same graph and costs before. The tasks that
+            matter to its budget come first. Its seeds are among the candidates, as far as there is
+            time, so that the frontier is no more expensive than they are.
         progress: called as ``progress(policy, points)`` after every attempt.
-        budget: the requested one, if any: tasks that matter to it come first.
-        seeds: schedules, and sets of forward values to save exactly. They are among the candidates,
-            as far as there is time, so that the frontier is no more expensive than they are.
     """
-    clock = Clock(checked_seconds(time_limit))
-    search = search_of(graph, costs)
-    given = points_given(graph, tuple(seeds), search.point, clock)
-    reserve = reserved(graph, time_limit) if budget is not None else 0.0
-    found = search.run(max(0.0, clock.left() - reserve), progress, budget)
+    search = search_of(request.problem)
+    given = points_given(request.graph, request.seeds, search.point, request.deadline)
+    found = search.run(request.seconds_to_search(), progress, request.budget)
     points = list(found.points)
-    for point in given:  # not added to the cached search: other requests must not depend on seeds
+    for point in given:  # not added to the search: other requests must not depend on seeds
         points = with_point(points, point)
-    return replace(found, points=tuple(sorted(points, key=lambda point: point.peak)))
-
-
-def reserved(graph: Graph, seconds: float) -> float:
-    """Return the part of a plan's time limit reserved for the schedule itself and its lower bound.
-
-    Both take some such time on a graph of thousands of operators. An infinite time limit needs no
-    reserve.
-    """
-    if seconds == inf:
-        return 0.0
-    wanted = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * seconds)
-    return max(BOUND_SHARE * seconds, wanted)
+    return replace(found, points=tuple(points))

@@ -17,15 +17,15 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
 from tinyckpt.planner.heuristics.budget_grid import Candidate
 from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
+from tinyckpt.planner.model.plan_request import CheckedSeed
 from tinyckpt.planner.portfolio.pareto import Point
 
 Seed = Keep | Schedule  # as given by the user
-Checked = frozenset[int] | Schedule
 
 SEED_RANK = 10**9  # after all tasks: of equal points, the one the search finds itself is shown
 
 
-def checked_seeds(graph: Graph, seeds: Any) -> tuple[Checked, ...]:
+def checked_seeds(graph: Graph, seeds: Any) -> tuple[CheckedSeed, ...]:
     """Check ``seeds``: return its schedules, and the values of each set.
 
     Raises:
@@ -68,7 +68,7 @@ def checked_schedule(graph: Graph, seed: Schedule) -> Schedule:
 
 def points_given(
     graph: Graph,
-    seeds: Sequence[Checked],
+    seeds: Sequence[CheckedSeed],
     point_of: Callable[[Candidate, tuple[int, int]], Point],
     clock: Clock,
 ) -> list[Point]:
@@ -88,7 +88,7 @@ def points_given(
     return points
 
 
-def candidates(graph: Graph, seeds: Iterable[Checked]) -> Iterator[Candidate]:
+def candidates(graph: Graph, seeds: Iterable[CheckedSeed]) -> Iterator[Candidate]:
     """Yield given schedules; then the schedules that save exactly a set of values.
 
     A set is a seed of its own, or the checkpoints of a given schedule.

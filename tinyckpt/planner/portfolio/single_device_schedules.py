@@ -10,15 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tinyckpt.base.deadline import MOST_EVALUATIONS
+from tinyckpt.base.deadline import MOST_EVALUATIONS, Clock
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.plan_request import PlanRequest
 from tinyckpt.planner.portfolio.resolve_policy import run_policy
-from tinyckpt.planner.portfolio.search import frontier as search
+from tinyckpt.planner.portfolio.search import search_frontier
 
 NUM_BASES = 12  # schedules of a frontier that are tried with a host
 
@@ -62,7 +64,9 @@ def base_schedules(graph: Graph, costs: Costs, budget: int, seconds: float) -> K
         rooms = evenly_spaced(range(least, n + 3), NUM_BASES)
         made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
         return KnownSchedules(made[-1] if budget // size >= least else None, made[:-1], True)
-    found = search(graph, costs, seconds, budget=budget)  # the budget sets the order of tasks
+    # The budget sets the order of tasks.
+    request = PlanRequest(graph, costs, budget, Clock(seconds), (), problem_of(graph, costs))
+    found = search_frontier(request)
     points = [
         BaseSchedule(
             p.peak, p.cost, len(p.order), partial(from_order, graph, p.order.tolist(), p.policy)

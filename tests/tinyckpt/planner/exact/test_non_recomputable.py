@@ -23,7 +23,7 @@ from tinyckpt.core.costs import Costs, evaluations
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.cost_models import cost_of, custom
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import cost_bound, smallest_budget
 
 __all__ = ["models_only"]  # a fixture
 
@@ -71,9 +71,9 @@ def test_lower_bound_with_once_never_exceeds_exhaustive_optimum(case: Any, data:
     graph, costs = case
     budget = drawn_budget(graph, costs, data.draw)
     optimum = exhaustive(graph, costs, budget)
-    assert cost_bound(graph, costs, budget) <= optimum
+    assert cost_bound(Problem(graph, costs), budget) <= optimum
     if optimum < inf:
-        assert smallest_budget(Problem(graph, costs), needed_operators(graph)) <= budget
+        assert smallest_budget(Problem(graph, costs)) <= budget
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_plan_with_once_is_optimal_on_short_chains(case: Any, data: Any) -> None
     budget = drawn_budget(graph, costs, data.draw)
     optimum = exhaustive(graph, costs, budget)
     if optimum == inf:
-        assert cost_bound(graph, costs, budget) == inf
+        assert cost_bound(Problem(graph, costs), budget) == inf
         with pytest.raises(tc.BudgetError):
             tc.plan(graph, costs=costs, budget=budget)
     else:

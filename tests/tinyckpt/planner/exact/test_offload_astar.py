@@ -20,7 +20,7 @@ from tinyckpt.planner.exact.offload_astar import OffloadSearch
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.cost_models import custom
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 from tinyckpt.planner.portfolio.plan_with_host import host_bound
 
 BYTES = 512
@@ -136,7 +136,7 @@ def test_offload_astar_equals_exhaustive_search_on_random_graphs(
 ) -> None:
     graph, costs = without_zeros(case)
     link = tc.Link(bandwidth, latency, engines)
-    budget = smallest_budget(Problem(graph, costs), needed_operators(graph)) + more
+    budget = smallest_budget(Problem(graph, costs)) + more
     found = OffloadSearch(graph, costs, link, budget, host).cheapest()
     most = found[0] if found else 3 * sum(costs.operators)
     expected = exhaustive(graph, costs, link, budget, host, most, in_class=True)
@@ -158,7 +158,7 @@ def test_host_bound_never_exceeds_any_makespan(
 ) -> None:
     graph, costs = without_zeros(case)
     link = tc.Link(bandwidth, engines=engines)
-    budget = smallest_budget(Problem(graph, costs), needed_operators(graph)) + more
+    budget = smallest_budget(Problem(graph, costs)) + more
     bound = host_bound(graph, costs, link, budget, host)
     if bound < inf:
         faster = exhaustive(graph, costs, link, budget, host, ceil(bound) - Fraction(1, 8))

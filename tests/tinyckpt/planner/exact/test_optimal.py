@@ -173,7 +173,7 @@ def check(
     The models alone may take too long to prove that no schedule is within the budget: ``proves``.
     """
     expected = exhaustive(graph, costs, budget, order == "build")
-    assert cost_bound(graph, costs, budget) <= expected
+    assert cost_bound(Problem(graph, costs), budget) <= expected
     if isinf(expected):
         with pytest.raises(tc.BudgetError, match="which is proven" if proves else "no schedule"):
             plan_optimal(graph, costs, budget=budget, order=order, time_limit=60 if proves else 1)
@@ -311,7 +311,7 @@ def test_optimal_policy_on_chain_matches_known_optima(
     monkeypatch.setattr(optimal, "uniform_chain", lambda graph, costs: None)  # no closed form
     if not direct:
         monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
-        monkeypatch.setattr(optimal, "flow_bound", lambda graph, costs, budget, deadline: 0.0)
+        monkeypatch.setattr(optimal, "flow_bound", lambda problem, budget, deadline: 0.0)
     graph = tc.networks.chain(8)
     costs = in_nodes(evaluations(graph))
     found = {}

@@ -14,7 +14,7 @@ from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.planner.heuristics.local_search import LocalSearch, Move, apply_move
 from tinyckpt.planner.model.cost_models import given as given_costs
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 
 
 def test_unread_value_is_evaluated_later_at_no_cost() -> None:
@@ -65,7 +65,7 @@ def test_orders_are_legal_and_within_budget_on_random_graphs(
         graph = data.draw(with_once(graph))
     problem = problem_of(graph)
     count = len(graph.operators)
-    lowest = smallest_budget(problem, needed_operators(graph))
+    lowest = smallest_budget(problem)
     budget = data.draw(st.integers(lowest, max(lowest, problem.peak(range(count)))))
     search = LocalSearch(problem, budget)
     order = search.within(range(count))
@@ -101,10 +101,7 @@ def test_layered_graph_fits_four_fifths_of_peak_at_low_cost() -> None:
 def test_search_ends_at_infeasible_budget() -> None:
     graph = layered_graph(30)
     problem = problem_of(graph)
-    assert (
-        LocalSearch(problem, smallest_budget(problem, needed_operators(graph))).within(range(30))
-        is None
-    )
+    assert LocalSearch(problem, smallest_budget(problem)).within(range(30)) is None
 
 
 def test_search_raises_when_deadline_has_passed() -> None:

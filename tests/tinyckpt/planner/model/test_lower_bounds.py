@@ -55,7 +55,7 @@ def test_bound_without_time_is_cost_of_every_operator_once(
     costs, looks = flops(graph), 0
     budget = Problem(graph, costs).peak(range(len(graph.operators))) // 2
     once = sum(costs.operators)
-    assert flow_bound(graph, costs, budget) > once
+    assert flow_bound(Problem(graph, costs), budget) > once
 
     def now() -> float:
         nonlocal looks
@@ -64,5 +64,5 @@ def test_bound_without_time_is_cost_of_every_operator_once(
 
     # The deadline is checked per operator of the graph, and each check takes one second.
     monkeypatch.setattr(limits, "perf_counter", now)
-    assert flow_bound(graph, costs, budget, Clock(10.0)) == once
+    assert flow_bound(Problem(graph, costs), budget, Clock(10.0)) == once
     assert looks == 11

@@ -30,4 +30,4 @@ def test_working_set_counts_each_storage_of_operands_and_workspace_once(
     results = {problem.root[value] for value in graph.outputs}
     at_end = sum(costs.data[block] for block in results if not graph.data[block].is_source)
     beside = PinnedLiveness(problem, needed)
-    assert smallest_budget(problem, needed) == max(at_end, *(beside.need(i) for i in needed))
+    assert smallest_budget(problem) == max(at_end, *(beside.need(i) for i in needed))

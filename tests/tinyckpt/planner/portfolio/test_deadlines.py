@@ -126,7 +126,7 @@ def test_frontier_schedule_bound_respects_time_limit() -> None:
 
 def test_certificate_skips_bound_search_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
     chain, graph = tc.networks.chain(16), tc.networks.residual_mlp(8, 16).graph()
-    closed_form = certificate_of(chain, evaluations(chain), inf, 9 * 512, Clock(0))
+    closed_form = certificate_of(Problem(chain, evaluations(chain)), inf, 9 * 512, Clock(0))
     assert closed_form.lower_bound == 42
 
     def never(*arguments: Any) -> Any:
@@ -134,4 +134,6 @@ def test_certificate_skips_bound_search_without_time(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(points, "cost_bound", never)
     costs = flops(graph)
-    assert certificate_of(graph, costs, inf, 1, Clock(0)).lower_bound == sum(costs.operators)
+    assert certificate_of(Problem(graph, costs), inf, 1, Clock(0)).lower_bound == sum(
+        costs.operators
+    )

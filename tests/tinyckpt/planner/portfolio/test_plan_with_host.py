@@ -21,7 +21,7 @@ from tinyckpt.planner.exact import astar_bound as remaining
 from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
+from tinyckpt.planner.model.lower_bounds import smallest_budget
 from tinyckpt.planner.portfolio import offload_schedules as moved
 from tinyckpt.planner.portfolio import plan_with_host as planning
 from tinyckpt.planner.portfolio import single_device_schedules as bases
@@ -159,7 +159,7 @@ def test_makespan_never_rises_with_resources_on_searched_graphs(
     case: Any, latency: int, engines: int
 ) -> None:
     graph, costs = case
-    least = smallest_budget(Problem(graph, costs), needed_operators(graph))
+    least = smallest_budget(Problem(graph, costs))
     links = [tc.Link(bandwidth, latency, engines) for bandwidth in (0, 1, Fraction(5, 2), inf)]
     grid_of(graph, costs, [least, least + 1, least + 2, least + 4], links)
 

@@ -1,9 +1,10 @@
 """Portfolio search: dominates every policy, monotone in the budget, independent of history."""
 
+import os
 from bisect import bisect_right
 from contextlib import suppress
 from math import inf
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +20,7 @@ from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
 from tinyckpt.planner.model.cost_models import in_nodes
+from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.portfolio import search as portfolio
 from tinyckpt.planner.portfolio.resolve_policy import options_of
 from tinyckpt.planner.portfolio.search import Search
@@ -46,7 +48,7 @@ def cost_of_single(policy: str, graph: tc.Graph, costs: tc.Costs, budget: int) -
 def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> None:
     """Check that the portfolio costs no more than any policy, nor than a smaller budget."""
     before = inf
-    found = Search(graph, costs).run(PATIENT)
+    found = Search(Problem(graph, costs)).run(PATIENT)
     assert found.complete
     for budget in sorted(budgets):
         singles = {policy: cost_of_single(policy, graph, costs, budget) for policy in SINGLE}
@@ -103,10 +105,10 @@ def test_budgets_between_levels_reach_known_costs() -> None:
 @given(training_graphs(), st.integers(20, 100))
 def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> None:
     graph, costs = case[0], flops(case[0])
-    expected = Search(graph, costs).run(PATIENT)
+    expected = Search(Problem(graph, costs)).run(PATIENT)
     assert expected.complete
     budget = tc.replay(tc.plan(graph)).peak_bytes * percent // 100
-    in_parts = Search(graph, costs)
+    in_parts = Search(Problem(graph, costs))
     for share in (0.0, 0.01, 0.02, PATIENT):
         found = in_parts.run(share, budget=budget)
     assert [repr(point) for point in found.points] == [repr(point) for point in expected.points]
@@ -150,6 +152,30 @@ def test_concurrent_searches_agree() -> None:
     assert len(set(found)) == 3
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_forked_process_plans_while_thread_of_parent_searches() -> None:
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    begun, forked = Event(), Event()
+
+    def progress(policy: str, points: int) -> None:
+        begun.set()
+        assert forked.wait(PATIENT)
+
+    searching = Thread(target=tc.frontier, args=(graph,), kwargs={"progress": progress})
+    searching.start()
+    assert begun.wait(PATIENT)
+    child = os.fork()
+    if not child:  # the thread that searches is not in this process
+        is_whole = False
+        with suppress(BaseException):
+            is_whole = tc.frontier(graph, time_limit=60).complete
+        os._exit(not is_whole)
+    forked.set()
+    searching.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_progress_callback_may_plan() -> None:
     graph = tc.networks.residual_mlp(2, 8, 64).graph()
     inner = []
@@ -176,8 +202,9 @@ def test_long_search_respects_time_limit() -> None:
     begin = perf_counter()
     with pytest.raises(tc.BudgetError, match=r"within 321.6 MiB.*proven to be impossible"):
         tc.plan(graph, budget=0.3, time_limit=0.5)
-    assert not portfolio.search_of(graph, evaluations(graph)).complete
-    assert portfolio.search_of(graph, evaluations(graph)).spent <= perf_counter() - begin
+    search = portfolio.search_of(problem_of(graph, evaluations(graph)))
+    assert not search.complete
+    assert search.spent <= perf_counter() - begin
 
 
 def test_too_long_schedules_are_rejected_before_planning() -> None:
@@ -229,7 +256,7 @@ def test_graphs_with_too_many_crossing_values_have_no_stages() -> None:
 def test_cut_search_still_matches_single_policies() -> None:
     graph = network_from_text("unet:8")[0]
     costs = tc.cost.given(graph)
-    search = portfolio.search_of(graph, costs)
+    search = portfolio.search_of(problem_of(graph, costs))
     for number in search.left():  # the quick ones alone
         search.do(number, NO_DEADLINE, None)
     search.spent = 1e9
@@ -282,7 +309,7 @@ def test_forward_only_graphs_cost_no_more_than_single_policies(make: Any) -> Non
 def test_quick_tasks_run_within_any_time_limit() -> None:
     # A clock that ends the search after the planners that need no levels of memory.
     graph = tc.networks.residual_mlp(4, 32).graph()
-    search = Search(graph, evaluations(graph))
+    search = Search(Problem(graph, evaluations(graph)))
 
     def found(policy: str, points: int) -> None:
         if len(search.done) + 1 == len(search.tasks):
@@ -300,7 +327,7 @@ def test_quick_tasks_run_within_any_time_limit() -> None:
 
 def test_tasks_at_requested_level_run_after_time_is_spent() -> None:
     graph = tc.networks.residual_mlp(4, 32).graph()
-    search = Search(graph, evaluations(graph))
+    search = Search(Problem(graph, evaluations(graph)))
 
     def stop(policy: str, points: int) -> None:
         if search.levels is not None:
