@@ -43,7 +43,7 @@ from tinyckpt.planner.heuristics.backward_order import (
 )
 from tinyckpt.planner.model.chain_stages import StageSizes, residual_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.offload.prefetch import movable_values
+from tinyckpt.planner.offload.offload_saved_values import movable_values
 
 MAX_PRICED_STAGES = 100  # tables of 50 MB, filled in seconds
 PRICED_LEVELS = 128

@@ -20,7 +20,7 @@ from tinyckpt.core.lowering import from_order, insert_offloads
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.planner.offload.simulate import timed
-from tinyckpt.planner.portfolio.offload_schedules import fastest_known
+from tinyckpt.planner.portfolio.plan_with_host import fastest_known
 
 BYTES = 512
 GAPS = {4: Fraction(11, 10), 5: Fraction(13, 12)}  # of the makespan to the least

@@ -10,7 +10,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.core.lowering import insert_offloads
-from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches, movable_values
+from tinyckpt.planner.offload.offload_saved_values import movable_values
+from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches
 
 
 def one_after_another(

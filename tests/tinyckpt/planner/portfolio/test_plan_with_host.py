@@ -22,9 +22,8 @@ from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
-from tinyckpt.planner.portfolio import offload_schedules as moved
+from tinyckpt.planner.offload import offload_saved_values as saving
 from tinyckpt.planner.portfolio import plan_with_host as planning
-from tinyckpt.planner.portfolio import single_device_schedules as bases
 
 CHAIN = tc.networks.chain(4)
 LONG = tc.networks.chain(12)  # too long to be searched
@@ -226,8 +225,12 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        passes = ("insert_offloads", "replay", "timed", "hoist_fetches", "offload_order")
-        for module, name in ((bases, "run_policy"), *((moved, name) for name in passes)):
+        made = ("run_policy", "replay", "timed", "hoist_fetches", "offload_order")
+        moved = ("insert_offloads", "replay", "hoist_fetches")
+        for module, name in (
+            *((planning, name) for name in made),
+            *((saving, name) for name in moved),
+        ):
             monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
         monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
 
