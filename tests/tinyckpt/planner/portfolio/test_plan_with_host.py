@@ -17,7 +17,6 @@ from tests.tinyckpt.planner.exact.test_optimal import abstract_graphs
 from tinyckpt.base import deadline as limits
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import Costs
-from tinyckpt.planner.exact import astar_bound as remaining
 from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
@@ -185,7 +184,6 @@ def test_plan_with_host_respects_time_limit(
         (limits, "perf_counter"),
         (planning, "monotonic"),
         (hosted, "monotonic"),
-        (remaining, "monotonic"),
     ):
         monkeypatch.setattr(module, name, lambda: next(clock))
     budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 7 // 10
