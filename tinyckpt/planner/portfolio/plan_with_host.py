@@ -263,23 +263,23 @@ def fastest_known(
     """
     within, bases, is_whole = base_schedules(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
     paced = PacedWork(clock, len(graph.operators))
-    known = Incumbent(link, costs, budget, host_budget, best, bases[0].peak, is_whole)
+    found = Incumbent(link, costs, budget, host_budget, best, bases[0].peak, is_whole)
     if within is not None:
         work = paced if best is not None else replace(paced, clock=NO_DEADLINE)
         with suppress(OutOfTimeError):
             stored = work.run(within.evaluations, within.make)
-            known.take(work.run(within.evaluations, known.timeline, stored))
+            found.take(work.run(within.evaluations, found.timeline, stored))
     if link.bandwidth:
         candidates = base_candidates(graph, costs, bases, budget)
-        known.try_each(chain(candidates, dp_candidates(graph, known, clock)), paced)
-    if known.best is None:
-        cut = "" if known.is_whole else " in the time given; give it more (time_limit=...)"
+        found.try_each(chain(candidates, dp_candidates(graph, found, clock)), paced)
+    if found.best is None:
+        cut = "" if found.is_whole else " in the time given; give it more (time_limit=...)"
         raise BudgetError(
             f"nothing was found within {memory_text(budget, costs.memory_unit)}{cut}; the smallest "
-            f"peak that was found is {memory_text(known.smallest, costs.memory_unit)}",
-            known.smallest,
+            f"peak that was found is {memory_text(found.smallest, costs.memory_unit)}",
+            found.smallest,
         )
-    return known.best, known.is_whole
+    return found.best, found.is_whole
 
 
 def astar_timeline(
@@ -348,30 +348,32 @@ class Incumbent:
                 continue
             must = self.best is None and candidate.is_last_resort
             try:
-                self.attempt(candidate, replace(paced, clock=NO_DEADLINE) if must else paced)
+                work = replace(paced, clock=NO_DEADLINE) if must else paced
+                self.take(self.line_within(candidate, work))
             except OutOfTimeError:
                 self.is_whole = False
                 if self.best is not None and paced.clock.left() == 0:
                     break
 
-    def attempt(self, candidate: Candidate, work: PacedWork) -> None:
-        """Make a candidate, and time it if it is within the budgets."""
+    def line_within(self, candidate: Candidate, work: PacedWork) -> Timeline | None:
+        """Make and time a candidate; None if it is not within the budgets."""
         schedule = candidate.make(work)
         if schedule is None:
-            return
+            return None
         trace = work.run(candidate.evaluations, replay, schedule)
         self.smallest = min(self.smallest, trace.peak_bytes)
-        if trace.peak_bytes <= self.budget and max(trace.host, default=0) <= self.host_budget:
-            # With its copies it has nearly twice as many steps.
-            self.take(work.run(2 * candidate.evaluations, self.timeline, schedule))
+        if trace.peak_bytes > self.budget or max(trace.host, default=0) > self.host_budget:
+            return None
+        # With its copies it has nearly twice as many steps.
+        return work.run(2 * candidate.evaluations, self.timeline, schedule)
 
     def timeline(self, schedule: Schedule) -> Timeline:
         """Simulate a schedule within the budget."""
         return timed(schedule, self.link, self.costs, budget=self.budget)
 
-    def take(self, line: Timeline) -> None:
+    def take(self, line: Timeline | None) -> None:
         """Accept a timeline as the incumbent if it is the fastest."""
-        if line.makespan < self.makespan:
+        if line is not None and line.makespan < self.makespan:
             self.best = line
 
 
@@ -458,19 +460,19 @@ def base_candidates(
                 yield Candidate(base.cost, base.evaluations, partial(make, base, goal), goal == 0)
 
 
-def dp_candidates(graph: Graph, known: Incumbent, clock: Clock) -> Iterator[Candidate]:
+def dp_candidates(graph: Graph, found: Incumbent, clock: Clock) -> Iterator[Candidate]:
     """Yield the plans of ``offload_dp``, the cheapest first, as far as there is time to make them.
 
     If there is not, the incumbent is told that something was left out.
     """
     plans = []
     try:
-        for plan in priced_plans(graph, known.costs, Clock(PRICED_SHARE * clock.left())):
+        for plan in priced_plans(graph, found.costs, Clock(PRICED_SHARE * clock.left())):
             plans.append(plan)
     except OutOfTimeError:
-        known.is_whole = False
+        found.is_whole = False
     for plan in sorted(plans, key=attrgetter("cost")):
-        yield from plan_candidates(graph, known.costs, plan, known.budget)
+        yield from plan_candidates(graph, found.costs, plan, found.budget)
 
 
 def plan_candidates(
