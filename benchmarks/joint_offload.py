@@ -17,7 +17,7 @@ import table
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, evaluations, flops
-from tinyckpt.planner.portfolio import offload_schedules
+from tinyckpt.planner.portfolio import plan_with_host
 
 HEADER = ("graph", "budget", "bandwidth", "without", "with", "bound")
 VALUE = 512  # bytes of a value of a chain
@@ -35,8 +35,8 @@ def row(
     once, found, bound = sum(costs.operators), [], 0.0
     link = tc.Link(bandwidth)
     for left_out in (True, False):
-        priced = (lambda *_: iter(())) if left_out else offload_schedules.priced_variants
-        with patch.object(offload_schedules, "priced_variants", priced):
+        priced = (lambda *_: iter(())) if left_out else plan_with_host.priced_plans
+        with patch.object(plan_with_host, "priced_plans", priced):
             try:
                 plan = tc.plan_with_host(
                     graph, link, budget=budget, costs=costs, time_limit=seconds

@@ -23,8 +23,11 @@ import table
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import flops
-from tinyckpt.planner.offload.prefetch import movable_values
-from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_to_peak
+from tinyckpt.planner.offload.offload_saved_values import (
+    movable_values,
+    offload_order,
+    offload_to_peak,
+)
 
 NETWORKS = ("resnet50:32", "transformer:12x768")
 SHARES = (0.7, 0.5, 0.4)  # of the peak of store-all

@@ -76,9 +76,12 @@ from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.planner.offload.prefetch import movable_values
+from tinyckpt.planner.offload.offload_saved_values import (
+    movable_values,
+    offload_order,
+    offload_to_peak,
+)
 from tinyckpt.planner.offload.simulate import timed
-from tinyckpt.planner.portfolio.offload_schedules import offload_order, offload_to_peak
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress

@@ -3,6 +3,5 @@
 ``reduced_graph``: the problem without sources, views and dead operators, in integers and bit sets.
 ``cp_model`` and ``stage_order``: the staged relaxation as a constraint program. ``stage_astar``:
 the exact cost of one stage. ``benders``: the loop of solving, pricing and cutting. ``optimal``: the
-policy that combines them. ``offload_astar``, with ``offload_state_space`` and ``astar_bound``:
-exact search for the least makespan with a host memory.
+policy that combines them. ``offload_astar``: the least makespan with a host memory.
 """

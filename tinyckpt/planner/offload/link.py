@@ -12,8 +12,10 @@ import numpy as np
 from tinyckpt.base.errors import ScheduleError
 
 Number = int | float | Fraction
-MOST_ENGINES = 2
-MIN_MAGNITUDE, MAX_MAGNITUDE = 1e-30, 1e30  # so that times neither overflow nor underflow
+MOST_ENGINES = 2  # copy engines: one for each direction; more move nothing more
+# Bytes per unit of cost, and units of cost: within these, no float of a time over- or underflows.
+# Doubled: more links are accepted.
+MIN_MAGNITUDE, MAX_MAGNITUDE = 1e-30, 1e30
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Dynamic program for joint recomputation and offloading: keep, recompute or move chain states.
+"""Lagrangian dynamic program over a chain: keep, recompute or offload each of its states.
 
-Rotor's stages and memory (``chain_dp.rotor``), and two places to keep a state: on the device, where
-later stages have less memory, or on the host, where they do not, and each byte moved costs a price
-(a Lagrange multiplier for link time). Between two kept states the stages are reversed by Rotor, in
-the memory that remains. With D(s, m) the least price to reverse all stages from s on, state s on
-the device and not counted in m, H(s, m) the same with state s on the host meanwhile, and Opt
-Rotor's table:
+Rotor's stages and memory (``chain_dp.rotor``), and two places to store a state: on the device,
+where later stages have less memory, or on the host, where they do not, and each byte moved costs a
+price (a Lagrange multiplier for link time). Between two stored states the stages are reversed by
+Rotor, in the memory that remains. With D(s, m) the least price to reverse all stages from s on,
+state s on the device and not counted in m, H(s, m) the same with state s on the host meanwhile, and
+Opt Rotor's table:
 
 - *advance to k*, and leave its state on the device, D(k, m - state k), or on the host, H(k, m) and
   the price of state k; then Opt(s, k-1, m), or Opt(s, k-1, m - state s) where s was on the host;
@@ -14,9 +14,9 @@ Rotor's table:
 Source: O. Beaumont, L. Eyraud-Dubois and A. Shilova, "Efficient combination of rematerialization
 and offloading for training DNNs", NeurIPS 2021, is where the two are decided together, on a chain,
 with Rotor between the states that are moved. This is not that program: it does not model when a
-copy ends, and so no idle time. Instead there is one plan for each of several prices. A high price
-moves little, a low one much, and for each bandwidth some price is about right; ``timed`` tells
-which.
+copy ends, and so no idle time. Instead there is one plan for each of several prices (Lagrangian
+relaxation; Everett 1963). A high price moves little, a low one much, and for each bandwidth some
+price is about right; ``timed`` tells which.
 
 No plan depends on a budget or a bandwidth: they cover all levels of memory.
 """
@@ -43,14 +43,23 @@ from tinyckpt.planner.heuristics.backward_order import (
 from tinyckpt.planner.model.chain_stages import StageSizes, residual_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
-from tinyckpt.planner.offload.prefetch import movable_values
+from tinyckpt.planner.offload.offload_saved_values import movable_values
 
-MAX_PRICED_STAGES = 100  # tables of 50 MB, filled in seconds
+# Stages of a chain, merged where there are more: tables of 50 MB, filled in seconds. Doubled: four
+# times the memory of Rotor's table. At half of it, makespans of a chain of 64 are up to 5 % longer.
+MAX_PRICED_STAGES = 100
+# Levels of memory. Doubled: finer rounding of large graphs' sizes, in twice the time.
 PRICED_LEVELS = 128
-TABLE_SHARES = (1, 4)  # divisors of store-all's peak, one table each: the larger, the finer
-# Prices per byte moved, in units of (cost of all forward operators) / (bytes of all states).
+# Divisors of store-all's peak, one table each. One twice as large halves the rounding, and covers
+# half the budgets; without the second, a chain of 400 within 3 % of its peak takes 49 % longer.
+TABLE_SHARES = (1, 4)
+# Prices per byte moved, in units of (cost of all forward operators) / (bytes of all states). Twice
+# as many take twice the time; with every second one, makespans of a chain of 64 are up to 15 %
+# longer, with the middle five up to 19 %.
 LINK_PRICES = tuple(2.0**power for power in range(-4, 5))
-MAX_PRICED_EVALUATIONS = 10_000_000  # total over all plans: 80 MB if all are kept in memory
+# Evaluations, total over all plans: 80 MB if all are kept in memory. Doubled: more plans of graphs
+# of thousands of operators, in twice the memory.
+MAX_PRICED_EVALUATIONS = 10_000_000
 DEVICE, HOST = 0, 1  # where a state is stored
 RECORD = 0  # a choice: record the stage; else k - s: advance to k; -1: none
 
@@ -65,7 +74,7 @@ class PricedPlan:
 
 
 class PricedTables:
-    """The tables D and H of one chain, for each price, and the choices behind them.
+    """The tables D and H of one chain, for each price, and the choices that attain them.
 
     Attributes:
         table: Rotor's.
@@ -99,23 +108,25 @@ class PricedTables:
     def fill(self, s: int, where: int) -> None:
         """Fill state s's entries: for each price and memory, the next choice and its place."""
         columns, memory, last = np.arange(len(self.memory)), self.memory, len(self.advanced) - 2
-        left = self.left(s, where)
-        behind = np.arange(s + 1, last + 1)
-        there = shifted(memory, self.table.state[s if where == DEVICE else 0, s + 1 :])
-        after = {DEVICE: shifted(memory, self.recorded[s : s + 1])[0], HOST: columns}
-        no_record = memory[self.remaining(s, where)] < self.record_needs[s]
+        later = np.arange(s + 1, last + 1)
+        reversal = self.reversal_cost(s, where)
+        less = shifted(memory, self.table.state[s if where == DEVICE else 0, s + 1 :])
+        after_record = {DEVICE: shifted(memory, self.recorded[s : s + 1])[0], HOST: columns}
+        no_room = memory[self.remaining(s, where)] < self.record_needs[s]
         for p, price in enumerate(self.prices):
-            stays = self.best[p, DEVICE][behind[:, None], there]
-            leaves = self.best[p, HOST, s + 1 :] + price * self.weight[s, s + 1 :, None]
-            is_out = leaves < stays
-            cost = left + np.where(is_out, leaves, stays)
+            # Advance to a later state, stored on the device or on the host.
+            on_device = self.best[p, DEVICE][later[:, None], less]
+            on_host = self.best[p, HOST, s + 1 :] + price * self.weight[s, s + 1 :, None]
+            is_out = on_host < on_device
+            cost = reversal + np.where(is_out, on_host, on_device)
             pick = cost.argmin(axis=0)
             best, choice = cost[pick, columns], pick + 1
             place = is_out[pick, columns].astype(np.int8)
+            # Record stage s.
             for to in (DEVICE, HOST):
-                first = self.best[p, to, s + 1, after[to]]
+                first = self.best[p, to, s + 1, after_record[to]]
                 first = first + self.record[s] + to * price * self.sizes.recorded[s]
-                first[no_record] = np.inf
+                first[no_room] = np.inf
                 better = first < best
                 best = np.where(better, first, best)
                 choice[better], place[better] = RECORD, to
@@ -132,23 +143,23 @@ class PricedTables:
             return np.arange(len(self.memory))
         return shifted(self.memory, self.table.state[0, s : s + 1])[0]
 
-    def left(self, s: int, where: int) -> Any:
+    def reversal_cost(self, s: int, where: int) -> Any:
         """Return the cost to advance to each state after s, and to reverse the stages up to it."""
         last, remaining = len(self.advanced) - 2, self.remaining(s, where)
         state = self.table.state[s, s + 1 : last]
         passing = np.maximum.accumulate(self.peak[s:last] + np.append(0, state))
         across = (self.advanced[s + 1 : last + 1] - self.advanced[s])[:, None]
-        left = self.table.best[s, s:last][:, remaining] + across
-        left[self.memory[remaining] < passing[:, None]] = np.inf
-        return left
+        cost = self.table.best[s, s:last][:, remaining] + across
+        cost[self.memory[remaining] < passing[:, None]] = np.inf
+        return cost
 
     def plan(self, price: int, level: int) -> tuple[list[StageAction], list[int], list[int]]:
         """Backtrack: return the actions, and the states and recorded stages stored on the host."""
         state = self.table.state
         actions = [StageAction("keep", 0)]
         states, tapes = [], []
-        # Stack of the rest: reverse stages s to t at a level; t < s: reverse the recorded stage s.
-        behind: list[tuple[int, int, int]] = []
+        # Stages yet to be reversed: stages s to t at a level; t < s: the recorded stage s.
+        stack: list[tuple[int, int, int]] = []
         s, where, last = 0, DEVICE, len(state) - 1
         while True:
             column = level + 1
@@ -156,25 +167,25 @@ class PricedTables:
             to = int(self.place[price, where, s, column])
             remaining = level if where == DEVICE else max(level - int(state[0, s]), -1)
             if choice < 0:
-                behind.append((s, last, remaining))
+                stack.append((s, last, remaining))
                 break
             if choice == RECORD:
                 actions.append(StageAction("record", s))
-                behind.append((s, s - 1, 0))
+                stack.append((s, s - 1, 0))
                 k, less = s + 1, int(self.table.recorded[s])
                 tapes += [s] if to == HOST else []
             else:
                 k = s + choice
                 actions += [StageAction("advance", s, k), StageAction("keep", k)]
-                behind.append((s, k - 1, remaining))
+                stack.append((s, k - 1, remaining))
                 less = int(state[s if where == DEVICE else 0, k])
             if to == HOST:
                 states.append(k)
             else:
                 level -= less
             s, where = k, to
-        while behind:
-            s, t, own = behind.pop()
+        while stack:
+            s, t, own = stack.pop()
             actions += self.table.actions(own, s, t)
         return actions, states, tapes
 

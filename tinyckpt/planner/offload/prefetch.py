@@ -1,10 +1,10 @@
-"""Prefetch placement: which values can be offloaded, and how early each copy back is issued.
+"""Prefetch placement (latency hiding): how early the copy back of each offloaded value is issued.
 
-``core.lowering.offloading`` places each ``Fetch`` right before its value is read, so that
+``core.lowering.insert_offloads`` places each ``Fetch`` right before its value is read, so that
 computation waits for the whole copy. Here each ``Fetch`` moves up the schedule: early enough for
-its copy to end by the time the value is read, if nothing stalls (latency hiding); but no earlier,
-and never to where memory does not allow it. Fetches stay in the order in which values are read,
-which is the order of an engine's queue.
+its copy to end by the time the value is read, if nothing stalls; but no earlier, and never to where
+memory does not allow it. Fetches stay in the order in which values are read, which is the order of
+an engine's queue.
 """
 
 from __future__ import annotations
@@ -13,65 +13,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import accumulate
 
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
-from tinyckpt.ops.update_steps import old_source
 from tinyckpt.planner.offload.link import Link
-
-
-def movable_values(graph: Graph, recomputing: bool = False) -> list[int]:
-    """Return the forward values that the backward pass reads and that can be offloaded.
-
-    Results of the graph are excluded, and views of sources, which take no memory. Each view is
-    copied separately: of a value and its views, none is included if the copies would weigh more
-    than the storage they share.
-
-    Args:
-        graph: with a backward pass.
-        recomputing: whether to include forward values that forward operators alone read, which may
-            be evaluated again.
-    """
-    outputs, first = set(graph.outputs), graph.forward_count
-    families: dict[int, list[int]] = {}
-    for node in graph.data:
-        is_forward = node.producer is not None and node.producer < first
-        readers = graph.consumers[node.id]
-        is_read = readers and (recomputing or readers[-1] >= first)
-        if not (is_forward and is_read) or node.id in outputs:
-            continue
-        if old_source(graph, node.id) is None:
-            families.setdefault(owner_of(graph, node.id), []).append(node.id)
-    return sorted(
-        data
-        for owner, family in families.items()
-        if sum(graph.data[data].spec.nbytes for data in family) <= graph.data[owner].nbytes
-        for data in family
-    )
-
-
-def owner_of(graph: Graph, data: int) -> int:
-    """Return the value that owns the storage of a value (the root of its views)."""
-    while (base := graph.data[data].view_of) is not None:
-        data = base
-    return data
-
-
-def idle_copies(schedule: Schedule) -> set[int]:
-    """Return the values fetched with no evaluation since they left: moving them gains nothing."""
-    left: dict[int, int] = {}
-    idle: set[int] = set()
-    count = 0
-    for step in schedule.steps:
-        if isinstance(step, EVALUATIONS):
-            count += 1
-        elif isinstance(step, Offload):
-            left[step.data] = count
-        elif isinstance(step, Fetch) and left[step.data] == count:
-            idle.add(step.data)
-    return idle
 
 
 def hoist_fetches(
@@ -89,38 +36,36 @@ def hoist_fetches(
             there is none.
     """
     trace = replay(schedule)
-    live = trace.live_bytes
-    steps = schedule.steps
-    evaluations = [p for p, step in enumerate(steps) if isinstance(step, EVALUATIONS)]
-    rows = [live[p] for p in evaluations]
+    live, graph = trace.live_bytes, schedule.graph
     if budget is None and link is None:
         budget = trace.peak_bytes
-    fetches: list[tuple[int, int]] = []
-    earliest: list[int] = []
-    before: dict[int, list[Step]] = {}
+    order: list[int] = []  # the operator of each evaluation
+    rows: list[int] = []
     left: dict[int, int] = {}
-    count = 0
-    for step in steps:
+    fetches: list[tuple[int, int, int]] = []  # value, evaluations before it left, and is read
+    for position, step in enumerate(schedule.steps):
         if isinstance(step, EVALUATIONS):
-            count += 1
+            order.append(step.operator)
+            rows.append(live[position])
         elif isinstance(step, Offload):
-            left[step.data] = count
+            left[step.data] = len(order)
         elif isinstance(step, Fetch):
-            fetches.append((step.data, count))
-            earliest.append(left[step.data])
+            fetches.append((step.data, left[step.data], len(order)))
+    sizes = [graph.data[data].spec.nbytes for data, _, _ in fetches]
     if link is None:
-        order = [step.operator for step in steps if isinstance(step, EVALUATIONS)]
-        operators = schedule.graph.operators
-        turn = next((i for i, o in enumerate(order) if operators[o].phase == "backward"), 0)
+        phases = (graph.operators[operator].phase for operator in order)
+        turn = next((i for i, phase in enumerate(phases) if phase == "backward"), 0)
         wanted = [turn] * len(fetches)
     else:
-        wanted = copy_starts(schedule, costs, link, fetches)
+        durations = [Fraction(costs.operators[operator]) for operator in order]
+        copies = [link.duration(nbytes) for nbytes in sizes]
+        wanted = copy_starts(durations, copies, [read_at for _, _, read_at in fetches])
     room = PrefetchRoom(rows, budget)
-    for (data, read_at), lowest, target in zip(fetches, earliest, wanted, strict=True):
-        nbytes = schedule.graph.data[data].spec.nbytes
-        place = room.take(nbytes, max(lowest, target), read_at)
+    before: dict[int, list[Step]] = {}
+    for (data, left_at, read_at), nbytes, target in zip(fetches, sizes, wanted, strict=True):
+        place = room.take(nbytes, max(left_at, target), read_at)
         before.setdefault(place, []).append(Fetch(data))
-    return replace(schedule, steps=tuple(with_fetches(steps, before)))
+    return replace(schedule, steps=tuple(with_fetches(schedule.steps, before)))
 
 
 class PrefetchRoom:
@@ -173,24 +118,20 @@ class PrefetchRoom:
 
 
 def copy_starts(
-    schedule: Schedule, costs: Costs, link: Link, fetches: list[tuple[int, int]]
+    durations: Sequence[Fraction], copies: Sequence[Fraction], read_at: Sequence[int]
 ) -> list[int]:
     """Return the evaluation before which each copy must start so as to end when it is read.
 
     Args:
-        schedule, costs, link: as in ``hoist_fetches``.
-        fetches: values, each with the index of the evaluation that reads it; in that order.
+        durations: of all evaluations.
+        copies: durations of the copies of one queue, in its order.
+        read_at: the index of the evaluation that reads each; they ascend.
     """
-    begins, now = [], Fraction(0)
-    for step in schedule.steps:
-        if isinstance(step, EVALUATIONS):
-            begins.append(now)
-            now += Fraction(costs.operators[step.operator])
-    found, due = [], now
-    for data, read_at in reversed(fetches):
-        due = min(due, begins[read_at] if read_at < len(begins) else now)
-        due -= link.duration(schedule.graph.data[data].spec.nbytes)
-        found.append(max(0, bisect_right(begins, due) - 1))
+    begins = list(accumulate(durations, initial=Fraction(0)))
+    found, due = [], begins[-1]
+    for duration, reader in zip(reversed(copies), reversed(read_at), strict=True):
+        due = min(due, begins[reader]) - duration
+        found.append(max(0, bisect_right(begins, due, hi=len(durations)) - 1))
     return found[::-1]
 
 

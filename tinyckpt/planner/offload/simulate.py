@@ -108,7 +108,7 @@ class Timeline:
         """
         rows = zip(self.schedule.steps, self.memory, strict=True)
         taking = (*EVALUATIONS, Fetch)
-        return max((held for step, held in rows if isinstance(step, taking)), default=0)
+        return max((nbytes for step, nbytes in rows if isinstance(step, taking)), default=0)
 
     def moved(self, kind: type[Offload] | type[Fetch]) -> int:
         """Return the bytes copied in one direction: ``Offload`` or ``Fetch``."""
@@ -220,11 +220,11 @@ class TimedReplay:
         now: when the last evaluation, and every wait after it, ended.
         out, back: when the engine of each direction is free.
         flights: a heap of the copies that occupy memory for which there may be no other holder.
-        flying: the number of copies that hold each block, and when the last one ends.
-        leaving: a heap of the blocks with no holders but copies, by end time.
-        left: those blocks that are freed by the time the last fetch begins, but not yet now.
-        left_bytes: their total size.
-        there: when each offloaded value is on the host.
+        in_flight: the number of copies that hold each block, and when the last one ends.
+        releases: a heap of the blocks with no holders but copies, by end time.
+        freed: those blocks that are freed by the time the last fetch begins, but not yet now.
+        freed_bytes: their total size.
+        on_host: when each offloaded value is on the host.
         arrival: when each fetched value has arrived, and the position of its step.
     """
 
@@ -236,11 +236,11 @@ class TimedReplay:
         self.durations: dict[int, Fraction] = {}
         self.now = self.out = self.back = Fraction(0)
         self.flights: list[Flight] = []
-        self.flying: dict[int, tuple[int, Fraction]] = {}
-        self.leaving: list[tuple[Fraction, int]] = []
-        self.left: set[int] = set()
-        self.left_bytes = 0
-        self.there: dict[int, Fraction] = {}
+        self.in_flight: dict[int, tuple[int, Fraction]] = {}
+        self.releases: list[tuple[Fraction, int]] = []
+        self.freed: set[int] = set()
+        self.freed_bytes = 0
+        self.on_host: dict[int, Fraction] = {}
         self.arrival: dict[int, tuple[Fraction, int]] = {}
         count = len(schedule.steps)
         self.begin, self.end, self.stall = ([Fraction(0)] * count for _ in range(3))
@@ -251,17 +251,17 @@ class TimedReplay:
         operator = self.machine.graph.operators[step.operator]
         workspace = self.machine.take(position, step)
         self.await_arrival(operator.inputs)
-        while self.budget is not None and self.held(workspace) > self.budget:
+        while self.budget is not None and self.used(workspace) > self.budget:
             if not self.flights:
-                self.fail(position, self.held(workspace))
+                self.fail(position, self.used(workspace))
             end, at, _ = self.flights[0]
             self.stall[at] += end - self.now
             self.now = end
-            self.land_first()
-        self.land()
+            self.release_first()
+        self.release_ended()
         for data in operator.outputs:
             self.arrival.pop(data, None)
-        self.memory[position] = self.held(workspace)
+        self.memory[position] = self.used(workspace)
         self.begin[position] = self.now
         self.end[position] = self.now = self.now + self.costs[step.operator]
 
@@ -277,7 +277,7 @@ class TimedReplay:
         if arrived > self.now:
             self.stall[fetched_at] += arrived - self.now
             self.now = arrived
-        self.land()
+        self.release_ended()
 
     def offload(self, position: int, step: Offload) -> None:
         """Begin a copy to the host; the block it reads stays until it ends."""
@@ -288,7 +288,7 @@ class TimedReplay:
         self.out = self.copied(position, step.data, begin)
         if self.link.engines == 1:
             self.back = self.out
-        self.there[step.data] = self.out
+        self.on_host[step.data] = self.out
         self.hold(position, block, self.out)
         self.machine.take(position, step)
         self.settle(position, block)
@@ -296,19 +296,19 @@ class TimedReplay:
     def fetch(self, position: int, step: Fetch) -> None:
         """Begin a copy back, once there is room for it."""
         self.machine.take(position, step)
-        begin = max(self.now, self.back, self.there.pop(step.data))
-        self.leave_by(begin)
-        while self.budget is not None and self.held(0) - self.left_bytes > self.budget:
-            if not self.leaving:
-                self.fail(position, self.held(0) - self.left_bytes)
-            begin = max(begin, self.leaving[0][0])
-            self.leave_first()
-        self.leave_by(begin)
+        begin = max(self.now, self.back, self.on_host.pop(step.data))
+        self.free_by(begin)
+        while self.budget is not None and self.used(0) - self.freed_bytes > self.budget:
+            if not self.releases:
+                self.fail(position, self.used(0) - self.freed_bytes)
+            begin = max(begin, self.releases[0][0])
+            self.free_first()
+        self.free_by(begin)
         self.back = self.copied(position, step.data, begin)
         if self.link.engines == 1:
             self.out = self.back
         self.arrival[step.data] = self.back, position
-        self.memory[position] = self.held(0) - self.left_bytes
+        self.memory[position] = self.used(0) - self.freed_bytes
 
     def free(self, position: int, step: Free) -> None:
         """Free a value; if its fetch has not arrived, the memory is in use until it has."""
@@ -332,57 +332,57 @@ class TimedReplay:
         """Let a copy hold a block until it ends; a view of a source has no block."""
         if block is not None and block >= 0:
             self.machine.holders[block] += 1
-            count, last = self.flying.get(block, (0, end))
-            self.flying[block] = count + 1, max(last, end)
+            count, last = self.in_flight.get(block, (0, end))
+            self.in_flight[block] = count + 1, max(last, end)
             heapq.heappush(self.flights, (end, position, block))
 
     def settle(self, position: int, block: int | None) -> None:
         """Record the memory after a step that takes none and released a block."""
-        if block in self.flying:
-            count, last = self.flying[block]
+        if block in self.in_flight:
+            count, last = self.in_flight[block]
             if count == self.machine.holders[block]:
-                heapq.heappush(self.leaving, (last, block))
-        self.land()
-        self.memory[position] = self.held(0)
+                heapq.heappush(self.releases, (last, block))
+        self.release_ended()
+        self.memory[position] = self.used(0)
 
-    def held(self, workspace: int) -> int:
+    def used(self, workspace: int) -> int:
         """Return the bytes on the device."""
         return sum(self.machine.live) + workspace
 
-    def land(self) -> None:
+    def release_ended(self) -> None:
         """Release the blocks of all copies that have ended by now."""
         while self.flights and self.flights[0][0] <= self.now:
-            self.land_first()
+            self.release_first()
 
-    def land_first(self) -> None:
+    def release_first(self) -> None:
         """Release the block of the copy that ends first."""
         block = heapq.heappop(self.flights)[2]
-        count, last = self.flying.pop(block)
+        count, last = self.in_flight.pop(block)
         if count > 1:
-            self.flying[block] = count - 1, last
+            self.in_flight[block] = count - 1, last
         self.machine.let_go(block)
-        if not self.machine.holders[block] and block in self.left:
-            self.left.remove(block)
-            self.left_bytes -= self.machine.block_bytes[block]
+        if not self.machine.holders[block] and block in self.freed:
+            self.freed.remove(block)
+            self.freed_bytes -= self.machine.block_bytes[block]
 
-    def leave_by(self, moment: Fraction) -> None:
+    def free_by(self, moment: Fraction) -> None:
         """Mark the blocks freed by the time a fetch begins; these times never decrease."""
-        while self.leaving and self.leaving[0][0] <= moment:
-            self.leave_first()
+        while self.releases and self.releases[0][0] <= moment:
+            self.free_first()
 
-    def leave_first(self) -> None:
+    def free_first(self) -> None:
         """Mark the block that is freed first, unless it is already."""
-        block = heapq.heappop(self.leaving)[1]
+        block = heapq.heappop(self.releases)[1]
         if self.machine.holders[block]:
-            self.left.add(block)
-            self.left_bytes += self.machine.block_bytes[block]
+            self.freed.add(block)
+            self.freed_bytes += self.machine.block_bytes[block]
 
-    def fail(self, position: int, held: int) -> NoReturn:
+    def fail(self, position: int, needed: int) -> NoReturn:
         """Raise the BudgetError of a step for which there is no room, with the bytes it needs."""
         assert self.budget is not None
         title = " ".join(step_title(self.machine.graph, self.machine.schedule.steps[position]))
         raise BudgetError(
-            f"step {position}: {title} needs {size_text(held)} with no copy in flight to the "
+            f"step {position}: {title} needs {size_text(needed)} with no copy in flight to the "
             f"host, which is more than the budget of {size_text(self.budget)}",
-            held,
+            needed,
         )

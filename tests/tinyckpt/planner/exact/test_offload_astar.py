@@ -15,8 +15,7 @@ from tests.tinyckpt.planner.exact.test_optimal import abstract_graphs
 from tests.tinyckpt.planner.offload.event_machine import Ticking
 from tinyckpt.core.costs import Costs
 from tinyckpt.planner.exact import offload_astar as hosted
-from tinyckpt.planner.exact.astar_bound import NO_COPY, Front
-from tinyckpt.planner.exact.offload_astar import OffloadSearch
+from tinyckpt.planner.exact.offload_astar import NO_COPY, Front, OffloadSearch
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.cost_models import custom
 from tinyckpt.planner.model.liveness import Problem

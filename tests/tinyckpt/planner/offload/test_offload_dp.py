@@ -20,7 +20,7 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
 from tinyckpt.planner.offload.simulate import timed
-from tinyckpt.planner.portfolio.offload_schedules import fastest_known
+from tinyckpt.planner.portfolio.plan_with_host import fastest_known
 from tinyckpt.storage.offload_steps import insert_offloads
 
 BYTES = 512

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches, movable_values
+from tinyckpt.planner.offload.offload_saved_values import movable_values
+from tinyckpt.planner.offload.prefetch import PrefetchRoom, hoist_fetches
 from tinyckpt.storage.offload_steps import insert_offloads
 
 

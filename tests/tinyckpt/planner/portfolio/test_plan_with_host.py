@@ -17,14 +17,12 @@ from tests.tinyckpt.planner.exact.test_optimal import abstract_graphs
 from tinyckpt.base import deadline as limits
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import Costs
-from tinyckpt.planner.exact import astar_bound as remaining
 from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import smallest_budget
-from tinyckpt.planner.portfolio import offload_schedules as moved
+from tinyckpt.planner.offload import offload_saved_values as saving
 from tinyckpt.planner.portfolio import plan_with_host as planning
-from tinyckpt.planner.portfolio import single_device_schedules as bases
 
 CHAIN = tc.networks.chain(4)
 LONG = tc.networks.chain(12)  # too long to be searched
@@ -186,7 +184,6 @@ def test_plan_with_host_respects_time_limit(
         (limits, "perf_counter"),
         (planning, "monotonic"),
         (hosted, "monotonic"),
-        (remaining, "monotonic"),
     ):
         monkeypatch.setattr(module, name, lambda: next(clock))
     budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 7 // 10
@@ -226,8 +223,12 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        passes = ("insert_offloads", "replay", "timed", "hoist_fetches", "offload_order")
-        for module, name in ((bases, "run_policy"), *((moved, name) for name in passes)):
+        made = ("run_policy", "replay", "timed", "hoist_fetches", "offload_order")
+        moved = ("insert_offloads", "replay", "hoist_fetches")
+        for module, name in (
+            *((planning, name) for name in made),
+            *((saving, name) for name in moved),
+        ):
             monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
         monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
 
