@@ -31,8 +31,6 @@ def jobs() -> dict[str, Callable[[], object]]:
     """Return the timed jobs, by name, after their setup."""
     import tinyckpt as tc
     from tinyckpt import viz
-    from tinyckpt.base.tree import leaves
-    from tinyckpt.core.execute import execute
 
     def loss(weights: Any, x: Any) -> Any:
         h = x
@@ -46,7 +44,6 @@ def jobs() -> dict[str, Callable[[], object]]:
     graph = tc.differentiate(tc.build(loss, weights, x))
     schedule = tc.plan(graph, "store_all")
     compiled = tc.compile(schedule)
-    sources = dict(zip(leaves(graph.arguments), [*weights, x], strict=True))
     chain = tc.networks.chain(10_000)
     short = tc.plan(tc.networks.chain(2_000), "sqrt_n")
     trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
@@ -54,7 +51,7 @@ def jobs() -> dict[str, Callable[[], object]]:
     return {
         "build and differentiate, 2,000 layers": lambda: tc.networks.chain(2_000),
         "compiled step": lambda: compiled.function(weights, x),
-        "execute, the same step": lambda: execute(schedule, sources),
+        "run, the same step": lambda: tc.run(schedule, weights, x),
         "compile": lambda: tc.compile(schedule),
         "replay, 2,000 layers": lambda: tc.replay(short),
         "revolve, n = 10,000, s = 100": lambda: tc.plan(chain, "revolve", slots=100),

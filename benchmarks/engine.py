@@ -22,7 +22,6 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.base.tree import leaves
 from tinyckpt.core.execute import execute
 
 LAYERS, SIZE, ROUNDS = 200, 8, 300
@@ -96,7 +95,7 @@ def overhead() -> str:
     for gradient, other in zip(compiled(weights, x)[1], expected, strict=True):
         np.testing.assert_allclose(gradient, other, rtol=1e-9, atol=1e-12)
     step = tc.value_and_grad(loss)
-    sources = dict(zip(leaves(graph.arguments), [*weights, x], strict=True))
+    sources = dict(zip(tc.tree.leaves(graph.arguments), [*weights, x], strict=True))
     runners: dict[str, Callable[[], object]] = {
         "NumPy by hand": lambda: by_hand(weights, x),
         "compile": lambda: compiled.function(weights, x),

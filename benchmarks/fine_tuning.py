@@ -16,7 +16,6 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.networks.digits import load_digits
-from tinyckpt.planner.model.saved_values import saved_values
 
 SEEDS, BATCH, HEADS = 5, 100, 2
 PRETRAINED, FINE_TUNED = 20, 8  # epochs
@@ -56,7 +55,7 @@ def ways() -> dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]]:
 
 def kept(network: Any) -> int:
     """Return the bytes of activations that store-all saves."""
-    return sum(n.nbytes for n in saved_values(network.graph()) if n.role == "activation")
+    return sum(n.nbytes for n in tc.saved_values(network.graph()) if n.role == "activation")
 
 
 if __name__ == "__main__":

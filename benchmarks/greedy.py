@@ -24,9 +24,6 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.base.deadline import OutOfTimeError
-from tinyckpt.core.costs import flops
-from tinyckpt.core.graph import DataNode, Operator
-from tinyckpt.planner.model.cost_models import cost_of
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 SECONDS = 100.0  # for a plan; a family ends with a plan that takes an eighth of that
@@ -59,11 +56,11 @@ def layered(count: int) -> tc.Graph:
         reads.append(tuple(sorted(some)))
     read = {data for some in reads for data in some}
     data = [
-        DataNode(index, f"v{index}", tc.Spec(size, "uint8"), "activation", size, index)
+        tc.DataNode(index, f"v{index}", tc.Spec(size, "uint8"), "activation", size, index)
         for index, size in enumerate(sizes)
     ]
     operators = [
-        Operator(index, f"o{index}", "layer", some, (index,), "forward", flops=sizes[index])
+        tc.Operator(index, f"o{index}", "layer", some, (index,), "forward", flops=sizes[index])
         for index, some in enumerate(reads)
     ]
     results = [index for index in range(count) if index not in read]
@@ -90,13 +87,13 @@ def growth(policy: str, family: str) -> list[list[str]]:
     rows, first = [], None
     for count in SIZES:
         graph = make(count)
-        costs, n = flops(graph), len(graph.operators)
+        costs, n = tc.cost.flops(graph), len(graph.operators)
         budget = int(share * tc.replay(tc.plan(graph)).peak_bytes)
         begin = perf_counter()
         try:
             schedule = tc.POLICIES[policy].plan(graph, costs, budget=budget, time_limit=SECONDS)
             ended = "; cut short" if "cut short" in schedule.note else ""
-            found = f"{cost_of(schedule, costs) / sum(costs.operators):.4f}{ended}"
+            found = f"{tc.cost.cost_of(schedule, costs) / sum(costs.operators):.4f}{ended}"
         except tc.BudgetError:
             found = "none"
         except OutOfTimeError:

@@ -16,7 +16,6 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.costs import Costs, evaluations, flops
 from tinyckpt.planner.portfolio import plan_with_host
 
 HEADER = ("graph", "budget", "bandwidth", "without", "with", "bound")
@@ -29,7 +28,7 @@ BYTES_PER_FLOP = (2.5e-4, 1e-3)
 
 
 def row(
-    graph: tc.TrainingGraph, costs: Costs, bandwidth: float, budget: int, seconds: float
+    graph: tc.TrainingGraph, costs: tc.Costs, bandwidth: float, budget: int, seconds: float
 ) -> list[str]:
     """Return the time without and with, and the bound."""
     once, found, bound = sum(costs.operators), [], 0.0
@@ -60,14 +59,14 @@ def main() -> None:
         graph = tc.networks.network_from_text(name)[0]
         for count in nodes:
             for part in PARTS_OF_VALUE:
-                cells = row(graph, evaluations(graph), part * VALUE, count * VALUE, seconds)
+                cells = row(graph, tc.cost.evaluations(graph), part * VALUE, count * VALUE, seconds)
                 body.append([name, f"{count} values", f"{part:g}", *cells])
     graph = tc.networks.network_from_text(TRANSFORMER)[0]
     peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
     for share in SHARES:
         for part in BYTES_PER_FLOP:
             budget = int(share * peak)
-            cells = row(graph, flops(graph), part, budget, seconds)
+            cells = row(graph, tc.cost.flops(graph), part, budget, seconds)
             body.append(
                 [TRANSFORMER, f"{share:.0%}, {memory_text(budget, 'bytes')}", f"{part:g}", *cells]
             )

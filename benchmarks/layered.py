@@ -26,7 +26,6 @@ from moccasin import moccasin
 
 import tinyckpt as tc
 from tests.layered_graphs import WIDTHS, layered_graph
-from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.liveness import Problem
 
 SHARES = (90, 80)  # per cent
@@ -57,7 +56,7 @@ def outcome_of(case: str, seconds: float) -> Outcome:
     """Return the outcome of one planner in one case, verified by ``replay``."""
     planner, count, share = case.split()
     graph = layered_graph(int(count))
-    problem = Problem(graph, given(graph))
+    problem = Problem(graph, tc.cost.given(graph))
     budget = problem.peak(range(int(count))) * int(share) // 100
     begin = perf_counter()
     order, said = (by_moccasin if planner == "moccasin" else by_plan)(graph, budget, seconds)

@@ -32,9 +32,7 @@ import peers
 import table
 
 import tinyckpt as tc
-from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
-from tinyckpt.core.execute import execute
 
 THREADS = 2  # as above
 ERROR = 1e-4  # of an array in float32, as a share of its norm
@@ -80,7 +78,7 @@ def schedules(graph: tc.TrainingGraph) -> dict[str, tc.Schedule]:
 
 def agree(name: str, found: Any, expected: Any, most: float = ERROR) -> None:
     """Check that arrays are the expected ones but for an error of ``most``."""
-    for gradient, other in zip(leaves(found), leaves(expected), strict=True):
+    for gradient, other in zip(tc.tree.leaves(found), tc.tree.leaves(expected), strict=True):
         error = np.linalg.norm(np.asarray(gradient) - other) / np.linalg.norm(other)
         assert error <= most, f"{name}: an array of {other.shape} is off by {error:.1e}"
 
@@ -136,10 +134,9 @@ def times(what: str, seconds: Seconds, peaks: Mapping[str, str]) -> str:
 
 
 def where(graph: tc.TrainingGraph, parameters: Any, x: Any, rounds: int) -> str:
-    """Return the table of the kinds of operators that take longest, by the trace of ``execute``."""
+    """Return the table of the kinds of operators that take longest, by the trace of ``tc.run``."""
     schedule = tc.plan(graph, "store_all")
-    sources = dict(zip(leaves(graph.arguments), [*leaves(parameters), x], strict=True))
-    rows = [execute(schedule, sources, timed=True)[1].seconds for _ in range(rounds)]
+    rows = [tc.run(schedule, parameters, x, timed=True).trace.seconds for _ in range(rounds)]
     medians = [statistics.median(column) for column in zip(*rows, strict=True)]
     kinds: dict[str, float] = defaultdict(float)
     for step, taken in zip(schedule.steps, medians, strict=True):
@@ -188,13 +185,13 @@ def training(rounds: int) -> str:
     model = models.perceptron()
     parameters, x = tc.networks.random_arrays((model.parameters, model.x), seed=SEED)
     dialect = peers.of_tinyckpt()
-    own = [leaf.copy() for leaf in leaves(parameters)]
+    own = [leaf.copy() for leaf in tc.tree.leaves(parameters)]
     layers = [{"w": w, "b": b} for w, b in zip(own[::2], own[1::2], strict=True)]
     hand = {"step": 0, "p": own, "m": [np.zeros_like(p) for p in own],
             "v": [np.zeros_like(p) for p in own]}  # fmt: skip
 
     def written() -> None:
-        by_hand.adam(hand, leaves(by_hand.perceptron(layers, x)[1]))
+        by_hand.adam(hand, tc.tree.leaves(by_hand.perceptron(layers, x)[1]))
 
     runners: Runners = {"NumPy by hand": written}
     found: dict[str, Callable[[], Any]] = {}
@@ -207,7 +204,7 @@ def training(rounds: int) -> str:
         state = step.init(parameters)
         name = f"train_step, gradients {kind}"
         runners[name] = partial(step, state, x)
-        found[name] = partial(leaves, state["parameters"])
+        found[name] = partial(tc.tree.leaves, state["parameters"])
     for name, (take, after) in peers.training(model, parameters, x, THREADS).items():
         runners[name], found[name] = take, after
     for runner in runners.values():

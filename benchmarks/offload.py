@@ -22,7 +22,6 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
-from tinyckpt.core.costs import flops
 from tinyckpt.planner.offload.offload_saved_values import (
     movable_values,
     offload_order,
@@ -41,7 +40,7 @@ HEADER = (
 def compared(name: str, seconds: float) -> str:
     """Return the table of a network."""
     graph = tc.networks.network_from_text(name)[0]
-    costs = flops(graph)
+    costs = tc.cost.flops(graph)
     once = sum(costs.operators)
     stored = tc.plan(graph, "store_all", costs=costs)
     peak = tc.replay(stored).peak_bytes

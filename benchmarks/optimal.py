@@ -17,13 +17,11 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.core.costs import Costs, evaluations
 from tinyckpt.planner.exact.benders import SUBSOLVERS
 from tinyckpt.planner.exact.cp_model import Master
 from tinyckpt.planner.exact.optimal import plan_optimal
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_order import whole_model
-from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 
 TIME_LIMIT = 60.0
@@ -31,21 +29,21 @@ MODELS = [(8, 3), (8, 4), (8, 5), (16, 3), (16, 4), (16, 5)]  # chains and budge
 UNBOUNDED = 2**60  # beyond, CP-SAT's limits stand for none
 
 
-def cases() -> Iterator[tuple[str, tc.Graph, Costs, int]]:
+def cases() -> Iterator[tuple[str, tc.Graph, tc.Costs, int]]:
     """Yield what is planned: a name, a graph, costs and a budget."""
     for n in (8, 16):
         graph = tc.networks.chain(n)
         for budget in range(3, n + 3):
-            yield f"chain({n})", graph, in_nodes(evaluations(graph)), budget
+            yield f"chain({n})", graph, tc.cost.in_nodes(tc.cost.evaluations(graph)), budget
     graph = tc.networks.residual_mlp(3, 8).graph()
     for budget in (12, 11, 10):
-        yield "residual, 3 blocks", graph, in_nodes(evaluations(graph)), budget
-    costs = evaluations(graph)
+        yield "residual, 3 blocks", graph, tc.cost.in_nodes(tc.cost.evaluations(graph)), budget
+    costs = tc.cost.evaluations(graph)
     stored = Problem(graph, costs).peak(range(len(graph.operators)))
     for share in (85, 75, 65):
         yield f"residual, 3 blocks, {share} %", graph, costs, stored * share // 100
     graph = tc.networks.branching(3, 8).graph()
-    costs = in_nodes(evaluations(graph))
+    costs = tc.cost.in_nodes(tc.cost.evaluations(graph))
     stored = Problem(graph, costs).peak(range(len(graph.operators)))
     for budget in (stored // 2, 8, 9, 11):
         yield "U-Net, 3 levels", graph, costs, budget
@@ -141,7 +139,7 @@ def solvers() -> str:
     body = []
     for n, budget in MODELS:
         graph = tc.networks.chain(n)
-        problem = Problem(graph, in_nodes(evaluations(graph)))
+        problem = Problem(graph, tc.cost.in_nodes(tc.cost.evaluations(graph)))
         reduced, _ = reduce_problem(problem, budget)
         master = whole_model(reduced, range(len(reduced.operators)))
         named = SUBSOLVERS[-1][0]

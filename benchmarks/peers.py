@@ -17,7 +17,6 @@ import numpy as np
 from models import Model
 
 import tinyckpt as tc
-from tinyckpt.base.tree import leaves, map_leaves
 
 EPSILON = 1e-5  # added to a variance
 
@@ -176,7 +175,7 @@ def steps(model: Model, parameters: Any, x: Any, threads: int) -> dict[str, Call
         import torch
 
         torch.set_num_threads(threads)
-        tensors = map_leaves(lambda a: torch.tensor(a, requires_grad=True), parameters)
+        tensors = tc.tree.map_leaves(lambda a: torch.tensor(a, requires_grad=True), parameters)
         found["PyTorch"] = partial(torch_step, model, tensors, torch.tensor(x), False)
         found["PyTorch, checkpoints"] = partial(torch_step, model, tensors, torch.tensor(x), True)
     if installed("jax"):
@@ -209,7 +208,7 @@ def torch_step(model: Model, parameters: Any, x: Any, again: bool) -> Any:
     for stage in model.stages(n, parameters):
         h = checkpoint(stage, h, use_reentrant=False) if again else stage(h)
     loss = n.half_squared_norm(h)
-    return loss, torch.autograd.grad(loss, leaves(parameters))
+    return loss, torch.autograd.grad(loss, tc.tree.leaves(parameters))
 
 
 # A step of training -------------------------------------------------------------------------------
@@ -222,16 +221,19 @@ def training(model: Model, parameters: Any, x: Any, threads: int) -> dict[str, t
         import torch
 
         torch.set_num_threads(threads)
-        tensors = map_leaves(lambda a: torch.tensor(a, requires_grad=True), parameters)
+        tensors = tc.tree.map_leaves(lambda a: torch.tensor(a, requires_grad=True), parameters)
         start = torch.tensor(x)
-        optimizer = torch.optim.Adam(leaves(tensors), lr=1e-3)
+        optimizer = torch.optim.Adam(tc.tree.leaves(tensors), lr=1e-3)
 
         def torch_training() -> None:
             optimizer.zero_grad()
             model.loss(of_torch(), tensors, start).backward()
             optimizer.step()
 
-        found["PyTorch"] = torch_training, lambda: [t.detach().numpy() for t in leaves(tensors)]
+        found["PyTorch"] = (
+            torch_training,
+            lambda: [t.detach().numpy() for t in tc.tree.leaves(tensors)],
+        )
     if installed("jax"):
         found["JAX, jit"] = jax_training(model, parameters, x)
     return found
@@ -263,4 +265,4 @@ def jax_training(model: Model, parameters: Any, x: Any) -> tuple[Any, Any]:
     def take() -> None:
         held[0] = jax.block_until_ready(program(held[0], jnp.asarray(x)))
 
-    return take, lambda: leaves(ordered(held[0][0], parameters))
+    return take, lambda: tc.tree.leaves(ordered(held[0][0], parameters))

@@ -26,6 +26,7 @@ NAMESPACES = {
     "tinyckpt.cost": None,
     "tinyckpt.networks": None,
     "tinyckpt.linalg": None,
+    "tinyckpt.tree": None,
     "tinyckpt.checkpoint_policies": None,
     "tinyckpt.pipeline": None,
     "tinyckpt.techniques": None,
@@ -38,6 +39,7 @@ LISTED = {
         "given", "evaluations", "flops", "traffic", "measured", "custom", "with_sizes", "in_nodes",
         "cost_of", "cost_of_order",
     ),
+    "tinyckpt.tree": ("leaves", "map_leaves"),
     "tinyckpt.linalg": ("matmul", "norm", "vector_norm", "matrix_norm"),
     "tinyckpt.checkpoint_policies": (
         "everything_saveable", "nothing_saveable", "dots_saveable",
@@ -104,7 +106,7 @@ SECTIONS = {
         "tinyckpt.training", "tinyckpt.approx", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
-    "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors"),
+    "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors", "tinyckpt.tree"),
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 import tinyckpt as tc
 from tinyckpt import viz
-from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
@@ -110,7 +109,7 @@ def of_a_block(width, length=1024):
         sizes = {"heads": width // 64, "length": length, "vocabulary": 64, "dtype": "float16"}
         graph = tc.networks.gpt2(layers, width, fused=True, **sizes).graph()
         forward = graph.operators[: graph.forward_count]
-        kept = sum(node.nbytes for node in saved_values(graph) if node.role == "activation")
+        kept = sum(node.nbytes for node in tc.saved_values(graph) if node.role == "activation")
         found.append((sum(operator.flops for operator in forward), kept))
     work, kept = (two - one for one, two in zip(*found, strict=True))
     return work / kept, work / (2 * length * width)

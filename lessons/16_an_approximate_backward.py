@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 
 import tinyckpt as tc
 from tinyckpt import viz
-from tinyckpt.base.tree import leaves
 from tinyckpt.networks import llama, vit
-from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
@@ -82,11 +80,11 @@ print(f"error at most {abs(errors).max():.2f}, close to 0; on average {abs(error
 # %%
 network = vit(2, 64, size=16, patch=4, classes=10, fused=True, dtype="float64")
 params, *data = network.arrays()
-exact, far = leaves(tc.grad(network.loss)(params, *data)), {}
+exact, far = tc.tree.leaves(tc.grad(network.loss)(params, *data)), {}
 for fit in (None, "symmetric"):
     rewriting = tc.rewrite(network, fit=fit)
     found = tc.grad(rewriting.network.loss)(rewriting.merged(params), *data)
-    ours = leaves(rewriting.gradients(found, params))
+    ours = tc.tree.leaves(rewriting.gradients(found, params))
     error = sum(((a - b) ** 2).sum() for a, b in zip(ours, exact, strict=True))
     far[fit] = float((error / sum((b**2).sum() for b in exact)) ** 0.5)
     print(f"norms, fit={fit!s:9}: relative error of the gradients {far[fit]:.1e}")
@@ -114,7 +112,7 @@ blocks = {  # tokens, and a network by its number of blocks; all 640 wide
 def kept(network, tokens):
     """Return the size of a network's saved values, in units of a block's input."""
     graph, total = network.graph(), 0.0
-    for node in saved_values(graph):
+    for node in tc.saved_values(graph):
         if node.spec.dtype.name in ("float16", "uint8"):  # no labels, no row statistics
             kinds = {graph.operators[reader].kind for reader in graph.consumers[node.id]}
             wide = kinds & {"layer_norm_input_vjp", "rms_norm_input_vjp"}

@@ -13,8 +13,6 @@ import numpy as np
 
 import tinyckpt as tc
 from tinyckpt import viz
-from tinyckpt.base.tree import leaves
-from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
@@ -54,7 +52,7 @@ h, g = np.maximum(rng.normal(size=(512, 64)), 0), rng.normal(size=(512, 16))
 
 def off(found, exact):
     """Return the relative error of a gradient."""
-    found, exact = (np.concatenate([a.ravel() for a in leaves(t)]) for t in (found, exact))
+    found, exact = (np.concatenate([a.ravel() for a in tc.tree.leaves(t)]) for t in (found, exact))
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
@@ -91,7 +89,7 @@ exact, value = tc.grad(net.loss)(params, *data), tc.jit(net.loss)(params, *data)
 
 
 def kept(network):
-    return sum(v.nbytes for v in saved_values(network.graph()) if v.role == "activation")
+    return sum(v.nbytes for v in tc.saved_values(network.graph()) if v.role == "activation")
 
 
 ways = {}
@@ -111,7 +109,7 @@ print(viz.gradient_error(ways, OUT / "17_error.png", exact=kept(net)))
 
 # %%
 slope = tc.grad(tc.with_compression(net, bits=4).loss)
-draws = [leaves(slope(params, *data, seed)) for seed in range(64)]
+draws = [tc.tree.leaves(slope(params, *data, seed)) for seed in range(64)]
 one, mean = off(draws[0], exact), off([sum(each) / 64 for each in zip(*draws, strict=True)], exact)
 print(f"4 bits: one gradient is off by {one:.1%}, the mean of 64 by {mean:.1%}")
 
@@ -141,4 +139,4 @@ assert np.isclose(nearest, mean_off(False, 1))
 assert one / 8 < mean < one / 2
 arrays = deep.arrays()
 results = [tc.run(trace.schedule, *arrays, 0).gradients for trace in (coded, both)]
-assert all(map(np.array_equal, *map(leaves, results)))
+assert all(map(np.array_equal, *map(tc.tree.leaves, results)))

@@ -14,7 +14,6 @@ import numpy as np
 
 import tinyckpt as tc
 from tinyckpt import viz
-from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PipelineCosts,
     gpipe,
@@ -121,8 +120,8 @@ cuts = partition(graph, 4, costs=tc.cost.flops(graph))
 stages = plan_stages(stages_of(graph, cuts), "sqrt_n", early=True)
 result = run_pipeline(one_f_one_b(4, 8, recompute="early"), stages, batches)
 results = [tc.run(tc.plan(graph), *batch).gradients for batch in batches]
-mean = [sum(parts[1:], parts[0]) / 8 for parts in zip(*map(leaves, results), strict=True)]
-same = all(map(np.array_equal, leaves(result.gradients), mean))
+mean = [sum(parts[1:], parts[0]) / 8 for parts in zip(*map(tc.tree.leaves, results), strict=True)]
+same = all(map(np.array_equal, tc.tree.leaves(result.gradients), mean))
 print("bitwise equal:", same)
 
 # %%

@@ -32,6 +32,7 @@ from tinyckpt.approx.chunked_cross_entropy import chunked_cross_entropy
 from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.approx.compress_activations import with_compression
 from tinyckpt.approx.low_memory_bp import Rewriting, rewrite
+from tinyckpt.base import tree
 from tinyckpt.base.errors import (
     BackendError,
     BudgetError,
@@ -294,6 +295,7 @@ from tinyckpt.planner.manual import saveable as checkpoint_policies
 from tinyckpt.planner.manual.regions import checkpoint
 from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain
@@ -358,12 +360,12 @@ __all__ = [
     "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu", "remainder", "repeat",
     "replay", "reshape", "resilu2", "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary",
     "round", "run", "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule",
-    "save_trace", "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc",
-    "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
-    "timed", "train_step", "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad",
-    "var", "vdot", "vecdot", "vecmat", "vstack", "where", "with_compression", "with_master_weights",
-    "zeros", "zeros_like",
+    "save_trace", "saved_values", "scope", "separators", "sgd", "sigmoid", "sign", "signbit",
+    "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
+    "tanh", "tensordot", "tile", "timed", "train_step", "transpose", "tree", "tri", "tril", "triu",
+    "trunc", "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vstack", "where",
+    "with_compression", "with_master_weights", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Importing a submodule makes it an attribute of its package. Private ones are deleted here, so that

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import tinyckpt as tc
 from lessons.figures.figure import Figure, percent, rows
 from tinyckpt.networks import Network, llama, vit
-from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"
 # The slice of a value: the first of these whose operators read it in the backward pass.
@@ -89,7 +88,7 @@ def kept(network: Network) -> dict[str, int]:
     """Return the bytes that a network saves for its backward pass, by slice."""
     graph = network.graph()
     found = dict.fromkeys([*SLICES, OTHERS], 0)
-    for node in saved_values(graph):
+    for node in tc.saved_values(graph):
         # Tokens and labels are integers, and row statistics have 32 bits.
         if node.spec.dtype.name in ("float16", "uint8"):
             found[slice_of(graph, node)] += node.nbytes

@@ -9,7 +9,6 @@ import numpy as np
 import tinyckpt as tc
 from lessons.figures.figure import Figure
 from tinyckpt.networks import Network, resnet
-from tinyckpt.planner.model.saved_values import saved_values
 
 MESA = "Pan et al. 2021, arXiv 2111.11124"
 ACTNN = "Chen et al. 2021, arXiv 2104.14129"
@@ -74,4 +73,4 @@ def smaller() -> Figure:
 
 def kept(network: Network) -> int:
     """Return the bytes of activations that store-all saves."""
-    return sum(v.nbytes for v in saved_values(network.graph()) if v.role == "activation")
+    return sum(v.nbytes for v in tc.saved_values(network.graph()) if v.role == "activation")

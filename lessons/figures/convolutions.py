@@ -6,7 +6,6 @@ from typing import Any
 
 import tinyckpt as tc
 from lessons.figures.figure import MIB, Figure, measured, mib
-from tinyckpt.base.tree import leaves
 from tinyckpt.networks import cnn100, cnn100_logits
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network
@@ -60,7 +59,7 @@ def layers_of_last(segments: int) -> int:
 def impossible(graph: tc.TrainingGraph) -> Figure:
     """Return the row of a lower bound on the memory of training."""
     parameters = sum(node.nbytes for node in graph.data if node.role == "parameter")
-    gradients = sum(graph.data[data].nbytes for data in leaves(graph.gradients))
+    gradients = sum(graph.data[data].nbytes for data in tc.tree.leaves(graph.gradients))
     least = min(REPORTED.values())
     return Figure(
         f"with 32 segments it trains in {least} MiB",
@@ -89,9 +88,9 @@ def steady(network: Network, segments: int) -> tuple[int, int]:
 
     graph = tc.differentiate(tc.build(loss, last, first, *network.specs[1:]))
     trace = tc.replay(tc.plan(graph))
-    trained = sum(spec.nbytes for spec in leaves(last))
+    trained = sum(spec.nbytes for spec in tc.tree.leaves(last))
     total = graph.source_bytes + 2 * trained + max(trace.activation)
-    return total, len(leaves(last))
+    return total, len(tc.tree.leaves(last))
 
 
 def only_the_last(network: Network, segments: int, claim: int) -> Figure:
@@ -100,7 +99,7 @@ def only_the_last(network: Network, segments: int, claim: int) -> Figure:
     return Figure(
         f"{segments} segments: {claim} MiB",
         SOURCE,
-        f"{mib(total)} if {tensors} of {len(leaves(network.specs[0]))} tensors train",
+        f"{mib(total)} if {tensors} of {len(tc.tree.leaves(network.specs[0]))} tensors train",
         abs(total / MIB / claim - 1) < NEAR,
         "Within 4 %, and only so: the image required no gradient, and the last segment alone "
         "trained. The saving is in gradients and momenta.",

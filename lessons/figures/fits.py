@@ -10,7 +10,6 @@ import numpy as np
 import tinyckpt as tc
 from lessons.figures.figure import Figure
 from tinyckpt.ops.gelu_silu_fits import FITS, Fit
-from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"
 ACTIVATIONS: dict[str, tuple[str, Any]] = {
@@ -85,7 +84,7 @@ def kept() -> Figure:
         graph = tc.differentiate(
             tc.build(lambda x, f=activation: tc.sum(f(x * 2)), tc.Spec(count, "float16"))
         )
-        bits[name] = [node.nbytes for node in saved_values(graph) if node.role == "activation"]
+        bits[name] = [node.nbytes for node in tc.saved_values(graph) if node.role == "activation"]
     x = np.linspace(-10, 10, 40_000)
     off = [
         abs(slope(activation, x) - slope(getattr(tc, name), x)).max()

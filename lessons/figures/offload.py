@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.planner.model.cost_models import custom
 
 LAYERS = 64
 ROOM = 9  # values on the device
@@ -43,7 +42,7 @@ def figures() -> list[Figure]:
 def stalled(duration: Fraction) -> Fraction:
     """Return the stall of computation for a duration of a copy, in layers."""
     graph = tc.networks.chain(LAYERS)
-    costs = custom(graph, [1] * (LAYERS + 1) + [2] * LAYERS)
+    costs = tc.cost.custom(graph, [1] * (LAYERS + 1) + [2] * LAYERS)
     value = graph.data[graph.operators[0].outputs[0]].nbytes
     link = tc.Link(value / duration)
     schedule = tc.plan(graph, "offload", costs=costs, bandwidth=link.bandwidth, budget=ROOM * value)

@@ -9,8 +9,6 @@ import numpy as np
 import tinyckpt as tc
 from lessons.figures import transformers
 from lessons.figures.figure import Figure, percent
-from tinyckpt.base.errors import GraphError
-from tinyckpt.base.tree import leaves
 from tinyckpt.networks import mlp
 
 TAUGHT = "commonly taught"
@@ -113,7 +111,7 @@ def reentrant() -> Figure:
     network = mlp(8, 32)
     graph, args = network.graph(), network.arrays()
     results = [
-        [g.tobytes() for g in leaves(tc.run(tc.plan(graph, policy), *args).gradients)]
+        [g.tobytes() for g in tc.tree.leaves(tc.run(tc.plan(graph, policy), *args).gradients)]
         for policy in ("store_all", "sqrt_n", "recompute_all", "chen_recursive")
     ]
     same = all(result == results[0] for result in results)
@@ -191,14 +189,14 @@ def elsewhere() -> Figure:
     behind = tc.differentiate(
         tc.build(lambda params, h: tc.half_squared_norm(deep(params, h)), [SQUARE] * half, ROWS)
     )
-    every, trained = (len(leaves(known.gradients)) for known in (graph, behind))
+    every, trained = (len(tc.tree.leaves(known.gradients)) for known in (graph, behind))
     stored = tc.replay(tc.plan(graph)).peak_bytes
     return Figure(
         "running layers on the CPU, without gradients, offloads them",
         TAUGHT,
         f"half of the layers on the CPU: {trained} of {every} gradients; with activations on the "
-        f"host {len(leaves(moved.graph.gradients))}, and a peak of {moved.peak_bytes:,} bytes "
-        f"instead of {stored:,}",
+        f"host {len(tc.tree.leaves(moved.graph.gradients))}, and a peak of {moved.peak_bytes:,} "
+        f"bytes instead of {stored:,}",
         trained == every,
         "A value computed elsewhere without gradients is an input, and nothing before it is "
         "trained. Offload copies saved values to the host, and fetches them.",
@@ -226,7 +224,7 @@ def pieces() -> Figure:
     try:
         tc.build(tc.chunked(attention, 2, axis=1), x, w)
         refused = "not refused"
-    except GraphError as error:
+    except tc.GraphError as error:
         refused = str(error)
     equal = float(off[perceptron].max()) < 1e-12
     return Figure(

@@ -8,7 +8,6 @@ import numpy as np
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.base.tree import leaves
 from tinyckpt.networks import mlp
 from tinyckpt.training import sharded
 
@@ -98,7 +97,7 @@ def accumulated() -> list[Figure]:
         batch = (x[: 1024 // count], labels[: 1024 // count])
         ledger = tc.ledger(step.schedule(state, *batch, part=part))
         peaks[count] = max(ledger.held["activations"])
-        after[count] = leaves(step(state, x, labels)[0]["parameters"])
+        after[count] = tc.tree.leaves(step(state, x, labels)[0]["parameters"])
     error = max(
         float(np.abs(a - b).max() / np.abs(b).max())
         for a, b in zip(after[8], after[1], strict=True)

@@ -11,8 +11,6 @@ from typing import Any
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure, measured, percent, rows
-from tinyckpt.base.tree import map_leaves
-from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Korthikanti et al. 2022, arXiv 2205.05198"
 RATE = 0.1  # of dropout; any
@@ -96,7 +94,7 @@ def memory_of(graph: tc.Graph, node: tc.DataNode) -> int:
 def kept(graph: tc.Graph) -> dict[str, int]:
     """Return the bytes that store-all saves, by the paper's terms."""
     found: dict[str, int] = {}
-    for node in saved_values(graph):
+    for node in tc.saved_values(graph):
         if node.role == "activation":
             label = label_of(graph, node)
             found[label] = found.get(label, 0) + node.nbytes
@@ -161,7 +159,7 @@ def selective(graph: tc.TrainingGraph) -> tc.Schedule:
     """Return the schedule that recomputes the core and nothing else."""
     chosen = [
         node.id
-        for node in saved_values(graph)
+        for node in tc.saved_values(graph)
         if not node.is_source and not label_of(graph, node).startswith("core")
     ]
     return tc.plan(graph, "retain", keep=chosen)
@@ -192,7 +190,7 @@ def figures() -> list[Figure]:
     """Return the rows."""
     found = []
     small = graph_of(SMALL, "float32")
-    specs = map_leaves(lambda data: small.data[data].spec, tuple(small.arguments))
+    specs = tc.tree.map_leaves(lambda data: small.data[data].spec, tuple(small.arguments))
     args = tc.networks.random_arrays(specs)
     for shape, name in ((GPT3, "GPT-3's"), (MT_NLG, "MT-NLG's")):
         graph = graph_of(shape)
