@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from viz.charts.style import SERIES
+from viz.node_looks import Fill, NodeLook
 from viz.node_style import dash_lengths, dashes, is_dashed, node_colours
-from viz.scene import Fill, NodeLook
 from viz.theme import DARK, LIGHT, THEMES, Theme, palette
 
 LEAST_DIFFERENCE = 18.0

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..layout.geometry import Size
+from ..node_looks import NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import corner_of, empty_part, kept_part
-from ..scene import NodeLook
 from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 
 

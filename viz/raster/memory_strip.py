@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands
+from ..memory_curve import BANDS, by_column, host_curve
 from ..node_style import STRIPE, STRIPE_AND_GAP
-from ..picture_parts import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from ..picture_layout import AIR, HEAD, LANE_WORDS, StripLine, strip_lines, strip_words
+from ..scene import Row, Scene
 from .sprites import Indices, Inks, text_layer
-
-if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
 
 CURSOR = 2
 
@@ -50,19 +48,12 @@ class Strip:
         return -(-(step + 1) * cursors // self.longest) * self.cursor
 
 
-def strip_of(
-    trace: Trace,
-    scales: Scales,
-    size: tuple[int, int],
-    scale: float,
-    inks: Inks,
-    note: str = "",
-) -> Strip:
-    """Render the strip of a trace, ``size`` = (height, width) in pixels, with an optional note."""
+def strip_of(scene: Scene, row: Row, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
+    """Render the strip of a trace, ``size`` = (height, width) in pixels."""
     height, width = size
     thick = max(1, round(scale))
-    unit = (height - HEAD * scale) / max(scales.highest, 1)
-    columns = by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).astype(float)
+    unit = (height - HEAD * scale) / max(scene.highest, 1)
+    columns = by_column(row.bands, scene.longest, width).astype(float)
     edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()
@@ -73,19 +64,19 @@ def strip_of(
         past[(rows >= below) & (rows < top)] = ink
         future[outline(below, top, rows, thick)] = ink
     free = np.ones((height, width), bool)
-    strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
-    lines = lines_of(trace, scales, height / scale)
-    words = strip_words(trace, scales, width / scale, height / scale, note)
+    strip = Strip(past, future, free, scene.longest, max(1, round(CURSOR * scale)))
+    lines = strip_lines(row.limits, scene.highest, height / scale)
+    words = strip_words(scene, row, width / scale, height / scale)
     draw_lines((past, future), free, lines, words, unit, scale, inks)
     return strip
 
 
-def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
+def lane_of(scene: Scene, row: Row, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
     """Render the host memory lane, ``size`` = (height, width), striped as nodes are."""
     height, width = size
     thick = max(1, round(scale))
-    unit = (height - HEAD * scale) / max(scales.host, 1)
-    columns = by_column(host_curve(trace), scales.longest, width)[0].astype(float)
+    unit = (height - HEAD * scale) / max(scene.host, 1)
+    columns = by_column(host_curve(row.trace), scene.longest, width)[0].astype(float)
     top = np.round(columns * unit).astype(int)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()
@@ -95,8 +86,9 @@ def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, i
     past[(rows < top) & stripes | edge] = inks.index(inks.theme.kept)
     future[edge] = inks.index(inks.theme.kept)
     free = np.ones((height, width), bool)
-    draw_lines((past, future), free, lane_lines(trace), LANE_WORDS, unit, scale, inks)
-    return Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
+    lines = strip_lines([row.host_limit], scene.host)
+    draw_lines((past, future), free, lines, LANE_WORDS, unit, scale, inks)
+    return Strip(past, future, free, scene.longest, max(1, round(CURSOR * scale)))
 
 
 def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..captions import Captions
 from ..layout.geometry import MARGIN, Line, Size
-from ..memory_curve import Scales
+from ..node_looks import Activity, NodeLook
 from ..node_style import arrow_parts, arrow_sizes, truncated
-from ..picture_parts import CAPTION, HEAD, LANE
-from ..scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
+from ..picture_layout import CAPTION, HEAD, LANE
+from ..scene import Frame, Row, Scene, frames
 from ..theme import RGB, faint_edge, font
 from .canvas import Canvas, Counters
 from .group_sprites import group_sprite
@@ -35,11 +34,9 @@ from .sprites import (
 )
 from .text_cache import TextLine as Sentence
 from .text_cache import words_of
-from .title_card import draw_card, lines_of_card, results_of
+from .title_card import draw_card
 
 if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
-
     from ..layout.drawn_nodes import Cell
     from ..picture_layout import Panel
 
@@ -49,17 +46,8 @@ MOST_KEPT = 2**24  # bytes: size of the sprite cache
 class PanelPicture:
     """Renderer of one trace: heading, counters, graph, memory strip."""
 
-    def __init__(
-        self,
-        canvas: Canvas,
-        trace: Trace,
-        place: Panel,
-        scales: Scales,
-        title: str,
-        note: str = "",
-    ) -> None:
-        self.canvas, self.scales, self.trace, self.place = canvas, scales, trace, place
-        self.title, self.note = title, note
+    def __init__(self, canvas: Canvas, scene: Scene, row: Row, place: Panel) -> None:
+        self.canvas, self.scene, self.row, self.place = canvas, scene, row, place
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
         self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
@@ -68,7 +56,6 @@ class PanelPicture:
         self.sprites: dict[tuple[int, NodeLook], tuple[Indices, Any]] = {}
         self.looks: dict[int, NodeLook] = {}
         self.last: Frame | None = None
-        self.captions = Captions(trace)
         self.covered: tuple[Any, Indices] | None = None  # region of the card, and the pixels below
         self.draw_graph()
         self.place_nodes()
@@ -77,21 +64,14 @@ class PanelPicture:
             place.top + place.header.written,
         )  # fmt: skip
         self.draw_counter_names()
-        self.draw_heading(title)
+        self.draw_heading()
         left = round((place.left + MARGIN) * self.scale)
         right = round((place.left + place.width - MARGIN) * self.scale)
         size = (round(place.strip * self.scale), right - left)
-        self.strips = [
-            (
-                left,
-                round(place.strip_top * self.scale),
-                strip_of(trace, scales, size, self.scale, self.inks, note),
-            )
-        ]
+        strip = strip_of(scene, row, size, self.scale, self.inks)
+        self.strips = [(left, round(place.strip_top * self.scale), strip)]
         if place.moves:
-            lane = lane_of(
-                trace, scales, (round(LANE * self.scale), size[1]), self.scale, self.inks
-            )
+            lane = lane_of(scene, row, (round(LANE * self.scale), size[1]), self.scale, self.inks)
             self.strips.append((left, round(place.lane_top * self.scale), lane))
         top = self.strips[0][1]
         self.line = Sentence(canvas, (top - round(CAPTION * self.scale), top, left, right))
@@ -105,9 +85,9 @@ class PanelPicture:
         Args:
             steps: ascending; -1 is the moment before the first one.
         """
-        final = len(self.trace.steps) - 1
+        final = len(self.row.trace.steps) - 1
         own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
-        stream = frames(self.trace, self.plan.cells, list(own), self.scales.in_nodes)
+        stream = frames(self.row.trace, self.plan.cells, list(own), self.scene.in_nodes)
         frame = next(stream)
         if steps[0] >= 0:  # the moment before the first step is drawn, but not shown
             first = next(stream)
@@ -120,14 +100,14 @@ class PanelPicture:
 
     # Parts that stand still ----------------------------------------------------------------------
 
-    def draw_heading(self, title: str) -> None:
+    def draw_heading(self) -> None:
         """Draw title and subtitle, truncated to the header."""
         theme, room = self.inks.theme, self.place.header.room
         left, top = self.place.left + MARGIN, self.place.top
-        words = truncated(title, "SemiBold", 20, room)
+        words = truncated(self.row.title, "SemiBold", 20, room)
         self.canvas.text(left, top + 15, words, "SemiBold", 20, theme.ink)
         face = font("Regular", 12)
-        fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
+        fitting = (text for text in self.row.subtitles if face.getlength(text) <= room)
         self.canvas.text(left, top + 42, next(fitting, ""), "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:
@@ -184,15 +164,7 @@ class PanelPicture:
         self.lights.clear()
         self.draw_nodes(frame.changed)
         self.lights.draw(frame)
-        # Steps are numbered from 0; before the first step there is none.
-        step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
-        total = count_text(len(self.trace.steps) - 1)
-        evaluations = count_text(self.trace.evaluations)
-        texts = (
-            f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
-            frame.host,
-        )  # fmt: skip
-        self.counters.write(texts[: len(self.place.header.names)])
+        self.counters.write(frame.counters[: len(self.place.header.names)])
         self.draw_caption(frame.step)
         now = self.strips[0][2].column(frame.step)
         for x, y, strip in self.strips:
@@ -264,8 +236,8 @@ class PanelPicture:
     def draw_caption(self, step: int) -> None:
         """Write the caption above the strip; at the end, the totals."""
         theme, scale = self.inks.theme, self.scale
-        ends = step == len(self.trace.steps) - 1
-        texts = results_of(self.trace, self.scales.in_nodes) if ends else self.captions.texts(step)
+        ends = step == len(self.row.trace.steps) - 1
+        texts = self.row.totals if ends else self.row.captions.texts(step)
         weight, size = ("SemiBold", 14) if ends else ("Regular", 12)
         self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
 
@@ -278,8 +250,7 @@ class PanelPicture:
         whole = self.canvas.region(box[0], box[1], left, right)
         self.covered = ((box[0], box[1], left, right), whole.copy())
         whole[: y - top] = self.canvas.ground
-        lines = lines_of_card(self.trace, self.title, self.scales.in_nodes, self.note)
-        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), lines, scale)
+        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), self.row.card, scale)
         self.canvas.region(y, box[1], x, x + wide)[:] = strip.past
 
     def uncover(self) -> None:

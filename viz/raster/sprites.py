@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..layout.geometry import WITH_HALO, Size
+from ..node_looks import Activity, NodeLook
 from ..node_style import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
-from ..scene import Activity, NodeLook
 from ..theme import RGB, Theme, blend, font, palette
 
 OVERSAMPLE = 4

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinyckpt.base.units import size_text
-
 from ..node_style import truncated
-from ..scene import cost_of, count_text, one_line, what_of
 from ..theme import font
 from .sprites import Indices
 from .text_cache import coverage_of, ramp
@@ -21,41 +18,12 @@ from .text_cache import coverage_of, ramp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tinyckpt.core.trace import Trace
-
     from .canvas import Canvas
 
 LARGEST, SMALLEST = 76, 12  # pixels: largest title, smallest line
 SHARE = 0.54  # size of the lines below, as a share of the title's
 LEADING = 1.24  # line spacing, as a share of a line's size
 FILLED = 0.94  # largest share of the height that lines take
-
-
-def results_of(trace: Trace, in_nodes: bool) -> list[str]:
-    """Return the totals of a schedule: evaluations, ratio to store-all, peak.
-
-    The longest text first, for narrower pictures.
-    """
-    once = max(trace.evaluations - trace.recomputations, 1)
-    times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
-    evaluations, size = count_text(trace.evaluations), size_text(trace.peak_bytes)
-    return [
-        f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
-        f"{evaluations} evaluations = {times}, peak {size}",
-        f"{times}, peak {size}",
-    ]
-
-
-def peak_of(trace: Trace, in_nodes: bool) -> str:
-    """Format the peak."""
-    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
-    return f"peak {nodes}{size_text(trace.peak_bytes)}"
-
-
-def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
-    """Return the lines of a card: a title, and lines below it."""
-    lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
-    return [*lines, f"{note} is shown"] if note else lines
 
 
 def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands
+from ..memory_curve import BANDS, by_column, host_curve
 from ..node_style import STRIPE, STRIPE_AND_GAP
-from ..picture_parts import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from ..picture_layout import HEAD, LANE, LANE_WORDS, StripLine, strip_lines, strip_words
+from ..scene import Row, Scene
 from ..theme import Theme, css, font
 from .marks import number, text_element
 
-if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
-
 
 def strip_elements(
-    trace: Trace, step: int, scales: Scales, width: int, height: int, theme: Theme
+    scene: Scene, row: Row, step: int, width: int, height: int, theme: Theme
 ) -> Iterator[str]:
     """Yield the memory strip, with its top left corner at the origin."""
-    unit = (height - HEAD) / max(scales.highest, 1)
-    now = (step + 1) * width / scales.longest
+    unit = (height - HEAD) / max(scene.highest, 1)
+    now = (step + 1) * width / scene.longest
     yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
-    columns = (
-        by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
-    )
+    columns = by_column(row.bands, scene.longest, width).cumsum(axis=0) * unit
     here = round(now)
     for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
         ink = css(getattr(theme, fill))
@@ -38,7 +33,7 @@ def strip_elements(
     cursor = f"M{number(now)} {HEAD}V{height}"
     words: list[str] = []
     taken: list[float] = []
-    for mark in lines_of(trace, scales, height):
+    for mark in strip_lines(row.limits, scene.highest, height):
         line = height - mark.amount * unit
         yield line_element(line, width, mark, theme)
         right = width - sum(taken[place] for place in mark.beside)
@@ -46,7 +41,7 @@ def strip_elements(
         words += words_elements(line, right, mark, theme)
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
     yield from words  # on top of the cursor
-    shown = strip_words(trace, scales, width, height)
+    shown = strip_words(scene, row, width, height)
     yield text_element(4, 10, shown, 10, theme.muted)
 
 
@@ -94,20 +89,18 @@ def outline(tops: Sequence[float], below: Sequence[float], left: int, height: in
     return "".join(parts)
 
 
-def lane_elements(
-    trace: Trace, step: int, scales: Scales, width: int, theme: Theme
-) -> Iterator[str]:
+def lane_elements(scene: Scene, row: Row, step: int, width: int, theme: Theme) -> Iterator[str]:
     """Yield the host memory lane, striped, with its top left corner at the origin."""
-    unit = (LANE - HEAD) / max(scales.host, 1)
-    now = (step + 1) * width / scales.longest
+    unit = (LANE - HEAD) / max(scene.host, 1)
+    now = (step + 1) * width / scene.longest
     yield f'<rect width="{width}" height="{LANE}" fill="{css(theme.panel)}"/>'
-    tops = by_column(host_curve(trace), scales.longest, width)[0] * unit
+    tops = by_column(host_curve(row.trace), scene.longest, width)[0] * unit
     here, ink = round(now), css(theme.kept)
     if lines := stripe_path(tops[:here], LANE):
         yield f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{lines}"/>'
     if edge := outline(tops, 0 * tops, 0, LANE):
         yield f'<path fill="none" stroke="{ink}" d="{edge}"/>'
-    for mark in lane_lines(trace):
+    for mark in strip_lines([row.host_limit], scene.host):
         line = LANE - mark.amount * unit
         yield line_element(line, width, mark, theme)
         yield from words_elements(line, width, mark, theme)
