@@ -1,12 +1,14 @@
 """Memory curve of a trace: live bytes per step, stacked by kind (kept, recomputed, gradients, ...).
 
 Arrays of heights come out, in bytes or values. By construction the bands add up to the trace's live
-memory. Drawing is done elsewhere: ``raster.memory_strip``, ``vector.memory_strip``,
-``charts.timeline`` and the player stack the same bands.
+memory. A ``Curve`` is one of them as data to draw, on the scales of its scene:
+``raster.memory_strip``, ``vector.memory_strip``, ``charts.timeline`` and the player stack the same
+bands.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,48 @@ BANDS = {
     "gradients": "gradient",
     "workspace": "workspace",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A reference level of a memory curve.
+
+    Attributes:
+        name: peak, budget, store all (that policy's peak), or most (of host memory).
+        amount: its height, in values or bytes.
+        words: its label.
+    """
+
+    name: str
+    amount: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A memory curve as data to draw: of the device, or of the host.
+
+    Attributes:
+        bands: heights by kind and step, in values or bytes: an array (kinds, steps).
+        fills: the theme colour of each kind.
+        longest: the steps that its width stands for.
+        highest: the amount that its height stands for.
+        limits: the levels across it, the highest amount of the curve first.
+        words: the captions inside it, the most important one first.
+        striped: whether it is of the host, which is striped as nodes there are.
+    """
+
+    bands: Any
+    fills: tuple[str, ...]
+    longest: int
+    highest: int
+    limits: tuple[Limit, ...]
+    words: tuple[str, ...]
+    striped: bool = False
+
+    def columns(self, width: int) -> Any:
+        """Return the bands downsampled to pixel columns, (kinds, width)."""
+        return by_column(self.bands, self.longest, width)
 
 
 def memory_bands(trace: Trace, in_nodes: bool) -> Any:
@@ -66,8 +110,3 @@ def by_column(bands: Any, longest: int, width: int) -> Any:
     sums = total.sum(axis=0)
     chosen = [start + int(sums[start:stop].argmax()) for start, stop in pairwise(edges)]
     return total[:, chosen]
-
-
-def host_curve(trace: Trace) -> Any:
-    """Return the bytes in host memory at every step, as the one band of a lane: (1, steps)."""
-    return np.array([trace.host])

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from .layout.geometry import MARGIN, WIDTH, Layout, Point
 from .layout.views import overview
+from .memory_curve import Curve
 from .node_looks import Activity, Fill, NodeLook
-from .scene import ARRANGEMENTS, NARROWEST, Limit, Row, Scene
+from .scene import ARRANGEMENTS, NARROWEST, Row, Scene
 from .theme import font
 
 GAP = 14  # pixels between the parts of a picture
@@ -27,7 +28,6 @@ LEGEND = 38  # pixels
 CAPTION = 22  # pixels of the caption above the strip
 LANE = 40  # pixels of the lane below it: host memory
 LANE_GAP = 4  # pixels between the two
-LANE_WORDS = "on the host"
 WORDS = 13  # pixels: height of a label on a line of a strip
 # Of the line at a limit: pixels that are drawn, and pixels between.
 DASHES_OF = {"peak": (4, 4), "budget": (1, 0), "store all": (1, 1), "most": (4, 4)}
@@ -334,29 +334,27 @@ def centred(sheet: Sheet, width: float, height: float) -> Sheet:
     return replace(sheet, width=width, height=height, panels=panels, legend=legend)
 
 
-def strip_lines(limits: Sequence[Limit], highest: int, height: float = STRIP) -> list[StripLine]:
-    """Return the lines across a strip of ``height`` pixels whose top stands for ``highest``."""
+def strip_lines(curve: Curve, height: float = STRIP) -> list[StripLine]:
+    """Return the lines across the strip of a curve, ``height`` pixels high."""
     lines: list[StripLine] = []
-    for limit in limits:
+    for limit in curve.limits:
         near = tuple(
             place
             for place, line in enumerate(lines)
-            if abs(line.amount - limit.amount) * (height - HEAD) < WORDS * highest
+            if abs(line.amount - limit.amount) * (height - HEAD) < WORDS * curve.highest
         )
         lines.append(StripLine(limit.words, limit.amount, DASHES_OF[limit.name], near))
     return lines
 
 
-def strip_words(scene: Scene, row: Row, width: float, height: float = STRIP) -> str:
-    """Return the caption inside a memory strip, as long as the labels of its lines leave room."""
+def strip_words(curve: Curve, width: float, height: float = STRIP) -> str:
+    """Return the caption inside a strip, as long as the labels of its lines leave room."""
     face = font("Regular", 10)
     room = width - 2 * AIR
-    for limit in row.limits:
-        if (scene.highest - limit.amount) * (height - HEAD) < WORDS * scene.highest:
+    for limit in curve.limits:
+        if (curve.highest - limit.amount) * (height - HEAD) < WORDS * curve.highest:
             room -= face.getlength(limit.words) + 2 * AIR
-    words = ["live memory", *([scene.note] if scene.note else []), "outline: to come"]
-    if any(row.trace.workspace):
-        words.append("grey: workspace")
+    words = list(curve.words)
     while len(words) > 1 and face.getlength(" · ".join(words)) > room:
         words.pop()
     return " · ".join(words)

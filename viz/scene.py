@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
@@ -21,7 +23,7 @@ from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
 from .captions import Captions
 from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.drawn_nodes import Cell, printable
-from .memory_curve import memory_bands
+from .memory_curve import BANDS, Curve, Limit, memory_bands
 from .node_looks import CellLooks, NodeLook, checkpoints_of, moved_values
 from .theme import THEMES
 
@@ -100,21 +102,6 @@ WHOLE = Span(every=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A reference level of a memory curve.
-
-    Attributes:
-        name: peak, budget, store all (that policy's peak), or most (of host memory).
-        amount: its height, in values or bytes.
-        words: its label.
-    """
-
-    name: str
-    amount: int
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One trace of a scene.
 
@@ -125,10 +112,8 @@ class Row:
         moves: whether it offloads values.
         live: live memory at every step, in values or bytes.
         budget: that it was planned for, if it has one in the same unit.
-        limits: across its memory curve: peak, budget, store-all.
-        host_limit: across its curve of host memory.
+        memory, host: its curves of device and host memory.
         subtitles: its cost in one line: the longest form first, for narrower pictures.
-        bands: live memory by kind of value: an array (``BANDS``, steps).
         captions: of its steps.
         naming: labels and groups of its nodes.
         trace: the trace itself, for whatever depends on its steps.
@@ -140,10 +125,9 @@ class Row:
     moves: bool
     live: tuple[int, ...]
     budget: int | None
-    limits: tuple[Limit, ...]
-    host_limit: Limit
+    memory: Curve
+    host: Curve
     subtitles: tuple[str, ...]
-    bands: Any
     captions: Captions
     naming: Naming
     trace: Trace
@@ -216,7 +200,8 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
     check_drawable(listed, style.theme)
     check_style(style, listed)
     in_nodes = counts_nodes(listed) and not style.in_bytes
-    highest = highest_of(listed, in_nodes)
+    highest, host = highest_of(listed, in_nodes), max(max(trace.host) for trace in listed)
+    longest = max(len(trace.steps) for trace in listed)
     moments, steps, note = chosen_frames(listed, in_nodes, span) if span else ((), (), "")
     rows = tuple(
         Row(
@@ -226,28 +211,32 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
             moves=moves(trace),
             live=live_of(trace, in_nodes),
             budget=budget_of(trace, in_nodes),
-            limits=tuple(limits_of(trace, listed, in_nodes, highest)),
-            host_limit=host_limit_of(trace),
+            memory=Curve(
+                memory_bands(trace, in_nodes),
+                tuple(BANDS.values()),
+                longest,
+                highest,
+                tuple(limits_of(trace, listed, in_nodes, highest)),
+                tuple(curve_words(trace, note)),
+            ),
+            host=Curve(
+                np.array([trace.host]),
+                ("kept",),
+                longest,
+                host,
+                (host_limit_of(trace),),
+                ("on the host",),
+                striped=True,
+            ),
             subtitles=tuple(subtitles_of(trace)),
-            bands=memory_bands(trace, in_nodes),
             captions=Captions(trace),
             naming=style.naming,
             trace=trace,
         )
         for title, trace in zip(headings(listed, style.title), listed, strict=True)
     )
-    return Scene(
-        style=style,
-        rows=rows,
-        in_nodes=in_nodes,
-        longest=max(len(row.live) for row in rows),
-        highest=highest,
-        host=max(row.host_limit.amount for row in rows),
-        counters=counter_texts(rows, in_nodes),
-        moments=moments,
-        steps=steps,
-        note=note,
-    )
+    counters = counter_texts(rows, in_nodes)
+    return Scene(style, rows, in_nodes, longest, highest, host, counters, moments, steps, note)
 
 
 def as_list(traces: Any) -> list[Trace]:
@@ -471,6 +460,16 @@ def host_limit_of(trace: Trace) -> Limit:
     """Return the level across a trace's curve of host memory: its maximum."""
     most = max(trace.host)
     return Limit("most", most, f"most {size_text(most)}")
+
+
+def curve_words(trace: Trace, note: str) -> Iterator[str]:
+    """Yield the captions inside a trace's memory curve, the most important one first."""
+    yield "live memory"
+    if note:
+        yield note
+    yield "outline: to come"
+    if any(trace.workspace):
+        yield "grey: workspace"
 
 
 def counter_texts(rows: Sequence[Row], in_nodes: bool) -> dict[str, set[str]]:

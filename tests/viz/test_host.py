@@ -25,9 +25,9 @@ from viz.node_looks import CellLooks, Fill, NodeLook, checkpoints_of
 from viz.node_memory import LABEL_BAND, LEVELS
 from viz.node_style import STRIPE, node_colours, outline_of, stripes
 from viz.picture_layout import HEAD, LEGEND_ITEMS, sheet_of
-from viz.raster.memory_strip import lane_of
+from viz.raster.inks import inks_of
+from viz.raster.memory_strip import strip_of
 from viz.raster.picture import Picture
-from viz.raster.sprites import inks_of
 from viz.scene import COUNTERS, Span, Style, frame_steps, frames, moves, scene_of, subtitles_of
 from viz.theme import THEMES, Theme
 from viz.vector.svg import svg_still
@@ -188,9 +188,9 @@ def test_host_counter_lane_and_legend_exist_only_with_offload() -> None:
 @settings(max_examples=examples(30))
 @given(moved(), st.sampled_from([1, 2]))
 def test_host_lane_height_equals_host_memory(trace: tc.Trace, scale: int) -> None:
-    scene, inks, height = scene_of(trace), inks_of(THEMES["light"]), 40 * scale
+    scene, inks, height = scene_of(trace), inks_of(THEMES["light"], scale), 40 * scale
     assert scene.host == max(trace.host)
-    lane = lane_of(scene, scene.rows[0], (height, len(trace.steps)), scale, inks)
+    lane = strip_of(scene.rows[0].host, (height, len(trace.steps)), inks)
     kept = inks.index(inks.theme.kept)
     unit = (height - HEAD * scale) / max(scene.host, 1)
     tops = [0] * scale + [round(nbytes * unit) for nbytes in trace.host]

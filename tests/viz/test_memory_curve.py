@@ -99,7 +99,7 @@ def test_trace_of_views_is_counted_in_bytes() -> None:
 
 
 def lines(traces: list[tc.Trace]) -> list[list[str]]:
-    return [[line.words for line in row.limits] for row in scene_of(traces).rows]
+    return [[line.words for line in row.memory.limits] for row in scene_of(traces).rows]
 
 
 def test_curve_has_lines_for_budget_and_store_all() -> None:
@@ -135,12 +135,11 @@ def test_labels_of_near_lines_stand_side_by_side() -> None:
     traces = [tc.replay(tc.plan(graph, *how)) for how in (("store_all",), ("sqrt_n",))]
     near = tc.replay(tc.plan(graph, budget="10 nodes"))
     scene = scene_of([*traces, near])
-    _, free, planned = (row.limits for row in scene.rows)
-    assert [line.beside for line in strip_lines(planned, scene.highest)] == [(), (0,), ()]
-    assert [line.beside for line in strip_lines(free, scene.highest)] == [(), ()]
+    _, free, planned = (row.memory for row in scene.rows)
+    assert [line.beside for line in strip_lines(planned)] == [(), (0,), ()]
+    assert [line.beside for line in strip_lines(free)] == [(), ()]
     # In a strip that is as high as a screen there is room below each other.
-    assert [line.beside for line in strip_lines(planned, scene.highest, 800)] == [(), (0,), ()]
-    scene = scene_of([traces[0], tc.replay(tc.plan(graph, budget="16 nodes"))])
-    tight = scene.rows[1].limits
-    assert [line.beside for line in strip_lines(tight, scene.highest)] == [(), (0,), (0, 1)]
-    assert [line.beside for line in strip_lines(tight, scene.highest, 400)] == [(), (0,), ()]
+    assert [line.beside for line in strip_lines(planned, 800)] == [(), (0,), ()]
+    tight = scene_of([traces[0], tc.replay(tc.plan(graph, budget="16 nodes"))]).rows[1].memory
+    assert [line.beside for line in strip_lines(tight)] == [(), (0,), (0, 1)]
+    assert [line.beside for line in strip_lines(tight, 400)] == [(), (0,), ()]

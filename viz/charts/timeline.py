@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
 
-from ..memory_curve import BANDS, by_column, host_curve
+from ..memory_curve import BANDS, Curve, by_column
 from ..scene import Row, Scene, Style, count_text, scene_of
 from ..theme import css
 from .style import (
@@ -123,11 +123,11 @@ def timeline_figure(
     for axis, row, title in zip(axes, rows, names, strict=True):
         style_axes(axis, colours)
         heading(axis, colours, title, row.subtitles[0])
-        for handle in draw_bands(axis, row.bands / unit, colours):
+        for handle in draw_bands(axis, row.memory.bands / unit, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
     for row, lane in lanes:
-        handles["on the host"] = draw_lane(lane, row.trace, scene.host, colours)
+        handles["on the host"] = draw_lane(lane, row.host, colours)
     axes[0].set_xlim(0, scene.longest)
     axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
     for axis, row in zip(axes, rows, strict=True):
@@ -166,16 +166,16 @@ def axes_of(figure: Figure, rows: Sequence[Row]) -> tuple[list[Any], list[tuple[
     return upper, list(zip((row for row in rows if row.moves), lower, strict=True))
 
 
-def draw_lane(axis: Any, trace: Trace, highest: int, colours: Theme) -> Any:
+def draw_lane(axis: Any, curve: Curve, colours: Theme) -> Any:
     """Draw host memory at every step, striped; return the area."""
-    unit, name = byte_unit(highest)
-    steps = len(trace.steps)
-    column = by_column(host_curve(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
+    unit, name = byte_unit(curve.highest)
+    steps = curve.bands.shape[1]
+    column = by_column(curve.bands, steps, min(steps, MOST_COLUMNS))[0] / unit
     style_axes(axis, colours)
     (area,) = stack(axis, steps, [("on the host", css(colours.panel), column)])
     area.set(**{**striped(colours), "linewidth": 0.8})
     axis.set_ylabel(f"host {name}")
-    axis.set_ylim(0, HEADROOM * max(highest / unit, 1e-9))
+    axis.set_ylim(0, HEADROOM * max(curve.highest / unit, 1e-9))
     return area
 
 

@@ -69,7 +69,7 @@ def page_data(scene: Scene, clocks: Sequence[Timeline | None] = ()) -> dict[str,
         "traces": [
             {
                 "graph": position,
-                **trace_data(scene, row),
+                **trace_data(row),
                 **({"times": times_data(clock, longest)} if clock else {}),
             }
             for row, clock, position in zip(scene.rows, known, positions, strict=True)
@@ -196,7 +196,7 @@ def tenths(values: Iterable[float]) -> Packed:
     return packed([round(10 * value) for value in values])
 
 
-def trace_data(scene: Scene, row: Row) -> dict[str, Any]:
+def trace_data(row: Row) -> dict[str, Any]:
     """Return a trace's columns, and its schedule's description.
 
     No memory is included: it follows from the steps, and the page computes it.
@@ -212,10 +212,10 @@ def trace_data(scene: Scene, row: Row) -> dict[str, Any]:
         "policy": shown(schedule.policy),
         "note": one_line(schedule.note, 400),
         "certificate": "" if schedule.certificate is None else str(schedule.certificate),
-        "strip_words": strip_words(scene, row, WIDTH),
+        "strip_words": strip_words(row.memory, WIDTH),
         "strip_lines": [
             {"words": line.words, "amount": line.amount, "dashes": line.dashes}
-            for line in strip_lines(row.limits, scene.highest)
+            for line in strip_lines(row.memory)
         ],
         "budget": row.budget,
         "verbs": packed([verbs[type(step)] for step in trace.steps]),

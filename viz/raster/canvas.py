@@ -1,4 +1,4 @@
-"""Canvas: palette-indexed frame buffer with dirty-rectangle tracking, text and counters.
+"""Canvas: palette-indexed frame buffer with dirty-rectangle tracking.
 
 Renderers write to regions; ``change`` returns the bounding rectangle of the pixels that differ from
 the last frame, transparent where they do not, as animation formats store frames.
@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..theme import RGB, Theme
-from .sprites import Glyphs, Indices, Inks, inks_of, text_layer
-
-if TYPE_CHECKING:
-    from ..picture_layout import Header
+from ..theme import RGB
+from .inks import Indices, Inks
 
 WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
 REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side
@@ -61,8 +58,8 @@ class Canvas:
         scale: pixels per pixel at scale 1, the unit of text positions.
     """
 
-    def __init__(self, shape: tuple[int, int], inks: Inks, scale: float) -> None:
-        self.inks, self.scale = inks, scale
+    def __init__(self, shape: tuple[int, int], inks: Inks) -> None:
+        self.inks, self.scale = inks, inks.scale
         self.ground = inks.index(inks.theme.background)
         self.pixels = np.full(shape, self.ground, np.uint8)
         self.shown: Indices = None  # the pixels at the last change; None before the first
@@ -118,52 +115,12 @@ class Canvas:
 
     def text(self, x: float, y: float, text: str, weight: str, size: int, ink: RGB) -> None:
         """Write text with its top left corner at (x, y), at scale 1."""
-        line = words(text, weight, size, ink, self.inks.theme, self.scale)
+        line = words(text, weight, size, ink, self.inks)
         self.put(line, round(x * self.scale), round(y * self.scale))
 
 
 # Cached: pictures share most of their words and all of their digits.
 @lru_cache(maxsize=256)
-def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Indices:
+def words(text: str, weight: str, size: int, ink: RGB, inks: Inks) -> Indices:
     """Return the rendered pixels of a line of text on the background."""
-    pixels = text_layer(text, weight, size, ink, theme.background, scale)
-    return inks_of(theme).match(pixels)
-
-
-@lru_cache(maxsize=16)
-def digits_of(theme: Theme, scale: float) -> Glyphs:
-    """Return the glyph cache of the counters."""
-    return Glyphs(15, inks_of(theme), scale)
-
-
-class Counters:
-    """The counters of one panel, in one row or several.
-
-    Args:
-        canvas: to draw on.
-        header: their positions on the panel.
-        left, top: of the panel, at scale 1.
-    """
-
-    def __init__(self, canvas: Canvas, header: Header, left: float, top: float) -> None:
-        self.canvas = canvas
-        self.digits = digits_of(canvas.inks.theme, canvas.scale)
-        scale, height = canvas.scale, self.digits.height
-        self.rows: dict[Box, list[tuple[int, int]]] = {}  # by box, the counters in it: index, x
-        places = list(zip(header.counters, header.widths, strict=True))
-        for y in dict.fromkeys(y for (_, y), _ in places):
-            row = [(which, x, width) for which, ((x, own), width) in enumerate(places) if own == y]
-            upper = round((top + y + 17) * scale)
-            begin, end = (
-                round((left + x) * scale) for x in (row[0][1], row[-1][1] + row[-1][2] + 4)
-            )
-            box = (upper, upper + height, begin, end)
-            self.rows[box] = [(which, round((left + x) * scale) - begin) for which, x, _ in row]
-
-    def write(self, texts: Sequence[str]) -> None:
-        """Overwrite the counters."""
-        for box, row in self.rows.items():
-            region = self.canvas.region(*box)
-            region[:] = self.canvas.ground
-            for which, x in row:
-                self.digits.write(region, x, 0, texts[which])
+    return inks.line(text, weight, size, ink, inks.theme.background)

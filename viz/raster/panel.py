@@ -18,22 +18,13 @@ from ..node_style import arrow_parts, arrow_sizes, truncated
 from ..picture_layout import CAPTION, HEAD, LANE
 from ..scene import Frame, Row, Scene, frames
 from ..theme import RGB, faint_edge, font
-from .canvas import Canvas, Counters
+from .canvas import Canvas
 from .group_sprites import group_sprite
 from .highlights import Lights
-from .memory_strip import Strip, lane_of, strip_of
-from .sprites import (
-    TRANSPARENT,
-    Indices,
-    label_coverage,
-    label_inks,
-    layer,
-    node_sprite,
-    sprite_shape,
-    text_layer,
-)
-from .text_cache import TextLine as Sentence
-from .text_cache import words_of
+from .inks import TRANSPARENT, Indices
+from .memory_strip import Strip, strip_of
+from .sprites import label_coverage, label_inks, node_sprite, sprite_shape
+from .text_cache import Counters, TextLine, words_of
 from .title_card import draw_card
 
 if TYPE_CHECKING:
@@ -67,14 +58,18 @@ class PanelPicture:
         self.draw_heading()
         left = round((place.left + MARGIN) * self.scale)
         right = round((place.left + place.width - MARGIN) * self.scale)
-        size = (round(place.strip * self.scale), right - left)
-        strip = strip_of(scene, row, size, self.scale, self.inks)
-        self.strips = [(left, round(place.strip_top * self.scale), strip)]
-        if place.moves:
-            lane = lane_of(scene, row, (round(LANE * self.scale), size[1]), self.scale, self.inks)
-            self.strips.append((left, round(place.lane_top * self.scale), lane))
+        curves = [(row.memory, place.strip, place.strip_top)]
+        curves += [(row.host, LANE, place.lane_top)] if place.moves else []
+        self.strips = [
+            (
+                left,
+                round(top * self.scale),
+                strip_of(curve, (round(height * self.scale), right - left), self.inks),
+            )
+            for curve, height, top in curves
+        ]
         top = self.strips[0][1]
-        self.line = Sentence(canvas, (top - round(CAPTION * self.scale), top, left, right))
+        self.line = TextLine(canvas, (top - round(CAPTION * self.scale), top, left, right))
         self.cursor = 0
         for x, y, strip in self.strips:
             canvas.put(strip.future, x, y)
@@ -141,16 +136,15 @@ class PanelPicture:
         shape = (
             round(round(plan.height) * self.scale), round(right * self.scale) - self.graph_left
         )  # fmt: skip
-        pixels = layer(shape, self.inks.theme.background, self.scale, paint)
-        self.ground = self.inks.match(pixels)
+        self.ground = self.inks.painted(shape, paint)
         for heading in plan.headings:
             text = truncated(heading.text, "Regular", 10, heading.right - heading.left)
-            words = text_layer(text, "Regular", 10, theme.muted, theme.background, self.scale)
+            words = self.inks.line(text, "Regular", 10, theme.muted, theme.background)
             top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
             left = round(heading.left * self.scale)
             rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
             target = self.ground[rows, columns]
-            target[:] = self.inks.match(words)[: target.shape[0], : target.shape[1]]
+            target[:] = words[: target.shape[0], : target.shape[1]]
         self.canvas.put(self.ground, self.graph_left, self.graph_top)
 
     # Parts that move -----------------------------------------------------------------------------
@@ -221,9 +215,9 @@ class PanelPicture:
         label, points = self.plan.labels[cell.id], self.plan.points[cell.id]
         size, scale = self.plan.size(cell), self.scale
         if cell.group:
-            return group_sprite(look, label, points, size, self.inks, scale)
+            return group_sprite(look, label, points, size, self.inks)
         if (look, size) not in self.shapes:
-            shape = node_sprite(look, size, self.inks, scale)
+            shape = node_sprite(look, size, self.inks)
             self.shapes[look, size] = shape, label_inks(look, self.inks)
         shape, inks = self.shapes[look, size]
         if not label:
@@ -235,11 +229,11 @@ class PanelPicture:
 
     def draw_caption(self, step: int) -> None:
         """Write the caption above the strip; at the end, the totals."""
-        theme, scale = self.inks.theme, self.scale
+        theme = self.inks.theme
         ends = step == len(self.row.trace.steps) - 1
         texts = self.row.totals if ends else self.row.captions.texts(step)
         weight, size = ("SemiBold", 14) if ends else ("Regular", 12)
-        self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
+        self.line.write(words_of(weight, size, theme.ink, self.inks), texts)
 
     def draw_card(self) -> None:
         """Cover heading and graph with the title card, and fill the strip, until the next frame."""
@@ -250,7 +244,7 @@ class PanelPicture:
         whole = self.canvas.region(box[0], box[1], left, right)
         self.covered = ((box[0], box[1], left, right), whole.copy())
         whole[: y - top] = self.canvas.ground
-        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), self.row.card, scale)
+        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), self.row.card)
         self.canvas.region(y, box[1], x, x + wide)[:] = strip.past
 
     def uncover(self) -> None:

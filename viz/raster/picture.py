@@ -16,10 +16,11 @@ from ..node_looks import NodeLook
 from ..node_style import arrow_sizes
 from ..picture_layout import Item, sheet_of
 from ..scene import Scene, select_frames
-from ..theme import THEMES, Theme
+from ..theme import THEMES
 from .canvas import Canvas, Change
+from .inks import TRANSPARENT, Indices, Inks, inks_of
 from .panel import PanelPicture, draw_arrow
-from .sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
+from .sprites import node_sprite
 
 ARROW = 20  # pixels: length of the legend's arrow, and height of its sprite
 
@@ -30,8 +31,8 @@ class Picture:
     def __init__(self, scene: Scene) -> None:
         sheet = sheet_of(scene)
         self.moments, self.steps = scene.moments, scene.steps
-        self.inks = inks_of(THEMES[scene.style.theme])
-        self.drawing = Canvas(sheet.pixels, self.inks, sheet.scale)
+        self.inks = inks_of(THEMES[scene.style.theme], sheet.scale)
+        self.drawing = Canvas(sheet.pixels, self.inks)
         self.panels = [
             PanelPicture(self.drawing, scene, row, place)
             for row, place in zip(scene.rows, sheet.panels, strict=True)
@@ -77,14 +78,14 @@ def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
     """Draw the legend."""
     scale, theme = canvas.scale, canvas.inks.theme
     for item in items:
-        icon = legend_icon(item.look, theme, scale)
+        icon = legend_icon(item.look, canvas.inks)
         left = round(item.x * scale - icon.shape[1] / 2)
         picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
         canvas.put(picture, left, round(item.y * scale - icon.shape[0] / 2))
         canvas.text(item.words, item.y - 8, item.name, "Regular", 12, theme.muted)
 
 
-def arrow_sprite(inks: Inks, scale: float) -> Indices:
+def arrow_sprite(inks: Inks) -> Indices:
     """Return the sprite of the legend's arrow."""
 
     def paint(draw: Any, factor: float) -> None:
@@ -92,18 +93,15 @@ def arrow_sprite(inks: Inks, scale: float) -> Indices:
         ends = ((1.0, ARROW / 2), (ARROW - 1.0, ARROW / 2))
         draw_arrow(draw, ends, factor, head, line, inks.theme.edge)
 
-    shape = (round(ARROW * scale), round(ARROW * scale))
-    sprite = inks.match(layer(shape, inks.theme.background, scale, paint))
+    side = round(ARROW * inks.scale)
+    sprite = inks.painted((side, side), paint)
     sprite[sprite == inks.index(inks.theme.background)] = TRANSPARENT
     return sprite
 
 
 @lru_cache(maxsize=256)
-def legend_icon(look: NodeLook | None, theme: Theme, scale: float) -> Indices:
+def legend_icon(look: NodeLook | None, inks: Inks) -> Indices:
     """Return the sprite of a legend's node, trimmed at its sides."""
-    inks = inks_of(theme)
-    sprite = (
-        arrow_sprite(inks, scale) if look is None else node_sprite(look, (10.0, 10.0), inks, scale)
-    )
+    sprite = arrow_sprite(inks) if look is None else node_sprite(look, (10.0, 10.0), inks)
     columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
     return sprite[:, columns[0] : columns[-1] + 1]

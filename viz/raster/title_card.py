@@ -12,8 +12,7 @@ import numpy as np
 
 from ..node_style import truncated
 from ..theme import font
-from .sprites import Indices
-from .text_cache import coverage_of, ramp
+from .inks import Indices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,16 +45,15 @@ def weight_of(line: int) -> str:
     return "SemiBold" if line in (0, 2) else "Regular"
 
 
-def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: float) -> None:
+def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str]) -> None:
     """Draw a card over a region of the canvas.
 
     Args:
         canvas: whose colours are used.
         region: of its pixels.
         lines: a title, and lines below it; lines that do not fit are left out.
-        scale: pixels per pixel at scale 1.
     """
-    theme = canvas.inks.theme
+    theme, scale = canvas.inks.theme, canvas.scale
     region[:] = canvas.ground
     high, wide = region.shape[0] / scale, region.shape[1] / scale
     shown = list(lines)
@@ -66,11 +64,9 @@ def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: floa
     for place, (line, size) in enumerate(zip(shown, sizes, strict=True)):
         ink = theme.ink if weight_of(place) == "SemiBold" else theme.muted
         text = truncated(line, weight_of(place), size, wide)
-        coverage = coverage_of(text, weight_of(place), size * scale)
+        coverage = canvas.inks.coverage(text, weight_of(place), size)
         top = round(y * scale)
         target = region[top : top + coverage.shape[0], : coverage.shape[1]]
-        np.copyto(
-            target,
-            ramp(ink, theme.background, theme)[coverage[: target.shape[0], : target.shape[1]]],
-        )
+        ramp = canvas.inks.ramp(ink, theme.background)
+        np.copyto(target, ramp[coverage[: target.shape[0], : target.shape[1]]])
         y += LEADING * size

@@ -133,12 +133,12 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
         nodes = graph_elements(place.plan, looks, theme, f"p{index}-")
         group(place.left, place.top + place.header.height, nodes)
         wide = round(place.width) - 2 * MARGIN
-        strip = strip_elements(scene, row, at, wide, place.strip, theme)
+        strip = strip_elements(row.memory, at, wide, place.strip, theme)
         group(place.left + MARGIN, place.strip_top, strip)
         said = fitting_caption(row.captions, at, wide)
         group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, theme.ink)])
         if place.moves:
-            lane = lane_elements(scene, row, at, wide, theme)
+            lane = lane_elements(row.host, at, wide, theme)
             group(place.left + MARGIN, place.lane_top, lane)
     parts += legend_elements(sheet.legend, theme)
     style = f"<style>{font_faces()}</style>" if fonts else ""

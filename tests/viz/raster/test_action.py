@@ -126,14 +126,14 @@ def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str,
     (panel,) = picture.panels
     top, bottom, left, right = panel.line.box
     assert bottom - top == round(CAPTION * picture.drawing.scale)
-    theme, scale = picture.inks.theme, picture.drawing.scale
+    theme = picture.inks.theme
     captions = Captions(trace)
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step < 0 or step == len(trace.steps) - 1:
             continue
-        fresh = Canvas(canvas.shape, picture.inks, scale)
+        fresh = Canvas(canvas.shape, picture.inks)
         TextLine(fresh, panel.line.box).write(
-            words_of("Regular", 12, theme.ink, theme, scale), captions.texts(step)
+            words_of("Regular", 12, theme.ink, picture.inks), captions.texts(step)
         )
         expected = fresh.pixels[top:bottom, left:right]
         assert (expected != fresh.ground).any()
@@ -161,7 +161,7 @@ def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> N
     assert "× store-all, peak " in results_of(shown[-1], True)[0]  # noqa: RUF001
     theme = picture.inks.theme
     for panel, trace in zip(picture.panels, shown, strict=True):
-        words = words_of("SemiBold", 14, theme.ink, theme, 1)
+        words = words_of("SemiBold", 14, theme.ink, picture.inks)
         assert panel.line.shown == words.line(results_of(trace, True)[:1], 748)
 
 

@@ -18,8 +18,8 @@ from viz.layout.geometry import MARGIN, WIDTH
 from viz.picture_layout import LEGEND
 from viz.raster.canvas import Canvas, Change
 from viz.raster.encode import ENCODERS
+from viz.raster.inks import inks_of
 from viz.raster.picture import Picture
-from viz.raster.sprites import inks_of
 from viz.raster.video import Film
 from viz.scene import MOST_FRAMES, PLAIN, Span, Style, scene_of
 from viz.theme import LIGHT, THEMES
@@ -177,7 +177,7 @@ def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
 def test_encoders_handle_any_rectangles_and_palettes(form: str, colours: int) -> None:
     inks = inks_of(LIGHT)
     palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
-    canvas, count = Canvas((20, 800), inks, 1), 30
+    canvas, count = Canvas((20, 800), inks), 30
     expected = []
 
     def changes() -> Iterator[Change]:
