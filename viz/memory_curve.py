@@ -49,21 +49,21 @@ class Curve:
     """A memory curve as data to draw: of the device, or of the host.
 
     Attributes:
-        bands: heights by kind and step, in values or bytes: an array (kinds, steps).
-        fills: the theme colour of each kind.
-        longest: the steps that its width stands for.
-        highest: the amount that its height stands for.
         limits: the levels across it, the highest amount of the curve first.
         words: the captions inside it, the most important one first.
+        fills: the theme colour of each kind.
+        bands: heights by kind and step, in values or bytes: an array (kinds, steps).
+        longest: the steps that its width stands for.
+        highest: the amount that its height stands for.
         striped: whether it is of the host, which is striped as nodes there are.
     """
 
-    bands: Any
-    fills: tuple[str, ...]
-    longest: int
-    highest: int
     limits: tuple[Limit, ...]
     words: tuple[str, ...]
+    fills: tuple[str, ...]
+    bands: Any
+    longest: int
+    highest: int
     striped: bool = False
 
     def columns(self, width: int) -> Any:

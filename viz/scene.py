@@ -107,27 +107,28 @@ class Row:
 
     Attributes:
         title: its heading.
-        card: the lines of its title card.
-        totals: its evaluations and peak, for the last frame: the longest form first.
         moves: whether it offloads values.
         live: live memory at every step, in values or bytes.
         budget: that it was planned for, if it has one in the same unit.
-        memory, host: its curves of device and host memory.
+        totals: its evaluations and peak, for the last frame: the longest form first.
+        card: the lines of its title card.
+        host: its curve of host memory.
         subtitles: its cost in one line: the longest form first, for narrower pictures.
+        memory: its curve of device memory.
         captions: of its steps.
         naming: labels and groups of its nodes.
         trace: the trace itself, for whatever depends on its steps.
     """
 
     title: str
-    card: tuple[str, ...]
-    totals: tuple[str, ...]
     moves: bool
     live: tuple[int, ...]
     budget: int | None
-    memory: Curve
+    totals: tuple[str, ...]
+    card: tuple[str, ...]
     host: Curve
     subtitles: tuple[str, ...]
+    memory: Curve
     captions: Captions
     naming: Naming
     trace: Trace
@@ -200,40 +201,47 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
     check_drawable(listed, style.theme)
     check_style(style, listed)
     in_nodes = counts_nodes(listed) and not style.in_bytes
+    titles = headings(listed, style.title)
     highest, host = highest_of(listed, in_nodes), max(max(trace.host) for trace in listed)
     longest = max(len(trace.steps) for trace in listed)
+    limits = [limits_of(trace, listed, in_nodes, highest) for trace in listed]
     moments, steps, note = chosen_frames(listed, in_nodes, span) if span else ((), (), "")
     rows = tuple(
         Row(
             title=title,
-            card=tuple(lines_of_card(trace, title, in_nodes, note)),
-            totals=tuple(results_of(trace, in_nodes)),
             moves=moves(trace),
             live=live_of(trace, in_nodes),
             budget=budget_of(trace, in_nodes),
-            memory=Curve(
-                memory_bands(trace, in_nodes),
-                tuple(BANDS.values()),
-                longest,
-                highest,
-                tuple(limits_of(trace, listed, in_nodes, highest)),
-                tuple(curve_words(trace, note)),
-            ),
+            totals=tuple(results_of(trace, in_nodes)),
+            card=tuple(lines_of_card(trace, title, in_nodes, note)),
             host=Curve(
-                np.array([trace.host]),
-                ("kept",),
-                longest,
-                host,
-                (host_limit_of(trace),),
-                ("on the host",),
+                limits=(host_limit_of(trace),),
+                words=("on the host",),
+                fills=("kept",),
+                bands=np.array([trace.host]),
+                longest=longest,
+                highest=host,
                 striped=True,
             ),
             subtitles=tuple(subtitles_of(trace)),
+            memory=Curve(
+                limits=tuple(levels),
+                words=(
+                    "live memory",
+                    *([note] if note else []),
+                    "outline: to come",
+                    *(["grey: workspace"] if any(trace.workspace) else []),
+                ),
+                fills=tuple(BANDS.values()),
+                bands=memory_bands(trace, in_nodes),
+                longest=longest,
+                highest=highest,
+            ),
             captions=Captions(trace),
             naming=style.naming,
             trace=trace,
         )
-        for title, trace in zip(headings(listed, style.title), listed, strict=True)
+        for title, levels, trace in zip(titles, limits, listed, strict=True)
     )
     counters = counter_texts(rows, in_nodes)
     return Scene(style, rows, in_nodes, longest, highest, host, counters, moments, steps, note)
@@ -332,7 +340,7 @@ def subtitles_of(trace: Trace) -> list[str]:
     A schedule that was planned for other costs than evaluations also gives its cost in their unit.
     """
     certificate = trace.schedule.certificate
-    what, cost = what_of(trace), cost_of(trace)
+    cost, what = cost_of(trace), what_of(trace)
     rings, moved = len(checkpoints_of(trace)), len(moved_values(trace))
     rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
     if moved:
@@ -361,8 +369,8 @@ def cost_of(trace: Trace) -> str:
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
     if certificate is not None and certificate.unit != "evaluations":
-        own = cost_text(certificate.cost, certificate.unit)
-        cost = f"{own} in {count_text(trace.evaluations)} evaluations"
+        evaluations = count_text(trace.evaluations)
+        cost = f"{cost_text(certificate.cost, certificate.unit)} in {evaluations} evaluations"
     return cost
 
 
@@ -373,11 +381,11 @@ def results_of(trace: Trace, in_nodes: bool) -> list[str]:
     """
     once = max(trace.evaluations - trace.recomputations, 1)
     times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
-    evaluations, size = count_text(trace.evaluations), size_text(trace.peak_bytes)
+    evaluations, peak = count_text(trace.evaluations), peak_of(trace, in_nodes=False)
     return [
         f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
-        f"{evaluations} evaluations = {times}, peak {size}",
-        f"{times}, peak {size}",
+        f"{evaluations} evaluations = {times}, {peak}",
+        f"{times}, {peak}",
     ]
 
 
@@ -460,16 +468,6 @@ def host_limit_of(trace: Trace) -> Limit:
     """Return the level across a trace's curve of host memory: its maximum."""
     most = max(trace.host)
     return Limit("most", most, f"most {size_text(most)}")
-
-
-def curve_words(trace: Trace, note: str) -> Iterator[str]:
-    """Yield the captions inside a trace's memory curve, the most important one first."""
-    yield "live memory"
-    if note:
-        yield note
-    yield "outline: to come"
-    if any(trace.workspace):
-        yield "grey: workspace"
 
 
 def counter_texts(rows: Sequence[Row], in_nodes: bool) -> dict[str, set[str]]:

@@ -14,7 +14,7 @@ from ..layout.geometry import Size
 from ..node_looks import NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import corner_of, empty_part, kept_part
-from .inks import Indices, Inks
+from .canvas import Indices, Inks
 from .sprites import label_coverage, label_inks, shape_sprite
 
 

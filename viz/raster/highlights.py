@@ -15,7 +15,7 @@ from tinyckpt.base.units import size_text
 
 from ..layout.geometry import Line, Size
 from ..node_style import arrow_parts, arrow_sizes, corner_of
-from .inks import OVERSAMPLE, Indices, Inks
+from .canvas import OVERSAMPLE, Indices, Inks
 from .sprites import distances, sprite_shape
 from .text_cache import words_of
 

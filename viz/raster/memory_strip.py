@@ -14,7 +14,7 @@ import numpy as np
 from ..memory_curve import Curve
 from ..node_style import STRIPE, STRIPE_AND_GAP
 from ..picture_layout import AIR, HEAD, StripLine, strip_lines, strip_words
-from .inks import Indices, Inks
+from .canvas import Indices, Inks
 
 CURSOR = 2
 

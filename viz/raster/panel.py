@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..layout.geometry import MARGIN, Line, Size
+from ..layout.geometry import MARGIN, Size
 from ..node_looks import Activity, NodeLook
-from ..node_style import arrow_parts, arrow_sizes, truncated
+from ..node_style import arrow_sizes, truncated
 from ..picture_layout import CAPTION, HEAD, LANE
 from ..scene import Frame, Row, Scene, frames
-from ..theme import RGB, faint_edge, font
-from .canvas import Canvas
+from ..theme import faint_edge, font
+from .canvas import TRANSPARENT, Canvas, Indices
 from .group_sprites import group_sprite
 from .highlights import Lights
-from .inks import TRANSPARENT, Indices
 from .memory_strip import Strip, strip_of
-from .sprites import label_coverage, label_inks, node_sprite, sprite_shape
+from .sprites import draw_arrow, label_coverage, label_inks, node_sprite, sprite_shape
 from .text_cache import Counters, TextLine, words_of
 from .title_card import draw_card
 
@@ -40,7 +39,6 @@ class PanelPicture:
     def __init__(self, canvas: Canvas, scene: Scene, row: Row, place: Panel) -> None:
         self.canvas, self.scene, self.row, self.place = canvas, scene, row, place
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
-        self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
         self.shapes: dict[tuple[NodeLook, Size], tuple[Indices, Indices]] = {}
         self.labels: dict[tuple[str, Size], Indices] = {}
@@ -48,16 +46,19 @@ class PanelPicture:
         self.looks: dict[int, NodeLook] = {}
         self.last: Frame | None = None
         self.covered: tuple[Any, Indices] | None = None  # region of the card, and the pixels below
+        self.draw_heading()
+        self.draw_counter_names()
         self.draw_graph()
         self.place_nodes()
         self.lights = Lights(
             canvas, self.plan, self.boxes, (place.left, place.top + place.header.height),
             place.top + place.header.written,
         )  # fmt: skip
-        self.draw_counter_names()
-        self.draw_heading()
         left = round((place.left + MARGIN) * self.scale)
         right = round((place.left + place.width - MARGIN) * self.scale)
+        top = round(place.strip_top * self.scale)
+        self.line = TextLine(canvas, (top - round(CAPTION * self.scale), top, left, right))
+        self.counters = Counters(canvas, place.header, place.left, place.top)
         curves = [(row.memory, place.strip, place.strip_top)]
         curves += [(row.host, LANE, place.lane_top)] if place.moves else []
         self.strips = [
@@ -68,8 +69,6 @@ class PanelPicture:
             )
             for curve, height, top in curves
         ]
-        top = self.strips[0][1]
-        self.line = TextLine(canvas, (top - round(CAPTION * self.scale), top, left, right))
         self.cursor = 0
         for x, y, strip in self.strips:
             canvas.put(strip.future, x, y)
@@ -164,6 +163,8 @@ class PanelPicture:
         for x, y, strip in self.strips:
             self.draw_cursor(strip, x, y, now)
         self.cursor = now
+        if frame.step < 0:
+            self.draw_card()
 
     def draw_nodes(self, changed: dict[int, NodeLook]) -> None:
         """Redraw nodes, and their neighbours whose rings and halos overlap with them."""
@@ -293,12 +294,3 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
             ]
         )
     return around
-
-
-def draw_arrow(draw: Any, arrow: Line, factor: float, head: float, line: float, ink: RGB) -> None:
-    """Draw a polyline with an arrowhead at its end."""
-    shaft, triangle = (
-        [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)
-    )
-    draw.line(shaft, fill=ink, width=max(1, round(line * factor)), joint="curve")
-    draw.polygon(triangle, fill=ink)

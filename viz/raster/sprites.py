@@ -1,18 +1,34 @@
-"""Sprite cache: palette-indexed images of nodes, with ring or halo, and of their labels."""
+"""Sprite cache: palette-indexed images of nodes, their labels, arrows, and the legend's entries."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..layout.geometry import WITH_HALO, Size
+from ..layout.geometry import WITH_HALO, Line, Size
 from ..node_looks import Activity, NodeLook
-from ..node_style import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
+from ..node_style import (
+    STRIPE,
+    arrow_parts,
+    arrow_sizes,
+    dashes,
+    is_dashed,
+    node_colours,
+    outline_of,
+    stripes,
+)
 from ..theme import RGB, font
-from .inks import INK_STEPS, OVERSAMPLE, TRANSPARENT, Indices, Inks
+from .canvas import INK_STEPS, OVERSAMPLE, TRANSPARENT, Indices, Inks
+
+if TYPE_CHECKING:
+    from ..picture_layout import Item
+    from .canvas import Canvas
+
+ARROW = 20  # pixels: length of the legend's arrow, and height of its sprite
 
 
 def node_sprite(look: NodeLook, size: Size, inks: Inks) -> Indices:
@@ -61,10 +77,11 @@ def shape_sprite(look: NodeLook, size: Size, corner: float, inks: Inks) -> Indic
                 line = [(across + x * factor, down + y * factor) for x, y in dash]
                 draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")
 
+    far = distances(shape, size, corner, scale)
     sprite = inks.painted(shape, paint)
     # Pixels outside the shape are transparent; all inside are opaque.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
-    sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
+    sprite[far > beyond * scale] = TRANSPARENT
     sprite.flags.writeable = False
     return sprite
 
@@ -99,3 +116,45 @@ def label_inks(look: NodeLook, inks: Inks) -> Indices:
     """Return the palette indices of a look's label, by coverage."""
     fill, _, ink = node_colours(look, inks.theme)
     return inks.ramp(ink, fill)
+
+
+def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
+    """Draw the legend."""
+    scale, theme = canvas.scale, canvas.inks.theme
+    for item in items:
+        icon = legend_icon(item.look, canvas.inks)
+        left = round(item.x * scale - icon.shape[1] / 2)
+        picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
+        canvas.put(picture, left, round(item.y * scale - icon.shape[0] / 2))
+        canvas.text(item.words, item.y - 8, item.name, "Regular", 12, theme.muted)
+
+
+@lru_cache(maxsize=256)
+def legend_icon(look: NodeLook | None, inks: Inks) -> Indices:
+    """Return the sprite of a legend's node, trimmed at its sides."""
+    sprite = node_sprite(look, (10.0, 10.0), inks) if look is not None else arrow_sprite(inks)
+    columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
+    return sprite[:, columns[0] : columns[-1] + 1]
+
+
+def arrow_sprite(inks: Inks) -> Indices:
+    """Return the sprite of the legend's arrow."""
+
+    def paint(draw: Any, factor: float) -> None:
+        head, line = arrow_sizes(ARROW)
+        ends = ((1.0, ARROW / 2), (ARROW - 1.0, ARROW / 2))
+        draw_arrow(draw, ends, factor, head, line, inks.theme.edge)
+
+    side = round(ARROW * inks.scale)
+    sprite = inks.painted((side, side), paint)
+    sprite[sprite == inks.index(inks.theme.background)] = TRANSPARENT
+    return sprite
+
+
+def draw_arrow(draw: Any, arrow: Line, factor: float, head: float, line: float, ink: RGB) -> None:
+    """Draw a polyline with an arrowhead at its end."""
+    shaft, triangle = (
+        [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)
+    )
+    draw.line(shaft, fill=ink, width=max(1, round(line * factor)), joint="curve")
+    draw.polygon(triangle, fill=ink)

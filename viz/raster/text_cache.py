@@ -15,7 +15,7 @@ import numpy as np
 
 from ..node_style import truncated
 from ..theme import RGB, font
-from .inks import Indices, Inks
+from .canvas import Indices, Inks
 
 if TYPE_CHECKING:
     from ..picture_layout import Header

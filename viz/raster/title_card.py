@@ -12,7 +12,7 @@ import numpy as np
 
 from ..node_style import truncated
 from ..theme import font
-from .inks import Indices
+from .canvas import Indices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,8 @@ from tests.conftest import PROFILE, require
 from viz.gif import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
 from viz.picture_layout import LEGEND
-from viz.raster.canvas import Canvas, Change
+from viz.raster.canvas import Canvas, Change, inks_of
 from viz.raster.encode import ENCODERS
-from viz.raster.inks import inks_of
 from viz.raster.picture import Picture
 from viz.raster.video import Film
 from viz.scene import MOST_FRAMES, PLAIN, Span, Style, scene_of
