@@ -21,8 +21,9 @@ import imageio.v3 as iio
 import table
 from PIL import Image
 from tinyckpt.viz.layout.drawn_nodes import cells_of, links_of
+from tinyckpt.viz.node_looks import Fill
 from tinyckpt.viz.raster.encode import ENCODERS
-from tinyckpt.viz.scene import Fill, frame_steps, frames
+from tinyckpt.viz.scene import frame_steps, frames
 
 import tinyckpt as tc
 from tinyckpt import viz

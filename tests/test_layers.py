@@ -18,9 +18,9 @@ ROOMS = [
     "techniques", "means", "interop", "interop.jax", "interop.torch", "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [
-    "requirements", "terminal", "theme", "layout", "node_memory", "captions", "scene",
-    "memory_curve", "picture_parts", "picture_layout", "node_style", "raster", "vector",
-    "progress", "gif", "charts", "player", "lab", "notebook",
+    "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
+    "captions", "scene", "picture_layout", "node_style", "raster", "vector", "progress", "gif",
+    "charts", "player", "lab", "notebook",
 ]  # fmt: skip
 # Modules that stand for others, under another name.
 ALIASES = {"tinyckpt.viz", "viz.wheel_alias"}

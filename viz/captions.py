@@ -1,14 +1,15 @@
 """Captions: one sentence per step of a trace, for the caption line of a picture.
 
-A trace and a step come in, clauses of a sentence come out. A run of recomputations has one
-sentence, shown during the run and the evaluation that needs it: which operator reads the values,
-and from which checkpoint they are recomputed. Freed values are named at the end. ``caption.js`` of
-the player is the same algorithm in JavaScript and must agree to the letter.
+A trace and a step come in, clauses of a sentence come out. A run of recomputations is a ``Run``:
+its one sentence is shown during the run and the evaluation that needs it, and says which operator
+reads the values, and from which checkpoint they are recomputed. Freed values are named at the end.
+``caption.js`` of the player is the same algorithm in JavaScript and must agree to the letter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.units import size_text
@@ -21,6 +22,22 @@ MOST_NAMES = 3  # in a list of them
 LONGEST = 200  # characters of a whole name
 SHORT = 24  # characters of a short one
 Naming = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of recomputations: "9, 10 and 11 are recomputed from 8".
+
+    Attributes:
+        first, last: its positions among the trace's evaluations.
+        source: the resident values that it starts from; the caller's own if there are none.
+        reader: the operator that is evaluated next, if it reads what was recomputed.
+    """
+
+    first: int
+    last: int
+    source: tuple[int, ...]
+    reader: int | None
 
 
 def whole(name: str) -> str:
@@ -62,7 +79,7 @@ class Captions:
         self.again = bytearray(len(self.operators))  # by evaluation, whether it is a recomputation
         for position, operator in enumerate(self.operators):
             self.again[position], seen[operator] = seen[operator], 1
-        self.run = (0, -1)  # the run of recomputations that was looked at last: first, and its end
+        self.run: Run | None = None  # the one that was looked at last
         self.said: dict[Naming, tuple[str, ...]] = {}  # its clauses
 
     def text(self, step: int, name: Naming = whole) -> str:
@@ -108,37 +125,44 @@ class Captions:
 
     def evaluated(self, position: int, name: Naming) -> tuple[str, ...]:
         """Return the clauses of an evaluation, or of the run of recomputations that it is in."""
-        first, end = self.run
-        if not first <= position <= end:
-            end = self.again.find(b"\0", position)
-            end = len(self.again) if end < 0 else end
-            first = self.again.rfind(b"\0", 0, position if position == end else position + 1) + 1
-            self.run, self.said = (first, end), {}
-        if first == end:  # no recomputation before it
+        run = self.run_at(position)
+        if run is None or (position > run.last and run.reader is None):
             return (self.plain(position, name),)
+        if run is not self.run:
+            self.run, self.said = run, {}
         if name not in self.said:
-            self.said[name] = tuple(self.recomputed(first, end, name))
-        if position == end and len(self.said[name]) == 1:
-            return (self.plain(position, name),)
+            self.said[name] = tuple(self.clauses_of_run(run, name))
         return self.said[name]
 
-    def recomputed(self, first: int, end: int, name: Naming) -> Iterator[str]:
-        """Yield the clauses of a run: its reader if evaluated next, its operators, its inputs."""
-        graph, run = self.graph, list(dict.fromkeys(self.operators[first:end]))
-        made = {data for operator in run for data in graph.operators[operator].outputs}
-        if end < len(self.operators):
-            reader = self.operators[end]
-            if not made.isdisjoint(graph.operators[reader].inputs):
-                yield f"{name(operator_title(graph, reader))} reads {self.sources(reader, name)}"
-        there: dict[int, None] = {}  # the resident values that it starts from
-        known: set[int] = set()
+    def run_at(self, position: int) -> Run | None:
+        """Return the run of recomputations that an evaluation is in, or that it comes after."""
+        known, again = self.run, self.again
+        if known is not None and known.first <= position <= known.last + 1:
+            return known
+        first = again.rfind(b"\0", 0, position) + 1
+        end = again.find(b"\0", position)
+        end = len(again) if end < 0 else end
+        if first == end:
+            return None
+        source: dict[int, None] = {}
+        made: set[int] = set()
         for operator in self.operators[first:end]:
-            there.update(dict.fromkeys(excluding(self.read(operator), known)))
-            known.update(graph.operators[operator].outputs)
-        origin = list(there)
-        source = listed(len(origin), lambda i: name(data_title(graph, origin[i])))
-        names = self.run_names(run, name)
-        yield f"{names} {is_or_are(len(run))} recomputed from {source or 'the inputs'}"
+            source.update(dict.fromkeys(i for i in self.read(operator) if i not in made))
+            made.update(self.graph.operators[operator].outputs)
+        reader = self.operators[end] if end < len(again) else None
+        if reader is not None and made.isdisjoint(self.graph.operators[reader].inputs):
+            reader = None
+        return Run(first, end - 1, tuple(source), reader)
+
+    def clauses_of_run(self, run: Run, name: Naming) -> Iterator[str]:
+        """Yield the clauses of a run: its reader, if it has one; its operators and its source."""
+        if run.reader is not None:
+            title = name(operator_title(self.graph, run.reader))
+            yield f"{title} reads {self.sources(run.reader, name)}"
+        operators = list(dict.fromkeys(self.operators[run.first : run.last + 1]))
+        source = listed(len(run.source), lambda i: name(data_title(self.graph, run.source[i])))
+        names = self.run_names(operators, name)
+        yield f"{names} {is_or_are(len(operators))} recomputed from {source or 'the inputs'}"
 
     def run_names(self, run: Sequence[int], name: Naming) -> str:
         """Return the operators of a run: "first to last" if they are consecutive, else a list."""
@@ -166,11 +190,6 @@ class Captions:
         return [
             i for i in dict.fromkeys(self.graph.operators[operator].inputs) if not data[i].is_source
         ]
-
-
-def excluding(values: Sequence[int], known: set[int]) -> Iterator[int]:
-    """Yield the values that are not in ``known``."""
-    return (value for value in values if value not in known)
 
 
 def is_or_are(count: int) -> str:

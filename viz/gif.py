@@ -18,12 +18,11 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import replacing, write_atomically
 
 from .layout.check_label_options import Grouping, Labels
-from .picture_layout import Design
-from .picture_parts import as_list
 from .progress import with_bar
 from .raster.encode import ENCODERS, SUFFIXES, Encoder
-from .raster.picture import MOST_FRAMES, Picture
+from .raster.picture import Picture
 from .raster.video import Film
+from .scene import MOST_FRAMES, WHOLE, Span, Style, scene_of
 from .vector.svg import svg_still
 
 if TYPE_CHECKING:
@@ -118,17 +117,17 @@ def gif(
     """
     name, encoder = encoder_of(path, format)
     check_times(fps, seconds, hold)
-    design = Design(theme, title, labels, group, scale, width, aspect, arrange)
-    shown = {"first": first, "last": last, "every": every}
-    most = frame_limit(fps, seconds, hold)
-    picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
+    style = Style(theme, title, labels, group, scale, width, aspect, arrange)
+    span = Span(first, last, every, frame_limit(fps, seconds, hold), noted=True)
+    scene = scene_of(traces, style, span)
+    picture = Picture(scene)
     high, wide = picture.canvas.shape
     if max(high, wide) > encoder.largest:
         raise OptionError(
             f"{wide} by {high} pixels are too many for {name}, which holds {encoder.largest}: "
             f"draw fewer traces, or at a smaller scale"
         )
-    count = len(picture.steps)
+    count = len(scene.steps)
     speed = fps if fps is not None else speed_of(count, seconds, hold)
     delays = delays_of(count, speed, holds_of(hold, seconds))
     film = Film(wide, high, picture.inks.colours, delays)
@@ -172,10 +171,9 @@ def frames(
     >>> next(viz.frames(trace, width=640)).shape[1:]
     (640, 3)
     """
-    design = Design(theme, title, labels, group, scale, width, aspect, arrange)
-    shown = {"first": first, "last": last, "every": every}
-    most = frame_limit(None, LASTS, None)
-    picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
+    style = Style(theme, title, labels, group, scale, width, aspect, arrange)
+    span = Span(first, last, every, frame_limit(None, LASTS, None), noted=True)
+    picture = Picture(scene_of(traces, style, span))
     return (picture.rgb() for _ in picture.play())
 
 
@@ -332,13 +330,15 @@ def save_still(
     suffix = Path(path).suffix.lower()
     if suffix not in STILLS:
         raise OptionError(f"{path}: the name of a still must end in one of {', '.join(STILLS)}")
-    design = Design(theme, title, labels, group, scale, width, aspect, arrange)
+    scene = scene_of(
+        traces, Style(theme, title, labels, group, scale, width, aspect, arrange), WHOLE
+    )
     if suffix == ".svg":
-        write_atomically(path, svg_still(traces, step, design).encode())
+        write_atomically(path, svg_still(scene, step).encode())
         return DrawnPath(path)
     import imageio.v3 as iio
 
-    picture = Picture(as_list(traces), design)
-    picture.show(picture.moments[-1] if step is None else step)
+    picture = Picture(scene)
+    picture.show(scene.moments[-1] if step is None else step)
     write_atomically(path, iio.imwrite("<bytes>", picture.rgb(), extension=".png"))
     return DrawnPath(path)

@@ -1,14 +1,13 @@
 """Memory curve of a trace: live bytes per step, stacked by kind (kept, recomputed, gradients, ...).
 
-Arrays of heights come out, in bytes or values, with the scales that several curves share and the
-reference lines across them (budget, store-all peak). By construction the bands add up to the
-trace's live memory. Drawing is done elsewhere: ``raster.memory_strip``, ``vector.memory_strip``,
-``charts.timeline`` and the player stack the same bands.
+Arrays of heights come out, in bytes or values. By construction the bands add up to the trace's live
+memory. A ``Curve`` is one of them as data to draw, on the scales of its scene:
+``raster.memory_strip``, ``vector.memory_strip``, ``charts.timeline`` and the player stack the same
+bands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .node_memory import CellMemory
-from .scene import counts_nodes, live_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
@@ -29,64 +27,48 @@ BANDS = {
     "gradients": "gradient",
     "workspace": "workspace",
 }
-FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten the curves
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
-    """Scales that the curves of a picture share, so that they can be compared.
+class Limit:
+    """A reference level of a memory curve.
 
     Attributes:
-        traces: all that are shown.
-        in_nodes: whether memory is counted in values and not in bytes.
-        longest: steps of the longest trace.
-        highest: the largest amount that is shown.
-        host: the largest host memory of any of them, in bytes.
+        name: peak, budget, store all (that policy's peak), or most (of host memory).
+        amount: its height, in values or bytes.
+        words: its label.
     """
 
-    traces: tuple[Trace, ...]
-    in_nodes: bool
+    name: str
+    amount: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A memory curve as data to draw: of the device, or of the host.
+
+    Attributes:
+        limits: the levels across it, the highest amount of the curve first.
+        words: the captions inside it, the most important one first.
+        fills: the theme colour of each kind.
+        bands: heights by kind and step, in values or bytes: an array (kinds, steps).
+        longest: the steps that its width stands for.
+        highest: the amount that its height stands for.
+        striped: whether it is of the host, which is striped as nodes there are.
+    """
+
+    limits: tuple[Limit, ...]
+    words: tuple[str, ...]
+    fills: tuple[str, ...]
+    bands: Any
     longest: int
     highest: int
-    host: int
+    striped: bool = False
 
-
-def scales_of(traces: Sequence[Trace], in_bytes: bool = False) -> Scales:
-    """Return the common scales of some traces: large enough for their peaks and budgets.
-
-    Memory is counted in values where all have one size, unless ``in_bytes`` is set.
-    """
-    in_nodes = counts_nodes(traces) and not in_bytes
-    peak = max(max(live_of(trace, in_nodes)) for trace in traces)
-    budgets = [budget for trace in traces if (budget := budget_of(trace, in_nodes)) is not None]
-    highest = max([peak, *(budget for budget in budgets if budget <= FARTHEST * peak)])
-    longest = max(len(trace.steps) for trace in traces)
-    host = max(max(trace.host) for trace in traces)
-    return Scales(tuple(traces), in_nodes, longest, highest, host)
-
-
-def budget_of(trace: Trace, in_nodes: bool) -> int | None:
-    """Return the budget that a schedule was planned for, if it has one in the same unit."""
-    schedule, known = trace.schedule, trace.schedule.certificate
-    options = schedule.options
-    budget = options.get("budget") if known is None else known.budget
-    unit = options.get("memory_unit") if known is None else known.memory_unit
-    if not isinstance(budget, int) or unit != ("nodes" if in_nodes else "bytes"):
-        return None
-    return budget
-
-
-def limits_of(trace: Trace, scales: Scales) -> dict[str, int]:
-    """Return the reference levels of a trace's curve: its budget and the peak of store-all."""
-    limits = {}
-    if (budget := budget_of(trace, scales.in_nodes)) is not None:
-        limits["budget"] = budget
-    for other in scales.traces:
-        if other.graph is trace.graph and other.schedule.policy == "store_all":
-            limits["store all"] = max(live_of(other, scales.in_nodes))
-    if trace.schedule.policy == "store_all":
-        limits.pop("store all", None)
-    return {name: amount for name, amount in limits.items() if amount <= scales.highest}
+    def columns(self, width: int) -> Any:
+        """Return the bands downsampled to pixel columns, (kinds, width)."""
+        return by_column(self.bands, self.longest, width)
 
 
 def memory_bands(trace: Trace, in_nodes: bool) -> Any:
@@ -128,15 +110,3 @@ def by_column(bands: Any, longest: int, width: int) -> Any:
     sums = total.sum(axis=0)
     chosen = [start + int(sums[start:stop].argmax()) for start, stop in pairwise(edges)]
     return total[:, chosen]
-
-
-def host_curve(trace: Trace) -> Any:
-    """Return the bytes in host memory at every step, as the one band of a lane: (1, steps)."""
-    return np.array([trace.host])
-
-
-def peak_step(traces: Sequence[Trace], in_nodes: bool) -> set[int]:
-    """Return the steps at which the traces reach their peaks."""
-    return {
-        live.index(max(live)) for live in (live_of(trace, in_nodes) for trace in traces) if live
-    }

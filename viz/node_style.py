@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from .layout.geometry import Line, Point, Size
+from .node_looks import Activity, Fill, NodeLook
 from .node_memory import LABEL_BAND, LEVELS, shown_share
-from .scene import Activity, Fill, NodeLook, one_line
+from .scene import one_line
 from .theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1

@@ -1,47 +1,51 @@
 """Figure layout: panels, headings, memory plots, legend, at any width and aspect ratio.
 
-Traces and a ``Design`` (the user's options) come in; a ``Sheet`` goes out: all positions in pixels
-at scale 1, and the scale. From 800 pixels on, a picture only gets larger; a narrower one is laid
-out anew, so that its letters keep their size. Raster and SVG pictures are drawn from the same
-sheet. The graph inside a panel is laid out by ``layout.views``.
+A ``Scene`` comes in; a ``Sheet`` goes out: all positions in pixels at scale 1, and the scale. From
+800 pixels on, a picture only gets larger; a narrower one is laid out anew, so that its letters keep
+their size. Raster and SVG pictures are drawn from the same sheet. The graph inside a panel is laid
+out by ``layout.views``.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from tinyckpt.base.errors import OptionError
-
-from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.geometry import MARGIN, WIDTH, Layout, Point
 from .layout.views import overview
-from .picture_parts import (  # fmt: skip
-    CAPTION,
-    GAP,
-    HEADER,
-    LANE,
-    LANE_GAP,
-    LEGEND,
-    STRIP,
-    check_drawable,
-    counter_widths,
-    legend_items,
-)
-from .scene import Activity, NodeLook, moves
+from .memory_curve import Curve
+from .node_looks import Activity, Fill, NodeLook
+from .scene import ARRANGEMENTS, NARROWEST, Row, Scene
 from .theme import font
 
-if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
+GAP = 14  # pixels between the parts of a picture
+HEADER = 66  # pixels for title, subtitle and counters
+STRIP = 64  # pixels of the memory strip
+AIR = 4  # pixels between the strip's words and its sides
+HEAD = 14  # pixels above the highest peak, for the strip's own text
+LEGEND = 38  # pixels
+CAPTION = 22  # pixels of the caption above the strip
+LANE = 40  # pixels of the lane below it: host memory
+LANE_GAP = 4  # pixels between the two
+WORDS = 13  # pixels: height of a label on a line of a strip
+# Of the line at a limit: pixels that are drawn, and pixels between.
+DASHES_OF = {"peak": (4, 4), "budget": (1, 0), "store all": (1, 1), "most": (4, 4)}
+# A node shows the state of its value; the arrow, which has no look, stands for a read.
+LEGEND_ITEMS: tuple[tuple[str, NodeLook | None], ...] = (
+    ("kept", NodeLook(Fill.KEPT)),
+    ("recomputed", NodeLook(Fill.RECOMPUTED)),
+    ("gradient", NodeLook(Fill.GRADIENT, backward=True)),
+    ("checkpoint", NodeLook(Fill.KEPT, checkpoint=True)),
+    ("computing", NodeLook(Fill.KEPT, Activity.COMPUTING)),
+    ("recomputing", NodeLook(Fill.RECOMPUTED, Activity.RECOMPUTING)),
+    ("dropped", NodeLook(Fill.DROPPED)),
+    ("not yet", NodeLook(Fill.NOT_YET)),
+    ("reads", None),
+)
 
-NARROWEST, WIDEST = 320, 3840  # pixels
-SCALES = (1, 2, 3)
-ARRANGEMENTS = ("stacked", "side by side")
+HOST_ITEM = ("on the host", NodeLook(Fill.ON_HOST))
 BESIDE = 480  # default pixels of a panel that stands side by side with others
-ASPECTS = 0.25, 4.0  # width by height
 TRIES = 20  # widths tried for a given aspect ratio, each 8 % larger than the last
 HIGHEST_STRIP = 160  # pixels: limit of a strip's growth into free height
 COLUMN, NARROW_COLUMN = 26, 16  # pixels between two counters
@@ -53,20 +57,20 @@ LEGEND_GAP = 10  # pixels between two items, at least
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
-    """Display options of a picture, unchecked; ``viz.gif`` documents the accepted values."""
+class StripLine:
+    """A horizontal reference line across a memory strip, with a label at its right end.
 
-    theme: str = "light"
-    title: str | Sequence[str] | None = None
-    labels: Labels = None
-    group: Grouping = None
-    scale: int = 1
-    width: int | None = None
-    aspect: str | None = None
-    arrange: str | None = None
+    Attributes:
+        words: the label.
+        amount: its height, in values or bytes.
+        dashes: pixels that are drawn, and pixels between.
+        beside: the earlier lines so near that its label stands to the left of theirs.
+    """
 
-
-PLAIN = Design()
+    words: str
+    amount: int
+    dashes: tuple[int, int]
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,56 +163,38 @@ class Sheet:
     legend: tuple[Item, ...]
 
 
-def sheet_of(traces: Sequence[Trace], design: Design) -> Sheet:
-    """Lay out a picture of these traces.
+def sheet_of(scene: Scene) -> Sheet:
+    """Lay out a picture.
 
     Raises:
-        OptionError: if there is nothing to draw, or an option has no legal value.
         BackendError: if a layout needs a package that is missing.
     """
-    check_drawable(traces, design.theme)
-    ratio = checked_ratio(design, len(traces))
-    naming = Naming(design.labels, design.group)
-    check_naming(naming, [trace.graph for trace in traces])
-    widths = counter_widths(traces)
-    if ratio is not None:
-        return fit_aspect(traces, design, naming, widths, ratio)
-    columns = len(traces) if design.arrange == ARRANGEMENTS[1] else 1
+    style, widths = scene.style, counter_widths(scene.counters)
+    if style.ratio is not None:
+        return fit_aspect(scene, widths, style.ratio)
+    columns = len(scene.rows) if style.arrange == ARRANGEMENTS[1] else 1
     natural = natural_width(columns)
-    width = natural * design.scale if design.width is None else design.width
-    sheet = sheet_of_width(traces, naming, widths, columns, min(width, natural))
+    width = natural * style.scale if style.width is None else style.width
+    sheet = sheet_of_width(scene, widths, columns, min(width, natural))
     return with_scale(sheet, width / sheet.width, width)
 
 
-def checked_ratio(design: Design, count: int) -> float | None:
-    """Return the requested width-to-height ratio, or None; raise OptionError if one is illegal."""
-    scale, width, arrange = design.scale, design.width, design.arrange
-    if not is_integer(scale) or scale not in SCALES:
-        raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
-    if width is not None and (not is_integer(width) or not NARROWEST <= width <= WIDEST):
-        raise OptionError(f"width {width!r}: expected {NARROWEST} to {WIDEST} pixels")
-    if width is not None and scale != 1:
-        raise OptionError(f"width {width} and scale {scale}: give one of them")
-    if arrange is not None and arrange not in ARRANGEMENTS:
-        raise OptionError(f"arrange {arrange!r}: expected {', '.join(ARRANGEMENTS)}")
-    if arrange == ARRANGEMENTS[1] and width is not None and width < NARROWEST * count:
-        raise OptionError(
-            f"width {width}: {count} traces side by side need at least {NARROWEST * count}"
-        )
-    if design.aspect is None:
-        return None
-    found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", str(design.aspect))
-    ratio = int(found[1]) / int(found[2]) if found else 0.0
-    if not ASPECTS[0] <= ratio <= ASPECTS[1]:
-        raise OptionError(
-            f"aspect {design.aspect!r}: expected width:height such as 16:9, from 1:4 to 4:1"
-        )
-    return ratio
+def counter_widths(counters: Mapping[str, Collection[str]]) -> dict[str, float]:
+    """Return the maximum width of each counter, by its name, so that it does not move."""
+    face = font("SemiBold", 16)
+    digit = max(math.ceil(face.getlength(figure)) for figure in "0123456789")
+    known: dict[str, int] = dict.fromkeys("0123456789", digit)
 
+    def width(text: str) -> int:
+        for letter in text:
+            if letter not in known:
+                known[letter] = math.ceil(face.getlength(letter))
+        return sum(known[letter] for letter in text)
 
-def is_integer(number: object) -> bool:
-    """Whether a value is an integer and not a bool."""
-    return isinstance(number, int) and not isinstance(number, bool)
+    return {
+        name: max(font("Regular", 12).getlength(name), *map(width, texts))
+        for name, texts in counters.items()
+    }
 
 
 def natural_width(columns: int) -> int:
@@ -239,31 +225,32 @@ def header_of(width: float, by_name: Mapping[str, float]) -> Header:
     return Header(HEADING_ROWS + rows * COUNTER_ROW, room, names, spots, widths)
 
 
-def sheet_of_width(
-    traces: Sequence[Trace],
-    naming: Naming,
-    widths: Mapping[str, float],
-    columns: int,
-    width: float,
-) -> Sheet:
+def sheet_of_width(scene: Scene, widths: Mapping[str, float], columns: int, width: float) -> Sheet:
     """Lay out a sheet of a given width at scale 1, as high as it needs to be."""
     own = width / columns
     header = header_of(own, widths)
-    plans = {id(trace.graph): overview(trace.graph, own, naming) for trace in traces}
+    plans = {id(one.trace.graph): overview(one.trace.graph, own, one.naming) for one in scene.rows}
     panels: list[Panel] = []
     top = 0.0
-    for place in range(0, len(traces), columns):
-        beside = traces[place : place + columns]
-        row = [plans[id(trace.graph)] for trace in beside]
-        moving = [moves(trace) for trace in beside]
+    for place in range(0, len(scene.rows), columns):
+        beside = scene.rows[place : place + columns]
+        row = [plans[id(one.trace.graph)] for one in beside]
         below = top + header.height + max(round(plan.height) + plan.room_below for plan in row)
         below += CAPTION
-        for column, (plan, own_moves) in enumerate(zip(row, moving, strict=True)):
-            panels.append(Panel(column * own, top, own, header, plan, below, STRIP, own_moves))
-        top = below + STRIP + GAP + (LANE_GAP + LANE if any(moving) else 0)
-    legend = legend_of(width, top, legend_items(traces))
+        for column, (plan, one) in enumerate(zip(row, beside, strict=True)):
+            panels.append(Panel(column * own, top, own, header, plan, below, STRIP, one.moves))
+        top = below + STRIP + GAP + (LANE_GAP + LANE if any(one.moves for one in beside) else 0)
+    legend = legend_of(width, top, legend_items(scene.rows))
     height = legend[-1].y - 17 + LEGEND
     return Sheet(width, height, (0, 0), 1.0, tuple(panels), legend)
+
+
+def legend_items(rows: Sequence[Row]) -> tuple[tuple[str, NodeLook | None], ...]:
+    """Return the entries of the legend; host memory only where a trace uses it."""
+    if not any(row.moves for row in rows):
+        return LEGEND_ITEMS
+    place = [name for name, _ in LEGEND_ITEMS].index("checkpoint")
+    return (*LEGEND_ITEMS[:place], HOST_ITEM, *LEGEND_ITEMS[place:])
 
 
 def legend_of(
@@ -296,30 +283,25 @@ def with_scale(sheet: Sheet, scale: float, width: int) -> Sheet:
     return replace(sheet, pixels=(height, width), scale=scale)
 
 
-def fit_aspect(
-    traces: Sequence[Trace],
-    design: Design,
-    naming: Naming,
-    widths: Mapping[str, float],
-    ratio: float,
-) -> Sheet:
+def fit_aspect(scene: Scene, widths: Mapping[str, float], ratio: float) -> Sheet:
     """Search the sheet of a given aspect ratio on which everything is drawn largest."""
-    arrangements = [design.arrange] if design.arrange else ARRANGEMENTS[: min(2, len(traces))]
+    style, count = scene.style, len(scene.rows)
+    arrangements = [style.arrange] if style.arrange else ARRANGEMENTS[: min(2, count)]
     best = (0.0, 1, 0)  # size of letters in the picture, columns, pixels of width
     for arrange in arrangements:
-        columns = len(traces) if arrange == ARRANGEMENTS[1] else 1
+        columns = count if arrange == ARRANGEMENTS[1] else 1
         natural = natural_width(columns)
-        width = natural * design.scale if design.width is None else design.width
+        width = natural * style.scale if style.width is None else style.width
         narrow = min(natural, max(width, NARROWEST * columns))
         for step in range(TRIES):
-            sheet = sheet_of_width(traces, naming, widths, columns, narrow * 1.08**step)
+            sheet = sheet_of_width(scene, widths, columns, narrow * 1.08**step)
             size = min(1 / sheet.width, 1 / ratio / sheet.height)
             best = max(best, (size, columns, width))
             if sheet.height * ratio <= sheet.width:
                 break
     size, columns, width = best
     # Use the full width at this size: a trial that was too high may have been narrower.
-    sheet = sheet_of_width(traces, naming, widths, columns, 1 / size)
+    sheet = sheet_of_width(scene, widths, columns, 1 / size)
     height = 2 * round(width / ratio / 2)
     scale = min(width / sheet.width, height / sheet.height)
     return replace(
@@ -350,3 +332,29 @@ def centred(sheet: Sheet, width: float, height: float) -> Sheet:
         for item in sheet.legend
     )
     return replace(sheet, width=width, height=height, panels=panels, legend=legend)
+
+
+def strip_lines(curve: Curve, height: float = STRIP) -> list[StripLine]:
+    """Return the lines across the strip of a curve, ``height`` pixels high."""
+    lines: list[StripLine] = []
+    for limit in curve.limits:
+        near = tuple(
+            place
+            for place, line in enumerate(lines)
+            if abs(line.amount - limit.amount) * (height - HEAD) < WORDS * curve.highest
+        )
+        lines.append(StripLine(limit.words, limit.amount, DASHES_OF[limit.name], near))
+    return lines
+
+
+def strip_words(curve: Curve, width: float, height: float = STRIP) -> str:
+    """Return the caption inside a strip, as long as the labels of its lines leave room."""
+    face = font("Regular", 10)
+    room = width - 2 * AIR
+    for limit in curve.limits:
+        if (curve.highest - limit.amount) * (height - HEAD) < WORDS * curve.highest:
+            room -= face.getlength(limit.words) + 2 * AIR
+    words = list(curve.words)
+    while len(words) > 1 and face.getlength(" · ".join(words)) > room:
+        words.pop()
+    return " · ".join(words)

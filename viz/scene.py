@@ -1,22 +1,31 @@
-"""Scene model: a trace as frames of plain data (node states, counters, captions), without drawing.
+"""Scene model: traces as data to draw, made once: style, scales, curves, limits, texts, frames.
 
-A trace and cells come in; a ``Frame`` per shown step goes out, with the looks that changed since
-the frame before. The renderers (``raster``, ``vector``) draw it; a frame can be printed and
-compared in a test. The player's ``state.js`` is the same state machine in JavaScript.
+Traces and a ``Style`` come in; a frozen ``Scene`` goes out, with a ``Row`` per trace. Layout, GIF,
+stills, SVG, player and charts read it, and check, count and word nothing by themselves. A picture
+at one moment is a ``Frame``: what changed since the frame before. A frame can be printed and
+compared in a test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import cost_text, memory_text, size_text
-from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
 
+from .captions import Captions
+from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.drawn_nodes import Cell, printable
-from .node_memory import LEVELS, CellMemory
+from .memory_curve import BANDS, Curve, Limit, memory_bands
+from .node_looks import CellLooks, NodeLook, checkpoints_of, moved_values
+from .theme import THEMES
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
@@ -29,62 +38,129 @@ TITLES = {
 }
 MOVES = (Offload, Fetch)
 SEEN = (*EVALUATIONS, *MOVES)  # kinds of steps that have a frame of their own
-
-
-class Fill(StrEnum):
-    """Memory state of a node's values."""
-
-    NOT_YET = "not yet"
-    DROPPED = "dropped"
-    KEPT = "kept"
-    RECOMPUTED = "recomputed"
-    GRADIENT = "gradient"
-    ON_HOST = "on the host"
-
-
-class Activity(StrEnum):
-    """Evaluation state of a node in the current step."""
-
-    NONE = ""
-    COMPUTING = "computing"
-    RECOMPUTING = "recomputing"
+FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten the curves
+MOST_FRAMES = 1500  # a minute at 25 frames per second: long enough to watch, and files stay small
+NARROWEST, WIDEST = 320, 3840  # pixels
+SCALES = (1, 2, 3)
+ARRANGEMENTS = ("stacked", "side by side")
+ASPECTS = 0.25, 4.0  # width by height
+COUNTERS = ("step", "evaluations", "live", "peak so far")
+HOST_COUNTER = "on the host"  # of traces that offload values
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLook:
-    """Visual state of one node: everything that its picture depends on.
+class Style:
+    """Display options of a picture; ``viz.gif`` documents the accepted values.
 
-    Attributes:
-        fill: memory state of its values.
-        activity: evaluation state.
-        checkpoint: whether it holds a value that the policy chose to save; for a group, whether
-            such a value leaves it.
-        backward: whether it belongs to the backward pass.
-        level: for a group, how many eighths of its bytes are resident: 0 only if nothing is, 8 only
-            if everything is. None for an operator.
-        kept: for a partly recomputed group, how many of these eighths are not recomputed.
-        hosted: for a group, how many eighths of its bytes are in host memory.
+    ``in_bytes`` counts memory in bytes even where all values have one size.
     """
 
-    fill: Fill
-    activity: Activity = Activity.NONE
-    checkpoint: bool = False
-    backward: bool = False
-    level: int | None = None
-    kept: int = 0
-    hosted: int = 0
+    theme: str = "light"
+    title: str | Sequence[str] | None = None
+    labels: Labels = None
+    group: Grouping = None
+    scale: int = 1
+    width: int | None = None
+    aspect: str | None = None
+    arrange: str | None = None
+    in_bytes: bool = False
 
-    def __str__(self) -> str:
-        level = f" {self.level}/{LEVELS}" if self.level else ""
-        level += f", {self.kept}/{LEVELS} kept" if self.kept else ""
-        if self.hosted:
-            alone = self.fill is Fill.ON_HOST
-            level += (
-                f" {self.hosted}/{LEVELS}" if alone else f", {self.hosted}/{LEVELS} on the host"
-            )
-        ring = "*" if self.checkpoint else ""
-        now = f" {self.activity.value}" if self.activity.value else ""
-        return f"{self.fill.value}{level}{ring}{now}"
+    @property
+    def naming(self) -> Naming:
+        """Labels and groups of nodes."""
+        return Naming(self.labels, self.group)
+
+    @property
+    def ratio(self) -> float | None:
+        """The requested width divided by the height; 0 if it is none."""
+        if self.aspect is None:
+            return None
+        found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", str(self.aspect))
+        return int(found[1]) / int(found[2]) if found else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The frames of an animation.
+
+    Attributes:
+        first, last: the range of steps; its ends look as in stills of these steps.
+        every: take every n-th frame; None for as many as leave about ``most``.
+        most: frames.
+        noted: whether the picture says which frames are left out.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    every: int | None = None
+    most: int = MOST_FRAMES
+    noted: bool = False
+
+
+PLAIN = Style()
+WHOLE = Span(every=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trace of a scene.
+
+    Attributes:
+        title: its heading.
+        moves: whether it offloads values.
+        live: live memory at every step, in values or bytes.
+        budget: that it was planned for, if it has one in the same unit.
+        totals: its evaluations and peak, for the last frame: the longest form first.
+        card: the lines of its title card.
+        host: its curve of host memory.
+        subtitles: its cost in one line: the longest form first, for narrower pictures.
+        memory: its curve of device memory.
+        captions: of its steps.
+        naming: labels and groups of its nodes.
+        trace: the trace itself, for whatever depends on its steps.
+    """
+
+    title: str
+    moves: bool
+    live: tuple[int, ...]
+    budget: int | None
+    totals: tuple[str, ...]
+    card: tuple[str, ...]
+    host: Curve
+    subtitles: tuple[str, ...]
+    memory: Curve
+    captions: Captions
+    naming: Naming
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Traces as data to draw, on shared scales.
+
+    Attributes:
+        style: the display options, checked.
+        rows: one per trace.
+        in_nodes: whether memory is counted in values and not in bytes.
+        longest: steps of the longest trace.
+        highest: the largest amount of memory that is shown.
+        host: the largest host memory of any trace, in bytes.
+        counters: by a counter's name, every text that it may show.
+        moments: the candidate steps of frames; -1 is the moment before the first step.
+        steps: the selected ones.
+        note: which frames are shown if some are left out, in words.
+    """
+
+    style: Style
+    rows: tuple[Row, ...]
+    in_nodes: bool
+    longest: int
+    highest: int
+    host: int
+    counters: Mapping[str, Collection[str]]
+    moments: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +170,9 @@ class Frame:
     Attributes:
         step: position in the schedule; -1 before the first step.
         changed: the new look of every cell that looks different than in the frame before.
-        evaluations, live, peak: texts of the counters; the peak so far.
-        host: text of the counter of host memory.
+        evaluations, live, peak: in numbers, as texts; the peak so far.
+        host: host memory, as text.
+        counters: the texts of all counters.
         active: the cell whose operator is evaluated, if it is among the cells.
         reads: the other cells from which it reads.
         freed: by cell, the bytes freed last, by one step or several consecutive ones; empty at the
@@ -108,28 +185,143 @@ class Frame:
     live: str
     peak: str
     host: str
+    counters: tuple[str, ...] = ()
     active: int | None = None
     reads: tuple[int, ...] = ()
     freed: Mapping[int, int] = field(default_factory=dict)
 
 
+def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Scene:
+    """Return one trace or several as a scene; without a span, no frames are selected.
+
+    Raises:
+        OptionError: if there is nothing to draw, or an option has no legal value.
+    """
+    listed = as_list(traces)
+    check_drawable(listed, style.theme)
+    check_style(style, listed)
+    in_nodes = counts_nodes(listed) and not style.in_bytes
+    titles = headings(listed, style.title)
+    highest, host = highest_of(listed, in_nodes), max(max(trace.host) for trace in listed)
+    longest = max(len(trace.steps) for trace in listed)
+    limits = [limits_of(trace, listed, in_nodes, highest) for trace in listed]
+    moments, steps, note = chosen_frames(listed, in_nodes, span) if span else ((), (), "")
+    rows = tuple(
+        Row(
+            title=title,
+            moves=moves(trace),
+            live=live_of(trace, in_nodes),
+            budget=budget_of(trace, in_nodes),
+            totals=tuple(results_of(trace, in_nodes)),
+            card=tuple(lines_of_card(trace, title, in_nodes, note)),
+            host=Curve(
+                limits=(host_limit_of(trace),),
+                words=("on the host",),
+                fills=("kept",),
+                bands=np.array([trace.host]),
+                longest=longest,
+                highest=host,
+                striped=True,
+            ),
+            subtitles=tuple(subtitles_of(trace)),
+            memory=Curve(
+                limits=tuple(levels),
+                words=(
+                    "live memory",
+                    *([note] if note else []),
+                    "outline: to come",
+                    *(["grey: workspace"] if any(trace.workspace) else []),
+                ),
+                fills=tuple(BANDS.values()),
+                bands=memory_bands(trace, in_nodes),
+                longest=longest,
+                highest=highest,
+            ),
+            captions=Captions(trace),
+            naming=style.naming,
+            trace=trace,
+        )
+        for title, levels, trace in zip(titles, limits, listed, strict=True)
+    )
+    counters = counter_texts(rows, in_nodes)
+    return Scene(style, rows, in_nodes, longest, highest, host, counters, moments, steps, note)
+
+
+def as_list(traces: Any) -> list[Trace]:
+    """Return one trace or several as a list.
+
+    Raises:
+        OptionError: if they are something else, such as schedules.
+    """
+    found = list(traces) if isinstance(traces, Iterable) else [traces]
+    for trace in found:
+        if hasattr(trace, "stall"):
+            raise OptionError(
+                f"expected a trace or several, got a {type(trace).__name__}; its .trace is one, "
+                "and viz.timeline and viz.player show its times"
+            )
+        if not hasattr(trace, "live_bytes"):
+            raise OptionError(
+                f"expected a trace or several, got a {type(trace).__name__}; tc.replay(schedule) "
+                "makes one of a schedule, tc.replay(tc.plan(graph, policy)) of a graph"
+            )
+    return found
+
+
+def check_drawable(traces: Sequence[Trace], theme: str) -> None:
+    """Raise OptionError unless there is something to draw, in a known theme."""
+    if not traces or not all(trace.steps for trace in traces):
+        raise OptionError("nothing to draw: give at least one trace, with at least one step")
+    if theme not in THEMES:
+        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+
+
+def check_style(style: Style, traces: Sequence[Trace]) -> None:
+    """Raise OptionError unless the options are legal for these traces."""
+    scale, width, arrange, ratio = style.scale, style.width, style.arrange, style.ratio
+    if not is_integer(scale) or scale not in SCALES:
+        raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
+    if width is not None and (not is_integer(width) or not NARROWEST <= width <= WIDEST):
+        raise OptionError(f"width {width!r}: expected {NARROWEST} to {WIDEST} pixels")
+    if width is not None and scale != 1:
+        raise OptionError(f"width {width} and scale {scale}: give one of them")
+    if arrange is not None and arrange not in ARRANGEMENTS:
+        raise OptionError(f"arrange {arrange!r}: expected {', '.join(ARRANGEMENTS)}")
+    least = NARROWEST * len(traces)
+    if arrange == ARRANGEMENTS[1] and width is not None and width < least:
+        raise OptionError(f"width {width}: {len(traces)} traces side by side need at least {least}")
+    if ratio is not None and not ASPECTS[0] <= ratio <= ASPECTS[1]:
+        raise OptionError(
+            f"aspect {style.aspect!r}: expected width:height such as 16:9, from 1:4 to 4:1"
+        )
+    check_naming(style.naming, [trace.graph for trace in traces])
+
+
+def is_integer(number: object) -> bool:
+    """Whether a value is an integer and not a bool."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list[str]:
+    """Return the heading of each trace.
+
+    Raises:
+        OptionError: if there are titles, but not one for each trace.
+    """
+    if title is None:
+        return [title_of(trace) for trace in traces]
+    titles = [title] if isinstance(title, str) else list(title)
+    if len(titles) != len(traces):
+        raise OptionError(
+            f"{len(titles)} {'title' if len(titles) == 1 else 'titles'} for {len(traces)} "
+            f"{'trace' if len(traces) == 1 else 'traces'}: give one for each, in order, or none"
+        )
+    return titles
+
+
 def moves(trace: Trace) -> bool:
     """Whether a trace offloads values to host memory."""
     return any(isinstance(step, MOVES) for step in trace.steps)
-
-
-def moved_values(trace: Trace) -> set[int]:
-    """Return the values that are offloaded to host memory."""
-    return {step.data for step in trace.steps if isinstance(step, Offload)}
-
-
-def checkpoints_of(trace: Trace) -> list[int]:
-    """Return the values that the policy chose to save on the device.
-
-    Offloaded values are drawn as such, and need no ring.
-    """
-    moved = moved_values(trace)
-    return [data for data in trace.schedule.checkpoints if data not in moved]
 
 
 def title_of(trace: Trace) -> str:
@@ -148,7 +340,7 @@ def subtitles_of(trace: Trace) -> list[str]:
     A schedule that was planned for other costs than evaluations also gives its cost in their unit.
     """
     certificate = trace.schedule.certificate
-    what, cost = what_of(trace), cost_of(trace)
+    cost, what = cost_of(trace), what_of(trace)
     rings, moved = len(checkpoints_of(trace)), len(moved_values(trace))
     rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
     if moved:
@@ -177,9 +369,36 @@ def cost_of(trace: Trace) -> str:
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
     if certificate is not None and certificate.unit != "evaluations":
-        own = cost_text(certificate.cost, certificate.unit)
-        cost = f"{own} in {count_text(trace.evaluations)} evaluations"
+        evaluations = count_text(trace.evaluations)
+        cost = f"{cost_text(certificate.cost, certificate.unit)} in {evaluations} evaluations"
     return cost
+
+
+def results_of(trace: Trace, in_nodes: bool) -> list[str]:
+    """Return the totals of a schedule: evaluations, ratio to store-all, peak.
+
+    The longest text first, for narrower pictures.
+    """
+    once = max(trace.evaluations - trace.recomputations, 1)
+    times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
+    evaluations, peak = count_text(trace.evaluations), peak_of(trace, in_nodes=False)
+    return [
+        f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
+        f"{evaluations} evaluations = {times}, {peak}",
+        f"{times}, {peak}",
+    ]
+
+
+def peak_of(trace: Trace, in_nodes: bool) -> str:
+    """Format the peak."""
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    return f"peak {nodes}{size_text(trace.peak_bytes)}"
+
+
+def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
+    """Return the lines of a card: a title, and lines below it."""
+    lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
+    return [*lines, f"{note} is shown"] if note else lines
 
 
 def one_line(text: str, longest: int = 40) -> str:
@@ -213,6 +432,56 @@ def live_text(amount: int, in_nodes: bool) -> str:
     return count_text(amount) if in_nodes else size_text(amount)
 
 
+def budget_of(trace: Trace, in_nodes: bool) -> int | None:
+    """Return the budget that a schedule was planned for, if it has one in the same unit."""
+    schedule, known = trace.schedule, trace.schedule.certificate
+    options = schedule.options
+    budget = options.get("budget") if known is None else known.budget
+    unit = options.get("memory_unit") if known is None else known.memory_unit
+    if not isinstance(budget, int) or unit != ("nodes" if in_nodes else "bytes"):
+        return None
+    return budget
+
+
+def highest_of(traces: Sequence[Trace], in_nodes: bool) -> int:
+    """Return the top of the memory curves: large enough for all peaks, and for near budgets."""
+    peak = max(max(live_of(trace, in_nodes)) for trace in traces)
+    budgets = [budget_of(trace, in_nodes) for trace in traces]
+    return max([peak, *(b for b in budgets if b is not None and b <= FARTHEST * peak)])
+
+
+def limits_of(
+    trace: Trace, traces: Sequence[Trace], in_nodes: bool, highest: int
+) -> Iterator[Limit]:
+    """Yield the levels across a trace's curve: its peak, its budget, and the peak of store-all."""
+    yield Limit("peak", max(live_of(trace, in_nodes)), peak_of(trace, in_nodes))
+    others = [t for t in traces if t.graph is trace.graph and t.schedule.policy == "store_all"]
+    amounts = {"budget": budget_of(trace, in_nodes)}
+    if others and trace.schedule.policy != "store_all":
+        amounts["store all"] = max(live_of(others[-1], in_nodes))
+    for name, amount in amounts.items():
+        if amount is not None and amount <= highest:
+            yield Limit(name, amount, f"{name} {live_text(amount, in_nodes)}")
+
+
+def host_limit_of(trace: Trace) -> Limit:
+    """Return the level across a trace's curve of host memory: its maximum."""
+    most = max(trace.host)
+    return Limit("most", most, f"most {size_text(most)}")
+
+
+def counter_texts(rows: Sequence[Row], in_nodes: bool) -> dict[str, set[str]]:
+    """Return by the name of each counter the texts that it may show, or wider ones."""
+    steps = {count_text(len(row.trace.steps) - 1) for row in rows}
+    evaluations = {count_text(row.trace.evaluations) for row in rows}
+    memory = {live_text(amount, in_nodes) for row in rows for amount in {0, *row.live}}
+    ofs = [{f"{total} / {total}" for total in totals} for totals in (steps, evaluations)]
+    texts = dict(zip(COUNTERS, (*ofs, memory, memory), strict=True))
+    if any(row.moves for row in rows):
+        texts[HOST_COUNTER] = {size_text(nbytes) for row in rows for nbytes in {0, *row.trace.host}}
+    return texts
+
+
 def frame_steps(trace: Trace) -> list[int]:
     """Return the steps that have a frame: evaluations, transfers, the last free after each."""
     last = len(trace.steps) - 1
@@ -223,123 +492,93 @@ def frame_steps(trace: Trace) -> list[int]:
     ]
 
 
+def chosen_frames(
+    traces: Sequence[Trace], in_nodes: bool, span: Span
+) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return the candidate steps of frames, the selected ones, and a note on those left out."""
+    moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
+    peaks = {live.index(max(live)) for live in (live_of(trace, in_nodes) for trace in traces)}
+    seen = {place for t in traces for place, s in enumerate(t.steps) if isinstance(s, SEEN)}
+    steps, note = select_frames(moments, peaks, span.first, span.last, span.every, span.most, seen)
+    return tuple(moments), tuple(steps), note if span.noted else ""
+
+
+def select_frames(
+    moments: Sequence[int],
+    peaks: Collection[int],
+    first: int | None,
+    last: int | None,
+    every: int | None,
+    most: int = MOST_FRAMES,
+    seen: Collection[int] = (),
+) -> tuple[list[int], str]:
+    """Select the steps that have a frame; also return a note on the steps left out.
+
+    The first of the range, its last and the peaks within it are always included. If there are more
+    than ``most``, only those of ``seen`` are used, and of these evenly many.
+
+    Args:
+        moments: ascending, from -1, the moment before the first step, to the last step.
+        peaks: the steps of the peaks.
+        first, last: the range; its ends look as in stills of these steps.
+        every: take every n-th frame; None for as many as leave about ``most``.
+        most: frames.
+        seen: the steps that evaluate or transfer something.
+
+    Raises:
+        OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
+    """
+    end = moments[-1]
+    for step in (first, last):
+        if step is not None and (not isinstance(step, int) or not 0 <= step <= end):
+            raise OptionError(f"step {step!r} is out of range: expected 0 to {end}")
+    if first is not None and last is not None and first > last:
+        raise OptionError(f"no steps from {first} to {last}: the range ends before it begins")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise OptionError(f"every {every!r}: expected a positive integer")
+    begin = 0 if first is None else bisect_right(moments, first) - 1
+    stop = len(moments) if last is None else bisect_right(moments, last)
+    shown = list(moments[begin:stop])
+    ends = {shown[0], shown[-1], *(set(peaks) & set(shown))}
+    if every is not None:
+        return sorted({*shown[::every], *ends}), f"{ordinal(every)} frame" if every > 1 else ""
+    if len(shown) <= most:
+        return shown, ""
+    kept = [step for step in shown if step in seen]
+    stride = -(-len(kept) // max(most - len(ends), 1))
+    words = "every evaluation" if stride == 1 else f"{ordinal(stride)} evaluation"
+    return sorted({*kept[::stride], *ends}), words
+
+
+def ordinal(number: int) -> str:
+    """Return "every n-th" in words.
+
+    >>> ordinal(2), ordinal(3), ordinal(11), ordinal(22)
+    ('every 2nd', 'every 3rd', 'every 11th', 'every 22nd')
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10)
+    return f"every {count_text(number)}{ending or 'th'}"
+
+
 def frames(
     trace: Trace, cells: Sequence[Cell], steps: Sequence[int], in_nodes: bool
 ) -> Iterator[Frame]:
     """Yield the frame before the first step, then one for each of ``steps``, ascending."""
     state = CellLooks(trace, cells)
     live = live_of(trace, in_nodes)
-    nothing = live_text(0, in_nodes)
-    yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0))
+    last, every = count_text(len(trace.steps) - 1), count_text(trace.evaluations)
     peak = done = 0
-    for step in steps:
+    for step in (-1, *steps):
         while done <= step:
             state.take(done)
             peak = max(peak, live[done])
             done += 1
-        evaluations = count_text(trace.evaluations_so_far[step])
-        now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
-        host, changed = size_text(trace.host[step]), state.changes()
+        begun = step >= 0
+        evaluations = count_text(trace.evaluations_so_far[step] if begun else 0)
+        now, most = live_text(live[step] if begun else 0, in_nodes), live_text(peak, in_nodes)
+        host = size_text(trace.host[step] if begun else 0)
+        # Steps are numbered from 0; before the first step there is none.
+        number = count_text(step) if begun else "–"  # noqa: RUF001
+        counters = (f"{number} / {last}", f"{evaluations} / {every}", now, most, host)
         doing = (state.active, state.reads, state.freed)
-        yield Frame(step, changed, evaluations, now, most, host, *doing)
-
-
-class CellLooks:
-    """State machine of all cells' looks over a trace.
-
-    Cells may cover a part of the graph, as in the picture of one group; steps that touch no cell
-    then change nothing. A step costs as much as its operator has outputs, however large a cell is.
-    """
-
-    def __init__(self, trace: Trace, cells: Sequence[Cell]) -> None:
-        graph = trace.graph
-        self.trace, self.cells = trace, cells
-        self.home = {data: cell.id for cell in cells for data in cell.data}
-        self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
-        self.ringed = self.cells_with_rings()
-        self.memory = CellMemory(graph, self.home, len(cells))
-        self.evaluated = [False] * len(cells)
-        self.active: int | None = None  # the cell whose operator is being evaluated
-        self.again = False  # whether that is a recomputation
-        self.reads: tuple[int, ...] = ()  # the cells that it reads
-        self.freed: dict[int, int] = {}  # bytes that were freed last, by cell
-        self.shown: dict[int, NodeLook] = {}
-        self.touched = self.memory.touched
-        self.touched.update(cell.id for cell in cells)
-
-    def cells_with_rings(self) -> set[int]:
-        """Return the cells that hold a checkpoint; for groups, those that a checkpoint leaves.
-
-        Nearly every group holds some saved value, which its level shows.
-        """
-        graph, ringed = self.trace.graph, set()
-        for data in checkpoints_of(self.trace):
-            cell = self.home.get(data)
-            if cell is None:
-                continue
-            forward = [index for index in graph.consumers[data] if index < graph.forward_count]
-            if not self.cells[cell].group or any(
-                self.cell_of_operator.get(index) != cell for index in forward
-            ):
-                ringed.add(cell)
-        return ringed
-
-    def take(self, position: int) -> None:
-        """Apply one step."""
-        step = self.trace.steps[position]
-        if self.active is not None:
-            self.touched.add(self.active)
-            self.active, self.reads = None, ()
-        if isinstance(step, Free):
-            self.free(position, step.data)
-            return
-        self.memory.take(step)
-        self.freed = {}
-        if isinstance(step, EVALUATIONS):
-            self.active = self.cell_of_operator.get(step.operator)
-            self.again = self.memory.is_again(step)
-            if self.active is not None:
-                self.evaluated[self.active] = True
-                self.touched.add(self.active)
-                read = (self.home.get(i) for i in self.trace.graph.operators[step.operator].inputs)
-                self.reads = tuple(i for i in dict.fromkeys(read) if i not in (None, self.active))
-
-    def free(self, position: int, data: int) -> None:
-        """Free a value, and record the bytes freed by consecutive frees, per cell."""
-        if position and not isinstance(self.trace.steps[position - 1], Free):
-            self.freed = {}
-        self.freed = dict(self.freed)  # copy: the frame before refers to the old one
-        owner = self.memory.release(data)
-        if data in self.home:
-            self.freed.setdefault(self.home[data], 0)
-        if owner is not None and owner in self.home:
-            cell, nbytes = self.home[owner], self.trace.graph.data[owner].spec.nbytes
-            self.freed[cell] = self.freed.get(cell, 0) + nbytes
-
-    def changes(self) -> dict[int, NodeLook]:
-        """Return the looks that differ from those returned before."""
-        changed = {}
-        for index in sorted(self.touched):
-            look = self.look(self.cells[index])
-            if self.shown.get(index) != look:
-                self.shown[index] = changed[index] = look
-        self.touched.clear()
-        return changed
-
-    def look(self, cell: Cell) -> NodeLook:
-        """Return the current look of a cell."""
-        memory = self.memory
-        if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
-            again = memory.is_recomputed(cell)
-            fill = Fill.GRADIENT if cell.backward else Fill.RECOMPUTED if again else Fill.KEPT
-        elif memory.waiting[cell.id]:
-            fill = Fill.ON_HOST
-        else:
-            fill = Fill.DROPPED if self.evaluated[cell.id] else Fill.NOT_YET
-        activity = Activity.NONE
-        if self.active == cell.id:
-            activity = Activity.RECOMPUTING if self.again else Activity.COMPUTING
-        level = memory.level(cell) if cell.group else None
-        kept = memory.kept_level(cell, level or 0) if fill is Fill.RECOMPUTED else 0
-        hosted = memory.hosted_level(cell) if cell.group else 0
-        return NodeLook(fill, activity, cell.id in self.ringed, cell.backward, level, kept, hosted)
+        yield Frame(step, state.changes(), evaluations, now, most, host, counters, *doing)

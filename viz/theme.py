@@ -65,6 +65,35 @@ class Theme:
         """Colour of the infeasible region of a frontier."""
         return blend(self.not_yet_outline, self.panel, 0.6)
 
+    @property
+    def palette(self) -> list[RGB]:
+        """The palette of a picture: at most 64 colours.
+
+        The theme's own colours, and three steps between any two that meet along an edge or in a
+        letter. Encoding a GIF is much faster below 64 colours than above.
+        """
+        own = [getattr(self, field.name) for field in fields(self) if field.name != "name"]
+        meeting = [
+            (self.ink, self.background),
+            (self.muted, self.background),
+            (self.muted, self.panel),
+            (self.edge, self.background),
+            (self.kept_label, self.kept),
+            (self.recomputed_label, self.recomputed),
+            (self.gradient_label, self.gradient),
+            (self.recomputing_label, self.recomputing),
+            (self.not_yet_outline, self.not_yet),
+            (self.dropped_forward, self.background),
+            (self.dropped_backward, self.background),
+            (self.checkpoint, self.background),
+            (self.halo, self.background),
+            (self.ink, self.halo),
+        ]
+        between = [blend(a, b, share) for a, b in meeting for share in (0.25, 0.5, 0.75)]
+        colours = list(dict.fromkeys([*own, *between]))
+        assert len(colours) <= 64, len(colours)
+        return colours
+
 
 def faint_edge(theme: Theme) -> RGB:
     """Return the colour of arrows that run behind everything else."""
@@ -137,35 +166,6 @@ DARK = Theme(
     workspace=rgb("#5F6E82"),
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
-
-
-def palette(theme: Theme) -> list[RGB]:
-    """Return the palette of a picture: at most 64 colours.
-
-    The theme's own colours, and three steps between any two that meet along an edge or in a letter.
-    Encoding a GIF is much faster below 64 colours than above.
-    """
-    own = [getattr(theme, field.name) for field in fields(theme) if field.name != "name"]
-    meeting = [
-        (theme.ink, theme.background),
-        (theme.muted, theme.background),
-        (theme.muted, theme.panel),
-        (theme.edge, theme.background),
-        (theme.kept_label, theme.kept),
-        (theme.recomputed_label, theme.recomputed),
-        (theme.gradient_label, theme.gradient),
-        (theme.recomputing_label, theme.recomputing),
-        (theme.not_yet_outline, theme.not_yet),
-        (theme.dropped_forward, theme.background),
-        (theme.dropped_backward, theme.background),
-        (theme.checkpoint, theme.background),
-        (theme.halo, theme.background),
-        (theme.ink, theme.halo),
-    ]
-    between = [blend(a, b, share) for a, b in meeting for share in (0.25, 0.5, 0.75)]
-    colours = list(dict.fromkeys([*own, *between]))
-    assert len(colours) <= 64, len(colours)
-    return colours
 
 
 def font_file(weight: str) -> str:

@@ -21,24 +21,14 @@ from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.layout.drawn_nodes import cells_of, cells_of_parts
 from viz.layout.partition import Part
-from viz.memory_curve import scales_of
+from viz.node_looks import CellLooks, Fill, NodeLook, checkpoints_of
 from viz.node_memory import LABEL_BAND, LEVELS
 from viz.node_style import STRIPE, node_colours, outline_of, stripes
-from viz.picture_layout import Design, sheet_of
-from viz.picture_parts import COUNTERS, HEAD, LEGEND_ITEMS
-from viz.raster.memory_strip import lane_of
+from viz.picture_layout import HEAD, LEGEND_ITEMS, sheet_of
+from viz.raster.canvas import inks_of
+from viz.raster.memory_strip import strip_of
 from viz.raster.picture import Picture
-from viz.raster.sprites import inks_of
-from viz.scene import (
-    CellLooks,
-    Fill,
-    NodeLook,
-    checkpoints_of,
-    frame_steps,
-    frames,
-    moves,
-    subtitles_of,
-)  # fmt: skip
+from viz.scene import COUNTERS, Span, Style, frame_steps, frames, moves, scene_of, subtitles_of
 from viz.theme import THEMES, Theme
 from viz.vector.svg import svg_still
 
@@ -186,7 +176,7 @@ def test_subtitle_counts_offloaded_values() -> None:
 def test_host_counter_lane_and_legend_exist_only_with_offload() -> None:
     graph = tc.networks.chain(16)
     kept, moving = tc.replay(tc.plan(graph, "store_all")), offloaded(graph)
-    plain, both = sheet_of([kept], Design()), sheet_of([kept, moving], Design())
+    plain, both = sheet_of(scene_of([kept], Style())), sheet_of(scene_of([kept, moving], Style()))
     assert [panel.moves for panel in (*plain.panels, *both.panels)] == [False, False, True]
     assert plain.panels[0].header.names == COUNTERS
     assert {panel.header.names for panel in both.panels} == {(*COUNTERS, "on the host")}
@@ -198,11 +188,11 @@ def test_host_counter_lane_and_legend_exist_only_with_offload() -> None:
 @settings(max_examples=examples(30))
 @given(moved(), st.sampled_from([1, 2]))
 def test_host_lane_height_equals_host_memory(trace: tc.Trace, scale: int) -> None:
-    scales, inks, height = scales_of([trace]), inks_of(THEMES["light"]), 40 * scale
-    assert scales.host == max(trace.host)
-    lane = lane_of(trace, scales, (height, len(trace.steps)), scale, inks)
+    scene, inks, height = scene_of(trace), inks_of(THEMES["light"], scale), 40 * scale
+    assert scene.host == max(trace.host)
+    lane = strip_of(scene.rows[0].host, (height, len(trace.steps)), inks)
     kept = inks.index(inks.theme.kept)
-    unit = (height - HEAD * scale) / max(scales.host, 1)
+    unit = (height - HEAD * scale) / max(scene.host, 1)
     tops = [0] * scale + [round(nbytes * unit) for nbytes in trace.host]
     for step, (before, top) in enumerate(zip(tops, tops[scale:], strict=False)):
         for layer in (lane.past, lane.future):
@@ -212,14 +202,14 @@ def test_host_lane_height_equals_host_memory(trace: tc.Trace, scale: int) -> Non
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("design", [Design(), Design(width=480), Design(aspect="16:9")])
-def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Design) -> None:
+@pytest.mark.parametrize("design", [Style(), Style(width=480), Style(aspect="16:9")])
+def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Style) -> None:
     traces = [offloaded(tc.networks.chain(6)), tc.replay(tc.plan(tc.networks.chain(6)))]
     design = replace(design, theme=theme)
-    picture = Picture(traces, design)
+    picture = Picture(scene_of(traces, design, Span()))
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step % 5 == 0:
-            fresh = Picture(traces, design)
+            fresh = Picture(scene_of(traces, design, Span()))
             fresh.show(step)
             assert np.array_equal(canvas, fresh.canvas), step
 
@@ -227,12 +217,12 @@ def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Design
 def test_svg_still_shows_host_memory() -> None:
     trace = offloaded(tc.networks.chain(9), bandwidth=512)
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
-    root = ElementTree.fromstring(svg_still(trace, step))
+    root = ElementTree.fromstring(svg_still(scene_of(trace), step))
     said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert Captions(trace).text(step) in said
     assert {"on the host", f"most {size_text(max(trace.host))}"} <= set(said)
     assert size_text(trace.host[step]) in said
-    plain = svg_still(tc.replay(tc.plan(trace.graph, "sqrt_n")), 9)
+    plain = svg_still(scene_of(tc.replay(tc.plan(trace.graph, "sqrt_n"))), 9)
     assert "on the host" not in plain
 
 

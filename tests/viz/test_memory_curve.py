@@ -13,9 +13,10 @@ from tests.random_dags import training_graphs
 from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
 from viz.layout.drawn_nodes import cells_of
-from viz.memory_curve import BANDS, memory_bands, scales_of
-from viz.picture_parts import lines_of
-from viz.scene import CellLooks, Fill, counts_nodes
+from viz.memory_curve import BANDS, memory_bands
+from viz.node_looks import CellLooks, Fill
+from viz.picture_layout import strip_lines
+from viz.scene import counts_nodes, scene_of
 from viz.theme import LIGHT
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
@@ -98,8 +99,7 @@ def test_trace_of_views_is_counted_in_bytes() -> None:
 
 
 def lines(traces: list[tc.Trace]) -> list[list[str]]:
-    scales = scales_of(traces)
-    return [[line.words for line in lines_of(trace, scales)] for trace in traces]
+    return [[line.words for line in row.memory.limits] for row in scene_of(traces).rows]
 
 
 def test_curve_has_lines_for_budget_and_store_all() -> None:
@@ -120,10 +120,10 @@ def test_curve_has_lines_for_budget_and_store_all() -> None:
 def test_budget_far_above_the_peak_is_not_drawn() -> None:
     graph = tc.networks.chain(4)
     trace = tc.replay(tc.plan(graph, budget="7 nodes"))
-    assert (trace.peak_nodes, scales_of([trace]).highest) == (6, 7)
+    assert (trace.peak_nodes, scene_of([trace]).highest) == (6, 7)
     assert lines([trace]) == [["peak 6 nodes = 3.0 KiB", "budget 7"]]
     far = replace(trace.schedule, certificate=None, options={"budget": 99, "memory_unit": "nodes"})
-    assert scales_of([tc.replay(far)]).highest == 6
+    assert scene_of([tc.replay(far)]).highest == 6
     assert lines([tc.replay(far)]) == [["peak 6 nodes = 3.0 KiB"]]
     # A budget in another unit than the curve is no line of it.
     other = replace(far, options={"budget": 6, "memory_unit": "bytes"})
@@ -134,11 +134,12 @@ def test_labels_of_near_lines_stand_side_by_side() -> None:
     graph = tc.networks.chain(16)
     traces = [tc.replay(tc.plan(graph, *how)) for how in (("store_all",), ("sqrt_n",))]
     near = tc.replay(tc.plan(graph, budget="10 nodes"))
-    scales = scales_of([*traces, near])
-    assert [line.beside for line in lines_of(near, scales)] == [(), (0,), ()]
-    assert [line.beside for line in lines_of(traces[1], scales)] == [(), ()]
+    scene = scene_of([*traces, near])
+    _, free, planned = (row.memory for row in scene.rows)
+    assert [line.beside for line in strip_lines(planned)] == [(), (0,), ()]
+    assert [line.beside for line in strip_lines(free)] == [(), ()]
     # In a strip that is as high as a screen there is room below each other.
-    assert [line.beside for line in lines_of(near, scales, 800)] == [(), (0,), ()]
-    tight = scales_of([traces[0], tc.replay(tc.plan(graph, budget="16 nodes"))])
-    assert [line.beside for line in lines_of(tight.traces[1], tight)] == [(), (0,), (0, 1)]
-    assert [line.beside for line in lines_of(tight.traces[1], tight, 400)] == [(), (0,), ()]
+    assert [line.beside for line in strip_lines(planned, 800)] == [(), (0,), ()]
+    tight = scene_of([traces[0], tc.replay(tc.plan(graph, budget="16 nodes"))]).rows[1].memory
+    assert [line.beside for line in strip_lines(tight)] == [(), (0,), (0, 1)]
+    assert [line.beside for line in strip_lines(tight, 400)] == [(), (0,), ()]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from viz.layout.geometry import MARGIN
-from viz.picture_layout import NARROWEST, WIDEST, Design, Sheet, sheet_of
-from viz.picture_parts import CAPTION, LANE, legend_items
+from viz.picture_layout import CAPTION, LANE, Sheet, legend_items, sheet_of
 from viz.raster.picture import Picture
-from viz.scene import moves
+from viz.scene import NARROWEST, WIDEST, Span, Style, moves, scene_of
 from viz.theme import font
 
 NETWORKS = ("chain:1", "chain:16", "chain:40", "mlp:6x8", "residual:4x8", "unet", "resnet50")
@@ -56,7 +55,9 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
         boxes.append((panel.left, panel.top, panel.width, bottom))
     for (x0, y0, w0, b0), (x1, y1, w1, b1) in combinations(boxes, 2):
         assert x0 + w0 <= x1 + 0.01 or x1 + w1 <= x0 + 0.01 or b0 <= y1 or b1 <= y0
-    assert [item.name for item in sheet.legend] == [name for name, _ in legend_items(traces)]
+    assert [item.name for item in sheet.legend] == [
+        name for name, _ in legend_items(scene_of(traces).rows)
+    ]
     face = font("Regular", 12)
     for item in sheet.legend:
         assert item.words + face.getlength(item.name) <= sheet.width - MARGIN + 1
@@ -80,7 +81,7 @@ def test_all_parts_are_within_the_sheet(
     traces = [TRACES[name] for name in names]
     if arrange == "side by side" and width is not None:
         width = max(width, NARROWEST * len(traces))
-    sheet = sheet_of(traces, Design(width=width, aspect=aspect, arrange=arrange))
+    sheet = sheet_of(scene_of(traces, Style(width=width, aspect=aspect, arrange=arrange)))
     check_sheet(traces, sheet)
     if width is not None:
         assert sheet.pixels[1] == width
@@ -94,7 +95,9 @@ def test_all_parts_are_within_the_sheet(
 @pytest.mark.parametrize("width", [320, 801, 1280, 3839])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_have_the_requested_size(width: int, theme: str) -> None:
-    picture = Picture([TRACES["chain:16"], TRACES["mlp:6x8"]], Design(theme, width=width))
+    picture = Picture(
+        scene_of([TRACES["chain:16"], TRACES["mlp:6x8"]], Style(theme, width=width), Span())
+    )
     assert picture.canvas.shape[1] == width
     before = picture.canvas.copy()
     picture.show(20)
@@ -106,8 +109,8 @@ def test_pictures_have_the_requested_size(width: int, theme: str) -> None:
 
 def test_three_policies_fit_a_slide() -> None:
     traces: Any = [trace_of("chain:16", p) for p in ("store_all", "sqrt_n", "recompute_all")]
-    sheet = sheet_of(traces, Design(width=1280, aspect="16:9"))
+    sheet = sheet_of(scene_of(traces, Style(width=1280, aspect="16:9")))
     assert sheet.pixels == (720, 1280)
     assert sheet.scale > 0.85  # letters of 12 pixels are 10 at least
-    beside = sheet_of(traces, Design(width=1280, aspect="16:9", arrange="side by side"))
+    beside = sheet_of(scene_of(traces, Style(width=1280, aspect="16:9", arrange="side by side")))
     assert len({panel.left for panel in beside.panels}) == 3

@@ -20,7 +20,7 @@ from viz.layout.drawn_nodes import SYMBOLS
 from viz.layout.node_placement import WIDTH, layout
 from viz.memory_curve import BANDS, by_column, memory_bands
 from viz.raster.picture import Picture
-from viz.scene import live_of
+from viz.scene import Span, live_of, scene_of
 from viz.vector.svg import svg_graph, svg_still
 
 NETWORKS = (
@@ -133,7 +133,7 @@ def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
     return {
         "gif": viz.gif(trace, folder / "odd.gif", every=50).read_bytes(),
         "player": viz.player(trace, folder / "odd.html").read_text(encoding="utf-8"),
-        "still": svg_still(trace),
+        "still": svg_still(scene_of(trace)),
         "graph": svg_graph(graph),
         "timeline": viz.timeline(trace, folder / "odd.png").read_bytes(),
     }
@@ -161,7 +161,7 @@ def test_titles_are_on_one_line(tmp_path: Path) -> None:
 
 
 def still(trace: tc.Trace, step: int) -> Any:
-    picture = Picture([trace])
+    picture = Picture(scene_of([trace], span=Span()))
     picture.show(step)
     return picture.rgb()
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from viz.charts.style import SERIES
+from viz.node_looks import Fill, NodeLook
 from viz.node_style import dash_lengths, dashes, is_dashed, node_colours
-from viz.scene import Fill, NodeLook
-from viz.theme import DARK, LIGHT, THEMES, Theme, palette
+from viz.theme import DARK, LIGHT, THEMES, Theme
 
 LEAST_DIFFERENCE = 18.0
 LEAST_LIGHTNESS = 14.0  # steps of CIELAB's L*, of 100 from black to white
@@ -167,7 +167,7 @@ def test_text_has_contrast_on_its_background(theme: Theme) -> None:
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
 def test_palette_has_at_most_64_colours(theme: Theme) -> None:
-    colours = palette(theme)
+    colours = theme.palette
     assert len(colours) == len(set(colours)) <= 64
 
 

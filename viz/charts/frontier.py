@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import TinyckptError
 from tinyckpt.planner.model.cost_models import cost_of
 
-from ..picture_parts import as_list
-from ..scene import one_line
+from ..scene import as_list, one_line
 from ..theme import css
 from .label_placement import write_labels
 from .style import (

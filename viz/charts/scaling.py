@@ -16,8 +16,7 @@ import numpy as np
 
 from tinyckpt.base.errors import TinyckptError
 
-from ..picture_parts import as_list, check_drawable
-from ..scene import TITLES, count_text, counts_nodes, live_of
+from ..scene import TITLES, as_list, check_drawable, count_text, counts_nodes, live_of
 from ..theme import css
 from .label_placement import spread
 from .style import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..picture_parts import as_list, check_drawable
-from ..scene import count_text, subtitle_of
+from ..scene import as_list, check_drawable, count_text, subtitle_of
 from ..theme import RGB, css
 from .residency import EvaluationKind, ResidencyRows, ledger_of
 from .style import (

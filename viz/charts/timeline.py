@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
 
-from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands, scales_of
-from ..picture_parts import as_list, check_drawable
-from ..scene import count_text, counts_nodes, live_of, moves, subtitle_of
+from ..memory_curve import BANDS, Curve, by_column
+from ..scene import Row, Scene, Style, count_text, scene_of
 from ..theme import css
 from .style import (
     WIDTH,
@@ -84,10 +83,9 @@ def timeline(
     if timed := timelines_of(given):
         names = titles_of(names_of([own.trace for own in timed]), title)
         return write(path, theme, width, lambda colours: lanes_figure(timed, colours, width, names))
-    listed = as_list(given)
-    check_drawable(listed, theme)
-    names = titles_of(names_of(listed), title)
-    return write(path, theme, width, lambda colours: timeline_figure(listed, colours, width, names))
+    scene = scene_of(given, Style(theme))
+    names = titles_of(names_of([row.trace for row in scene.rows]), title)
+    return write(path, theme, width, lambda colours: timeline_figure(scene, colours, width, names))
 
 
 def timelines_of(listed: Sequence[Any]) -> list[Timeline]:
@@ -109,32 +107,31 @@ def timelines_of(listed: Sequence[Any]) -> list[Timeline]:
 
 
 def timeline_figure(
-    traces: Sequence[Trace],
+    scene: Scene,
     colours: Theme,
     width: float = WIDTH,
     names: Sequence[str] | None = None,
 ) -> Figure:
     """Return the figure; call it within ``looks()``."""
-    in_nodes = counts_nodes(traces)
-    largest = max(max(live_of(trace, in_nodes)) for trace in traces)
-    unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
-    high = 1.9 * (len(traces) + LANE * sum(map(moves, traces)))
+    rows, largest = scene.rows, max(max(row.live) for row in scene.rows)
+    names = names_of([row.trace for row in rows]) if names is None else names
+    unit, name = (1, "nodes") if scene.in_nodes else byte_unit(largest)
+    high = 1.9 * (len(rows) + LANE * sum(row.moves for row in rows))
     figure = new_figure(colours, 0.5 + high, width)
-    names = names_of(traces) if names is None else names
-    axes, lanes = axes_of(figure, traces)
+    axes, lanes = axes_of(figure, rows)
     handles: dict[str, Any] = {}
-    for axis, trace, title in zip(axes, traces, names, strict=True):
+    for axis, row, title in zip(axes, rows, names, strict=True):
         style_axes(axis, colours)
-        heading(axis, colours, title, subtitle_of(trace))
-        for handle in draw_bands(axis, memory_bands(trace, in_nodes) / unit, colours):
+        heading(axis, colours, title, row.subtitles[0])
+        for handle in draw_bands(axis, row.memory.bands / unit, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
-    for trace, lane in lanes:
-        handles["on the host"] = draw_lane(lane, trace, scales_of(traces), colours)
-    axes[0].set_xlim(0, max(len(trace.steps) for trace in traces))
+    for row, lane in lanes:
+        handles["on the host"] = draw_lane(lane, row.host, colours)
+    axes[0].set_xlim(0, scene.longest)
     axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
-    for axis, trace in zip(axes, traces, strict=True):
-        mark_peak(axis, trace, in_nodes, unit, name, colours)
+    for axis, row in zip(axes, rows, strict=True):
+        mark_peak(axis, row.live, unit, name, colours)
     lowest = figure.axes[-1]
     lowest.set_xlabel("step")
     lowest.xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
@@ -153,32 +150,32 @@ def move_below(figure: Figure, lanes: Sequence[Any]) -> None:
         lane.set_position((box.x0, box.y0, box.width, chart.y0 - gap - box.y0))
 
 
-def axes_of(figure: Figure, traces: Sequence[Trace]) -> tuple[list[Any], list[tuple[Trace, Any]]]:
-    """Return the axes of each trace, and the lanes of those that offload, with their traces."""
-    if not any(map(moves, traces)):
-        axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)
+def axes_of(figure: Figure, rows: Sequence[Row]) -> tuple[list[Any], list[tuple[Row, Any]]]:
+    """Return the axes of each trace, and the lanes of those that offload, with their rows."""
+    if not any(row.moves for row in rows):
+        axes = figure.subplots(len(rows), 1, sharex=True, sharey=True, squeeze=False)
         return list(axes[:, 0]), []
-    ratios = [ratio for trace in traces for ratio in ((1.0, LANE) if moves(trace) else (1.0,))]
-    rows = figure.subplots(
+    ratios = [ratio for row in rows for ratio in ((1.0, LANE) if row.moves else (1.0,))]
+    places = figure.subplots(
         len(ratios), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": ratios}
     )[:, 0]
-    upper = [axis for axis, ratio in zip(rows, ratios, strict=True) if ratio == 1]
-    lower = [axis for axis, ratio in zip(rows, ratios, strict=True) if ratio != 1]
+    upper = [axis for axis, ratio in zip(places, ratios, strict=True) if ratio == 1]
+    lower = [axis for axis, ratio in zip(places, ratios, strict=True) if ratio != 1]
     for axis in upper[1:]:
         axis.sharey(upper[0])
-    return upper, list(zip((trace for trace in traces if moves(trace)), lower, strict=True))
+    return upper, list(zip((row for row in rows if row.moves), lower, strict=True))
 
 
-def draw_lane(axis: Any, trace: Trace, scales: Scales, colours: Theme) -> Any:
+def draw_lane(axis: Any, curve: Curve, colours: Theme) -> Any:
     """Draw host memory at every step, striped; return the area."""
-    unit, name = byte_unit(scales.host)
-    steps = len(trace.steps)
-    column = by_column(host_curve(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
+    unit, name = byte_unit(curve.highest)
+    steps = curve.bands.shape[1]
+    column = by_column(curve.bands, steps, min(steps, MOST_COLUMNS))[0] / unit
     style_axes(axis, colours)
     (area,) = stack(axis, steps, [("on the host", css(colours.panel), column)])
     area.set(**{**striped(colours), "linewidth": 0.8})
     axis.set_ylabel(f"host {name}")
-    axis.set_ylim(0, HEADROOM * max(scales.host / unit, 1e-9))
+    axis.set_ylim(0, HEADROOM * max(curve.highest / unit, 1e-9))
     return area
 
 
@@ -217,11 +214,8 @@ def stack(axis: Any, steps: int, entries: Sequence[tuple[str, Any, Any]]) -> lis
     return areas
 
 
-def mark_peak(
-    axis: Any, trace: Trace, in_nodes: bool, unit: int, name: str, colours: Theme
-) -> None:
+def mark_peak(axis: Any, live: Sequence[int], unit: int, name: str, colours: Theme) -> None:
     """Mark the peak: a line, a dot at the first step that reaches it, and a label."""
-    live = live_of(trace, in_nodes)
     height = max(live)
     step = live.index(height)
     text = f"peak {height / unit:.4g} {name}, step {count_text(step)}"

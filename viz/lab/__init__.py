@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -19,11 +20,12 @@ from tinyckpt.core.replay import replay
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.precomputed_choices import Choices, choices
 
-from ..layout.check_label_options import Grouping, Labels, Naming, check_naming
+from ..layout.check_label_options import Grouping, Labels, check_naming
 from ..player import SUFFIXES, Page
 from ..player.data import shown
 from ..player.measured import as_measured
 from ..player.page import Addition, asset, page
+from ..scene import Style, scene_of
 from ..theme import THEMES
 from .challenge import challenge_bytes
 from .data import lab_data
@@ -145,8 +147,8 @@ def lab(
         raise OptionError(
             f"expected a graph, got a {type(graph).__name__}: give tc.differentiate(...)"
         )
-    naming = Naming(labels, group)
-    check_naming(naming, [graph])
+    style = Style("dark" if theme == "dark" else "light", labels=labels, group=group)
+    check_naming(style.naming, [graph])
     offered = choices(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
@@ -163,7 +165,8 @@ def lab(
     )
     held = as_measured(measured, 1)
     first = first_shown(offered) if asked is None else nothing_saved(offered)
-    text = page([first], theme, None, naming, addition=addition, measured=held)
+    scene = scene_of(first, replace(style, in_bytes=any(held)))
+    text = page(scene, theme, None, addition=addition, measured=held)
     if path is None:
         return Page(text, 1)
     write_atomically(path, text.encode())

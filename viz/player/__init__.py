@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,8 +14,8 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 
 from ..charts.pipeline_lanes import as_pipelines
-from ..layout.check_label_options import Grouping, Labels, Naming, check_naming
-from ..picture_parts import as_list, check_drawable
+from ..layout.check_label_options import Grouping, Labels
+from ..scene import Style, scene_of
 from ..theme import THEMES
 from .measured import as_measured
 from .page import page
@@ -150,7 +150,9 @@ def player(
             raise OptionError("measured is for traces; a pipeline has several devices")
         text = pipeline_page(as_pipelines(listed), theme, title)
     else:
-        text = trace_page(listed, theme, title, Naming(labels, group), view, measured)
+        own = title if len(listed) == 1 else None  # of a page of several, it belongs to none
+        style = Style("dark" if theme == "dark" else "light", own, labels, group)
+        text = trace_page(listed, style, theme, title, view, measured)
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
@@ -158,10 +160,10 @@ def player(
 
 
 def trace_page(
-    listed: list[Any],
+    listed: Sequence[Any],
+    style: Style,
     theme: str,
     title: str | None,
-    naming: Naming,
     view: str,
     measured: Measurements,
 ) -> str:
@@ -169,10 +171,7 @@ def trace_page(
     clocks = [item if hasattr(item, "stall") else None for item in listed]
     if len(units := dict.fromkeys(clock.unit for clock in clocks if clock)) > 1:
         raise OptionError(f"timelines in {', '.join(units)}: expected a common unit")
-    shown = as_list(
-        [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
-    )
-    check_drawable(shown, "light")
-    check_naming(naming, [trace.graph for trace in shown])
-    held = as_measured(measured, len(shown))
-    return page(shown, theme, title, naming, clocks, view, measured=held)
+    traces = [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
+    known = as_measured(measured, len(traces))
+    scene = scene_of(traces, replace(style, in_bytes=any(known)))
+    return page(scene, theme, title, clocks, view, measured=known)

@@ -27,13 +27,14 @@ from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.value_fates import residual_fates
 
 from ..charts.transfer_lanes import time_words
-from ..layout.check_label_options import PLAIN, Naming
+from ..layout.check_label_options import Naming
 from ..layout.geometry import WIDTH, Layout
 from ..layout.views import GroupView, views_of
-from ..memory_curve import BANDS, Scales, budget_of, scales_of
+from ..memory_curve import BANDS
+from ..node_looks import checkpoints_of
 from ..node_style import arrow_sizes
-from ..picture_parts import lines_of, strip_words
-from ..scene import checkpoints_of, moves, one_line, subtitle_of, title_of
+from ..picture_layout import strip_lines, strip_words
+from ..scene import Row, Scene, one_line
 from .packing import Packed, packed, packed_lists, packed_texts
 
 if TYPE_CHECKING:
@@ -55,31 +56,23 @@ def shown(name: str) -> str:
     return one_line(name, LONGEST_NAME)
 
 
-def page_data(
-    traces: Sequence[Trace],
-    title: str | None,
-    naming: Naming = PLAIN,
-    clocks: Sequence[Timeline | None] = (),
-    in_bytes: bool = False,
-) -> dict[str, Any]:
-    """Return all data of a page; ``title`` replaces the policy's name, for one trace."""
-    known = list(clocks) or [None] * len(traces)
+def page_data(scene: Scene, clocks: Sequence[Timeline | None] = ()) -> dict[str, Any]:
+    """Return all data of a page; ``clocks`` are the timeline of each trace, or None."""
+    known = list(clocks) or [None] * len(scene.rows)
     longest = max((end for clock in known if clock for end in clock.end), default=Fraction(0))
-    scales = scales_of(traces, in_bytes)
-    graphs, positions = distinct(trace.graph for trace in traces)
-    named = title if len(traces) == 1 else None
+    graphs, positions = distinct(row.trace.graph for row in scene.rows)
     return {
-        "in_nodes": scales.in_nodes,
-        "highest": scales.highest,
-        "host": scales.host if any(known) or any(map(moves, traces)) else None,
-        "graphs": [graph_data(graph, naming) for graph in graphs],
+        "in_nodes": scene.in_nodes,
+        "highest": scene.highest,
+        "host": scene.host if any(known) or any(row.moves for row in scene.rows) else None,
+        "graphs": [graph_data(graph, scene.style.naming) for graph in graphs],
         "traces": [
             {
                 "graph": position,
-                **trace_data(trace, scales, named),
+                **trace_data(row),
                 **({"times": times_data(clock, longest)} if clock else {}),
             }
-            for trace, clock, position in zip(traces, known, positions, strict=True)
+            for row, clock, position in zip(scene.rows, known, positions, strict=True)
         ],
     }
 
@@ -203,32 +196,32 @@ def tenths(values: Iterable[float]) -> Packed:
     return packed([round(10 * value) for value in values])
 
 
-def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any]:
+def trace_data(row: Row) -> dict[str, Any]:
     """Return a trace's columns, and its schedule's description.
 
     No memory is included: it follows from the steps, and the page computes it.
     """
-    in_nodes = scales.in_nodes
+    trace = row.trace
     verbs = {kind: number for number, kind in enumerate(VERBS)}
     verbs[Update] = verbs[Compute]  # its operator's name describes it
     targets = [s.operator if isinstance(s, EVALUATIONS) else s.data for s in trace.steps]
     schedule = trace.schedule
     return {
-        "title": shown(title if title is not None else title_of(trace)),
-        "subtitle": subtitle_of(trace),
+        "title": shown(row.title),
+        "subtitle": row.subtitles[0],
         "policy": shown(schedule.policy),
         "note": one_line(schedule.note, 400),
         "certificate": "" if schedule.certificate is None else str(schedule.certificate),
-        "strip_words": strip_words(trace, scales, WIDTH),
+        "strip_words": strip_words(row.memory, WIDTH),
         "strip_lines": [
             {"words": line.words, "amount": line.amount, "dashes": line.dashes}
-            for line in lines_of(trace, scales)
+            for line in strip_lines(row.memory)
         ],
-        "budget": budget_of(trace, in_nodes),
+        "budget": row.budget,
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
         "bands": [{"name": name, "fill": fill} for name, fill in BANDS.items()],
-        "host": packed(trace.host) if moves(trace) else None,
+        "host": packed(trace.host) if row.moves else None,
         "checkpoints": packed(sorted(checkpoints_of(trace))),
         "fates": fate_data(trace),
         **source_data(trace),

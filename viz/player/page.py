@@ -6,15 +6,13 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.units import size_text
 
-from ..layout.check_label_options import PLAIN, Naming
-from ..picture_layout import Design
-from ..scene import count_text, moves, title_of
+from ..scene import Scene, count_text, scene_of, title_of
 from ..theme import DARK, LIGHT, Theme, css, difference_colours, faint_edge, result_gradient
 from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
@@ -77,10 +75,9 @@ class Addition:
 
 
 def page(
-    traces: Sequence[Trace],
+    scene: Scene,
     theme: str,
     title: str | None,
-    naming: Naming = PLAIN,
     clocks: Sequence[Timeline | None] = (),
     view: str = "ledger",
     addition: Addition | None = None,
@@ -92,16 +89,17 @@ def page(
     initial one, ``ledger`` or ``graph``; ``addition`` the parts beyond a player; ``measured`` the
     measurement of each trace, or None.
     """
+    traces = [row.trace for row in scene.rows]
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
     heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
     more = [TIMES] if any(clocks) else []
-    more += [HOST] if more or any(map(moves, traces)) else []
+    more += [HOST] if more or any(row.moves for row in scene.rows) else []
     several = len(traces) > 1
     more += [MEASURED] if any(measured) else []
     added = addition or Addition(heading, [BEGIN], [], "", {})
     caption, rows = added.table or ("Totals of the whole schedule", table(traces))
-    data = page_data(traces, title, naming, clocks, in_bytes=any(measured))
+    data = page_data(scene, clocks)
     return filled(
         "player.html",
         styles=[
@@ -124,7 +122,7 @@ def page(
         data=json_text(bundle_columns({**with_measured(data, measured), **added.data})),
         without=WITHOUT_SCRIPTS,
         opening="",
-        still=still(traces, theme, title, naming),
+        still=still(scene),
         caption=caption,
         table=rows,
     )
@@ -187,14 +185,15 @@ def theme_styles() -> str:
     )
 
 
-def still(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming) -> str:
-    """Return a still at the first trace's peak, without fonts, which the page embeds."""
-    name = "dark" if theme == "dark" else "light"
-    own = (
-        title if len(traces) == 1 else None
-    )  # the title of a page of several belongs to none of them
-    design = Design(name, own, labels=naming.labels, group=naming.group)
-    return svg_still(traces, traces[0].peak_step, design, fonts=False)
+def still(scene: Scene) -> str:
+    """Return a still at the first trace's peak, without fonts, which the page embeds.
+
+    It counts memory in values where it can, whatever the page does.
+    """
+    traces = [row.trace for row in scene.rows]
+    if scene.style.in_bytes:
+        scene = scene_of(traces, replace(scene.style, in_bytes=False))
+    return svg_still(scene, traces[0].peak_step, fonts=False)
 
 
 def table(traces: Sequence[Trace]) -> str:

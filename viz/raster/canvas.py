@@ -1,27 +1,100 @@
-"""Canvas: palette-indexed frame buffer with dirty-rectangle tracking, text and counters.
+"""Canvas: palette-indexed frame buffer with dirty-rectangle tracking, and its palette.
 
-Renderers write to regions; ``change`` returns the bounding rectangle of the pixels that differ from
-the last frame, transparent where they do not, as animation formats store frames.
+Whatever a picture shows is painted by Pillow in colours, shapes by supersampling, and quantised to
+the theme's palette; after that a frame is made by copying indices to regions of the canvas.
+``change`` returns the bounding rectangle of the pixels that differ from the last frame, transparent
+where they do not, as animation formats store frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 
-from ..theme import RGB, Theme
-from .sprites import Glyphs, Indices, Inks, inks_of, text_layer
+from ..theme import RGB, Theme, blend, font
 
-if TYPE_CHECKING:
-    from ..picture_layout import Header
-
+OVERSAMPLE = 4
+INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has between two colours
+TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
+Indices = Any  # uint8 array of palette indices, (height, width)
 WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
 REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inks:
+    """A theme's palette at a scale; there is one of each, so that it can be the key of a cache.
+
+    Attributes:
+        theme: the colours by name.
+        scale: pixels of the picture per pixel at scale 1.
+        colours: all of the palette, uint8, (colours, 3).
+    """
+
+    theme: Theme
+    scale: float
+    colours: Any
+
+    def index(self, colour: RGB) -> int:
+        """Return the index of a colour of the palette."""
+        return int(np.flatnonzero((self.colours == colour).all(axis=1))[0])
+
+    def match(self, pixels: Any) -> Indices:
+        """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
+        # Pack each colour into one integer: a picture has few, and integers sort fast.
+        packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
+        unique, inverse = np.unique(packed, return_inverse=True)
+        found = np.stack([unique >> 16, (unique >> 8) & 255, unique & 255], axis=1)
+        distances = ((found[:, None] - self.colours.astype(np.int32)) ** 2).sum(axis=2)
+        return distances.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2])
+
+    def painted(self, shape: tuple[int, int], paint: Callable[[Any, float], None]) -> Indices:
+        """Return a shape on the background, painted too large and scaled down (supersampling).
+
+        Args:
+            shape: height and width of the result.
+            paint: called as ``paint(ImageDraw, factor)``, with the factor from pixels at scale 1.
+        """
+        height, width = shape
+        size = (width * OVERSAMPLE, height * OVERSAMPLE)
+        image = Image.new("RGB", size, self.theme.background)
+        paint(ImageDraw.Draw(image), self.scale * OVERSAMPLE)
+        image = image.reduce(OVERSAMPLE)  # the large one is freed before it is matched
+        return self.match(np.asarray(image))
+
+    def line(self, text: str, weight: str, size: int, ink: RGB, ground: RGB) -> Indices:
+        """Return a line of text on a ground, as high as the font's line."""
+        face = font(weight, size * self.scale)
+        ascent, descent = face.getmetrics()
+        width = max(1, int(np.ceil(face.getlength(text))))
+        image = Image.new("RGB", (width, ascent + descent), ground)
+        ImageDraw.Draw(image).text((0, 0), text, fill=ink, font=face)
+        return self.match(np.asarray(image))
+
+    def coverage(self, text: str, weight: str, size: int) -> Any:
+        """Return the coverage of each pixel by a line of text, 0 to INK_STEPS."""
+        face = font(weight, size * self.scale)
+        ascent, descent = face.getmetrics()
+        image = Image.new("L", (max(1, int(np.ceil(face.getlength(text)))), ascent + descent), 0)
+        ImageDraw.Draw(image).text((0, 0), text, fill=255, font=face)
+        return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
+
+    def ramp(self, ink: RGB, ground: RGB) -> Indices:
+        """Return the palette indices of an ink on a ground, by coverage."""
+        blends = [blend(ink, ground, level / INK_STEPS) for level in range(INK_STEPS + 1)]
+        return self.match(np.array([blends], np.uint8))[0]
+
+
+@lru_cache(maxsize=16)
+def inks_of(theme: Theme, scale: float = 1.0) -> Inks:
+    """Return the inks of a theme at a scale."""
+    return Inks(theme, scale, np.array(theme.palette, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +134,8 @@ class Canvas:
         scale: pixels per pixel at scale 1, the unit of text positions.
     """
 
-    def __init__(self, shape: tuple[int, int], inks: Inks, scale: float) -> None:
-        self.inks, self.scale = inks, scale
+    def __init__(self, shape: tuple[int, int], inks: Inks) -> None:
+        self.inks, self.scale = inks, inks.scale
         self.ground = inks.index(inks.theme.background)
         self.pixels = np.full(shape, self.ground, np.uint8)
         self.shown: Indices = None  # the pixels at the last change; None before the first
@@ -118,52 +191,12 @@ class Canvas:
 
     def text(self, x: float, y: float, text: str, weight: str, size: int, ink: RGB) -> None:
         """Write text with its top left corner at (x, y), at scale 1."""
-        line = words(text, weight, size, ink, self.inks.theme, self.scale)
-        self.put(line, round(x * self.scale), round(y * self.scale))
+        x, y = x * self.scale, y * self.scale
+        self.put(words(text, weight, size, ink, self.inks), round(x), round(y))
 
 
 # Cached: pictures share most of their words and all of their digits.
 @lru_cache(maxsize=256)
-def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Indices:
+def words(text: str, weight: str, size: int, ink: RGB, inks: Inks) -> Indices:
     """Return the rendered pixels of a line of text on the background."""
-    pixels = text_layer(text, weight, size, ink, theme.background, scale)
-    return inks_of(theme).match(pixels)
-
-
-@lru_cache(maxsize=16)
-def digits_of(theme: Theme, scale: float) -> Glyphs:
-    """Return the glyph cache of the counters."""
-    return Glyphs(15, inks_of(theme), scale)
-
-
-class Counters:
-    """The counters of one panel, in one row or several.
-
-    Args:
-        canvas: to draw on.
-        header: their positions on the panel.
-        left, top: of the panel, at scale 1.
-    """
-
-    def __init__(self, canvas: Canvas, header: Header, left: float, top: float) -> None:
-        self.canvas = canvas
-        self.digits = digits_of(canvas.inks.theme, canvas.scale)
-        scale, height = canvas.scale, self.digits.height
-        self.rows: dict[Box, list[tuple[int, int]]] = {}  # by box, the counters in it: index, x
-        places = list(zip(header.counters, header.widths, strict=True))
-        for y in dict.fromkeys(y for (_, y), _ in places):
-            row = [(which, x, width) for which, ((x, own), width) in enumerate(places) if own == y]
-            upper = round((top + y + 17) * scale)
-            begin, end = (
-                round((left + x) * scale) for x in (row[0][1], row[-1][1] + row[-1][2] + 4)
-            )
-            box = (upper, upper + height, begin, end)
-            self.rows[box] = [(which, round((left + x) * scale) - begin) for which, x, _ in row]
-
-    def write(self, texts: Sequence[str]) -> None:
-        """Overwrite the counters."""
-        for box, row in self.rows.items():
-            region = self.canvas.region(*box)
-            region[:] = self.canvas.ground
-            for which, x in row:
-                self.digits.write(region, x, 0, texts[which])
+    return inks.line(text, weight, size, ink, inks.theme.background)

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..layout.geometry import Size
+from ..node_looks import NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import corner_of, empty_part, kept_part
-from ..scene import NodeLook
-from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
+from .canvas import Indices, Inks
+from .sprites import label_coverage, label_inks, shape_sprite
 
 
-def group_sprite(
-    look: NodeLook, label: str, points: int, box: Size, inks: Inks, scale: float
-) -> Indices:
+def group_sprite(look: NodeLook, label: str, points: int, box: Size, inks: Inks) -> Indices:
     """Return the sprite of a group with its label; TRANSPARENT outside.
 
     Args:
@@ -28,8 +27,8 @@ def group_sprite(
         points: font size of the label.
         box: width and height in pixels at scale 1, without ring and halo.
         inks: the palette.
-        scale: of the result.
     """
+    scale = inks.scale
     coverage = label_coverage(label, box, points, scale)
     filled, kept = (
         filled_mask(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
@@ -43,7 +42,7 @@ def group_sprite(
         if where.any():
             level = part.level if part.hosted else None  # the stripes begin at the level
             plain = replace(part, level=level, kept=0)
-            shape = shape_sprite(plain, box, corner, inks.theme, scale)
+            shape = shape_sprite(plain, box, corner, inks)
             drawn = np.where(coverage == 0, shape, label_inks(part, inks)[coverage])
             np.copyto(sprite, drawn, where=where)
     return sprite

@@ -15,15 +15,8 @@ from tinyckpt.base.units import size_text
 
 from ..layout.geometry import Line, Size
 from ..node_style import arrow_parts, arrow_sizes, corner_of
-from ..theme import Theme
-from .sprites import (
-    OVERSAMPLE,
-    Indices,
-    distances,
-    inks_of,
-    layer,
-    sprite_shape,
-)
+from .canvas import OVERSAMPLE, Indices, Inks
+from .sprites import distances, sprite_shape
 from .text_cache import words_of
 
 if TYPE_CHECKING:
@@ -49,7 +42,7 @@ class Lights:
     ) -> None:
         self.canvas, self.plan, self.boxes, self.origin = canvas, plan, boxes, origin
         self.highest = round(highest * canvas.scale)  # upper limit: the heading is above
-        self.theme, self.scale = canvas.inks.theme, canvas.scale
+        self.inks, self.scale = canvas.inks, canvas.scale
         self.below: list[
             tuple[tuple[int, int, int, int], Indices]
         ] = []  # the saved pixels below highlights
@@ -57,7 +50,7 @@ class Lights:
         for read in plan.reads:
             self.arrows.setdefault((read.source, read.target), []).extend(read.lines)
         self.edges: dict[tuple[int, int], list[tuple[Sprite, int, int]]] = {}
-        self.tags = words_of("SemiBold", TAG, self.theme.ink, self.theme, self.scale)
+        self.tags = words_of("SemiBold", TAG, self.inks.theme.ink, self.inks)
 
     def clear(self) -> None:
         """Remove the highlights of the last frame."""
@@ -96,7 +89,7 @@ class Lights:
         top, _, left, _ = self.boxes[cell]
         size = self.plan.sizes[cell]
         corner = corner_of(size) if self.plan.cells[cell].group else size[1] / 2
-        self.put(ring_sprite(size, corner, self.theme, self.scale), left, top)
+        self.put(ring_sprite(size, corner, self.inks), left, top)
 
     def edge(self, source: int, target: int) -> list[tuple[Sprite, int, int]]:
         """Return the lit sprites of the arrows from one cell to another, and their positions."""
@@ -123,7 +116,7 @@ class Lights:
             )
             for px, py in line
         )
-        sprite = edge_sprite(points, self.plan.diameter, self.theme, self.scale)
+        sprite = edge_sprite(points, self.plan.diameter, self.inks)
         return sprite, int(x // 1), int(y // 1)
 
     def tag(self, cell: int, text: str) -> None:
@@ -142,8 +135,9 @@ class Lights:
 
 
 @lru_cache(maxsize=256)
-def ring_sprite(size: Size, corner: float, theme: Theme, scale: float) -> Sprite:
+def ring_sprite(size: Size, corner: float, inks: Inks) -> Sprite:
     """Return a ring around a node that is read."""
+    theme, scale = inks.theme, inks.scale
     shape = sprite_shape(size, scale)
 
     def paint(draw: Any, factor: float) -> None:
@@ -153,14 +147,15 @@ def ring_sprite(size: Size, corner: float, theme: Theme, scale: float) -> Sprite
             corners = (across - x, down - y, across + x, down + y)
             draw.rounded_rectangle(corners, (corner + beyond) * factor, fill=colour)
 
-    sprite = inks_of(theme).match(layer(shape, theme.background, scale, paint))
+    sprite = inks.painted(shape, paint)
     far = distances(shape, size, corner, scale)
     return sprite, (far > -0.25 * scale) & (far <= (BEYOND + 0.3) * scale)
 
 
 @lru_cache(maxsize=1024)
-def edge_sprite(points: Line, diameter: float, theme: Theme, scale: float) -> Sprite:
+def edge_sprite(points: Line, diameter: float, inks: Inks) -> Sprite:
     """Return a lit arrow; ``points`` are in pixels of its sprite."""
+    theme, scale = inks.theme, inks.scale
     wide, high = (int(max(place) + AROUND * scale) + 1 for place in zip(*points, strict=True))
     head, width = arrow_sizes(diameter)
     shaft, tip = arrow_parts(points, 1.5 * head * scale)
@@ -174,6 +169,5 @@ def edge_sprite(points: Line, diameter: float, theme: Theme, scale: float) -> Sp
         )
         draw.polygon([(x * OVERSAMPLE, y * OVERSAMPLE) for x, y in tip], fill=theme.ink)
 
-    inks = inks_of(theme)
-    sprite = inks.match(layer((high, wide), theme.background, scale, paint))
+    sprite = inks.painted((high, wide), paint)
     return sprite, sprite != inks.index(theme.background)

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands
+from ..memory_curve import Curve
 from ..node_style import STRIPE, STRIPE_AND_GAP
-from ..picture_parts import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
-from .sprites import Indices, Inks, text_layer
-
-if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
+from ..picture_layout import AIR, HEAD, StripLine, strip_lines, strip_words
+from .canvas import Indices, Inks
 
 CURSOR = 2
 
@@ -50,53 +47,26 @@ class Strip:
         return -(-(step + 1) * cursors // self.longest) * self.cursor
 
 
-def strip_of(
-    trace: Trace,
-    scales: Scales,
-    size: tuple[int, int],
-    scale: float,
-    inks: Inks,
-    note: str = "",
-) -> Strip:
-    """Render the strip of a trace, ``size`` = (height, width) in pixels, with an optional note."""
+def strip_of(curve: Curve, size: tuple[int, int], inks: Inks) -> Strip:
+    """Render the strip of a memory curve, ``size`` = (height, width) in pixels."""
     height, width = size
-    thick = max(1, round(scale))
-    unit = (height - HEAD * scale) / max(scales.highest, 1)
-    columns = by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).astype(float)
-    edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
+    scale, thick = inks.scale, max(1, round(inks.scale))
+    unit = (height - HEAD * scale) / max(curve.highest, 1)
+    edges = np.round(np.cumsum(curve.columns(width).astype(float), axis=0) * unit).astype(int)
+    lines = strip_lines(curve, height / scale)
+    words = strip_words(curve, width / scale, height / scale)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()
     rows = height - 1 - np.arange(height)[:, None]
-    bands = list(zip([np.zeros(width, int), *edges], edges, BANDS.values(), strict=False))
-    for below, top, fill in bands:
-        ink = inks.index(getattr(inks.theme, fill))
-        past[(rows >= below) & (rows < top)] = ink
-        future[outline(below, top, rows, thick)] = ink
-    free = np.ones((height, width), bool)
-    strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
-    lines = lines_of(trace, scales, height / scale)
-    words = strip_words(trace, scales, width / scale, height / scale, note)
-    draw_lines((past, future), free, lines, words, unit, scale, inks)
-    return strip
-
-
-def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
-    """Render the host memory lane, ``size`` = (height, width), striped as nodes are."""
-    height, width = size
-    thick = max(1, round(scale))
-    unit = (height - HEAD * scale) / max(scales.host, 1)
-    columns = by_column(host_curve(trace), scales.longest, width)[0].astype(float)
-    top = np.round(columns * unit).astype(int)
-    past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
-    future = past.copy()
-    rows = height - 1 - np.arange(height)[:, None]
-    edge = outline(np.zeros(width, int), top, rows, thick)
     stripes = rows % max(2, round(STRIPE_AND_GAP * scale)) < round(STRIPE * scale)
-    past[(rows < top) & stripes | edge] = inks.index(inks.theme.kept)
-    future[edge] = inks.index(inks.theme.kept)
+    for below, top, fill in zip([0 * edges[0], *edges], edges, curve.fills, strict=False):
+        ink, edge = inks.index(getattr(inks.theme, fill)), outline(below, top, rows, thick)
+        filled = (rows >= below) & (rows < top)
+        past[filled & stripes | edge if curve.striped else filled] = ink
+        future[edge] = ink
     free = np.ones((height, width), bool)
-    draw_lines((past, future), free, lane_lines(trace), LANE_WORDS, unit, scale, inks)
-    return Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
+    draw_lines((past, future), free, lines, words, unit, inks)
+    return Strip(past, future, free, curve.longest, max(1, round(CURSOR * scale)))
 
 
 def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
@@ -121,12 +91,11 @@ def draw_lines(
     lines: Sequence[StripLine],
     words: str,
     unit: float,
-    scale: float,
     inks: Inks,
 ) -> None:
     """Draw the lines at the peak and at reference levels, then their labels, and the caption."""
     height, width = free.shape
-    thick = max(1, round(scale))
+    scale, thick = inks.scale, max(1, round(inks.scale))
     tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
     for line, top in zip(lines, tops, strict=True):
         drawn, gap = max(1, round(scale * line.dashes[0])), round(scale * line.dashes[1])
@@ -136,16 +105,14 @@ def draw_lines(
     taken: list[int] = []
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
-        taken.append(write(layers, free, line.words, right, top, scale, inks))
-    write(layers, free, words, None, 0, scale, inks)
+        taken.append(write(layers, free, line.words, right, top, inks))
+    write(layers, free, words, None, 0, inks)
 
 
-def write(
-    layers: Layers, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
-) -> int:
+def write(layers: Layers, free: Any, text: str, right: int | None, line: int, inks: Inks) -> int:
     """Write a right-aligned label on a line, or at the upper left; return its width."""
-    theme, gap = inks.theme, round(AIR * scale)
-    words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
+    theme, gap = inks.theme, round(AIR * inks.scale)
+    words = inks.line(text, "Regular", 10, theme.muted, theme.panel)
     x = gap if right is None else right - words.shape[1] - gap
     y = max(0, line - words.shape[0])
     for layer in layers:

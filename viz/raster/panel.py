@@ -12,34 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..captions import Captions
-from ..layout.geometry import MARGIN, Line, Size
-from ..memory_curve import Scales
-from ..node_style import arrow_parts, arrow_sizes, truncated
-from ..picture_parts import CAPTION, HEAD, LANE
-from ..scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
-from ..theme import RGB, faint_edge, font
-from .canvas import Canvas, Counters
+from ..layout.geometry import MARGIN, Size
+from ..node_looks import Activity, NodeLook
+from ..node_style import arrow_sizes, truncated
+from ..picture_layout import CAPTION, HEAD, LANE
+from ..scene import Frame, Row, Scene, frames
+from ..theme import faint_edge, font
+from .canvas import TRANSPARENT, Canvas, Indices
 from .group_sprites import group_sprite
 from .highlights import Lights
-from .memory_strip import Strip, lane_of, strip_of
-from .sprites import (
-    TRANSPARENT,
-    Indices,
-    label_coverage,
-    label_inks,
-    layer,
-    node_sprite,
-    sprite_shape,
-    text_layer,
-)
-from .text_cache import TextLine as Sentence
-from .text_cache import words_of
-from .title_card import draw_card, lines_of_card, results_of
+from .memory_strip import Strip, strip_of
+from .sprites import draw_arrow, label_coverage, label_inks, node_sprite, sprite_shape
+from .text_cache import Counters, TextLine, words_of
+from .title_card import draw_card
 
 if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
-
     from ..layout.drawn_nodes import Cell
     from ..picture_layout import Panel
 
@@ -49,52 +36,39 @@ MOST_KEPT = 2**24  # bytes: size of the sprite cache
 class PanelPicture:
     """Renderer of one trace: heading, counters, graph, memory strip."""
 
-    def __init__(
-        self,
-        canvas: Canvas,
-        trace: Trace,
-        place: Panel,
-        scales: Scales,
-        title: str,
-        note: str = "",
-    ) -> None:
-        self.canvas, self.scales, self.trace, self.place = canvas, scales, trace, place
-        self.title, self.note = title, note
+    def __init__(self, canvas: Canvas, scene: Scene, row: Row, place: Panel) -> None:
+        self.canvas, self.scene, self.row, self.place = canvas, scene, row, place
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
-        self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
         self.shapes: dict[tuple[NodeLook, Size], tuple[Indices, Indices]] = {}
         self.labels: dict[tuple[str, Size], Indices] = {}
         self.sprites: dict[tuple[int, NodeLook], tuple[Indices, Any]] = {}
         self.looks: dict[int, NodeLook] = {}
         self.last: Frame | None = None
-        self.captions = Captions(trace)
         self.covered: tuple[Any, Indices] | None = None  # region of the card, and the pixels below
+        self.draw_heading()
+        self.draw_counter_names()
         self.draw_graph()
         self.place_nodes()
         self.lights = Lights(
             canvas, self.plan, self.boxes, (place.left, place.top + place.header.height),
             place.top + place.header.written,
         )  # fmt: skip
-        self.draw_counter_names()
-        self.draw_heading(title)
         left = round((place.left + MARGIN) * self.scale)
         right = round((place.left + place.width - MARGIN) * self.scale)
-        size = (round(place.strip * self.scale), right - left)
+        top = round(place.strip_top * self.scale)
+        self.line = TextLine(canvas, (top - round(CAPTION * self.scale), top, left, right))
+        self.counters = Counters(canvas, place.header, place.left, place.top)
+        curves = [(row.memory, place.strip, place.strip_top)]
+        curves += [(row.host, LANE, place.lane_top)] if place.moves else []
         self.strips = [
             (
                 left,
-                round(place.strip_top * self.scale),
-                strip_of(trace, scales, size, self.scale, self.inks, note),
+                round(top * self.scale),
+                strip_of(curve, (round(height * self.scale), right - left), self.inks),
             )
+            for curve, height, top in curves
         ]
-        if place.moves:
-            lane = lane_of(
-                trace, scales, (round(LANE * self.scale), size[1]), self.scale, self.inks
-            )
-            self.strips.append((left, round(place.lane_top * self.scale), lane))
-        top = self.strips[0][1]
-        self.line = Sentence(canvas, (top - round(CAPTION * self.scale), top, left, right))
         self.cursor = 0
         for x, y, strip in self.strips:
             canvas.put(strip.future, x, y)
@@ -105,9 +79,9 @@ class PanelPicture:
         Args:
             steps: ascending; -1 is the moment before the first one.
         """
-        final = len(self.trace.steps) - 1
+        final = len(self.row.trace.steps) - 1
         own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
-        stream = frames(self.trace, self.plan.cells, list(own), self.scales.in_nodes)
+        stream = frames(self.row.trace, self.plan.cells, list(own), self.scene.in_nodes)
         frame = next(stream)
         if steps[0] >= 0:  # the moment before the first step is drawn, but not shown
             first = next(stream)
@@ -120,14 +94,14 @@ class PanelPicture:
 
     # Parts that stand still ----------------------------------------------------------------------
 
-    def draw_heading(self, title: str) -> None:
+    def draw_heading(self) -> None:
         """Draw title and subtitle, truncated to the header."""
         theme, room = self.inks.theme, self.place.header.room
         left, top = self.place.left + MARGIN, self.place.top
-        words = truncated(title, "SemiBold", 20, room)
+        words = truncated(self.row.title, "SemiBold", 20, room)
         self.canvas.text(left, top + 15, words, "SemiBold", 20, theme.ink)
         face = font("Regular", 12)
-        fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
+        fitting = (text for text in self.row.subtitles if face.getlength(text) <= room)
         self.canvas.text(left, top + 42, next(fitting, ""), "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:
@@ -161,16 +135,15 @@ class PanelPicture:
         shape = (
             round(round(plan.height) * self.scale), round(right * self.scale) - self.graph_left
         )  # fmt: skip
-        pixels = layer(shape, self.inks.theme.background, self.scale, paint)
-        self.ground = self.inks.match(pixels)
+        self.ground = self.inks.painted(shape, paint)
         for heading in plan.headings:
             text = truncated(heading.text, "Regular", 10, heading.right - heading.left)
-            words = text_layer(text, "Regular", 10, theme.muted, theme.background, self.scale)
+            words = self.inks.line(text, "Regular", 10, theme.muted, theme.background)
             top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
             left = round(heading.left * self.scale)
             rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
             target = self.ground[rows, columns]
-            target[:] = self.inks.match(words)[: target.shape[0], : target.shape[1]]
+            target[:] = words[: target.shape[0], : target.shape[1]]
         self.canvas.put(self.ground, self.graph_left, self.graph_top)
 
     # Parts that move -----------------------------------------------------------------------------
@@ -184,20 +157,14 @@ class PanelPicture:
         self.lights.clear()
         self.draw_nodes(frame.changed)
         self.lights.draw(frame)
-        # Steps are numbered from 0; before the first step there is none.
-        step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
-        total = count_text(len(self.trace.steps) - 1)
-        evaluations = count_text(self.trace.evaluations)
-        texts = (
-            f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
-            frame.host,
-        )  # fmt: skip
-        self.counters.write(texts[: len(self.place.header.names)])
+        self.counters.write(frame.counters[: len(self.place.header.names)])
         self.draw_caption(frame.step)
         now = self.strips[0][2].column(frame.step)
         for x, y, strip in self.strips:
             self.draw_cursor(strip, x, y, now)
         self.cursor = now
+        if frame.step < 0:
+            self.draw_card()
 
     def draw_nodes(self, changed: dict[int, NodeLook]) -> None:
         """Redraw nodes, and their neighbours whose rings and halos overlap with them."""
@@ -249,9 +216,9 @@ class PanelPicture:
         label, points = self.plan.labels[cell.id], self.plan.points[cell.id]
         size, scale = self.plan.size(cell), self.scale
         if cell.group:
-            return group_sprite(look, label, points, size, self.inks, scale)
+            return group_sprite(look, label, points, size, self.inks)
         if (look, size) not in self.shapes:
-            shape = node_sprite(look, size, self.inks, scale)
+            shape = node_sprite(look, size, self.inks)
             self.shapes[look, size] = shape, label_inks(look, self.inks)
         shape, inks = self.shapes[look, size]
         if not label:
@@ -263,11 +230,11 @@ class PanelPicture:
 
     def draw_caption(self, step: int) -> None:
         """Write the caption above the strip; at the end, the totals."""
-        theme, scale = self.inks.theme, self.scale
-        ends = step == len(self.trace.steps) - 1
-        texts = results_of(self.trace, self.scales.in_nodes) if ends else self.captions.texts(step)
+        theme = self.inks.theme
+        ends = step == len(self.row.trace.steps) - 1
+        texts = self.row.totals if ends else self.row.captions.texts(step)
         weight, size = ("SemiBold", 14) if ends else ("Regular", 12)
-        self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
+        self.line.write(words_of(weight, size, theme.ink, self.inks), texts)
 
     def draw_card(self) -> None:
         """Cover heading and graph with the title card, and fill the strip, until the next frame."""
@@ -278,8 +245,7 @@ class PanelPicture:
         whole = self.canvas.region(box[0], box[1], left, right)
         self.covered = ((box[0], box[1], left, right), whole.copy())
         whole[: y - top] = self.canvas.ground
-        lines = lines_of_card(self.trace, self.title, self.scales.in_nodes, self.note)
-        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), lines, scale)
+        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), self.row.card)
         self.canvas.region(y, box[1], x, x + wide)[:] = strip.past
 
     def uncover(self) -> None:
@@ -328,12 +294,3 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
             ]
         )
     return around
-
-
-def draw_arrow(draw: Any, arrow: Line, factor: float, head: float, line: float, ink: RGB) -> None:
-    """Draw a polyline with an arrowhead at its end."""
-    shaft, triangle = (
-        [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)
-    )
-    draw.line(shaft, fill=ink, width=max(1, round(line * factor)), joint="curve")
-    draw.polygon(triangle, fill=ink)

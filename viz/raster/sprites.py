@@ -1,96 +1,53 @@
-"""Sprite cache: palette-indexed images of nodes and glyphs, antialiased by supersampling.
-
-Shapes are drawn once by Pillow, oversampled, scaled down, and quantised to the theme's palette;
-after that a frame is made by copying.
-"""
+"""Sprite cache: palette-indexed images of nodes, their labels, arrows, and the legend's entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..layout.geometry import WITH_HALO, Size
-from ..node_style import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
-from ..scene import Activity, NodeLook
-from ..theme import RGB, Theme, blend, font, palette
+from ..layout.geometry import WITH_HALO, Line, Size
+from ..node_looks import Activity, NodeLook
+from ..node_style import (
+    STRIPE,
+    arrow_parts,
+    arrow_sizes,
+    dashes,
+    is_dashed,
+    node_colours,
+    outline_of,
+    stripes,
+)
+from ..theme import RGB, font
+from .canvas import INK_STEPS, OVERSAMPLE, TRANSPARENT, Indices, Inks
 
-OVERSAMPLE = 4
-TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
-Indices = Any  # uint8 array of palette indices, (height, width)
+if TYPE_CHECKING:
+    from ..picture_layout import Item
+    from .canvas import Canvas
 
-
-@dataclass(frozen=True, slots=True)
-class Inks:
-    """A theme's palette, and the quantiser from colours to its indices."""
-
-    theme: Theme
-    colours: Any  # uint8, (colours, 3)
-
-    def index(self, colour: RGB) -> int:
-        """Return the index of a colour of the palette."""
-        return int(np.flatnonzero((self.colours == colour).all(axis=1))[0])
-
-    def match(self, pixels: Any) -> Indices:
-        """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
-        # Pack each colour into one integer: a picture has few, and integers sort fast.
-        packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
-        unique, inverse = np.unique(packed, return_inverse=True)
-        found = np.stack([unique >> 16, (unique >> 8) & 255, unique & 255], axis=1)
-        distances = ((found[:, None] - self.colours.astype(np.int32)) ** 2).sum(axis=2)
-        return distances.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2])
-
-    @property
-    def table(self) -> bytes:
-        """The palette as a GIF colour table."""
-        flat: bytes = self.colours.tobytes()
-        return flat
+ARROW = 20  # pixels: length of the legend's arrow, and height of its sprite
 
 
-def inks_of(theme: Theme) -> Inks:
-    """Return the inks of a theme."""
-    return Inks(theme, np.array(palette(theme), np.uint8))
-
-
-def layer(
-    shape: tuple[int, int], background: RGB, scale: float, paint: Callable[[Any, float], None]
-) -> Any:
-    """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down (supersampling).
-
-    Args:
-        shape: height and width of the result.
-        background: colour below everything.
-        scale: of the result.
-        paint: called as ``paint(ImageDraw, factor)``, with the factor from pixels at scale 1.
-    """
-    height, width = shape
-    image = Image.new("RGB", (width * OVERSAMPLE, height * OVERSAMPLE), background)
-    paint(ImageDraw.Draw(image), scale * OVERSAMPLE)
-    return np.asarray(image.reduce(OVERSAMPLE))
-
-
-def node_sprite(look: NodeLook, size: Size, inks: Inks, scale: float) -> Indices:
+def node_sprite(look: NodeLook, size: Size, inks: Inks) -> Indices:
     """Return the sprite of an operator without its label; TRANSPARENT outside."""
-    return shape_sprite(look, size, size[1] / 2, inks.theme, scale)
+    return shape_sprite(look, size, size[1] / 2, inks)
 
 
 # Cached: sprites of groups are composed of few shapes, whatever their levels and labels.
 @lru_cache(maxsize=1024)
-def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale: float) -> Indices:
+def shape_sprite(look: NodeLook, size: Size, corner: float, inks: Inks) -> Indices:
     """Return the cached sprite of a rounded rectangle with fill, ring and halo; read-only.
 
     Args:
         look: its look.
         size: width and height in pixels at scale 1, without ring and halo.
         corner: radius of its corners; half of its size makes a disc.
-        theme: the colours.
-        scale: of the result.
+        inks: the palette.
     """
-    inks = inks_of(theme)
+    theme, scale = inks.theme, inks.scale
     shape = sprite_shape(size, scale)
     fill, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
@@ -120,10 +77,11 @@ def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale:
                 line = [(across + x * factor, down + y * factor) for x, y in dash]
                 draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")
 
-    sprite = inks.match(layer(shape, theme.background, scale, paint))
+    far = distances(shape, size, corner, scale)
+    sprite = inks.painted(shape, paint)
     # Pixels outside the shape are transparent; all inside are opaque.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
-    sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
+    sprite[far > beyond * scale] = TRANSPARENT
     sprite.flags.writeable = False
     return sprite
 
@@ -145,9 +103,6 @@ def sprite_shape(size: Size, scale: float) -> tuple[int, int]:
     return height, width
 
 
-INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has between two colours
-
-
 def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices:
     """Return the coverage of each pixel of a node's sprite by its label, 0 to INK_STEPS."""
     height, width = sprite_shape(size, scale)
@@ -160,59 +115,46 @@ def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices
 def label_inks(look: NodeLook, inks: Inks) -> Indices:
     """Return the palette indices of a look's label, by coverage."""
     fill, _, ink = node_colours(look, inks.theme)
-    blends = [blend(ink, fill, level / INK_STEPS) for level in range(INK_STEPS + 1)]
-    return inks.match(np.array([blends], np.uint8))[0]
+    return inks.ramp(ink, fill)
 
 
-def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: float) -> Any:
-    """Return the RGB image of a line of text on a ground, as high as the font's line."""
-    face = font(weight, size * scale)
-    ascent, descent = face.getmetrics()
-    width = max(1, int(np.ceil(face.getlength(text))))
-    image = Image.new("RGB", (width, ascent + descent), ground)
-    ImageDraw.Draw(image).text((0, 0), text, fill=ink, font=face)
-    return np.asarray(image)
+def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
+    """Draw the legend."""
+    scale, theme = canvas.scale, canvas.inks.theme
+    for item in items:
+        icon = legend_icon(item.look, canvas.inks)
+        left = round(item.x * scale - icon.shape[1] / 2)
+        picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
+        canvas.put(picture, left, round(item.y * scale - icon.shape[0] / 2))
+        canvas.text(item.words, item.y - 8, item.name, "Regular", 12, theme.muted)
 
 
-class Glyphs:
-    """Glyph cache of one font size, for texts that change from frame to frame.
+@lru_cache(maxsize=256)
+def legend_icon(look: NodeLook | None, inks: Inks) -> Indices:
+    """Return the sprite of a legend's node, trimmed at its sides."""
+    sprite = node_sprite(look, (10.0, 10.0), inks) if look is not None else arrow_sprite(inks)
+    columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
+    return sprite[:, columns[0] : columns[-1] + 1]
 
-    Digits are monospaced, so that counters do not jitter.
-    """
 
-    def __init__(self, size: int, inks: Inks, scale: float) -> None:
-        self.inks, self.size, self.scale = inks, size, scale
-        self.sprites: dict[str, Indices] = {}
-        face = font("SemiBold", size * scale)
-        self.digit_width = max(int(np.ceil(face.getlength(digit))) for digit in "0123456789")
-        self.height = sum(face.getmetrics())
+def arrow_sprite(inks: Inks) -> Indices:
+    """Return the sprite of the legend's arrow."""
 
-    def sprite(self, character: str) -> Indices:
-        """Return the sprite of one character."""
-        if character not in self.sprites:
-            theme = self.inks.theme
-            pixels = text_layer(
-                character, "SemiBold", self.size, theme.ink, theme.background, self.scale
-            )
-            indices = self.inks.match(pixels)
-            if character.isdigit():
-                wide = np.full(
-                    (self.height, self.digit_width), self.inks.index(theme.background), np.uint8
-                )
-                start = (self.digit_width - indices.shape[1]) // 2
-                wide[:, start : start + indices.shape[1]] = indices[:, : self.digit_width]
-                indices = wide
-            self.sprites[character] = indices
-        return self.sprites[character]
+    def paint(draw: Any, factor: float) -> None:
+        head, line = arrow_sizes(ARROW)
+        ends = ((1.0, ARROW / 2), (ARROW - 1.0, ARROW / 2))
+        draw_arrow(draw, ends, factor, head, line, inks.theme.edge)
 
-    def width(self, text: str) -> int:
-        """Return the width of a text in pixels."""
-        return sum(self.sprite(character).shape[1] for character in text)
+    side = round(ARROW * inks.scale)
+    sprite = inks.painted((side, side), paint)
+    sprite[sprite == inks.index(inks.theme.background)] = TRANSPARENT
+    return sprite
 
-    def write(self, canvas: Indices, x: int, y: int, text: str) -> None:
-        """Write a text with its top left corner at (x, y)."""
-        for character in text:
-            sprite = self.sprite(character)
-            height, width = sprite.shape
-            canvas[y : y + height, x : x + width] = sprite
-            x += width
+
+def draw_arrow(draw: Any, arrow: Line, factor: float, head: float, line: float, ink: RGB) -> None:
+    """Draw a polyline with an arrowhead at its end."""
+    shaft, triangle = (
+        [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)
+    )
+    draw.line(shaft, fill=ink, width=max(1, round(line * factor)), joint="curve")
+    draw.polygon(triangle, fill=ink)

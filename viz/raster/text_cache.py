@@ -1,6 +1,7 @@
-"""Text renderer with a word cache, for captions that change from frame to frame.
+"""Text renderers with caches, for captions and counters that change from frame to frame.
 
-A line is composed of cached words; only words that changed since the last frame are redrawn.
+A line is composed of cached words, and a counter of cached digits; only words that changed since
+the last frame are redrawn.
 """
 
 from __future__ import annotations
@@ -8,53 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 from ..node_style import truncated
-from ..theme import RGB, Theme, blend, font
-from .sprites import INK_STEPS, Indices, inks_of
+from ..theme import RGB, font
+from .canvas import Indices, Inks
 
 if TYPE_CHECKING:
-    from .canvas import Canvas
+    from ..picture_layout import Header
+    from .canvas import Box, Canvas
 
 Word = tuple[Indices, float]  # pixels, advance width
 MOST_WORDS = 4096  # size of the word cache
 
 
-def coverage_of(text: str, weight: str, size: float) -> Any:
-    """Return the coverage of each pixel by a line of text, 0 to INK_STEPS; as high as its font."""
-    face = font(weight, size)
-    ascent, descent = face.getmetrics()
-    image = Image.new("L", (max(1, int(np.ceil(face.getlength(text)))), ascent + descent), 0)
-    ImageDraw.Draw(image).text((0, 0), text, fill=255, font=face)
-    return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
-
-
-def ramp(ink: RGB, ground: RGB, theme: Theme) -> Indices:
-    """Return the palette indices of an ink on a ground, by coverage."""
-    blends = [blend(ink, ground, level / INK_STEPS) for level in range(INK_STEPS + 1)]
-    return inks_of(theme).match(np.array([blends], np.uint8))[0]
-
-
 class Words:
     """Word cache of one font in one ink on the background."""
 
-    def __init__(self, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> None:
-        self.weight, self.size, self.scale = weight, size, scale
-        self.ramp = ramp(ink, theme.background, theme)
+    def __init__(self, weight: str, size: int, ink: RGB, inks: Inks) -> None:
+        self.weight, self.size, self.inks = weight, size, inks
+        self.face = font(weight, size * inks.scale)
+        self.ramp = inks.ramp(ink, inks.theme.background)
         self.known: dict[str, Word] = {}
-        self.height = sum(font(weight, size * scale).getmetrics())
+        self.height = sum(self.face.getmetrics())
 
     def word(self, word: str) -> Word:
         """Return the image of a word, and its advance width including the space."""
         if word not in self.known:
             if len(self.known) >= MOST_WORDS:
                 self.known.clear()
-            advance = font(self.weight, self.size * self.scale).getlength(f"{word} ")
-            coverage = coverage_of(word, self.weight, self.size * self.scale)
+            advance = self.face.getlength(f"{word} ")
+            coverage = self.inks.coverage(word, self.weight, self.size)
             # Fewer shades than elsewhere: captions take most of a file because of them.
             picture = self.ramp[np.array([0, 2, 2, 4, 4])[coverage]]
             self.known[word] = picture, advance
@@ -67,7 +54,7 @@ class Words:
             found = [self.word(word) for word in text.split(" ")]
             if sum(advance for _, advance in found) <= room:
                 return found
-        text = truncated(text, self.weight, self.size, room / self.scale - self.size / 2)
+        text = truncated(text, self.weight, self.size, room / self.inks.scale - self.size / 2)
         return [self.word(word) for word in text.split(" ")]
 
     def places(self, line: Sequence[Word]) -> list[int]:
@@ -124,6 +111,82 @@ class TextLine:
 
 
 @lru_cache(maxsize=64)
-def words_of(weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Words:
+def words_of(weight: str, size: int, ink: RGB, inks: Inks) -> Words:
     """Return the shared word cache of a font: pictures have most of their words in common."""
-    return Words(weight, size, ink, theme, scale)
+    return Words(weight, size, ink, inks)
+
+
+class Glyphs:
+    """Glyph cache of one font size, for texts that change from frame to frame.
+
+    Digits are monospaced, so that counters do not jitter.
+    """
+
+    def __init__(self, size: int, inks: Inks) -> None:
+        self.inks, self.size = inks, size
+        self.sprites: dict[str, Indices] = {}
+        face = font("SemiBold", size * inks.scale)
+        self.digit_width = max(int(np.ceil(face.getlength(digit))) for digit in "0123456789")
+        self.height = sum(face.getmetrics())
+
+    def sprite(self, character: str) -> Indices:
+        """Return the sprite of one character."""
+        if character not in self.sprites:
+            theme = self.inks.theme
+            indices = self.inks.line(character, "SemiBold", self.size, theme.ink, theme.background)
+            if character.isdigit():
+                wide = np.full(
+                    (self.height, self.digit_width), self.inks.index(theme.background), np.uint8
+                )
+                start = (self.digit_width - indices.shape[1]) // 2
+                wide[:, start : start + indices.shape[1]] = indices[:, : self.digit_width]
+                indices = wide
+            self.sprites[character] = indices
+        return self.sprites[character]
+
+    def write(self, canvas: Indices, x: int, y: int, text: str) -> None:
+        """Write a text with its top left corner at (x, y)."""
+        for character in text:
+            sprite = self.sprite(character)
+            height, width = sprite.shape
+            canvas[y : y + height, x : x + width] = sprite
+            x += width
+
+
+@lru_cache(maxsize=16)
+def digits_of(inks: Inks) -> Glyphs:
+    """Return the glyph cache of the counters."""
+    return Glyphs(15, inks)
+
+
+class Counters:
+    """The counters of one panel, in one row or several.
+
+    Args:
+        canvas: to draw on.
+        header: their positions on the panel.
+        left, top: of the panel, at scale 1.
+    """
+
+    def __init__(self, canvas: Canvas, header: Header, left: float, top: float) -> None:
+        self.canvas = canvas
+        self.digits = digits_of(canvas.inks)
+        scale, height = canvas.scale, self.digits.height
+        self.rows: dict[Box, list[tuple[int, int]]] = {}  # by box, the counters in it: index, x
+        places = list(zip(header.counters, header.widths, strict=True))
+        for y in dict.fromkeys(y for (_, y), _ in places):
+            row = [(which, x, width) for which, ((x, own), width) in enumerate(places) if own == y]
+            upper = round((top + y + 17) * scale)
+            begin, end = (
+                round((left + x) * scale) for x in (row[0][1], row[-1][1] + row[-1][2] + 4)
+            )
+            box = (upper, upper + height, begin, end)
+            self.rows[box] = [(which, round((left + x) * scale) - begin) for which, x, _ in row]
+
+    def write(self, texts: Sequence[str]) -> None:
+        """Overwrite the counters."""
+        for box, row in self.rows.items():
+            region = self.canvas.region(*box)
+            region[:] = self.canvas.ground
+            for which, x in row:
+                self.digits.write(region, x, 0, texts[which])

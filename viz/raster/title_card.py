@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinyckpt.base.units import size_text
-
 from ..node_style import truncated
-from ..scene import cost_of, count_text, one_line, what_of
 from ..theme import font
-from .sprites import Indices
-from .text_cache import coverage_of, ramp
+from .canvas import Indices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tinyckpt.core.trace import Trace
 
     from .canvas import Canvas
 
@@ -29,33 +23,6 @@ LARGEST, SMALLEST = 76, 12  # pixels: largest title, smallest line
 SHARE = 0.54  # size of the lines below, as a share of the title's
 LEADING = 1.24  # line spacing, as a share of a line's size
 FILLED = 0.94  # largest share of the height that lines take
-
-
-def results_of(trace: Trace, in_nodes: bool) -> list[str]:
-    """Return the totals of a schedule: evaluations, ratio to store-all, peak.
-
-    The longest text first, for narrower pictures.
-    """
-    once = max(trace.evaluations - trace.recomputations, 1)
-    times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
-    evaluations, size = count_text(trace.evaluations), size_text(trace.peak_bytes)
-    return [
-        f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
-        f"{evaluations} evaluations = {times}, peak {size}",
-        f"{times}, peak {size}",
-    ]
-
-
-def peak_of(trace: Trace, in_nodes: bool) -> str:
-    """Format the peak."""
-    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
-    return f"peak {nodes}{size_text(trace.peak_bytes)}"
-
-
-def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
-    """Return the lines of a card: a title, and lines below it."""
-    lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
-    return [*lines, f"{note} is shown"] if note else lines
 
 
 def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:
@@ -78,16 +45,15 @@ def weight_of(line: int) -> str:
     return "SemiBold" if line in (0, 2) else "Regular"
 
 
-def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: float) -> None:
+def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str]) -> None:
     """Draw a card over a region of the canvas.
 
     Args:
         canvas: whose colours are used.
         region: of its pixels.
         lines: a title, and lines below it; lines that do not fit are left out.
-        scale: pixels per pixel at scale 1.
     """
-    theme = canvas.inks.theme
+    theme, scale = canvas.inks.theme, canvas.scale
     region[:] = canvas.ground
     high, wide = region.shape[0] / scale, region.shape[1] / scale
     shown = list(lines)
@@ -98,11 +64,9 @@ def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: floa
     for place, (line, size) in enumerate(zip(shown, sizes, strict=True)):
         ink = theme.ink if weight_of(place) == "SemiBold" else theme.muted
         text = truncated(line, weight_of(place), size, wide)
-        coverage = coverage_of(text, weight_of(place), size * scale)
+        coverage = canvas.inks.coverage(text, weight_of(place), size)
         top = round(y * scale)
         target = region[top : top + coverage.shape[0], : coverage.shape[1]]
-        np.copyto(
-            target,
-            ramp(ink, theme.background, theme)[coverage[: target.shape[0], : target.shape[1]]],
-        )
+        ramp = canvas.inks.ramp(ink, theme.background)
+        np.copyto(target, ramp[coverage[: target.shape[0], : target.shape[1]]])
         y += LEADING * size

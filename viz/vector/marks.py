@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..layout.geometry import Layout, Line, Point, Size
+from ..node_looks import Activity, NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import (
     STRIPE,
@@ -28,7 +29,7 @@ from ..node_style import (
     stripes,
     truncated,
 )
-from ..scene import Activity, NodeLook, one_line
+from ..scene import one_line
 from ..theme import RGB, Theme, css, faint_edge
 
 

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from ..memory_curve import BANDS, Scales, by_column, host_curve, memory_bands
+from ..memory_curve import Curve
 from ..node_style import STRIPE, STRIPE_AND_GAP
-from ..picture_parts import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from ..picture_layout import HEAD, LANE, StripLine, strip_lines, strip_words
 from ..theme import Theme, css, font
 from .marks import number, text_element
 
-if TYPE_CHECKING:
-    from tinyckpt.core.trace import Trace
 
-
-def strip_elements(
-    trace: Trace, step: int, scales: Scales, width: int, height: int, theme: Theme
-) -> Iterator[str]:
+def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Theme) -> Iterator[str]:
     """Yield the memory strip, with its top left corner at the origin."""
-    unit = (height - HEAD) / max(scales.highest, 1)
-    now = (step + 1) * width / scales.longest
+    unit = (height - HEAD) / max(curve.highest, 1)
+    now = (step + 1) * width / curve.longest
     yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
-    columns = (
-        by_column(memory_bands(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
-    )
+    columns = curve.columns(width).cumsum(axis=0) * unit
     here = round(now)
-    for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
+    for fill, tops in reversed(list(zip(curve.fills, columns, strict=True))):
         ink = css(getattr(theme, fill))
         if past := skyline(tops[:here], 0, height):
             yield f'<path fill="{ink}" d="{past}"/>'
-    for fill, tops, below in zip(BANDS.values(), columns, [0 * columns[0], *columns], strict=False):
+    for fill, tops, below in zip(curve.fills, columns, [0 * columns[0], *columns], strict=False):
         if future := outline(tops[here:], below[here:], here, height):
             ink = css(getattr(theme, fill))
             yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
     cursor = f"M{number(now)} {HEAD}V{height}"
     words: list[str] = []
     taken: list[float] = []
-    for mark in lines_of(trace, scales, height):
+    for mark in strip_lines(curve, height):
         line = height - mark.amount * unit
         yield line_element(line, width, mark, theme)
         right = width - sum(taken[place] for place in mark.beside)
@@ -46,7 +38,7 @@ def strip_elements(
         words += words_elements(line, right, mark, theme)
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
     yield from words  # on top of the cursor
-    shown = strip_words(trace, scales, width, height)
+    shown = strip_words(curve, width, height)
     yield text_element(4, 10, shown, 10, theme.muted)
 
 
@@ -94,25 +86,23 @@ def outline(tops: Sequence[float], below: Sequence[float], left: int, height: in
     return "".join(parts)
 
 
-def lane_elements(
-    trace: Trace, step: int, scales: Scales, width: int, theme: Theme
-) -> Iterator[str]:
+def lane_elements(curve: Curve, step: int, width: int, theme: Theme) -> Iterator[str]:
     """Yield the host memory lane, striped, with its top left corner at the origin."""
-    unit = (LANE - HEAD) / max(scales.host, 1)
-    now = (step + 1) * width / scales.longest
+    unit = (LANE - HEAD) / max(curve.highest, 1)
+    now = (step + 1) * width / curve.longest
     yield f'<rect width="{width}" height="{LANE}" fill="{css(theme.panel)}"/>'
-    tops = by_column(host_curve(trace), scales.longest, width)[0] * unit
+    tops = curve.columns(width)[0] * unit
     here, ink = round(now), css(theme.kept)
     if lines := stripe_path(tops[:here], LANE):
         yield f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{lines}"/>'
     if edge := outline(tops, 0 * tops, 0, LANE):
         yield f'<path fill="none" stroke="{ink}" d="{edge}"/>'
-    for mark in lane_lines(trace):
+    for mark in strip_lines(curve, LANE):
         line = LANE - mark.amount * unit
         yield line_element(line, width, mark, theme)
         yield from words_elements(line, width, mark, theme)
     yield f'<path d="M{number(now)} {HEAD}V{LANE}" stroke="{css(theme.ink)}" stroke-width="2"/>'
-    yield text_element(4, 10, LANE_WORDS, 10, theme.muted)
+    yield text_element(4, 10, strip_words(curve, width, LANE), 10, theme.muted)
 
 
 def stripe_path(tops: Sequence[float], height: int) -> str:

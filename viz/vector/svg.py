@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.errors import OptionError
@@ -18,21 +19,10 @@ from ..captions import Captions
 from ..layout.drawn_nodes import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
-from ..memory_curve import scales_of
+from ..node_looks import Fill, NodeLook
 from ..node_style import arrow_sizes, truncated
-from ..picture_layout import PLAIN, Design, Header, Item, sheet_of
-from ..picture_parts import GAP, as_list, headings
-from ..scene import (
-    CellLooks,
-    Fill,
-    NodeLook,
-    count_text,
-    live_of,
-    live_text,
-    one_line,
-    subtitles_of,
-    title_of,
-)
+from ..picture_layout import GAP, Header, Item, sheet_of
+from ..scene import Frame, Row, Scene, count_text, frames, one_line, title_of
 from ..theme import THEMES, Theme, css, font
 from .marks import (
     arrow_elements,
@@ -80,39 +70,27 @@ def graph_elements(
         )
 
 
-def state_at(trace: Trace, plan: Layout, step: int) -> CellLooks:
-    """Return the state of all cells after a step; -1 is the moment before the first one."""
-    state = CellLooks(trace, plan.cells)
-    for position in range(step + 1):
-        state.take(position)
-    return state
+def frame_at(trace: Trace, plan: Layout, step: int, in_nodes: bool = False) -> Frame:
+    """Return the frame after a step, with the looks of all cells; -1 is before the first one."""
+    every = list(frames(trace, plan.cells, [step] if step >= 0 else [], in_nodes))
+    looks = {cell: look for frame in every for cell, look in frame.changed.items()}
+    return replace(every[-1], changed=looks)
 
 
 def looks_at(trace: Trace, plan: Layout, step: int) -> list[NodeLook]:
     """Return the looks of all cells after a step; -1 is the moment before the first one."""
-    state = state_at(trace, plan, step)
-    return [state.look(cell) for cell in plan.cells]
+    return list(frame_at(trace, plan, step).changed.values())
 
 
-def heading_elements(
-    trace: Trace, step: int, title: str, header: Header, in_nodes: bool, theme: Theme
-) -> Iterator[str]:
+def heading_elements(row: Row, frame: Frame, header: Header, theme: Theme) -> Iterator[str]:
     """Yield title, subtitle and counters."""
-    live = live_of(trace, in_nodes)
-    texts = (
-        f"{count_text(step)} / {count_text(len(trace.steps) - 1)}",
-        f"{count_text(trace.evaluations_so_far[step])} / {count_text(trace.evaluations)}",
-        live_text(live[step], in_nodes),
-        live_text(max(live[: step + 1]), in_nodes),
-        size_text(trace.host[step]),
-    )
-    for (x, y), name, text in zip(header.counters, header.names, texts, strict=False):
+    for (x, y), name, text in zip(header.counters, header.names, frame.counters, strict=False):
         yield text_element(x, y + 11, name, 12, theme.muted)
         yield text_element(x, y + 31, text, 16, theme.ink, 600)
-    words = truncated(title, "SemiBold", 20, header.room)
+    words = truncated(row.title, "SemiBold", 20, header.room)
     yield text_element(MARGIN, 34, words, 20, theme.ink, 600)
     face = font("Regular", 12)
-    fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= header.room)
+    fitting = (text for text in row.subtitles if face.getlength(text) <= header.room)
     yield text_element(MARGIN, 54, next(fitting, ""), 12, theme.muted)
 
 
@@ -128,29 +106,18 @@ def legend_elements(items: Sequence[Item], theme: Theme) -> Iterator[str]:
         yield text_element(item.words, item.y + 4, item.name, 12, theme.muted)
 
 
-def svg_still(
-    traces: Trace | Sequence[Trace],
-    step: int | None = None,
-    design: Design = PLAIN,
-    fonts: bool = True,
-) -> str:
-    """Return one step of one trace or several as SVG text.
+def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
+    """Return one step of a scene as SVG text.
 
     Args:
-        traces: one trace, or several to compare, in step.
-        step: by default the last one. A shorter trace stays at its end.
-        design: display options.
+        scene: its traces are shown in step; a shorter one stays at its end.
+        step: by default the last one.
         fonts: whether to embed the bundled font, 27 KiB, so that it looks the same everywhere.
 
     Raises:
-        OptionError: if there is nothing to draw, an option is not legal, or the step is out of
-            range.
+        OptionError: if the step is out of range.
     """
-    shown = as_list(traces)
-    sheet = sheet_of(shown, design)
-    colours, scales = THEMES[design.theme], scales_of(shown)
-    names = headings(shown, design.title)
-    last = scales.longest - 1
+    sheet, theme, last = sheet_of(scene), THEMES[scene.style.theme], scene.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: expected 0 to {last}")
     parts: list[str] = []
@@ -158,32 +125,31 @@ def svg_still(
     def group(x: float, y: float, elements: Iterable[str]) -> None:
         parts.append(f'<g transform="translate({number(x)} {number(y)})">{"".join(elements)}</g>')
 
-    for index, (trace, place) in enumerate(zip(shown, sheet.panels, strict=True)):
-        at = min(last if step is None else step, len(trace.steps) - 1)
-        words = heading_elements(trace, at, names[index], place.header, scales.in_nodes, colours)
-        group(place.left, place.top, words)
-        state = state_at(trace, place.plan, at)
-        looks = [state.look(cell) for cell in state.cells]
-        nodes = graph_elements(place.plan, looks, colours, f"p{index}-")
+    for index, (row, place) in enumerate(zip(scene.rows, sheet.panels, strict=True)):
+        at = min(last if step is None else step, len(row.trace.steps) - 1)
+        frame = frame_at(row.trace, place.plan, at, scene.in_nodes)
+        group(place.left, place.top, heading_elements(row, frame, place.header, theme))
+        looks = [frame.changed[cell.id] for cell in place.plan.cells]
+        nodes = graph_elements(place.plan, looks, theme, f"p{index}-")
         group(place.left, place.top + place.header.height, nodes)
         wide = round(place.width) - 2 * MARGIN
-        strip = strip_elements(trace, at, scales, wide, place.strip, colours)
+        strip = strip_elements(row.memory, at, wide, place.strip, theme)
         group(place.left + MARGIN, place.strip_top, strip)
-        said = fitting_caption(trace, at, wide)
-        group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, colours.ink)])
+        said = fitting_caption(row.captions, at, wide)
+        group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, theme.ink)])
         if place.moves:
-            lane = lane_elements(trace, at, scales, wide, colours)
+            lane = lane_elements(row.host, at, wide, theme)
             group(place.left + MARGIN, place.lane_top, lane)
-    parts += legend_elements(sheet.legend, colours)
+    parts += legend_elements(sheet.legend, theme)
     style = f"<style>{font_faces()}</style>" if fonts else ""
-    said = alt_text(shown, last if step is None else step)
-    return picture([style, *parts], (sheet.width, sheet.height), said, colours, sheet.scale)
+    said = alt_text(scene, last if step is None else step)
+    return picture([style, *parts], (sheet.width, sheet.height), said, theme, sheet.scale)
 
 
-def fitting_caption(trace: Trace, step: int, room: float) -> str:
+def fitting_caption(captions: Captions, step: int, room: float) -> str:
     """Return the longest caption of a step that fits."""
     face = font("Regular", 12)
-    texts = list(Captions(trace).texts(step))
+    texts = list(captions.texts(step))
     fitting = (text for text in texts if face.getlength(text) <= room)
     return next(fitting, None) or truncated(texts[-1], "Regular", 12, room)
 
@@ -232,10 +198,10 @@ def picture(parts: Iterable[str], size: Size, words: str, theme: Theme, scale: f
     )
 
 
-def alt_text(traces: Sequence[Trace], step: int) -> str:
+def alt_text(scene: Scene, step: int) -> str:
     """Return the text alternative of a still."""
     texts = []
-    for trace in traces:
+    for trace in (row.trace for row in scene.rows):
         last = len(trace.steps) - 1
         at = min(step, last)
         live, peak = size_text(trace.live_bytes[at]), size_text(trace.peak_bytes)

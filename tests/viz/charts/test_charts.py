@@ -19,6 +19,7 @@ from viz.charts.label_placement import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
 from viz.charts.style import looks, names_of
 from viz.charts.timeline import timeline_figure
+from viz.scene import scene_of
 from viz.theme import DARK, LIGHT, THEMES
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
@@ -60,7 +61,7 @@ def boxes(figure: Any, artists: Any) -> list[Any]:
 
 def test_timeline_marks_the_peak_of_each_trace() -> None:
     traces = traces_of("chain:16")
-    figure = timeline_figure(traces, LIGHT)
+    figure = timeline_figure(scene_of(traces), LIGHT)
     assert [texts(axis)[0] for axis in figure.axes] == [
         "store all", "√n checkpointing", "chen recursive", "revolve", "recompute all",
     ]  # fmt: skip
@@ -82,7 +83,7 @@ def test_timeline_marks_the_peak_of_each_trace() -> None:
 
 def test_timeline_in_bytes_stacks_live_memory() -> None:
     trace = trace_of("mlp:3x8")
-    (axis,) = timeline_figure([trace], DARK).axes
+    (axis,) = timeline_figure(scene_of([trace]), DARK).axes
     assert axis.get_ylabel() == "live KiB"
     top = max(axis.collections[-1].get_paths()[0].vertices[:, 1])
     assert top == pytest.approx(trace.peak_bytes / 1024)

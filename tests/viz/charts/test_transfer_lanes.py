@@ -22,6 +22,7 @@ from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
 from viz.charts.transfer_lanes import downsampled, lanes_figure, lanes_of, merged_spans
 from viz.memory_curve import memory_bands
+from viz.scene import scene_of
 from viz.theme import DARK, LIGHT
 
 
@@ -224,7 +225,7 @@ def test_timelines_without_a_common_axis_are_refused(tmp_path: Path) -> None:
 def test_offloading_trace_has_a_host_lane() -> None:
     moving = offloaded("chain:16", 512).trace
     kept = tc.replay(tc.plan(moving.graph, "store_all"))
-    figure = timeline_figure([kept, moving, kept], LIGHT)
+    figure = timeline_figure(scene_of([kept, moving, kept]), LIGHT)
     titles = [axis.get_title("left") for axis in figure.axes]
     assert titles == ["store all", "offload", "", "store all"]
     lane = figure.axes[2]
@@ -241,7 +242,7 @@ def test_offloading_trace_has_a_host_lane() -> None:
     }
     (legend,) = (axis.get_legend() for axis in figure.axes if axis.get_legend())
     assert [text.get_text() for text in legend.get_texts()] == ["kept", "gradients", "on the host"]
-    assert len(timeline_figure([kept, kept], LIGHT).axes) == 2
+    assert len(timeline_figure(scene_of([kept, kept]), LIGHT).axes) == 2
 
 
 def test_timeline_accepts_an_iterator(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from tests.viz.blocks import Block, blocks_held
 from viz.layout.drawn_nodes import Cell, cells_of, cells_of_parts
 from viz.layout.partition import Part
 from viz.layout.views import views_of
+from viz.node_looks import CellLooks, Fill, NodeLook
 from viz.node_memory import LEVELS
 from viz.raster.group_sprites import filled_mask
 from viz.raster.sprites import label_coverage
-from viz.scene import CellLooks, Fill, NodeLook, frame_steps, frames
+from viz.scene import frame_steps, frames
 
 # What is resident --------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from typing import Any
 import tinyckpt as tc
 import viz
 from viz.layout.views import views_of
-from viz.scene import CellLooks, count_text, counts_nodes, live_of, live_text
+from viz.node_looks import CellLooks
+from viz.scene import count_text, counts_nodes, live_of, live_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 LOOKS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(

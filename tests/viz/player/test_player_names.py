@@ -9,8 +9,8 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
-from viz.layout.check_label_options import Naming
 from viz.player.data import page_data
+from viz.scene import Style, scene_of
 
 
 def texts_of(packed: Any) -> list[str]:
@@ -27,14 +27,14 @@ def test_user_names_scopes_and_groups_are_shown() -> None:
         return tc.sum(x)
 
     trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
-    (graph,) = page_data([trace], None)["graphs"]
+    (graph,) = page_data(scene_of([trace]))["graphs"]
     assert texts_of(graph["operators"]["names"])[:2] == [
         "layer1/multiply_1", "layer1/hidden (tanh_1)",
     ]  # fmt: skip
     assert "layer2/hidden (tanh_2)" in texts_of(graph["data"]["names"])
     assert [heading["text"] for heading in graph["views"][0]["headings"]] == ["layer1", "layer2"]
     assert texts_of(graph["views"][0]["labels"])[1] == "hidden"
-    (graph,) = page_data([trace], None, Naming({1: "mine"}, "scope"))["graphs"]
+    (graph,) = page_data(scene_of([trace], Style(labels={1: "mine"}, group="scope")))["graphs"]
     whole, first = graph["views"][:2]
     assert texts_of(whole["labels"])[:3] == ["layer1", "layer2", "Σ"]
     assert texts_of(first["labels"])[:2] == ["×", "mine"]  # noqa: RUF001

@@ -12,24 +12,24 @@ from tests.viz.raster.test_animations import decoded, trace_of
 from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
-from viz.picture_layout import Design
-from viz.picture_parts import CAPTION
+from viz.picture_layout import CAPTION
 from viz.raster.canvas import Canvas
 from viz.raster.highlights import MOST_TAGS
-from viz.raster.picture import Picture, select_frames
+from viz.raster.picture import Picture
 from viz.raster.text_cache import TextLine, words_of
-from viz.raster.title_card import lines_of_card, results_of, sizes_of
+from viz.raster.title_card import sizes_of
+from viz.scene import Span, Style, lines_of_card, results_of, scene_of, select_frames
 from viz.theme import THEMES
 
 
 def frames_of(trace: tc.Trace, **options: Any) -> dict[int, Any]:
     """Return the palette indices of every frame by its step."""
-    picture = Picture([trace], Design(**options), every=1)
+    picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
     return {step: canvas.copy() for step, canvas in zip(picture.steps, picture.play(), strict=True)}
 
 
 def cell_of(trace: tc.Trace, operator: int) -> int:
-    (panel,) = Picture([trace]).panels
+    (panel,) = Picture(scene_of([trace], span=Span())).panels
     return next(cell.id for cell in panel.plan.cells if operator in cell.operators)
 
 
@@ -37,7 +37,7 @@ def cell_of(trace: tc.Trace, operator: int) -> int:
 @pytest.mark.parametrize("scale", [1, 2])
 def test_reads_are_highlighted_for_one_frame(theme: str, scale: int) -> None:
     trace = trace_of("chain:6")
-    picture = Picture([trace], Design(theme, scale=scale), every=1)
+    picture = Picture(scene_of([trace], Style(theme, scale=scale), Span(every=1)))
     (panel,) = picture.panels
     inks = picture.inks
     halo, ink = inks.index(inks.theme.halo), inks.index(inks.theme.ink)
@@ -61,7 +61,7 @@ def test_reads_are_highlighted_for_one_frame(theme: str, scale: int) -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_freed_bytes_are_shown_for_one_frame(theme: str) -> None:
     trace = trace_of("chain:6")
-    picture = Picture([trace], Design(theme), every=1)
+    picture = Picture(scene_of([trace], Style(theme), Span(every=1)))
     (panel,) = picture.panels
     ink = picture.inks.index(picture.inks.theme.ink)
     frees = [s for s, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
@@ -86,7 +86,7 @@ def test_freed_bytes_near_the_caption_are_not_clipped(
     network: str, options: dict[str, Any]
 ) -> None:
     trace = trace_of(network)
-    picture = Picture([trace], Design(**options))
+    picture = Picture(scene_of([trace], Style(**options), Span()))
     (panel,) = picture.panels
     ground = picture.inks.index(picture.inks.theme.background)
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
@@ -102,7 +102,7 @@ def test_freed_bytes_near_the_caption_are_not_clipped(
 
 def test_consecutive_frees_are_one_frame_and_add_up() -> None:
     trace = trace_of("residual:2x4")
-    picture = Picture([trace], every=1)
+    picture = Picture(scene_of([trace], span=Span(every=1)))
     (panel,) = picture.panels
     most = 0
     for step, _ in zip(picture.steps, picture.play(), strict=True):
@@ -122,18 +122,18 @@ def test_consecutive_frees_are_one_frame_and_add_up() -> None:
 @pytest.mark.parametrize("options", [{}, {"width": 400}, {"theme": "dark", "scale": 2}])
 def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str, Any]) -> None:
     trace = trace_of("residual:2x4")
-    picture = Picture([trace], Design(**options), every=1)
+    picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
     (panel,) = picture.panels
     top, bottom, left, right = panel.line.box
     assert bottom - top == round(CAPTION * picture.drawing.scale)
-    theme, scale = picture.inks.theme, picture.drawing.scale
+    theme = picture.inks.theme
     captions = Captions(trace)
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step < 0 or step == len(trace.steps) - 1:
             continue
-        fresh = Canvas(canvas.shape, picture.inks, scale)
+        fresh = Canvas(canvas.shape, picture.inks)
         TextLine(fresh, panel.line.box).write(
-            words_of("Regular", 12, theme.ink, theme, scale), captions.texts(step)
+            words_of("Regular", 12, theme.ink, picture.inks), captions.texts(step)
         )
         expected = fresh.pixels[top:bottom, left:right]
         assert (expected != fresh.ground).any()
@@ -145,13 +145,13 @@ def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str,
 @pytest.mark.parametrize("traces", [["sqrt_n"], ["store_all", "sqrt_n"]])
 def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> None:
     shown = [trace_of("chain:9", policy) for policy in traces]
-    picture = Picture(shown)
+    picture = Picture(scene_of(shown, span=Span()))
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step >= 0:
             continue
         for panel in picture.panels:
-            lines = lines_of_card(panel.trace, panel.title, True, "")
-            assert lines[0] == panel.title
+            lines = lines_of_card(panel.row.trace, panel.row.title, True, "")
+            assert lines[0] == panel.row.title
             assert "× store-all" in lines[2]  # noqa: RUF001
             room = panel.strips[0][2].past.shape[1]
             assert sizes_of(lines, room, panel.strips[0][1] - panel.place.top)[0] >= 40
@@ -161,14 +161,14 @@ def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> N
     assert "× store-all, peak " in results_of(shown[-1], True)[0]  # noqa: RUF001
     theme = picture.inks.theme
     for panel, trace in zip(picture.panels, shown, strict=True):
-        words = words_of("SemiBold", 14, theme.ink, theme, 1)
+        words = words_of("SemiBold", 14, theme.ink, picture.inks)
         assert panel.line.shown == words.line(results_of(trace, True)[:1], 748)
 
 
 def test_partial_range_has_no_title_card() -> None:
     trace = trace_of("chain:9")
-    part = Picture([trace], first=3)
-    whole = Picture([trace], every=1)
+    part = Picture(scene_of([trace], span=Span(first=3)))
+    whole = Picture(scene_of([trace], span=Span(every=1)))
     shown = {s: c.copy() for s, c in zip(whole.steps, whole.play(), strict=True)}
     assert np.array_equal(next(part.play()), shown[part.steps[0]])
 
@@ -192,8 +192,8 @@ def test_default_duration_is_at_most_30_seconds_with_holds(
 
 def test_omitted_frames_are_announced() -> None:
     trace = trace_of("chain:16", "recompute_all")
-    picture = Picture([trace], most=72, noted=True)
-    assert [panel.note for panel in picture.panels] == ["every 3rd evaluation"]
+    picture = Picture(scene_of([trace], span=Span(most=72, noted=True)))
+    assert [panel.scene.note for panel in picture.panels] == ["every 3rd evaluation"]
     evaluations = [step for step in picture.steps if step >= 0][:-1]
     assert all(hasattr(trace.steps[step], "operator") for step in evaluations)
     gaps = np.diff([trace.evaluations_so_far[step] for step in evaluations])
@@ -203,16 +203,20 @@ def test_omitted_frames_are_announced() -> None:
         [-1, 0, 2, 4, 6, 8],
         "every evaluation",
     )
-    assert [panel.note for panel in Picture([trace], every=4, noted=True).panels] == [
-        "every 4th frame"
-    ]
-    assert [panel.note for panel in Picture([trace_of("chain:4")], noted=True).panels] == [""]
+    assert [
+        panel.scene.note
+        for panel in Picture(scene_of([trace], span=Span(every=4, noted=True))).panels
+    ] == ["every 4th frame"]
+    assert [
+        panel.scene.note
+        for panel in Picture(scene_of([trace_of("chain:4")], span=Span(noted=True))).panels
+    ] == [""]
 
 
 @pytest.mark.parametrize("width", [320, 800])
 def test_highlights_stay_within_margins(width: int) -> None:
     trace = trace_of("chain:40")
-    picture = Picture([trace], Design(width=width), every=1)
+    picture = Picture(scene_of([trace], Style(width=width), Span(every=1)))
     scale = picture.drawing.scale
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step % 7 == 0:

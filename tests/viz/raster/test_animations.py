@@ -15,13 +15,12 @@ import viz
 from tests.conftest import PROFILE, require
 from viz.gif import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
-from viz.picture_layout import Design
-from viz.picture_parts import LEGEND
-from viz.raster.canvas import Canvas, Change
+from viz.picture_layout import LEGEND
+from viz.raster.canvas import Canvas, Change, inks_of
 from viz.raster.encode import ENCODERS
-from viz.raster.picture import MOST_FRAMES, Picture
-from viz.raster.sprites import inks_of
+from viz.raster.picture import Picture
 from viz.raster.video import Film
+from viz.scene import MOST_FRAMES, PLAIN, Span, Style, scene_of
 from viz.theme import LIGHT, THEMES
 
 LONGER = ["chain:256"] if PROFILE == "deep" else []
@@ -56,8 +55,8 @@ def decoded_by_ffmpeg(file: Any) -> tuple[list[Any], list[float]]:
     return frames, starts
 
 
-def drawn(*arguments: Any, **options: Any) -> list[Any]:
-    picture = Picture(*arguments, **options)
+def drawn(traces: Any, style: Style = PLAIN, **options: Any) -> list[Any]:
+    picture = Picture(scene_of(traces, style, Span(**options)))
     return [picture.rgb() for _ in picture.play()]
 
 
@@ -72,10 +71,10 @@ def equal(one: list[Any], other: list[Any]) -> bool:
 )
 def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: str) -> None:
     trace = trace_of(name)
-    picture = Picture([trace], Design(theme))
+    picture = Picture(scene_of([trace], Style(theme), Span()))
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step >= 0 and step % every == 0:
-            fresh = Picture([trace], Design(theme))
+            fresh = Picture(scene_of([trace], Style(theme), Span()))
             fresh.show(step)
             assert np.array_equal(canvas, fresh.canvas)
 
@@ -100,7 +99,7 @@ def test_decoded_animation_equals_drawn_frames(
     traces = [trace_of(name, policy) for name in names for policy in policies]
     path = viz.gif(traces, tmp_path / f"out.{form}", scale=scale, theme=theme, fps=30, hold=(1, 2))
     frames, delays = decoded(path)
-    expected = drawn(traces, Design(theme, scale=scale))
+    expected = drawn(traces, Style(theme, scale=scale))
     assert equal(frames, expected)
     assert delays == [10 * delay for delay in delays_of(len(expected), 30, (1, 2))]
     assert (delays[0], delays[-1]) == (1000, 2000)
@@ -114,7 +113,7 @@ def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:
     traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
     path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
     frames, starts = decoded_by_ffmpeg(str(path))
-    assert equal(frames, drawn(traces, Design("dark")))
+    assert equal(frames, drawn(traces, Style("dark")))
     assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
 
 
@@ -128,7 +127,7 @@ def test_video_is_close_to_drawn_frames(tmp_path: Path, form: str, apart: int, w
     traces = [trace_of("chain:6"), trace_of("chain:6", "store_all")]
     path = viz.gif(traces, tmp_path / f"out.{form}", fps=20, hold=(1, 3), width=width)
     frames, starts = decoded_by_ffmpeg(str(path))
-    expected = drawn(traces, Design(width=width))
+    expected = drawn(traces, Style(width=width))
     expected.append(expected[-1])  # with which it ends, so that it stays on the screen
     assert len(frames) == len(expected)
     for seen, picture in zip(frames, expected, strict=True):
@@ -146,7 +145,7 @@ def test_imageio_accepts_frames(tmp_path: Path) -> None:
 
     trace = trace_of("chain:4")
     frames = list(viz.frames(trace, width=640, theme="dark"))
-    assert equal(frames, drawn([trace], Design("dark", width=640)))
+    assert equal(frames, drawn([trace], Style("dark", width=640)))
     assert {(frame.dtype.name, frame.shape[0] % 2, frame.shape[1:]) for frame in frames} == {
         ("uint8", 0, (640, 3))
     }
@@ -177,7 +176,7 @@ def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
 def test_encoders_handle_any_rectangles_and_palettes(form: str, colours: int) -> None:
     inks = inks_of(LIGHT)
     palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
-    canvas, count = Canvas((20, 800), inks, 1), 30
+    canvas, count = Canvas((20, 800), inks), 30
     expected = []
 
     def changes() -> Iterator[Change]:
@@ -195,7 +194,7 @@ def test_encoders_handle_any_rectangles_and_palettes(form: str, colours: int) ->
 
 @pytest.mark.parametrize("form", LOSSLESS)
 def test_encoders_stream_frames(form: str) -> None:
-    picture = Picture([trace_of("chain:6")])
+    picture = Picture(scene_of([trace_of("chain:6")], span=Span()))
     file, sizes = io.BytesIO(), []
 
     def watched() -> Iterator[Change]:
@@ -220,11 +219,11 @@ def test_animation_files_are_small(tmp_path: Path, policy: str, theme: str) -> N
 @pytest.mark.long
 def test_partial_range_has_the_same_frames(tmp_path: Path) -> None:
     traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
-    whole = Picture(traces)
+    whole = Picture(scene_of(traces, span=Span()))
     frames = dict(zip(whole.steps, drawn(traces), strict=True))
     inside = [step for step in whole.steps if 30 <= step <= 90]
     for every in (1, 4):
-        part = Picture(traces, first=30, last=90, every=every)
+        part = Picture(scene_of(traces, span=Span(first=30, last=90, every=every)))
         assert part.steps[0] == max(step for step in whole.steps if step <= 30)
         assert part.steps[-1] == inside[-1]
         assert len(part.steps) <= 3 + len(traces) + len(inside) // every
@@ -236,7 +235,7 @@ def test_partial_range_has_the_same_frames(tmp_path: Path) -> None:
 
 def test_still_of_a_long_trace_equals_its_frame() -> None:
     trace = trace_of("chain:64", "recompute_all")
-    picture = Picture([trace])
+    picture = Picture(scene_of([trace], span=Span()))
     step = next(step for step in picture.moments[10:] if step not in picture.steps)
     picture.show(step)
     assert np.array_equal(picture.rgb(), drawn([trace], first=step, last=step)[0])
@@ -245,7 +244,7 @@ def test_still_of_a_long_trace_equals_its_frame() -> None:
 
 @pytest.mark.parametrize("scale", [1, 2, 3])
 def test_legend_stays_within_margins(scale: int) -> None:
-    picture = Picture([trace_of("chain:2")], Design(scale=scale))
+    picture = Picture(scene_of([trace_of("chain:2")], Style(scale=scale), Span()))
     legend = picture.canvas[-LEGEND * scale :]
     columns = np.flatnonzero((legend != picture.drawing.ground).any(axis=0)) / scale
     assert MARGIN <= columns[0] < MARGIN + 2
@@ -279,16 +278,20 @@ def test_delays_of_any_frame_count_add_up(count: int, hold: Any, seconds: float)
 
 def test_thinned_traces_keep_peak_and_end() -> None:
     trace = trace_of("chain:64", "recompute_all")
-    picture = Picture([trace])
+    picture = Picture(scene_of([trace], span=Span()))
     assert len(picture.steps) <= MOST_FRAMES + 2
     assert picture.steps[0] == -1
     assert picture.steps[-1] == len(trace.steps) - 1
     assert trace.nodes.index(trace.peak_nodes) in picture.steps
-    assert len(Picture([trace], every=1).steps) == len(picture.moments) > 2 * MOST_FRAMES
+    assert (
+        len(Picture(scene_of([trace], span=Span(every=1))).steps)
+        == len(picture.moments)
+        > 2 * MOST_FRAMES
+    )
 
 
 def test_shorter_trace_shows_its_end_if_its_last_frame_is_skipped() -> None:
     short, long = trace_of("chain:2"), trace_of("chain:5", "recompute_all")
-    skipped = Picture([short, long], every=len(long.steps))
+    skipped = Picture(scene_of([short, long], span=Span(every=len(long.steps))))
     assert len(short.steps) - 1 not in skipped.steps
     assert equal(drawn([short, long])[-1:], drawn([short, long], every=len(long.steps))[-1:])

@@ -10,7 +10,7 @@ import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import hostile_graph
 from viz.layout.views import overview
-from viz.picture_layout import Design
+from viz.scene import Style, scene_of
 from viz.theme import THEMES
 from viz.vector.marks import level_path
 from viz.vector.svg import looks_at, svg_still
@@ -39,7 +39,7 @@ def test_nodes_share_a_shape_iff_they_look_the_same() -> None:
     trace = trace_of(tc.networks.chain(9))
     for step in (0, 7, len(trace.steps) - 1):
         looks = looks_at(trace, overview(trace.graph), step)
-        nodes = nodes_of(svg_still(trace, step))
+        nodes = nodes_of(svg_still(scene_of(trace), step))
         assert [label for _, label in nodes] == list(overview(trace.graph).labels)
         pairs = set(zip(looks, (used for used, _ in nodes), strict=True))
         assert len(pairs) == len(set(looks)) == len({used for used, _ in nodes})
@@ -48,7 +48,7 @@ def test_nodes_share_a_shape_iff_they_look_the_same() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_hostile_names_are_literal_text(theme: str) -> None:
     trace = trace_of(hostile_graph(), "store_all")
-    text = svg_still([trace, trace], design=Design(theme))
+    text = svg_still(scene_of([trace, trace], Style(theme)))
     tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
     assert tags <= {"svg", "title", "style", "rect", "g", "defs", "circle", "use", "path", "text"}
     assert "<script" not in text
@@ -57,7 +57,7 @@ def test_hostile_names_are_literal_text(theme: str) -> None:
 def test_suffix_selects_the_still_format(tmp_path: Path) -> None:
     trace = trace_of(tc.networks.chain(4))
     path = viz.save_still(trace, tmp_path / "still.svg", 3, theme="dark")
-    assert path.read_text(encoding="utf-8") == svg_still(trace, 3, Design("dark"))
+    assert path.read_text(encoding="utf-8") == svg_still(scene_of(trace, Style("dark")), 3)
 
 
 def test_unknown_suffix_is_refused(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_unknown_suffix_is_refused(tmp_path: Path) -> None:
 
 def test_step_out_of_range_is_refused() -> None:
     with pytest.raises(tc.TinyckptError, match="step 99 is out of range: expected 0 to 18"):
-        svg_still(trace_of(tc.networks.chain(4)), 99)
+        svg_still(scene_of(trace_of(tc.networks.chain(4))), 99)
 
 
 @pytest.mark.parametrize("share", [1 / 8, 1 / 2, 7 / 8])
@@ -85,7 +85,7 @@ def test_groups_are_filled_by_their_resident_share() -> None:
     looks = looks_at(trace, plan, trace.peak_step)
     partial = {look for look in looks if look.level not in (None, 0, 8)}
     assert len(partial) >= 3
-    root = ElementTree.fromstring(svg_still(trace, trace.peak_step))
+    root = ElementTree.fromstring(svg_still(scene_of(trace), trace.peak_step))
     shapes = [shape for shape in root.iter(f"{SVG}g") if (shape.get("id") or "").startswith("p")]
     filled = [shape for shape in shapes if shape.find(f"{SVG}path") is not None]
     assert len(filled) == len(partial)
