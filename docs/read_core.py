@@ -25,8 +25,8 @@ HEAD = """# Read the core
 
 A reader of these {count} files has seen how a function becomes a graph, how its backward pass joins
 the graph, how a policy becomes a schedule, and how a schedule runs. They are read in this order,
-in one sitting; nothing above them is needed. Text and code are those of the files. After each
-file, a chain of four layers passes the stage that it is:
+in one sitting. Text and code are those of the files. After each file, a chain of four layers passes
+through it:
 
 ```python
 {chain}
@@ -83,6 +83,14 @@ print(*schedule.steps, sep="\\n")
 for policy in ("store_all", "recompute_all", "sqrt_n"):
     print(policy, tc.plan(graph, policy).note, sep=": ")
 """,
+    "backend": """
+from tinyckpt.core.backend import get_backend
+print(get_backend("numpy").xp.__name__)
+try:
+    tc.run(schedule, np.ones((8, 9)))
+except tc.GraphError as error:
+    print(error)
+""",
     "trace": """
 trace = tc.replay(schedule)
 print(trace.nodes)
@@ -93,14 +101,6 @@ print(tc.replay(tc.plan(graph, "sqrt_n")))
 try:
     tc.replay(tc.Schedule(graph, (tc.Compute(1),), "mine"))
 except tc.ScheduleError as error:
-    print(error)
-""",
-    "backend": """
-from tinyckpt.core.backend import get_backend
-print(get_backend("numpy").xp.__name__)
-try:
-    tc.run(schedule, np.ones((8, 9)))
-except tc.GraphError as error:
     print(error)
 """,
     "execute": """

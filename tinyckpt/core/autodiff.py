@@ -54,10 +54,10 @@ from tinyckpt.core.graph import Graph, Operator, TrainingGraph
 from tinyckpt.core.primitive import ARITHMETIC
 from tinyckpt.core.tracing import Builder, Var, active_builder
 
-# Extensions: each maps a build to a function from a value's id to what vjp rules read in its place
-# (``tc.compressed``: a decoded value), or to None if the build has nothing to substitute.
+# Extensions: each changes what vjp rules read for a value, given by its id (``tc.compressed``: a
+# decoded value); it returns the function that it is given if the build has nothing to substitute.
 Read = Callable[[int], Var]
-RESIDUAL_RULES: list[Callable[[Builder], Read | None]] = []
+RESIDUAL_RULES: list[Callable[[Builder, Read], Read]] = []
 
 # 1. One operator: its vector-Jacobian products ---------------------------------------------------
 
@@ -81,11 +81,11 @@ def pull_back(
     """
     outputs = [cotangents.get(output) for output in operator.outputs]
     touched = {data: read(data) for data in (*operator.inputs, *operator.outputs)}
-    residuals = [touched[data] for data in operator.inputs]
+    operands = [touched[data] for data in operator.inputs]
     results = [touched[data] for data in operator.outputs]
     for position, data in enumerate(operator.inputs):
         variable = builder.var(data)
-        if not active[variable.node.id]:
+        if not active[data]:
             continue
         rule = operator.primitive.rule(position) if operator.primitive else None
         if rule is None:
@@ -93,7 +93,7 @@ def pull_back(
                 f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
                 f"({variable.node}); add one to its Primitive, or keep parameters out of it"
             )
-        contribution = rule(outputs, residuals, results, **operator.attrs)
+        contribution = rule(outputs, operands, results, **operator.attrs)
         if contribution is None:  # zero: the output does not vary with this input
             continue
         if contribution.shape == variable.shape and is_float(contribution.dtype):
@@ -106,10 +106,10 @@ def pull_back(
                 f"{contribution.spec}, but the argument is {variable.spec}"
             )
         # Fan-out: a value that is read twice, even by one operator (x * x), sums contributions.
-        earlier = cotangents.get(variable.node.id)
+        earlier = cotangents.get(data)
         if earlier is not None:
             contribution = ARITHMETIC["add"](earlier, contribution)
-        cotangents[variable.node.id] = contribution
+        cotangents[data] = contribution
 
 
 # 2. All operators, in reverse topological order --------------------------------------------------
@@ -131,8 +131,10 @@ def backpropagate(
     """
     forward = list(builder.operators)  # a copy: the sweep appends operators to the builder's list
     active = varied_values(builder, [target.node.id for target in targets])
-    rules = [read for rule in RESIDUAL_RULES if (read := rule(builder)) is not None]
-    read, cotangents = rules[0] if rules else builder.var, dict(seeds)
+    cotangents = dict(seeds)
+    read: Read = builder.var
+    for rule in RESIDUAL_RULES:
+        read = rule(builder, read)
     for operator in reversed(forward):
         # An operator none of whose outputs has a cotangent does not contribute to the loss.
         if any(output in cotangents for output in operator.outputs):

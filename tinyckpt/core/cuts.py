@@ -80,12 +80,12 @@ def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
     not forward values or from which no result is reachable.
     """
     readers = forward_readers(graph)
-    results = forward_results(graph)
+    sink = forward_sink(graph)
     parent: Parents = [None] * len(graph.data)
     depth = [0] * len(graph.data)
     for operator in reversed(graph.operators[: graph.forward_count]):
         for data in operator.outputs:
-            common: int | None = EXIT if data in results else None
+            common: int | None = EXIT if data == sink else None
             for reader in readers[data]:
                 if parent[reader] is None:
                     continue
@@ -95,7 +95,7 @@ def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
     return parent, depth, readers
 
 
-def forward_results(graph: Graph) -> set[int]:
+def forward_sink(graph: Graph) -> int | None:
     """Return the sink of the forward pass: the loss, or else the last operator's first output.
 
     Other results are no sinks. They stay resident to the end in any case, so that a path which
@@ -105,9 +105,9 @@ def forward_results(graph: Graph) -> set[int]:
     if first is not None:
         producer = graph.data[first].producer
         if producer is not None and producer < graph.forward_count:
-            return {first}
+            return int(first)
     last = graph.forward_count - 1
-    return {graph.operators[last].outputs[0]} if last >= 0 else set()
+    return graph.operators[last].outputs[0] if last >= 0 else None
 
 
 def intersect(left: int, right: int, parent: Parents, depth: list[int]) -> int:
@@ -126,8 +126,9 @@ def edges_from_outside(graph: Graph, parent: Parents, readers: list[list[int]]) 
     """Count, for every value, the edges into its subtree of the dominator tree from outside.
 
     An edge p -> w enters every subtree that contains w but not p: those rooted at w and its
-    ancestors, up to but excluding the parent of p. So it counts +1 at w and -1 at the parent of p,
-    summed over subtrees. A value whose count is 0 separates.
+    ancestors, up to but excluding the parent of p, which is w or an ancestor of w since every path
+    from p passes it. So it counts +1 at w and -1 at the parent of p, summed over subtrees. A value
+    whose count is 0 separates.
     """
     count = [0] * len(graph.data)
     for data, values in enumerate(readers):
@@ -180,8 +181,8 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         keep: data ids to save from the forward sweep until their last reader; outputs of
             non-recomputable operators are saved as well.
         reuse: whether a recomputed value stays resident for all its remaining readers, so that
-            nothing is evaluated more than twice. If not, it is freed once the backward operator
-            that it was recomputed for, and the very next one, have read it.
+            nothing is evaluated more than twice. If not, only the backward operator that it was
+            recomputed for, and the very next one, read it.
 
     Raises:
         ScheduleError: if the order would be too long, as is possible without reuse.

@@ -126,8 +126,8 @@ def execute(
                         f"step {position}: {name} has {len(outputs)} outputs, but its kernel "
                         f"returned {len(results)}"
                     )
-                for data, array in zip(outputs, results, strict=True):
-                    memory.hold(position, data, array, inputs)
+                for place, (data, array) in enumerate(zip(outputs, results, strict=True)):
+                    memory.hold(position, data, array, (*inputs, *outputs[:place]))
             if watch is not None:
                 watch(
                     position,

@@ -5,7 +5,7 @@ application of a primitive, which reads data nodes and produces data nodes. Ids 
 integers in build order, hence a topological order: an operator reads only outputs of operators
 with smaller ids. The backward pass is part of the same graph, after the forward pass.
 
-There are no arrays and no arithmetic here.
+There is no arithmetic here, and no array but the constants.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DataNode:
 
     @property
     def is_source(self) -> bool:
-        """Whether the caller supplies it: always resident, never charged to a schedule."""
+        """Whether no operator computes it: always resident, never charged to a schedule."""
         return self.producer is None
 
     def __str__(self) -> str:

@@ -150,7 +150,7 @@ def plan_sqrt_n(
     options: dict[str, int | str] = {} if segments is None else {"segments": segments}
     if by != "count":
         options["by"] = by
-    note = segments_note(graph, len(stages), count, cuts)
+    note = segments_note(graph, len(stages), len(cuts) + 1, cuts)
     order = segmented_order(graph, cuts)
     return from_order(graph, order, "sqrt_n", options, note, values_kept_at_cuts(cuts))
 
@@ -177,13 +177,13 @@ def place_cuts(
             place = max(target, earliest)
         if place < len(stages):
             places.append(place)
-    ends = [separator_at[place][0] if place in separator_at else stages[place] for place in places]
-    crossing = crossing_values(graph, ends)
+    elsewhere = [stages[place] for place in places if place not in separator_at]
+    crossing = dict(zip(elsewhere, crossing_values(graph, elsewhere), strict=True))
     return [
-        Cut(end, (separator_at[place][1],), True)
+        Cut(separator_at[place][0], (separator_at[place][1],), True)
         if place in separator_at
-        else Cut(end, values, False)
-        for place, end, values in zip(places, ends, crossing, strict=True)
+        else Cut(stages[place], crossing[stages[place]], False)
+        for place in places
     ]
 
 

@@ -49,7 +49,7 @@ class Primitive:
     Attributes:
         name: the operator's kind in graphs.
         forward: the kernel, ``forward(xp, *arrays, **attrs)`` -> an array, or a tuple of arrays.
-        infer: shape inference, ``infer(specs, **attrs)`` -> the specs of the outputs; raises
+        infer: shape inference, ``infer(*specs, **attrs)`` -> the specs of the outputs; raises
             GraphError.
         vjp: one vector-Jacobian product rule per input, or a function from the input's position to
             its rule (variadic operators). A rule emits graph operators and captures no arrays: the

@@ -31,8 +31,8 @@ def replay(schedule: Schedule) -> Trace:
 
     A schedule is legal if every operator's inputs are resident when it is evaluated, no operator is
     evaluated while an output of its previous evaluation is still resident, only resident values are
-    freed or moved, no source is read after its update, no non-recomputable operator is evaluated
-    twice, and all results of the graph are resident at the end.
+    freed or moved, and all results of the graph are resident at the end. Checks of extensions add:
+    no source is read after its update, and no non-recomputable operator is evaluated twice.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))

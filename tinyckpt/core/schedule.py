@@ -61,7 +61,7 @@ class Free:
     """This step is read as: free the value; its memory is reclaimed once no view of it is resident.
 
     In the example above, step 2 is ``Free(1)``: data node 1, the result of f1. Node 0 is the source
-    x, which belongs to the caller and cannot be freed. Results of the graph are never freed.
+    x, which belongs to the caller and cannot be freed. The last value of a result is never freed.
 
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(2), "recompute_all")
@@ -183,9 +183,9 @@ class Schedule:
             or not within(operators, len(self.graph.operators))
             or not within([step.data for step in others], len(self.graph.data))  # type: ignore[union-attr]
         ):
-            self.refuse_first_wrong_step()
+            self.check_one_by_one()
 
-    def refuse_first_wrong_step(self) -> None:
+    def check_one_by_one(self) -> None:
         """Raise a ScheduleError about the first step whose operator or value does not exist."""
         for position, step in enumerate(self.steps):
             if isinstance(step, EVALUATIONS):

@@ -295,7 +295,7 @@ class Builder:
         if not numbered and count == 0:
             return name
         numbered_name = f"{name}_{count + 1}"
-        return self.unique(numbered_name) if numbered_name in self._used else numbered_name
+        return self.unique(numbered_name)
 
     def relabel(self, variable: Var, label: str) -> Var:
         """Give a value the label by which policies can select it."""

@@ -175,8 +175,8 @@ def checked_code(name: str, bits: Any, group: Any) -> tuple[int, int]:
 # Substitution of decoded values in vjp rules ------------------------------------------------------
 
 
-def decoded_residuals(builder: Builder) -> Callable[[int], Var] | None:
-    """Return the function by which vjp rules read values; None if no value is compressed.
+def decoded_residuals(builder: Builder, read: Callable[[int], Var]) -> Callable[[int], Var]:
+    """Return the function by which vjp rules read values: ``read``, if no value is compressed.
 
     Decoded values that no rule reads are removed by dead code elimination, like any unused value.
     """
@@ -185,10 +185,12 @@ def decoded_residuals(builder: Builder) -> Callable[[int], Var] | None:
     stored = {
         data: operator for operator in own for data in (operator.inputs[0], *operator.outputs)
     }
-    return partial(decoded, builder, stored) if stored else None
+    return partial(decoded, builder, stored, read) if stored else read
 
 
-def decoded(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:
+def decoded(
+    builder: Builder, stored: Mapping[int, Operator], read: Callable[[int], Var], data: int
+) -> Var:
     """Return a value as a derivative reads it: decoded, if it is compressed.
 
     A view of a compressed value becomes the same view of the decoded one.
@@ -199,7 +201,7 @@ def decoded(builder: Builder, stored: Mapping[int, Operator], data: int) -> Var:
         views.append(found)
         found = builder.data[found].view_of
     if found is None:
-        return builder.var(data)
+        return read(data)
     operator = stored[found]
     node = builder.data[operator.inputs[0]]
     with builder.named(f"{node.name}_decoded"):

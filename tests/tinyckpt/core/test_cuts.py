@@ -7,7 +7,7 @@ from hypothesis import given
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.core.cuts import forward_readers, forward_results
+from tinyckpt.core.cuts import forward_readers, forward_sink
 
 
 def separates(graph: tc.Graph, data: int) -> bool:
@@ -31,7 +31,7 @@ def separates(graph: tc.Graph, data: int) -> bool:
             if reader != data and reader not in reached:
                 reached.add(reader)
                 pending.append(reader)
-    return not reached & forward_results(graph)
+    return forward_sink(graph) not in reached
 
 
 def leads_to_a_result(graph: tc.Graph, data: int) -> bool:
@@ -41,7 +41,7 @@ def leads_to_a_result(graph: tc.Graph, data: int) -> bool:
             if reader not in reached:
                 reached.add(reader)
                 pending.append(reader)
-    return bool(reached & forward_results(graph))
+    return forward_sink(graph) in reached
 
 
 @given(training_graphs())
