@@ -84,8 +84,9 @@ def free_after_last_use(graph: Graph, order: Sequence[int]) -> tuple[Step, ...]:
     """Return the evaluations in order, each followed by the frees of the values last used there.
 
     >>> import tinyckpt as tc
-    >>> free_after_last_use(tc.networks.chain(1), [0, 1, 2])  # f1, l, b1; the results stay
-    (Compute(operator=0), Compute(operator=1), Compute(operator=2), Free(data=1))
+    >>> steps = free_after_last_use(tc.networks.chain(1), [0, 1, 2])  # f1, l, b1
+    >>> steps[3:]  # f1 and l's cotangent; the gradient stays
+    (Free(data=1), Free(data=3))
     """
     is_source = [node.is_source for node in graph.data]
     # The values that are live after the evaluation at hand: read later, before they are computed

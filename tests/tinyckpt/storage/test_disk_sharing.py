@@ -89,6 +89,8 @@ INTERRUPTED = """
 import os, signal, sys, threading, numpy as np, tinyckpt as tc
 from tests.tinyckpt.storage.test_disk_sharing import EXPECTED, gradients
 
+# A shell starts its background jobs with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 backend = tc.on_disk(sys.argv[1])
 disk = backend.host()
 kept = disk.park(np.arange(500.0))

@@ -255,6 +255,9 @@ TRAINING = """
 import os, sys, threading, time, signal, numpy as np, tinyckpt as tc
 from tinyckpt.base.tree import leaves, map_leaves
 
+# A shell starts its background jobs with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def loss(params, x):
     for w in params:
         x = tc.tanh(x @ w)
