@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tinyckpt.base.dtypes import Integers
-
-if TYPE_CHECKING:
-    from tinyckpt.planner.heuristics.eviction import PinnedValues
 
 
 class EvictionState(Protocol):
@@ -39,7 +36,10 @@ class EvictionState(Protocol):
     size: list[int]
     sizes: Integers
     score: Score
-    pins: PinnedValues | None
+
+    @property
+    def pins(self) -> object | None:
+        """The pinned values, if an operator is non-recomputable."""
 
     def may_go(self, data: int) -> bool:
         """Whether a value can be evicted: not locked, not pinned, no result shares its storage."""
