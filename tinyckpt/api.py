@@ -413,6 +413,7 @@ def stand_in(variable: Var) -> Var:
 def replace_stand_ins(builder: Builder, values: Mapping[int, int]) -> None:
     """Substitute the original values for their stand-ins in all operators, by data ids."""
     builder.replaced.update(values)
+    builder.scratch.pop("updates", None)  # which sources are updated: by their ids
     for node in builder.data[min(values, default=len(builder.data)) :]:
         if node.view_of is not None and node.view_of in values:
             builder.data[node.id] = replace(node, view_of=values[node.view_of])

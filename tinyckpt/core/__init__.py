@@ -2,7 +2,7 @@
 
 Reading order, one idea per file: ``graph`` (the dataflow IR), ``primitive`` (the operator table),
 ``tracing`` (function to graph), ``autodiff`` (graph to graph), ``schedule`` (the instruction set),
-``cuts`` (dominators, keep sets), ``lowering`` (liveness: where to free), ``policies`` (store-all,
-recompute-all, sqrt(n)), ``costs``, ``trace``, ``replay`` (abstract interpreter), ``execute``,
-``backend``.
+``costs``, ``cuts`` (dominators, keep sets), ``lowering`` (liveness: where to free), ``policies``
+(store-all, recompute-all, sqrt(n)), ``backend``, ``trace``, ``replay`` (abstract interpreter),
+``execute``.
 """

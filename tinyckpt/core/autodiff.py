@@ -97,9 +97,8 @@ def pull_back(
         if contribution is None:  # zero: the output does not vary with this input
             continue
         if contribution.shape == variable.shape and is_float(contribution.dtype):
-            contribution = ARITHMETIC["cast"](
-                contribution, variable.dtype
-            )  # if the operands' dtypes differ
+            # The operands' dtypes may differ.
+            contribution = ARITHMETIC["cast"](contribution, variable.dtype)
         if contribution.spec != variable.spec:
             raise GraphError(
                 f"{operator.name}: the vjp rule for argument {position} returned "

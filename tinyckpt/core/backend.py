@@ -92,11 +92,11 @@ def get_backend(name: str | Backend) -> Backend:
     """Return a backend by name; a Backend as it is.
 
     Raises:
-        BackendError: if the name is unknown, CuPy is not installed, or there is no GPU.
+        BackendError: if the name is unknown, or the backend cannot be used here.
     """
     if isinstance(name, Backend):
         return name
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}; expected one of {', '.join(BACKENDS)}")
     return BACKENDS[name]()
 

@@ -71,7 +71,8 @@ def flops(graph: Graph) -> Costs:
     >>> tc.cost.flops(graph).operators  # 2 * 2 * 3 * 4
     (48,)
     """
-    costs = tuple([operator.flops for operator in graph.operators])
+    operators = graph.operators  # a user's FLOP rule may return anything
+    costs = validated_costs([each.flops for each in operators], [each.name for each in operators])
     return with_sizes(graph, costs, "FLOPs")
 
 

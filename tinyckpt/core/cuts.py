@@ -357,6 +357,8 @@ def crossing_values(graph: Graph, ends: Sequence[int]) -> list[tuple[int, ...]]:
     Raises:
         ScheduleError: if values cross cuts in too many places.
     """
+    if not ends:
+        return []
     spans = []  # of each value: the cuts that it crosses
     for operator in graph.operators[: graph.forward_count]:
         for data in operator.outputs:

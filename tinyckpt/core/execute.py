@@ -150,7 +150,9 @@ def execute(
                 else:
                     memory.release(position, data)
             else:
-                STEP_RULES[type(step)](memory, position, step, bound)
+                if (rule := STEP_RULES.get(type(step))) is None:
+                    raise ScheduleError(f"step {position}: no extension executes {step!r}")
+                rule(memory, position, step, bound)
         rows.extend(row)
         if timed:
             if backend.synchronize is not None:
@@ -193,8 +195,8 @@ class Allocations:
         for data, constant in graph.constants.items():
             self.values[data] = backend.to_device(constant)
 
-    def hold(self, position: int, data: int, result: Array, inputs: Sequence[int]) -> None:
-        """Make a result resident, in memory of its own or aliasing that of an input."""
+    def hold(self, position: int, data: int, result: Array, candidates: Sequence[int]) -> None:
+        """Make a result resident, in memory of its own or that of an input or an earlier output."""
         if self.values[data] is not None or data in self.on_host:
             raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still resident")
         xp = self.backend.xp
@@ -202,7 +204,7 @@ class Allocations:
         owner = memory_owner(array, xp.ndarray)
         self.values[data] = array
         self.row[NODES] += 1
-        for source in inputs:
+        for source in candidates:
             if memory_owner(self.values[source], xp.ndarray) is owner:
                 self.block[data] = self.block[source]
                 if self.block[data] != OF_A_SOURCE:
@@ -263,11 +265,6 @@ def bind_kernels(graph: Graph, xp: Any) -> DispatchTable:
         for index, guard in guards_of(graph).items():
             bound[index] = (guard(bound[index][0]), *bound[index][1:])
     return bound
-
-
-def refuse(why: str, *arrays: Array) -> None:
-    """Raise: the replacement kernel of an operator that must not be evaluated any more."""
-    raise ScheduleError(why)
 
 
 def memory_owner(array: Array, array_type: type) -> Array:

@@ -19,7 +19,8 @@ from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule, Step, compute, free, update
 
-# Extensions: each changes an order so that it is legal, as by dropping what may not be repeated.
+# Extensions, applied one after another: each changes an order so that it is legal, as by dropping
+# what may not be repeated. ``planner.model.liveness`` does the same to arrays.
 LEGALISERS: list[Callable[[Graph, list[int]], list[int]]] = []
 
 
@@ -58,7 +59,7 @@ def from_order(
 
 def evaluated_once(graph: Graph, policy: str) -> Schedule:
     """Return the store-all schedule of a graph without a backward pass, under a policy's name."""
-    note = "no backward half: every operator is evaluated once"
+    note = "no backward pass: every operator is evaluated once"
     return from_order(graph, range(len(graph.operators)), policy, note=note)
 
 

@@ -86,7 +86,7 @@ class ReplayState:
         self.live = [0, 0, 0]
         self.nodes = self.host = self.evaluations = 0
         self.scratch: dict[str, Any] = {}  # what extensions remember during one run
-        self.left: dict[int, str] = {}  # how and when each value last ceased to be resident
+        self.left: dict[int, tuple[str, int]] = {}  # how and when a value last left the device
         self.checks: dict[int, list[Check]] = {}  # of extensions, by operator
         for checks_of in OPERATOR_CHECKS:
             for operator, check in checks_of(graph).items():
@@ -100,6 +100,8 @@ class ReplayState:
             self.require(position, step, step.data)
             self.release(position, step.data, "freed")
             return 0
+        if type(step) not in STEP_RULES:
+            self.fail(position, f"no extension replays {step!r}")
         return STEP_RULES[type(step)](self, position, step)
 
     def compute(self, position: int, step: Evaluation) -> int:
@@ -149,7 +151,7 @@ class ReplayState:
         assert block is not None
         self.block[data] = None
         self.nodes -= 1
-        self.left[data] = f"{how} at step {position}"
+        self.left[data] = how, position
         if block >= 0:
             self.let_go(block)
 
@@ -171,7 +173,8 @@ class ReplayState:
         needs = f" needs {self.name(data)}" if isinstance(step, EVALUATIONS) else ""
         need = f"{verb} {name}{needs}, which"
         if data in self.left:
-            self.fail(position, f"{need} was {self.left[data]}")
+            how, when = self.left[data]
+            self.fail(position, f"{need} was {how} at step {when}")
         self.fail(position, f"{need} has not been computed yet")
 
     def check_outputs(self) -> None:

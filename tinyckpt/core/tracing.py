@@ -178,7 +178,7 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
-        # Of nested derivatives: what each stand-in represents, while it is in use, and after.
+        # Nested derivatives: the value that each stand-in represents, and those substituted since.
         self.stand_ins: dict[int, int] = {}
         self.replaced: dict[int, int] = {}
 

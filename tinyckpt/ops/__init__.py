@@ -253,7 +253,7 @@ copyreg.pickle(Primitive, reduce_primitive)
 # What the engine takes from the operators: a traced value's methods; what autodiff adds; operators
 # that are evaluated once, and updates in place.
 methods.install()
-non_recomputable.install()
+non_recomputable.install()  # before updates: what is dropped from an order reads nothing
 update_steps.install()
 ARITHMETIC.update(
     cast=casting.astype,

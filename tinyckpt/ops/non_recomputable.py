@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.dtypes import Integers
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core import execute, lowering, replay
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Evaluation, step_text
@@ -97,10 +98,15 @@ def kernel_guards(graph: Graph) -> Mapping[int, Callable[[Any], Any]]:
     return {index: partial(only_once, graph.operators[index].name) for index in graph.once}
 
 
+def refuse(why: str, *arrays: Any) -> None:
+    """Raise: the replacement kernel of an operator that must not be evaluated any more."""
+    raise ScheduleError(why)
+
+
 def only_once(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel that raises from its second call on."""
     calls, why = iter([kernel]), f"{name} may not be evaluated twice"
-    return lambda *arrays: next(calls, partial(execute.refuse, why))(*arrays)
+    return lambda *arrays: next(calls, partial(refuse, why))(*arrays)
 
 
 def legal_order(graph: Graph, order: list[int]) -> list[int]:

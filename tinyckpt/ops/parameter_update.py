@@ -20,7 +20,7 @@ from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
 
 if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
+    from tinyckpt.core.tracing import Builder, Var
 
 
 def infer_update(source: Spec, value: Spec) -> tuple[Spec, ...]:
@@ -100,12 +100,22 @@ def assign(source: Var, value: Any) -> Var:
             f"assign: {source.node.name} is not an argument of the function; only arguments "
             "can be updated"
         )
-    updates = (operator for operator in builder.operators if operator.is_update)
-    if any(update.inputs[0] == source.node.id for update in updates):
+    if source.node.id in updated_sources_of(builder):
         raise GraphError(f"assign: {source.node.name} is updated already")
     with builder.named(f"update_{source.node.name}"):
         (result,) = builder.add_operator(WRITE_OVER, (source, value), {})
     return result
+
+
+def updated_sources_of(builder: Builder) -> set[int]:
+    """Return the sources that the graph under construction updates; linear over a whole build."""
+    seen, found = builder.scratch.get("updates", (0, set()))
+    for operator in builder.operators[seen:]:
+        if operator.is_update:
+            found.add(operator.inputs[0])
+    builder.scratch["updates"] = len(builder.operators), found
+    updated: set[int] = found
+    return updated
 
 
 def descend(x: Var, direction: Var, rate: Var) -> Var:

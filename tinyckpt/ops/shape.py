@@ -110,11 +110,12 @@ def concatenation_offsets(axis: int, operands: Sequence[Var]) -> list[int]:
     many: the builder caches the prefix sum until another operator's operands come.
     """
     scratch = active_builder("concatenate").scratch
-    known, offsets = scratch.get("concatenation", (None, []))
+    known, offsets = scratch.get("concatenation", (None, None))
     if known is not operands:
         offsets = [*accumulate((operand.shape[axis] for operand in operands), initial=0)]
         scratch["concatenation"] = operands, offsets
-    return list(offsets)
+    found: list[int] = offsets
+    return found
 
 
 def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: int) -> Var:

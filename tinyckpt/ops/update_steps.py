@@ -20,6 +20,7 @@ from tinyckpt.base.errors import GraphError, ScheduleError
 from tinyckpt.core import execute, lowering, replay
 from tinyckpt.core.graph import UPDATE, Graph, Operator, producer_of
 from tinyckpt.core.schedule import Compute, Evaluation, Update, step_text
+from tinyckpt.ops.non_recomputable import refuse
 
 
 def updated_sources(graph: Graph) -> set[int]:
@@ -254,7 +255,7 @@ def execute_update(
         memory.overwritten.add(data)
         why = f"{graph.data[data].name} was updated at step {position}"
         for reader in graph.consumers[data]:
-            bound[reader] = (partial(execute.refuse, why), *bound[reader][1:])
+            bound[reader] = (partial(refuse, why), *bound[reader][1:])
 
 
 def kernel_guards(graph: Graph) -> Mapping[int, Callable[[Any], Any]]:
@@ -264,7 +265,7 @@ def kernel_guards(graph: Graph) -> Mapping[int, Callable[[Any], Any]]:
 
 def refuse_compute(name: str, kernel: Any) -> Any:
     """Return the kernel that stands for an update in a ``Compute`` step: it raises."""
-    return partial(execute.refuse, f"{name} is an update; use an Update step")
+    return partial(refuse, f"{name} is an update; use an Update step")
 
 
 def legal_order(graph: Graph, order: list[int]) -> list[int]:

@@ -121,3 +121,22 @@ def test_document_with_overflowing_workspace_is_refused(tmp_path: Any) -> None:
 def test_default_costs_are_evaluations() -> None:
     graph = tc.networks.chain(3)
     assert cost_of(tc.plan(graph), evaluations(graph)) == 7
+
+
+@pytest.mark.parametrize("wrong", [-5, float("nan"), np.float64("inf"), 10**301])
+def test_flops_of_users_rule_are_validated(wrong: float) -> None:
+    mine = tc.Primitive(
+        "mine", lambda xp, x: x + 0, lambda x: (x,), flops=lambda inputs, outputs: wrong
+    )
+    graph = tc.build(lambda x: tc.apply(mine, x), tc.Spec(2))
+    with pytest.raises(tc.ScheduleError, match=r"mine_1 is .*; it must be a finite number of 0"):
+        tc.cost.flops(graph)
+
+
+def test_flops_of_users_rule_become_python_numbers() -> None:
+    mine = tc.Primitive(
+        "mine", lambda xp, x: x + 0, lambda x: (x,), flops=lambda inputs, outputs: np.int64(7)
+    )
+    (cost,) = tc.cost.flops(tc.build(lambda x: tc.apply(mine, x), tc.Spec(2))).operators
+    assert type(cost) is int
+    assert cost == 7

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
+from tinyckpt.core import lowering
 from tinyckpt.core.cuts import crossing_values
+from tinyckpt.ops import non_recomputable, update_steps
 from tinyckpt.planner.model.vectorised_lowering import lower
 
 
@@ -27,10 +29,10 @@ def graphs_and_orders(draw: st.DrawFn) -> tuple[tc.Graph, list[int]]:
     return graph, order
 
 
-def outcome(lowering: Any, graph: tc.Graph, order: list[int]) -> Any:
+def outcome(lower_by: Any, graph: tc.Graph, order: list[int]) -> Any:
     """Return the steps of an order, or the text of the error."""
     try:
-        return lowering(graph, order).steps
+        return lower_by(graph, order).steps
     except tc.ScheduleError as error:
         return str(error)
 
@@ -56,9 +58,9 @@ def test_plain_lowering_refuses_damaged_orders_as_vectorised_lowering(case: Any,
 def test_lowering_refuses_unknown_operator(wrong: int) -> None:
     graph = tc.networks.chain(16)
     message = rf"order\[2\] is {wrong}; operators of chain:16 are numbered 0 to 32"
-    for lowering in (tc.from_order, lower):
+    for lower_by in (tc.from_order, lower):
         with pytest.raises(tc.ScheduleError, match=message):
-            lowering(graph, [0, 1, wrong])
+            lower_by(graph, [0, 1, wrong])
 
 
 def test_crossing_values_of_skip_connection() -> None:
@@ -70,3 +72,8 @@ def test_crossing_values_of_skip_connection() -> None:
     crossing = crossing_values(graph, [0, 1, 2])
     names = [[graph.data[data].name for data in values] for values in crossing]
     assert names == [["sin_1"], ["sin_1", "cos_1"], ["sin_1", "tanh_1"]]
+
+
+def test_vectorised_lowering_knows_every_rule_that_makes_an_order_legal() -> None:
+    # ``FlatGraph.settled`` does the same to arrays: whoever adds a rule adds it there.
+    assert [non_recomputable.legal_order, update_steps.legal_order] == lowering.LEGALISERS

@@ -167,3 +167,16 @@ def test_results_of_random_graphs_do_not_alias(case: Any) -> None:
     for policy in ("store_all", "sqrt_n"):
         result = tc.run(tc.plan(graph, policy), *args, check_nan=False)
         check_own((result.value, result.gradients), *leaves(list(args)))
+
+
+def test_outputs_of_one_operator_that_share_memory_are_charged_once_by_execute() -> None:
+    def twice(xp: Any, x: Any) -> Any:
+        fresh = x + 1
+        return fresh, fresh[:]
+
+    shared = tc.Primitive("shared", twice, lambda x: (x, x))
+    graph = tc.build(lambda x: tc.apply_all(shared, x), tc.Spec(4))
+    schedule = tc.plan(graph)
+    measured = tc.run(schedule, np.ones(4)).trace
+    assert measured.peak_bytes == 32  # what is in memory
+    assert tc.replay(schedule).peak_bytes == 64  # what the primitive promises: memory of its own

@@ -1,11 +1,10 @@
 """Prefetch placement (latency hiding): how early the copy back of each offloaded value is issued.
 
-``core.lowering.insert_offloads`` places each ``Fetch`` right before its value is read, so that
-computation waits for the whole copy. Here each ``Fetch`` moves up the schedule: early enough for
-its copy to end by the time the value is read, if nothing stalls; but no earlier, and never to where
-memory does not allow it. Fetches stay in the order in which values are read, which is the order of
-an engine's queue.
-"""
+``insert_offloads`` places each ``Fetch`` right before its value is read, so that computation waits
+for the whole copy. Here each ``Fetch`` moves up the schedule: early enough for its copy to end by
+the time the value is read, if nothing stalls; but no earlier, and never to where memory does not
+allow it. Fetches stay in the order in which values are read, which is the order of an engine's
+queue."""
 
 from __future__ import annotations
 

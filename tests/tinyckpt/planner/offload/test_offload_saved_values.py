@@ -98,7 +98,7 @@ def test_offload_rejects_invalid_options(options: Any, match: str) -> None:
 
 def test_forward_only_graph_moves_nothing() -> None:
     graph = tc.build(tc.tanh, tc.Spec(3))
-    assert tc.plan(graph, "offload").note.startswith("no backward half")
+    assert tc.plan(graph, "offload").note.startswith("no backward pass")
 
 
 def same_to_the_bit(graph: tc.Graph, args: Any, schedule: tc.Schedule) -> None:
