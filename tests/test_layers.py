@@ -14,7 +14,7 @@ ROOMS = [
     "base", "core", "ops", "storage", "codegen",
     "planner", "planner.model", "planner.manual", "planner.heuristics", "planner.chain_dp",
     "planner.offload", "planner.exact", "planner.portfolio",
-    "nan_check", "api", "training", "documents", "networks", "approx", "pipeline",
+    "api", "training", "documents", "networks", "approx", "pipeline",
     "techniques", "means", "interop", "interop.jax", "interop.torch", "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [

@@ -34,7 +34,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.core.tracing import ACTIVE_BUILDER, Builder, Var, active_builder, trace
-from tinyckpt.nan_check import Watcher, defect_of
+from tinyckpt.ops.nan_check import Watcher, defect_of
 from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike

@@ -27,8 +27,8 @@ from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_parameter_update import WRITES
+from tinyckpt.ops.nan_check import Watcher
 from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
