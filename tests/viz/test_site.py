@@ -137,7 +137,9 @@ def built(folder: Path) -> Path:
     )
     shutil.copytree(DOCS, folder / "docs", ignore=made)
     shutil.copytree(ROOT / "lessons", folder / "lessons", ignore=made)
-    shutil.copyfile(ROOT / "README.md", folder / "README.md")
+    shutil.copytree(ROOT / "tinyckpt" / "core", folder / "tinyckpt" / "core", ignore=made)
+    for name in ("README.md", "CONTRIBUTING.md"):
+        shutil.copyfile(ROOT / name, folder / name)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", folder / "trees"]
     run = subprocess.run(
         [*command, "-b", "html", folder / "docs", folder / "site"],

@@ -126,8 +126,9 @@ def execute(
                         f"step {position}: {name} has {len(outputs)} outputs, but its kernel "
                         f"returned {len(results)}"
                     )
-                for place, (data, array) in enumerate(zip(outputs, results, strict=True)):
-                    memory.hold(position, data, array, (*inputs, *outputs[:place]))
+                earlier: dict[int, int] = {}
+                for data, array in zip(outputs, results, strict=True):
+                    memory.hold(position, data, array, inputs, earlier)
             if watch is not None:
                 watch(
                     position,
@@ -195,8 +196,18 @@ class Allocations:
         for data, constant in graph.constants.items():
             self.values[data] = backend.to_device(constant)
 
-    def hold(self, position: int, data: int, result: Array, candidates: Sequence[int]) -> None:
-        """Make a result resident, in memory of its own or that of an input or an earlier output."""
+    def hold(
+        self,
+        position: int,
+        data: int,
+        result: Array,
+        inputs: Sequence[int],
+        earlier: dict[int, int],
+    ) -> None:
+        """Make a result resident, in memory of its own or that of an input or an earlier output.
+
+        ``earlier`` has the operator's outputs so far that own memory, by ``id`` of the array.
+        """
         if self.values[data] is not None or data in self.on_host:
             raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still resident")
         xp = self.backend.xp
@@ -204,12 +215,13 @@ class Allocations:
         owner = memory_owner(array, xp.ndarray)
         self.values[data] = array
         self.row[NODES] += 1
-        for source in candidates:
+        for source in (earlier[id(owner)],) if id(owner) in earlier else inputs:
             if memory_owner(self.values[source], xp.ndarray) is owner:
                 self.block[data] = self.block[source]
                 if self.block[data] != OF_A_SOURCE:
                     self.holders[self.block[data]] += 1
                 return
+        earlier[id(owner)] = data
         self.allocate(data, owner.nbytes)
 
     def allocate(self, data: int, nbytes: int) -> None:

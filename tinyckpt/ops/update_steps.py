@@ -245,7 +245,7 @@ def execute_update(
     memory.settle()
     kernel = operator.primitive.forward  # type: ignore[union-attr]
     array = kernel(memory.backend.xp, memory.values[source], memory.values[value])
-    memory.hold(position, operator.outputs[0], array, (source,))
+    memory.hold(position, operator.outputs[0], array, (source,), {})
     # Values by the source that they alias: for all sources at once, since it takes a pass.
     if (showing := memory.scratch.get(UPDATE)) is None:
         showing = memory.scratch[UPDATE] = {}

@@ -242,13 +242,13 @@ FIRST_CALL = """
 import sys, torch
 from tests.torch_models import GPT, tokens_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.min_cut import halves_at, load_min_cut
+from tinyckpt.interop.torch.min_cut import load_min_cut, partition_at
 model, args = tokens_for(GPT(1, 16, 2, 16), 2, 8)
 joint = tct.trace(model, *args, workspace=False).imported.joint
 load_min_cut()
 before = set(sys.modules)
 for setting in (0.5, 1.0, 0.0):
-    halves_at(joint, setting, ())
+    partition_at(joint, setting, ())
 assert len(set(sys.modules) - before) < 10, sorted(set(sys.modules) - before)
 """
 

@@ -144,7 +144,7 @@ class Net(torch.nn.Module):
         self.layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
     def forward(self, x):
         return self.layer(x).sum()
-net, x, real = Net(), torch.ones(2, 4), versions.at
+net, x, real = Net(), torch.ones(2, 4), versions.attribute_at
 def compiled():
     torch.compiler.reset()
     backend = tct.backend(None, workspace=False)
@@ -162,7 +162,7 @@ calls = {
 }
 assert set(calls) == set(versions.EACH)
 for group in sorted(set(versions.NEEDED.values())):
-    versions.at = lambda path: None if versions.NEEDED[path] == group else real(path)
+    versions.attribute_at = lambda path: None if versions.NEEDED[path] == group else real(path)
     for name in [name for name in sys.modules if name.startswith("tinyckpt.interop.torch")]:
         if name != versions.__name__:
             del sys.modules[name]

@@ -218,7 +218,7 @@ print(sum(operator.workspace for operator in graph.operators) > 30_000)
 """
 FORKED = """
 import warnings
-from tinyckpt.interop.torch import isolation, workspace
+from tinyckpt.interop.torch import isolated_worker as isolation, workspace
 def measured():
     workspace.KNOWN.clear()
     graph = tct.trace(Model(), torch.ones(6, 3, 4)).graph
