@@ -25,11 +25,6 @@ def no_workspace(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
     return 0
 
 
-def per_element(count: int) -> Callable[..., int]:
-    """FLOP rule: ``count`` operations per element of the first output."""
-    return lambda inputs, outputs, **attrs: count * outputs[0].size
-
-
 def no_flops(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
     """FLOP rule of an operator that moves or relabels data without arithmetic."""
     return 0

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.activation import GELU, GELU_TANH, SILU
 from tinyckpt.ops.cache_blocking import span_length
 from tinyckpt.ops.gelu_silu_fits import checked_fit
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

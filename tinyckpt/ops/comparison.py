@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

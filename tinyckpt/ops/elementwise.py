@@ -16,13 +16,14 @@ import numpy as np
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels, kernels_elementwise_functions
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
 from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.shape import unbroadcast
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.dtypes import is_float
-from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import shape_inference as infer
@@ -35,6 +35,7 @@ from tinyckpt.ops.elementwise import (
     vjp_from_output,
     where,
 )
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

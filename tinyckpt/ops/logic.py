@@ -12,7 +12,7 @@ import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import kernels_indexing
@@ -20,6 +20,7 @@ from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
 from tinyckpt.ops.elementwise import absolute
 from tinyckpt.ops.reduce import Axes, reduced_shape, sum
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
@@ -15,6 +15,7 @@ from tinyckpt.ops.elementwise import add, exp
 from tinyckpt.ops.reduce import MAX_VJP, mean, sum
 from tinyckpt.ops.reduce import max as largest
 from tinyckpt.ops.shape import expand_dims
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

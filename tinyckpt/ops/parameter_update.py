@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.graph import UPDATE
-from tinyckpt.core.primitive import Primitive, per_element
+from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Builder, Var

@@ -13,10 +13,11 @@ import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.shape_inference import per_element
 from tinyckpt.ops.special_functions import random_key
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import Primitive, per_element, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels_elementwise_functions as kernels
 from tinyckpt.ops import shape_inference as infer
@@ -19,6 +19,7 @@ from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
 from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negative, unary, where
 from tinyckpt.ops.logic import isnan, signbit
+from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var

@@ -1,4 +1,4 @@
-"""Shape and dtype inference rules shared by the operator families, and their checks."""
+"""Shape and dtype inference shared by the operator families, with checks and a FLOP rule."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -119,3 +119,8 @@ def checked_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     if len(set(result)) < len(result):
         raise GraphError(f"axes {axes!r} name an axis twice")
     return result
+
+
+def per_element(count: int) -> Callable[..., int]:
+    """FLOP rule: ``count`` operations per element of the first output."""
+    return lambda inputs, outputs, **attrs: count * outputs[0].size
