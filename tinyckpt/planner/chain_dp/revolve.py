@@ -39,7 +39,7 @@ from tinyckpt.planner.model.binomial_bound import (
     uniform_chain,
 )
 from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
-from tinyckpt.planner.model.liveness import Problem, problem_of
+from tinyckpt.planner.model.liveness import FlatGraph, Problem, problem_of
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
 # can be requested by their number of slots.
@@ -129,10 +129,11 @@ def plan_revolve(
     deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
-    problem = problem_of(graph, costs)
-    flat = problem.flat
+    # A number of slots needs no memory of the values, and so no ``Problem``.
+    problem = None if slots is not None or budget is None else problem_of(graph, costs)
+    flat = FlatGraph(graph) if problem is None else problem.flat
     parts = stages(flat, local_minimum_cuts(flat, costs))
-    if slots is not None or budget is None:
+    if problem is None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
         chosen = largest_feasible_slots(problem, parts, budget, deadline)
