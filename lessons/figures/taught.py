@@ -186,10 +186,10 @@ def elsewhere() -> Figure:
     graph = graph_of(deep)
     moved = tc.replay(tc.plan(graph, "offload"))
     half = LAYERS // 2
-    behind = tc.differentiate(
+    upper = tc.differentiate(
         tc.build(lambda params, h: tc.half_squared_norm(deep(params, h)), [SQUARE] * half, ROWS)
     )
-    every, trained = (len(tc.tree.leaves(known.gradients)) for known in (graph, behind))
+    every, trained = (len(tc.tree.leaves(known.gradients)) for known in (graph, upper))
     stored = tc.replay(tc.plan(graph)).peak_bytes
     return Figure(
         "running layers on the CPU, without gradients, offloads them",

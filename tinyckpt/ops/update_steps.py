@@ -72,7 +72,7 @@ class UpdateOrder:
         graph: a graph with updates.
         source: the source that each update overwrites, by operator id.
         reads: for each operator, the updated sources whose old value it reads.
-        behind: for each such operator, the updates that must come after it.
+        updates_after: for each such operator, the updates that must come after it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -87,7 +87,7 @@ class UpdateOrder:
                     if self.source.get(reader) != source:
                         self.reads.setdefault(reader, set()).add(source)
         update_of = {source: update for update, source in self.source.items()}
-        self.behind = {
+        self.updates_after = {
             reader: sorted(update_of[source] for source in sources)
             for reader, sources in self.reads.items()
         }

@@ -101,7 +101,7 @@ def dependences_of(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], 
         producers = [graph.data[data].producer for data in operator.inputs]
         missing[operator.id] = {p for p in producers if p is not None and waiting[p]}
         waiting[operator.id] = waiting[operator.id] or bool(missing[operator.id])
-    for reader, updates in UpdateOrder(graph).behind.items():
+    for reader, updates in UpdateOrder(graph).updates_after.items():
         for update in updates if waiting[reader] else ():
             missing[update].add(reader)
     followers: list[list[int]] = [[] for _ in graph.operators]

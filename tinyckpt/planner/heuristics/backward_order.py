@@ -66,8 +66,8 @@ def least_growth(problem: Problem, deadline: Clock) -> list[int]:
     for operator in graph.operators[first:]:
         producers = {graph.data[data].producer for data in operator.inputs}
         awaited[operator.id] = sum(p is not None and p >= first for p in producers)
-    behind = {} if problem.flat.updates is None else problem.flat.updates.behind
-    for reader, updates in behind.items():
+    updates_after = {} if problem.flat.updates is None else problem.flat.updates.updates_after
+    for reader, updates in updates_after.items():
         for update in updates if reader >= first else ():
             awaited[update] += 1
     sequence = list(range(first))
@@ -95,7 +95,7 @@ def least_growth(problem: Problem, deadline: Clock) -> list[int]:
             if readers[data] == 1:
                 touched.update(reader for reader in graph.consumers[data] if reader in ready)
         readers_of_results = {r for data in operator.outputs for r in graph.consumers[data]}
-        for reader in (*readers_of_results, *behind.get(index, ())):
+        for reader in (*readers_of_results, *updates_after.get(index, ())):
             awaited[reader] -= 1
             if not awaited[reader]:
                 ready.add(reader)

@@ -97,7 +97,7 @@ class BlockDependencies:
             for operator in graph.operators
         ]
         if problem.flat.updates is not None:
-            for reader, updates in problem.flat.updates.behind.items():
+            for reader, updates in problem.flat.updates.updates_after.items():
                 for update in updates:
                     before[update].add(reader)
         self.after: list[list[int]] = [[] for _ in range(count)]
