@@ -14,9 +14,9 @@ class Certificate:
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(4)
-    >>> certificate = tc.plan(graph, "optimal", budget="4 nodes").certificate
+    >>> certificate = tc.plan(graph, budget="4 nodes").certificate
     >>> certificate.status, certificate.cost, certificate.lower_bound, certificate.gap
-    ('optimal', 11, 11, 0.0)
+    ('optimal', 11.0, 11, 0.0)
 
     Attributes:
         status: ``optimal``; ``optimal in its class``, the class being ``scope``; or ``heuristic``.
