@@ -22,11 +22,11 @@ import numpy as np
 
 from tinyckpt.base.errors import FormatError, GraphError
 from tinyckpt.base.files import replacing, write_atomically
+from tinyckpt.base.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 from tinyckpt.base.spec import checked_dtype
 from tinyckpt.base.tree import Tree, check_depth
 from tinyckpt.documents.json_reader import open_regular
 from tinyckpt.documents.npz import read_archive
-from tinyckpt.training.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 
 NESTING = "__tree__"  # the entry with the tree structure
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # prefixes of its JSON

@@ -19,6 +19,13 @@ from numpy.lib.array_utils import byte_bounds
 from tinyckpt.api import as_array, cache_key, owned_result, owner_ids
 from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
+from tinyckpt.base.interrupted_step import (
+    MIXED_STATE_ADVICE,
+    STATE_ENTRIES,
+    Writes,
+    is_mixed,
+    without_parameters,
+)
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
@@ -32,13 +39,6 @@ from tinyckpt.ops.nan_check import Watcher
 from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
-from tinyckpt.training.interrupted_step import (
-    MIXED_STATE_ADVICE,
-    STATE_ENTRIES,
-    Writes,
-    is_mixed,
-    without_parameters,
-)
 from tinyckpt.training.optimizers import Optimizer, as_dtype, map_corresponding, zeros_like
 from tinyckpt.training.step_graph import LossScale, Part, Recipe, step_graph
 

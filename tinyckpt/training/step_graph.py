@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.interrupted_step import without_parameters
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
@@ -27,7 +28,6 @@ from tinyckpt.ops.parameter_update import assign
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.planner.heuristics.backward_order import renumber_operators
-from tinyckpt.training.interrupted_step import without_parameters
 from tinyckpt.training.optimizer_in_backward import SCOPE, beside, is_of_optimizer, placed
 from tinyckpt.training.optimizers import Optimizer, map_corresponding, numbers
 

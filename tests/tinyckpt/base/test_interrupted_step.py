@@ -15,10 +15,10 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
+from tinyckpt.base import interrupted_step as interrupted
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.execute import execute
 from tinyckpt.ops import kernels_parameter_update as kernels_updating
-from tinyckpt.training import interrupted_step as interrupted
 
 R = np.random.default_rng(5)
 PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}
