@@ -295,8 +295,8 @@ from tinyckpt.planner.manual import saveable as checkpoint_policies
 from tinyckpt.planner.manual.regions import checkpoint
 from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.link import Link
 from tinyckpt.planner.model.saved_values import saved_values
-from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain
 from tinyckpt.planner.portfolio.pareto import Frontier, Point

@@ -74,8 +74,8 @@ from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.cost_models import cost_of
+from tinyckpt.planner.model.link import Link
 from tinyckpt.planner.model.saved_values import saved_values
-from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.offload_saved_values import (
     movable_values,
     offload_order,

@@ -23,7 +23,7 @@ from tinyckpt.documents.schedules import load_trace
 from tinyckpt.documents.user_functions import function_of_file, user_code
 from tinyckpt.networks import network_from_text
 from tinyckpt.planner.model import cost_models as cost
-from tinyckpt.planner.offload.link import MOST_ENGINES, Link
+from tinyckpt.planner.model.link import MOST_ENGINES, Link
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.policies import POLICIES

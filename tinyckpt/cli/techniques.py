@@ -19,7 +19,7 @@ from tinyckpt.cli.resolve_options import (
     wrong_usage,
 )
 from tinyckpt.networks import network_or_graph
-from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.model.link import Link
 from tinyckpt.techniques import BUDGET, CHUNKS, STAGES, compare_techniques
 
 OUTPUTS = (".json", ".png", ".svg", ".pdf")

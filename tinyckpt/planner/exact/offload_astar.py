@@ -45,8 +45,8 @@ from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Step
 from tinyckpt.planner.exact.reduced_graph import as_set, members
 from tinyckpt.planner.exact.stage_astar import UNREACHABLE, SearchLimitError
+from tinyckpt.planner.model.link import Link
 from tinyckpt.planner.model.lower_bounds import needed_operators
-from tinyckpt.planner.offload.link import Link
 
 OFFLOAD_SCOPE = "schedules that evaluate backward operators once and move no results"
 # Beam width of the first search, in states per placement: in most cases its makespan is the

@@ -17,7 +17,7 @@ from itertools import accumulate
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
-from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.model.link import Link
 
 
 def hoist_fetches(

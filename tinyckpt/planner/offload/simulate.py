@@ -45,7 +45,7 @@ from tinyckpt.core.schedule import (
 )
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.cost_models import given
-from tinyckpt.planner.offload.link import Link, checked_link
+from tinyckpt.planner.model.link import Link, checked_link
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -59,10 +59,10 @@ from tinyckpt.planner.heuristics.budget_grid import evenly_spaced
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import is_total, parse_budget
 from tinyckpt.planner.model.certificate import Certificate
+from tinyckpt.planner.model.link import Link, checked_link
 from tinyckpt.planner.model.liveness import problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound, smallest_budget
 from tinyckpt.planner.model.plan_request import PlanRequest
-from tinyckpt.planner.offload.link import Link, checked_link
 from tinyckpt.planner.offload.offload_dp import PricedPlan, priced_plans
 from tinyckpt.planner.offload.offload_saved_values import (
     PacedWork,
