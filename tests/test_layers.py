@@ -11,11 +11,11 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up: a room may import those before it. A room is a package, or a module that
 # stands beside the packages; of the planner and of other frameworks, each package in it.
 ROOMS = [
-    "base", "core", "ops", "storage", "codegen",
+    "base", "core", "ops", "storage", "codegen", "documents",
     "planner", "planner.model", "planner.manual", "planner.heuristics", "planner.chain_dp",
-    "planner.offload", "planner.exact", "planner.portfolio",
-    "api", "training", "documents", "networks", "approx", "pipeline",
-    "techniques", "means", "interop", "interop.jax", "interop.torch", "cli",
+    "planner.exact", "planner.offload", "planner.portfolio", "interop", "interop.jax",
+    "interop.torch", "api", "training", "networks", "approx", "pipeline", "techniques", "means",
+    "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [
     "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
@@ -164,6 +164,35 @@ def test_every_package_exists_and_few_modules_are_top_level() -> None:
     assert len(shown) <= 22
     deepest = max(MODULES, key=lambda name: name.count("."))
     assert deepest.count(".") <= 3
+
+
+def test_house_has_few_rooms_floors_and_arrows() -> None:
+    # A room's floor is one above the highest of those it imports. The command's entry and an alias
+    # for one version are no rooms; the packages for other frameworks are one.
+    below: dict[str, set[str]] = {room: set() for room in ROOMS if room not in ("planner", "means")}
+    for module in CHECKED:
+        if module.startswith("tinyckpt.") and room_of(module) in below:
+            own = room_of(module)
+            below[own] |= {room_of(name) for name, _ in imported(module)} & {*below} - {own}
+    floors: dict[str, int] = {}
+    for room in below:  # in the order of their layers
+        floors[room] = 1 + max((floors[other] for other in below[room]), default=0)
+    arrows = {
+        (room.partition("interop.")[0] or "interop", other.partition("interop.")[0] or "interop")
+        for room, others in below.items()
+        for other in others
+    }
+    rooms = {room for arrow in arrows for room in arrow}
+    assert len(rooms) <= 21
+    assert max(floors.values()) <= 13
+    assert len({(room, other) for room, other in arrows if room != other}) <= 110
+
+
+def test_packages_for_other_frameworks_import_no_other() -> None:
+    for module in CHECKED:
+        if room_of(module) in ("interop.torch", "interop.jax"):
+            rooms = {room_of(name) for name, _ in imported(module)}
+            assert not rooms & {"interop.torch", "interop.jax"} - {room_of(module)}, module
 
 
 def test_tinyckpt_depends_on_numpy_only() -> None:

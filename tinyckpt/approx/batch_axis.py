@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import Graph, Operator
+from tinyckpt.ops.elementwise import ELEMENTWISE
 
 Shape = tuple[int, ...]
 
@@ -35,18 +36,6 @@ class AxisPlace(NamedTuple):
 
 Places = list["AxisPlace | None"]
 Rule = Callable[[Operator, list[Shape], Places, list[Shape]], Places]
-
-ELEMENTWISE = (
-    "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil", "contiguous", "cos", "cosh",
-    "divide", "equal", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "gelu_tanh",
-    "greater", "greater_equal", "hypot", "invert", "isfinite", "isinf", "isnan", "left_shift",
-    "less", "less_equal", "log", "log10", "log1p", "log2", "log_sigmoid", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
-    "negative", "not_equal", "power", "powers", "relu", "remainder", "right_shift", "round",
-    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softplus", "sqrt", "subtract", "tan",
-    "tanh", "trunc", "where",
-)  # fmt: skip
 
 
 def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:

@@ -28,6 +28,20 @@ from tinyckpt.ops.shape_inference import per_element
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
+# Kinds of operators, of all families, that compute each element of the result from the elements of
+# the operands at its place: what may be split along any axis.
+ELEMENTWISE = (
+    "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil", "contiguous", "cos", "cosh",
+    "divide", "equal", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "gelu_tanh",
+    "greater", "greater_equal", "hypot", "invert", "isfinite", "isinf", "isnan", "left_shift",
+    "less", "less_equal", "log", "log10", "log1p", "log2", "log_sigmoid", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
+    "negative", "not_equal", "power", "powers", "relu", "remainder", "right_shift", "round",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softplus", "sqrt", "subtract", "tan",
+    "tanh", "trunc", "where",
+)  # fmt: skip
+
 
 def outputs_bytes(count: int) -> Callable[..., int]:
     """Return a workspace rule: ``count`` arrays like the output."""

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.approx.batch_axis import ELEMENTWISE
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.core.tracing import build
+from tinyckpt.ops.elementwise import ELEMENTWISE
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.training.optimizers import Optimizer
