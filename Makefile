@@ -8,7 +8,7 @@ STAMP := .venv/.installed-$(EXTRAS)
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all nightly newcomer check test-deep gpu-test format images docs site graphs text clean
+.PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site graphs text clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
@@ -39,6 +39,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Rooms, floors and arrows of the layout; lines of each part.
+house: $(STAMP)
+	$(BIN)/python -m tests.house
 
 format: $(STAMP)
 	$(BIN)/ruff format .

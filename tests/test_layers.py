@@ -1,29 +1,21 @@
 """Imports go one way: what the layout says, checked on the source, function-level imports too."""
 
-import ast
 import sys
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-# From the bottom up: a room may import those before it. A room is a package, or a module that
-# stands beside the packages; of the planner and of other frameworks, each package in it.
-ROOMS = [
-    "base", "core", "ops", "storage", "codegen", "documents",
-    "planner", "planner.model", "planner.manual", "planner.heuristics", "planner.chain_dp",
-    "planner.exact", "planner.offload", "planner.portfolio", "interop", "interop.jax",
-    "interop.torch", "api", "training", "networks", "approx", "pipeline", "techniques", "means",
-    "cli",
-]  # fmt: skip
-VIZ_ROOMS = [
-    "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
-    "captions", "scene", "picture_layout", "node_style", "raster", "vector", "progress", "gif",
-    "charts", "player", "lab", "notebook",
-]  # fmt: skip
-# Modules that stand for others, under another name.
-ALIASES = {"tinyckpt.viz", "viz.wheel_alias"}
+from tests.house import (
+    CHECKED,
+    MODULES,
+    ROOMS,
+    ROOT,
+    VIZ_ROOMS,
+    imported,
+    room_of,
+    rooms_floors_arrows,
+)
+
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is saved and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are
 # written, and how they show themselves; and the kinds of a pipeline's actions, which have colours.
@@ -41,61 +33,6 @@ EXCEPTIONS = {
 
 # Within a room, the same of modules.
 MODULE_EXCEPTIONS: dict[tuple[str, str], str] = {}
-
-
-def modules_of(package: str) -> dict[str, Path]:
-    """Return the files of a package by module name."""
-    paths = (ROOT / package).rglob("*.py")
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in paths
-    }
-
-
-MODULES = {**modules_of("tinyckpt"), **modules_of("viz")}
-
-
-def imported(module: str) -> list[tuple[str, bool]]:
-    """Return what a module imports anywhere in it, and whether for type checking alone.
-
-    What viz imports of itself is relative, so that it may stand anywhere; tinyckpt says it in full.
-    """
-    path = MODULES[module]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            inside = module.startswith("viz") and (node.module or "").partition(".")[0] == "viz"
-            assert not inside, f"{path}: viz imports itself by name"
-            assert module.startswith("viz") or node.level == 0, f"{path}: a relative import"
-            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*above, *filter(None, [node.module])]) if node.level else node.module
-            names = [f"{base}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found += [(name, id(node) in typing) for name in names]
-    return found
-
-
-def room_of(module: str) -> str:
-    """Return the room that a module stands in; empty for a package's own ``__init__``."""
-    first, *parts = module.split(".")
-    if first == "tinyckpt" and parts[:1] in (["planner"], ["interop"]):
-        two = ".".join(parts[:2])
-        return two if two in ROOMS else parts[0]
-    return parts[0] if parts else ""
-
-
-CHECKED = [name for name in MODULES if room_of(name) and name not in ALIASES]
 
 
 @pytest.mark.parametrize("module", CHECKED)
@@ -167,25 +104,10 @@ def test_every_package_exists_and_few_modules_are_top_level() -> None:
 
 
 def test_house_has_few_rooms_floors_and_arrows() -> None:
-    # A room's floor is one above the highest of those it imports. The command's entry and an alias
-    # for one version are no rooms; the packages for other frameworks are one.
-    below: dict[str, set[str]] = {room: set() for room in ROOMS if room not in ("planner", "means")}
-    for module in CHECKED:
-        if module.startswith("tinyckpt.") and room_of(module) in below:
-            own = room_of(module)
-            below[own] |= {room_of(name) for name, _ in imported(module)} & {*below} - {own}
-    floors: dict[str, int] = {}
-    for room in below:  # in the order of their layers
-        floors[room] = 1 + max((floors[other] for other in below[room]), default=0)
-    arrows = {
-        (room.partition("interop.")[0] or "interop", other.partition("interop.")[0] or "interop")
-        for room, others in below.items()
-        for other in others
-    }
-    rooms = {room for arrow in arrows for room in arrow}
-    assert len(rooms) <= 21
-    assert max(floors.values()) <= 13
-    assert len({(room, other) for room, other in arrows if room != other}) <= 110
+    rooms, floors, arrows = rooms_floors_arrows()
+    assert rooms <= 21
+    assert floors <= 13
+    assert arrows <= 110
 
 
 def test_packages_for_other_frameworks_import_no_other() -> None:
