@@ -35,14 +35,20 @@ def explainer(traces, path, *, theme="light", scale=1, stop="recomputation", com
         return DrawnPath(path)
     if suffix == ".png":
         import imageio.v3 as iio
+
         painter = Painter(inks, scale)
-        painter.show([end_card(story, command or "", inks)] if stop == "card" else picture(story, story.at(stop), inks))
+        painter.show(
+            [end_card(story, command or "", inks)]
+            if stop == "card"
+            else picture(story, story.at(stop), inks)
+        )
         write_atomically(path, iio.imwrite("<bytes>", painter.rgb(), extension=".png"))
         return DrawnPath(path)
     _, encoder = encoder_of(path, None)
     painter = Painter(inks, scale)
     pictures = (picture(story, place, inks) for place in range(len(story.moments)))
     from itertools import chain
+
     every = chain(pictures, [[end_card(story, command or "", inks)]])
     film = Film(WIDTH * scale, HEIGHT * scale, painter.inks.colours, delays_of(story))
     with replacing(path) as file:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinyckpt.base.units import cost_text, size_text
 
+from ..node_memory import shown_share
 from ..node_style import truncated
 from ..raster.canvas import Canvas, Change, Inks
 from ..scene import count_text, what_of
@@ -27,6 +28,7 @@ LEFT, TRACK = 28, 544  # of the tiles and of the work bar: the left end and the 
 ROW = 204  # pixels from one row to the next
 TILE_TOP, TILE_HIGH = 73, 43
 TANK = 600, 18, 64, 142  # left, top, width, height
+CARD_WORDS = 212  # pixels: room for the words before the bars of the end card
 MOST_SLICES = 40  # values in a tank that are drawn one by one
 LEGEND = 424
 WAITS = "The gradient waits for the other one"
@@ -89,11 +91,10 @@ def heading_of(story: Story, row: int) -> str:
         return "Keep nothing, compute all of it again"
     period = kept[0] + 1
     if kept in (tuple(range(kept[0], count - 1, period)), tuple(range(kept[0], count, period))):
-        every = f"every {ordinal(period)} {noun}" if period > 1 else f"every {noun}'s output"
+        every = f"every {ordinal(period)} {noun}" if period > 1 else f"a part of every {noun}"
         return f"Keep {every}, compute the rest again"
-    if len(kept) < count:
-        return f"Keep {len(kept)} of {count} {noun}s, compute the rest again"
-    return "Keep some values, compute the rest again"
+    some = f"{len(kept)} of {count} {noun}s" if len(kept) < count else "some values"
+    return f"Keep {some}, compute the rest again"
 
 
 def ordinal(number: int) -> str:
@@ -185,10 +186,10 @@ def tile_marks(
     if again:
         yield from hatch(x, top, wide, theme)
     if share < 1:
-        empty = (1 - max(share, 0.12)) * TILE_HIGH
+        empty = (1 - shown_share(max(share, 0.12))) * TILE_HIGH
         yield Rect(x, top, wide, empty, 0.0, theme.background)
         yield Rect(*box, None, outline)
-        if empty > TILE_HIGH / 2 - 8:
+        if empty > TILE_HIGH / 2:
             ink = theme.muted
     elif again:
         half = 4.5 * len(label) + 2
@@ -238,7 +239,9 @@ def row_patches(story: Story, moment: Moment, row: int, theme: Theme) -> Iterato
     ink = theme.muted if now.waits else ink
     yield Patch((LEFT, down + 142, TRACK, 26), (Text(LEFT, down + 160, caption, 16, ink, True),))
     yield Patch((LEFT - 2, down + 168, TRACK + 8, 18), tuple(work_marks(story, now, row, theme)))
-    yield Patch((TANK[0] - 8, down + 4, WIDTH - TANK[0], 180), tuple(tank_marks(story, now, down, theme)))
+    yield Patch(
+        (TANK[0] - 8, down + 4, WIDTH - TANK[0], 180), tuple(tank_marks(story, now, down, theme))
+    )
 
 
 def arrow_marks(
@@ -347,15 +350,20 @@ def end_card(story: Story, command: str, theme: Theme) -> Patch:
     marks: list[Mark] = []
     for line, (sentence, ink) in enumerate(results_of(story)):
         marks.append(Text(40, 96 + 52 * line, sentence, 42, getattr(theme, ink), True))
+    left, longest = 40 + CARD_WORDS, 252
     for row, now in enumerate(story.moments[-1].rows):
-        y, words = 262 + 62 * row, heading_of(story, row).split(",")[0].lower()
+        y = 262 + 62 * row
+        words = truncated(
+            heading_of(story, row).split(",")[0].lower(), "Regular", 18, CARD_WORDS - 12
+        )
         marks.append(Text(40, y + 22, words, 18, theme.ink))
-        wide = 252 * now.peak / story.highest
-        marks.append(Rect(240, y, max(wide, 2), 30, 4, theme.kept))
+        wide = longest * now.peak / story.highest
+        marks.append(Rect(left, y, max(wide, 2), 30, 4, theme.kept))
         work = work_of(story, row)
         done = f"{count_text(round(work))} computed" if story.in_nodes else cost_text(work, "FLOPs")
         text = f"{amount_text(story, now.peak)} in memory, {done}"
-        marks.append(Text(252 + wide, y + 22, text, 18, theme.ink, True))
+        size = 18 if left + longest + 12 + font("SemiBold", 18).getlength(text) < WIDTH - 8 else 15
+        marks.append(Text(left + 12 + wide, y + 15 + 0.4 * size, text, size, theme.ink, True))
     marks.append(Text(40, 425, command, 15, theme.muted))
     return Patch((0, 0, WIDTH, HEIGHT), tuple(marks))
 
@@ -396,7 +404,9 @@ class Painter:
         for place, patch in enumerate(patches):
             if not self.shown or patch != self.shown[place]:
                 x, y, wide, high = (scale * side for side in patch.box)
-                region = self.canvas.region(y, min(y + high, HEIGHT * scale), x, min(x + wide, WIDTH * scale))
+                region = self.canvas.region(
+                    y, min(y + high, HEIGHT * scale), x, min(x + wide, WIDTH * scale)
+                )
                 region[:] = painted(patch, self.inks)[: region.shape[0], : region.shape[1]]
         self.shown = list(patches)
 

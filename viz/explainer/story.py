@@ -210,9 +210,7 @@ def makes_only_results(graph: Graph, part: Part) -> bool:
 class RowReader:
     """A trace read beat by beat; ``moment`` is its row as it stands."""
 
-    def __init__(
-        self, trace: Trace, tiles: Sequence[Tile], in_nodes: bool, costs: Costs
-    ) -> None:
+    def __init__(self, trace: Trace, tiles: Sequence[Tile], in_nodes: bool, costs: Costs) -> None:
         self.trace, self.tiles, self.costs = trace, tiles, costs
         self.bands = memory_bands(trace, in_nodes)
         self.tile_of_operator: dict[int, int] = {
@@ -285,7 +283,9 @@ class RowReader:
             return None
         graph = self.trace.graph
         producers = [graph.data[data].producer for data in self.trace.schedule.checkpoints]
-        return tuple(sorted({self.tile_of_operator[i] for i in producers if i in self.tile_of_operator}))
+        return tuple(
+            sorted({self.tile_of_operator[i] for i in producers if i in self.tile_of_operator})
+        )
 
     def next_run(self) -> list[Beat]:
         """Return the recomputations before the next useful evaluation."""
