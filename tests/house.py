@@ -26,7 +26,7 @@ ROOMS = [
 ]  # fmt: skip
 VIZ_ROOMS = [
     "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
-    "captions", "scene", "picture_layout", "node_style", "raster", "vector", "progress", "gif",
+    "captions", "scene", "picture_layout", "node_style", "raster", "vector", "progress", "gif", "explainer",
     "charts", "player", "lab", "notebook",
 ]  # fmt: skip
 # Modules that stand for others, under another name.

@@ -24,6 +24,7 @@ from .charts.scaling import scaling
 from .charts.space_time import ledger
 from .charts.techniques import techniques
 from .charts.timeline import timeline
+from .explainer import explainer
 from .gif import frames, gif, save_still
 from .lab import lab
 from .lab.challenge import challenge
@@ -40,6 +41,7 @@ __all__ = [
     "challenge",
     "dot",
     "empty_lab",
+    "explainer",
     "frames",
     "frontier",
     "gif",

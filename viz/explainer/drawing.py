@@ -6,8 +6,8 @@ from the frame before are painted. All coordinates are at scale 1, of a picture 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ..node_memory import shown_share
 from ..node_style import truncated
 from ..raster.canvas import Canvas, Change, Inks
 from ..scene import count_text, what_of
-from ..theme import RGB, THEMES, Theme, blend, css, font
+from ..theme import RGB, Theme, blend, css, font
 from ..vector.marks import number, text_element
 from .story import Moment, RowMoment, Story
 
@@ -149,7 +149,7 @@ def work_of(story: Story, row: int) -> float:
     return sum(story.moments[-1].rows[row].done)
 
 
-# Marks ----------------------------------------------------------------------------------------------
+# Marks --------------------------------------------------------------------------------------------
 
 
 def tile_boxes(count: int) -> list[tuple[float, float]]:
@@ -293,12 +293,11 @@ def work_marks(story: Story, now: RowMoment, row: int, theme: Theme) -> Iterator
 
 def tank_marks(story: Story, now: RowMoment, down: float, theme: Theme) -> Iterator[Mark]:
     """Yield the tank: live memory by kind, and the most so far."""
-    x, top, wide, high = TANK
-    top += down
+    x, wide, high, top = TANK[0], TANK[2], TANK[3], TANK[1] + down
     fills = (theme.kept, theme.recomputed, theme.gradient, theme.workspace)
     yield Rect(x, top, wide, high, 6, theme.panel, theme.not_yet_outline)
     unit = high / max(story.highest, 1)
-    level = top + high
+    level = float(top + high)
     slices = story.in_nodes and story.highest <= MOST_SLICES
     for amount, fill in zip(now.bands, fills, strict=True):
         for part in [1] * amount if slices else [amount]:
@@ -376,10 +375,11 @@ def explainer_inks(theme: Theme, scale: float) -> Inks:
     """Return the palette of the explainer: its colours, and steps between those that meet."""
     ground = theme.background
     meeting = [
-        (theme.ink, ground), (theme.muted, ground), (theme.kept, ground), (theme.gradient, ground),
-        (theme.recomputing, ground), (theme.not_yet_outline, ground), (theme.kept_label, theme.kept),
-        (theme.recomputed_label, theme.recomputed), (theme.kept, theme.recomputed),
-        (theme.recomputing_label, theme.recomputing), (theme.panel, ground), (theme.kept, theme.panel),
+        (theme.ink, ground), (theme.muted, ground), (theme.kept, ground),
+        (theme.gradient, ground), (theme.recomputing, ground), (theme.not_yet_outline, ground),
+        (theme.kept_label, theme.kept), (theme.recomputed_label, theme.recomputed),
+        (theme.kept, theme.recomputed), (theme.recomputing_label, theme.recomputing),
+        (theme.panel, ground), (theme.kept, theme.panel),
     ]  # fmt: skip
     colours = [colour for pair in meeting for colour in pair]
     colours += [theme.workspace, theme.recomputed]
@@ -457,8 +457,8 @@ def paint_mark(draw: Any, mark: Mark, left: float, top: float, factor: float) ->
             box, mark.corner * factor, mark.fill, stroke, round(STROKE * factor) if stroke else 0
         )
         if mark.dash:
-            for points in dashes(mark):
-                draw.line([at(*p) for p in points], fill=mark.stroke, width=round(STROKE * factor))
+            for begin, end in dashes(mark):
+                draw.line([at(*begin), at(*end)], fill=mark.stroke, width=round(STROKE * factor))
 
 
 def dashes(mark: Rect) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
@@ -489,7 +489,7 @@ def svg_of(patches: Sequence[Patch], title: str, theme: Theme) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" font-family="Inter,system-ui,sans-serif" '
-        f'role="img" aria-label="{title}">'
+        f'role="img" aria-label="{html.escape(title)}">'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{css(theme.background)}"/>{marks}</svg>\n'
     )
 
@@ -511,8 +511,9 @@ def mark_element(mark: Mark) -> str:
     inset = STROKE / 2 if mark.stroke else 0.0
     stroke = f' stroke="{css(mark.stroke)}" stroke-width="{STROKE}"' if mark.stroke else ""
     dash = f' stroke-dasharray="{number(mark.dash)}"' if mark.dash else ""
+    fill = css(mark.fill) if mark.fill else "none"
     return (
         f'<rect x="{number(mark.x + inset)}" y="{number(mark.y + inset)}" '
         f'width="{number(mark.wide - 2 * inset)}" height="{number(mark.high - 2 * inset)}" '
-        f'rx="{number(mark.corner)}" fill="{css(mark.fill) if mark.fill else "none"}"{stroke}{dash}/>'
+        f'rx="{number(mark.corner)}" fill="{fill}"{stroke}{dash}/>'
     )

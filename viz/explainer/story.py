@@ -1,9 +1,9 @@
 """Storyboard of the explainer: one or two traces as moments, aligned by progress.
 
 Traces come in, a frozen ``Story`` comes out: for every moment the share of each layer's values in
-memory, what is live, the work done so far, and one sentence. Progress is the number of operators
-evaluated for the first time: a row that recomputes falls behind, and the others wait for it. Fewer
-moments than evaluations: those of one kind in one layer share a moment, and in a long trace more do.
+memory, what is live, and the work done so far. Progress is the number of operators evaluated for
+the first time: a row that recomputes falls behind, and the others wait for it. Evaluations of one
+kind in one layer share a moment; of a long trace only every n-th moment is told.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_TILES = 32  # more do not fit into a row; neighbours share one
 MOST_MOMENTS = 150  # of the whole story, but for the first recomputation: some 25 seconds
+STOPS = ("start", "peak", "recomputation", "end")
 Work = Literal["forward", "backward", "again"]
 WORKS: tuple[Work, ...] = ("forward", "backward", "again")
 
@@ -57,14 +58,14 @@ class Beat(NamedTuple):
         tile: of the operators, or of the forward operators whose gradients they compute; None for
             the loss.
         first, last: the steps of the trace.
-        count: evaluations.
+        times: evaluations.
     """
 
     work: Work
     tile: int | None
     first: int
     last: int
-    count: int
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +135,19 @@ class Story:
     moments: tuple[Moment, ...]
 
     def at(self, stop: str) -> int:
-        """Return the index of a stop: start, peak, recomputation or end.
+        """Return the index of the moment of one of STOPS.
 
-        The peak is that of the last row; without a recomputation, that stop is the peak too.
-
-        Raises:
-            OptionError: if there is no such stop.
+        The peak is that of the last row; where nothing is recomputed, the recomputation is too.
         """
-        peaks = [sum(moment.rows[-1].bands) for moment in self.moments]
-        again = [i for i, moment in enumerate(self.moments) if moment.phase == "first"]
-        places = {
+        live = [sum(moment.rows[-1].bands) for moment in self.moments]
+        first = [place for place, moment in enumerate(self.moments) if moment.phase == "first"]
+        peak = live.index(max(live))
+        return {
             "start": 0,
-            "peak": peaks.index(max(peaks)),
-            "recomputation": again[-1] if again else peaks.index(max(peaks)),
+            "peak": peak,
+            "recomputation": first[-1] if first else peak,
             "end": len(self.moments) - 1,
-        }
-        if stop not in places:
-            raise OptionError(f"stop {stop!r}: expected one of {', '.join(places)}")
-        return places[stop]
+        }[stop]
 
 
 def story_of(traces: Trace | Sequence[Trace]) -> Story:
@@ -313,7 +309,7 @@ class RowReader:
         self.run = None
         while self.useful < useful:
             beat = self.beats[self.place]
-            count = min(beat.count, useful - self.useful)
+            count = min(beat.times, useful - self.useful)
             last = self.nth_evaluation(beat, count)
             self.play(last, beat.work)
             self.useful += count
@@ -323,14 +319,14 @@ class RowReader:
                 self.active = None
             elif beat.tile is not None:
                 self.computed[beat.tile] = True
-            if count < beat.count:
-                self.beats[self.place] = beat._replace(first=last + 1, count=beat.count - count)
+            if count < beat.times:
+                self.beats[self.place] = beat._replace(first=last + 1, times=beat.times - count)
             else:
                 self.place += 1
 
     def nth_evaluation(self, beat: Beat, count: int) -> int:
         """Return the step of the n-th evaluation of a beat."""
-        if count == beat.count:
+        if count == beat.times:
             return beat.last
         positions = (
             position for position in range(beat.first, beat.last + 1)
@@ -408,6 +404,6 @@ def boundaries(rows: Sequence[RowReader]) -> list[int]:
     for row in rows:
         useful = 0
         for beat in row.beats:
-            useful += beat.count if beat.work != "again" else 0
+            useful += beat.times if beat.work != "again" else 0
             ends.add(useful)
     return sorted(ends - {0})
