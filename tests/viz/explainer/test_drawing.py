@@ -7,12 +7,12 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from tinyckpt.viz.explainer.drawing import HEIGHT, WIDTH, Line, Rect, Text, end_card, picture
-from tinyckpt.viz.explainer.story import Story, story_of
-from tinyckpt.viz.theme import THEMES, font
 
 import tinyckpt as tc
 from tinyckpt import viz
+from viz.explainer.drawing import HEIGHT, WIDTH, Line, Rect, Text, end_card, picture
+from viz.explainer.story import Story, story_of
+from viz.theme import THEMES, font
 
 GRAPHS = {
     "chain of 1": lambda: tc.networks.chain(1),
@@ -72,7 +72,7 @@ def within(xs: Iterable[float], ys: Iterable[float]) -> bool:
 def test_no_mark_leaves_the_picture_and_no_two_texts_overlap(name: str, policy: str) -> None:
     story = story_of(tc.replay(tc.plan(GRAPHS[name](), policy)))
     for marks in pictures(story, "light"):
-        boxes = []
+        boxes: list[tuple[str, tuple[float, float, float, float]]] = []
         for mark in marks:
             if isinstance(mark, Text):
                 wide = font("SemiBold" if mark.bold else "Regular", mark.size).getlength(mark.text)

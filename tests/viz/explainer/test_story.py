@@ -3,16 +3,16 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyckpt.viz.explainer import delays_of
-from tinyckpt.viz.explainer.drawing import caption_of, heading_of, results_of
-from tinyckpt.viz.explainer.story import MOST_TILES, RowMoment, Story, story_of
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
+from viz.explainer import delays_of
+from viz.explainer.drawing import caption_of, heading_of, results_of
+from viz.explainer.story import MOST_TILES, RowMoment, Story, story_of
 
 
-def replayed(graph: tc.Graph, policy: str, **options: object) -> tc.Trace:
-    return tc.replay(tc.plan(graph, policy, **options))
+def replayed(graph: tc.Graph, policy: str) -> tc.Trace:
+    return tc.replay(tc.plan(graph, policy))
 
 
 def tiles(row: RowMoment) -> str:
@@ -82,16 +82,16 @@ def test_heading_says_what_a_policy_keeps(graph: tc.Graph, policy: str, heading:
 def check(story: Story) -> None:
     """Each number of the last moment is its trace's, and none on the way exceeds it."""
     flops = tc.cost.evaluations if story.in_nodes else tc.cost.flops
-    for row, trace in enumerate(story.traces):
-        last = story.moments[-1].rows[row]
+    for place, trace in enumerate(story.traces):
+        last = story.moments[-1].rows[place]
         weights = flops(trace.graph).operators
         done = [weights[s.operator] for s in trace.steps if isinstance(s, tc.Compute)]
         assert sum(last.done) == pytest.approx(sum(done))
         assert last.peak == (trace.peak_nodes if story.in_nodes else trace.peak_bytes)
-        peaks = [moment.rows[row].peak for moment in story.moments]
+        peaks = [moment.rows[place].peak for moment in story.moments]
         assert peaks == sorted(peaks)
         live = set(trace.nodes if story.in_nodes else trace.live_bytes)
-        assert {sum(moment.rows[row].bands) for moment in story.moments[1:]} <= live
+        assert {sum(moment.rows[place].bands) for moment in story.moments[1:]} <= live
     for moment in story.moments:
         useful = {sum(row.done[:2]) for row in moment.rows}
         assert not story.in_nodes or len(useful) == 1, "a row runs ahead"
