@@ -215,8 +215,8 @@ def row_patches(story: Story, moment: Moment, row: int, theme: Theme) -> Iterato
     count, noun = len(story.tiles), story.noun
     several = f"{count} {noun}{'s' if count > 1 else ''}"
     name = what_of(story.traces[0])
-    chain = name.startswith("chain of")
-    subtitle = f"a step of training{'' if chain else f' {name}'}, {several}"
+    unnamed = name == "loss" or name.startswith("chain of")
+    subtitle = f"a step of training{'' if unnamed else f' {name}'}, {several}"
     if story.kept[row] is not None:
         subtitle = f"gradient checkpointing: {story.traces[row].schedule.policy}"
     heading = truncated(heading_of(story, row), "SemiBold", 22, TANK[0] - LEFT - 12)

@@ -20,7 +20,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS
 
 from ..layout.drawn_nodes import printable
-from ..layout.partition import Part, anatomy_of, parts_of
+from ..layout.partition import Part, anatomy_of, parts_by_scope, parts_of
 from ..memory_curve import memory_bands
 from ..node_memory import CellMemory
 from ..scene import as_list, counts_nodes, live_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
 MOST_TILES = 32  # more do not fit into a row; neighbours share one
+FEWEST_TILES = 4  # scopes; of fewer, the operators are shown
 MOST_MOMENTS = 150  # of the whole story, but for the first recomputation: some 25 seconds
 STOPS = ("start", "peak", "recomputation", "end")
 Work = Literal["forward", "backward", "again"]
@@ -180,9 +181,12 @@ def story_of(traces: Trace | Sequence[Trace]) -> Story:
 
 def tiles_of(graph: Graph) -> tuple[tuple[Tile, ...], str]:
     """Return the tiles of a graph, at most MOST_TILES, and the noun for one."""
-    parts = parts_of(anatomy_of(graph), 0, graph.forward_count)
-    if len(parts) > 1 and makes_only_results(graph, parts[-1]):
-        parts = parts[:-1]  # the loss
+    known, count = anatomy_of(graph), graph.forward_count
+    parts = parts_by_scope(known, 0, count)
+    if len(parts) < FEWEST_TILES:
+        parts = parts_of(known, 0, count)
+    if len(parts) > 1 and is_loss(graph, parts):
+        parts = parts[:-1]
     size = -(-len(parts) // MOST_TILES)
     groups = [parts[place : place + size] for place in range(0, len(parts), size)]
     tiles = tuple(
@@ -197,10 +201,14 @@ def tiles_of(graph: Graph) -> tuple[tuple[Tile, ...], str]:
     return tiles, "layer" if single or (layers and size == 1 and len(tiles) > 2) else "block"
 
 
-def makes_only_results(graph: Graph, part: Part) -> bool:
-    """Whether all that the operators of a part make are results of the graph, such as the loss."""
-    made = [data for op in graph.operators[part.start : part.stop] for data in op.outputs]
-    return set(made) <= set(graph.outputs)
+def is_loss(graph: Graph, parts: Sequence[Part]) -> bool:
+    """Whether the last part is the loss and no layer.
+
+    It makes nothing but results of the graph; or it alone is in no scope.
+    """
+    made = [d for op in graph.operators[parts[-1].start : parts[-1].stop] for d in op.outputs]
+    scoped = [bool(graph.operators[part.start].scope) for part in parts]
+    return set(made) <= set(graph.outputs) or scoped == [True] * (len(parts) - 1) + [False]
 
 
 class RowReader:
