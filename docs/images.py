@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -22,6 +23,12 @@ def main() -> None:
     short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
     print(viz.gif(short, FOLDER / "chain9.gif"))
     chain = tc.networks.chain(16)
+    explained = tc.replay(tc.plan(chain, "sqrt_n"))
+    command = "tinyckpt gif chain:16 --style explainer"
+    for theme, suffix in (("light", ""), ("dark", "-dark")):
+        path = FOLDER / f"explainer{suffix}.gif"
+        print(viz.explainer(explained, path, theme=theme, command=command))
+    print(viz.explainer(tc.replay(tc.plan(layers(), "sqrt_n")), FOLDER / "layers16.png"))
     traces = [tc.replay(tc.plan(chain, policy)) for policy in NAMED]
     found = tc.frontier(chain)
     print(viz.frontier(found, FOLDER / "frontier.png", traces=traces, bound=found.bounds()))
@@ -38,6 +45,18 @@ def main() -> None:
     print(viz.techniques(weighed, FOLDER / "techniques.png"))
     print(viz.techniques(weighed, FOLDER / "techniques-dark.png", theme="dark"))
     print(screenshot(traces[:2], FOLDER / "player.png"))
+
+
+def layers() -> tc.TrainingGraph:
+    """Return the graph of the README's example."""
+
+    def loss(params: list[Any], x: Any) -> Any:
+        for number, w in enumerate(params, start=1):
+            with tc.scope(f"layer{number}"):
+                x = tc.tanh(x @ w)
+        return tc.mean(x**2)
+
+    return tc.differentiate(tc.build(loss, [tc.Spec((64, 64))] * 16, tc.Spec((256, 64))))
 
 
 def screenshot(traces: list[tc.Trace], path: Path) -> Path:

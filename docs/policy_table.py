@@ -1,6 +1,6 @@
-"""Table of policies for the README and the site, generated from ``POLICIES``.
+"""Table of policies for the pages of the site, generated from ``POLICIES``.
 
-``python docs/policy_table.py`` updates the README.
+``python docs/policy_table.py`` updates ``choosing.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE.parent))
 # From this checkout.
 from tinyckpt.planner.portfolio.policies import POLICIES  # noqa: E402
 
-README = HERE.parent / "README.md"
+PAGE = HERE / "choosing.md"
 BEGIN, END = "<!-- policies -->", "<!-- end of policies -->"
 HEADER = ("policy", "what it does", "how good it is", "time to plan", "source")
 
@@ -70,4 +70,4 @@ def with_table(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

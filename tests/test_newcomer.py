@@ -70,21 +70,24 @@ def test_every_next_step_of_demo_runs(clone: Path, demo: str) -> None:
         assert shell(step, clone)
 
 
+PAGES = ("README.md", "docs/choosing.md", "docs/pictures.md", "docs/command_line.md")
+
+
 @pytest.mark.nightly
-def test_every_command_of_readme_runs(clone: Path, demo: str) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_page_runs(clone: Path, demo: str, page: str) -> None:
     # The demo ran, and CI; lines for PyTorch, which is large, are run in tests/test_readme.py.
-    lines = [line for line in commands() if not line.startswith("make ") and not needs_torch(line)]
-    (activation,) = [line for line in lines if line.startswith("source ")]
-    for number, code in enumerate(code for code in python_blocks() if not needs_torch(code)):
-        with (clone / "copied.py").open("a" if number else "w") as file:
-            file.write(code)
-    shell(f"{activation}\npython copied.py", clone)
-    assert (clone / "plan.gif").exists()
-    for line in lines:
-        if line == activation:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    activation = "source .venv/bin/activate"
+    blocks = [code for code in python_blocks(text) if not needs_torch(code)]
+    if blocks:
+        (clone / "copied.py").write_text("\n".join(blocks))
+        shell(f"{activation}\npython copied.py", clone)
+    for line in commands(text):
+        if line.startswith("make ") or line == activation or needs_torch(line):
             continue
         printed = shell(f"{activation}\n{line}", clone)
-        for expected in outputs().get(line, ()):
+        for expected in outputs(text).get(line, ()):
             assert expected in printed.splitlines()
         for written in re.findall(r" -o (\S+)", line.split(" # ")[0]):
             assert (clone / written).exists()
