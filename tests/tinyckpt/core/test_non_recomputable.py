@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs, with_once
+from tests.tinyckpt.core.test_schedule_mutations import mutant
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.execute import execute
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
@@ -162,3 +163,21 @@ def test_certificate_and_explanation_count_pinned_values() -> None:
         tc.plan(graph, budget="4 nodes")
     least = tc.plan(graph, "recompute_all")
     assert least.note == "4 recomputations, nothing kept but what may not be evaluated twice"
+
+
+@settings(max_examples=examples(20))
+@given(training_graphs(), st.data())
+def test_mutant_is_refused_by_both_replay_and_execute_or_neither(case: Any, data: Any) -> None:
+    plain, args = case
+    graph = data.draw(with_once(plain))
+    sources = dict(zip(leaves(graph.arguments), leaves(args), strict=True))
+    steps = tc.plan(plain, data.draw(st.sampled_from(("recompute_all", "sqrt_n")))).steps
+    for changed in (steps, *(mutant(graph, steps, data.draw) for _ in range(10))):
+        schedule = tc.Schedule(graph, changed, "mutant")
+        try:
+            trace = tc.replay(schedule)
+        except tc.ScheduleError:
+            with pytest.raises(tc.ScheduleError):
+                execute(schedule, sources)
+        else:
+            assert execute(schedule, sources)[1] == trace
