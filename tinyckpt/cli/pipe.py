@@ -41,8 +41,7 @@ from tinyckpt.pipeline import (
     replay_state,
     stages_of,
 )
-from tinyckpt.pipeline.mpi import get_mpi
-from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT
+from tinyckpt.pipeline.mpi import DEFAULT_TIMEOUT, get_mpi
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
