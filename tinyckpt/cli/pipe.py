@@ -41,8 +41,7 @@ from tinyckpt.pipeline import (
     replay_state,
     stages_of,
 )
-from tinyckpt.pipeline.mpi import get_mpi
-from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT
+from tinyckpt.pipeline.mpi import DEFAULT_TIMEOUT, get_mpi
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 
 OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
