@@ -26,7 +26,7 @@ from tinyckpt.cli.resolve_options import COSTS
 from tinyckpt.core.backend import BACKENDS
 from tinyckpt.networks import NETWORKS
 from tinyckpt.pipeline import PIPELINES
-from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT
+from tinyckpt.pipeline.mpi import DEFAULT_TIMEOUT
 from tinyckpt.planner.portfolio.policies import POLICIES
 from tinyckpt.techniques import CHUNKS, STAGES
 
