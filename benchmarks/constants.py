@@ -1,12 +1,13 @@
 """Benchmark: sensitivity of the planners to their numeric constants, each doubled and halved.
 
-For each constant the Pareto frontiers of some graphs are searched anew, without a time limit that
-cuts; and policy ``optimal`` solves some smaller ones. The table compares with the constants as they
-stand: the cost of the plans at eight shares of store-all's peak, on average, at least and at most;
-the budgets at which a plan appears or is lost; the time. Figures in the comments beside constants
+Each constant is tried with the planner that reads it, at seven shares of store-all's peak: Rotor,
+Rockmate's blocks, Chen's budget and greedy eviction on networks, the portfolio on networks and on a
+layered graph, whose local search it is, and policy ``optimal`` on small ones. The table compares
+with the constants as they stand: the cost of the plans, on average, at least and at most; the
+budgets at which a plan appears or is lost; the time. Figures in the comments beside constants
 ("Doubled: ...") come from here.
 
-    python -m benchmarks.constants [NAME ...] [--notes FILE]
+    python -m benchmarks.constants [NAME ...] [--factors 2] [--notes FILE]
 """
 
 from __future__ import annotations
@@ -27,21 +28,38 @@ from benchmarks import table
 from tests.layered_graphs import layered_graph
 
 PLANNER = Path(tc.__file__).parent / "planner"
-SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35)
-GRAPHS: dict[str, Callable[[], tc.Graph]] = {
-    "chain of 48": lambda: tc.networks.chain(48),
-    "transformer of 2 layers": lambda: tc.networks.transformer(2, 64).graph(),
-    "branching of 3": lambda: tc.networks.branching(3).graph(),
-    "residual MLP of 8": lambda: tc.networks.residual_mlp(8, 16).graph(),
-    "ResNet-18": lambda: tc.networks.resnet(18, 2, 32).graph(),
-    "60 layered operators": lambda: layered_graph(60, 1, 0.3),
+SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+NETWORKS: dict[str, Callable[[], tc.Graph]] = {
+    "chain of 100": lambda: tc.networks.chain(100),
+    "transformer of 6 layers": lambda: tc.networks.transformer(6, 64).graph(),
+    "ResNet-50": lambda: tc.networks.resnet50(),
+    "U-Net": lambda: tc.networks.unet(),
 }
-SOLVED: dict[str, Callable[[], tc.Graph]] = {
+SMALL: dict[str, Callable[[], tc.Graph]] = {
     "chain of 12": lambda: tc.networks.chain(12),
     "residual MLP of 3": lambda: tc.networks.residual_mlp(3, 16).graph(),
     "branching of 2": lambda: tc.networks.branching(2).graph(),
 }
-SOLVER_SECONDS = 20.0
+LAYERED: dict[str, Callable[[], tc.Graph]] = {
+    "100 layered operators": lambda: layered_graph(100),
+    "40 layered operators": lambda: layered_graph(40, 1),
+}
+# The planner that reads the constants of a module, and the graphs that it is tried on: a policy, or
+# None for the portfolio. The first module whose name begins so counts.
+TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
+    ("chain_dp.rotor", "rotor", NETWORKS),
+    ("chain_dp.chen_budget", "chen_budget", NETWORKS),
+    ("chain_dp.revolve", "revolve", {"chain of 100": NETWORKS["chain of 100"]}),
+    ("chain_dp", "blocks", NETWORKS),
+    ("exact", "optimal", SMALL),
+    ("heuristics.local_search", None, LAYERED),
+    ("heuristics.beam_toposort", None, LAYERED),
+    ("heuristics.knapsack", "knapsack", NETWORKS),
+    ("heuristics", "greedy", NETWORKS),
+    ("portfolio.forward_only", None, LAYERED),
+    ("", None, {**SMALL, "transformer of 6 layers": NETWORKS["transformer of 6 layers"]}),
+)
+SECONDS = {"optimal": 10.0, None: 60.0}
 Figures = dict[str, Any]
 
 
@@ -91,26 +109,30 @@ def changed(name: str, module: str, factor: float) -> Iterator[None]:
             setattr(user, name, value)
 
 
-def measured(solver: bool) -> Figures:
+def measured(policy: str | None, graphs: dict[str, Callable[[], tc.Graph]]) -> Figures:
     """Return, for each graph, its costs at the budgets, and the seconds."""
     found: Figures = {}
-    for name, make in (SOLVED if solver else GRAPHS).items():
+    for name, make in graphs.items():
         graph = make()
+        costs = tc.cost.given(graph) if graphs is LAYERED else tc.cost.flops(graph)
+        if name.startswith("chain"):
+            costs = tc.cost.evaluations(graph)
         peak = tc.replay(tc.plan(graph)).peak_bytes
-        begin, costs = perf_counter(), []
-        frontier = None if solver else tc.frontier(graph, time_limit=600)
+        begin = perf_counter()
+        paid: list[float | None] = []
+        limit: dict[str, Any] = {"time_limit": SECONDS[policy]} if policy in SECONDS else {}
+        frontier = tc.frontier(graph, costs, **limit) if policy is None else None
         for share in SHARES:
             budget = int(share * peak)
             try:
                 if frontier is None:
-                    limit = {"time_limit": SOLVER_SECONDS}
-                    schedule = tc.plan(graph, "optimal", budget=budget, **limit)
-                    costs.append(tc.certify(schedule).cost)
+                    schedule = tc.plan(graph, policy, budget=budget, costs=costs, **limit)
+                    paid.append(tc.certify(schedule, costs).cost)
                 else:
-                    costs.append(frontier.within(budget).cost)
+                    paid.append(frontier.within(budget).cost)
             except tc.BudgetError:
-                costs.append(None)
-        found[name] = {"costs": costs, "seconds": perf_counter() - begin}
+                paid.append(None)
+        found[name] = {"costs": paid, "seconds": perf_counter() - begin}
     return found
 
 
@@ -136,15 +158,16 @@ def against(new: Figures, old: Figures) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="constants; default: all")
+    parser.add_argument("--factors", nargs="*", type=float, default=(2.0, 0.5))
     parser.add_argument("--notes", type=Path, help="where figures are kept from run to run")
     options = parser.parse_args()
     notes: dict[str, Figures] = {}
     if options.notes and options.notes.exists():
         notes = json.loads(options.notes.read_text())
 
-    def figures(key: str, solver: bool) -> Figures:
+    def figures(key: str, policy: str | None, graphs: dict[str, Any]) -> Figures:
         if key not in notes:
-            notes[key] = measured(solver)
+            notes[key] = measured(policy, graphs)
             if options.notes:
                 options.notes.write_text(json.dumps(notes))
             print(key, file=sys.stderr, flush=True)
@@ -154,14 +177,15 @@ def main() -> None:
     for name, module in constants().items():
         if options.names and name not in options.names:
             continue
-        solver = ".exact." in module
-        standing = figures("as they stand, solved" if solver else "as they stand", solver)
-        for factor in (2.0, 0.5):
+        place = module.removeprefix("tinyckpt.planner.")
+        case = next(number for number, each in enumerate(TRIED) if place.startswith(each[0]))
+        _, policy, graphs = TRIED[case]
+        standing = figures(f"{policy} as it stands, {case}", policy, graphs)
+        for factor in options.factors:
             with changed(name, module, factor):
-                row = against(figures(f"{name} x {factor:g}", solver), standing)
-            place = module.removeprefix("tinyckpt.planner.")
-            body.append([f"{place}: {name}", f"x {factor:g}", *row])
-    header = ("constant", "", "cost, mean", "least", "most", "budgets", "time")
+                row = against(figures(f"{name} x {factor:g}", policy, graphs), standing)
+            body.append([f"{place}: {name}", f"x {factor:g}", policy or "portfolio", *row])
+    header = ("constant", "", "planner", "cost, mean", "least", "most", "budgets", "time")
     table.write("constants", "Planners and their constants", [table.rows(header, body)], ["numpy"])
 
 

@@ -38,8 +38,9 @@ THREADS = 2  # as above
 ERROR = 1e-4  # of an array in float32, as a share of its norm
 # Of parameters after a step of Adam: it divides by gradients, which vanish in the first layers.
 ERROR_OF_ADAM = 1e-3
-# With some seeds one of ResNet's values before a relu is 0 but for rounding, and frameworks take
-# different sides: then gradients differ by 1e-2. With this one none is.
+# Where a value before a relu is 0 but for rounding, frameworks take different sides of the kink,
+# which of them depends on the processor. In ResNet-18 one such value is 8e-3 of a gradient.
+ERROR_AT_KINKS = 2e-2
 SEED = 2
 BY_HAND = 1.05  # how many times as long as NumPy by hand compile may take
 SHOWN = 6  # kinds of operators of which the time is shown
@@ -97,6 +98,7 @@ def measured(
     plans = schedules(graph)
     runners: Runners = {}
     gradients: dict[str, Any] = {}  # the first are those that the others are compared with
+    most = ERROR_AT_KINKS if model.title.startswith("ResNet") else ERROR
     if written is not None:
         runners["NumPy by hand"] = partial(written, parameters, x)
     for name, schedule in plans.items():
@@ -108,7 +110,7 @@ def measured(
         result = runner()
         found = result.gradients if isinstance(result, tc.RunResult) else result[1]
         gradients[name] = found
-        agree(name, found, next(iter(gradients.values())))
+        agree(name, found, next(iter(gradients.values())), most)
     gradients.clear()
     seconds = table.interleaved(runners, rounds, settling=1)
     peaks = {

@@ -8,7 +8,8 @@ from textwrap import dedent
 from typing import Any
 
 from tinyckpt.cli.main import JOBS
-from tinyckpt.cli.parser import BUDGET_HELP, EXAMPLES, NETWORK_HELP, POLICY_HELP, make_parser
+from tinyckpt.cli.options import BUDGET_HELP, EXAMPLES, NETWORK_HELP, POLICY_HELP
+from tinyckpt.cli.parser import make_parser
 
 INTRODUCTION = """# Command line
 

@@ -31,6 +31,12 @@ def examples(count: int) -> int:
     return DEEPER * count if PROFILE == "deep" else count
 
 
+def with_fixtures(count: int) -> settings:
+    """Return the settings of a test that draws a number of examples and shares its fixtures."""
+    checks = [HealthCheck.function_scoped_fixture]
+    return settings(max_examples=examples(count), suppress_health_check=checks)
+
+
 def require(module: str) -> None:
     """Skip the test if an optional package is missing; in CI, which installs all, fail.
 

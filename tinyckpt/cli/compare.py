@@ -24,10 +24,11 @@ from tinyckpt.cli.resolve_options import (
     graph_of,
     plan_within_budget,
     progress_line,
+    refuse_given,
     schedules_of,
     time_to_search,
 )
-from tinyckpt.cli.techniques import refuse_technique_options, techniques_job
+from tinyckpt.cli.techniques import techniques_job
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
@@ -56,7 +57,7 @@ def compare_job(options: Any) -> int:
     """Print a table of policies, with the cost of the best known schedule at each one's peak."""
     if options.techniques:
         return techniques_job(options)
-    refuse_technique_options(options)
+    refuse_given(options, ("bandwidth", "stages", "chunks"), "--{} goes with --techniques")
     check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     clock = Clock(inf if options.time_limit is None else options.time_limit)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.cli.common_args import add_costs, add_page, known_policy
-from tinyckpt.cli.measured_args import add_measured, measured_of
 from tinyckpt.cli.resolve_options import (
     COSTS,
     PAGES,
     check_output,
     graph_of,
+    measured_of,
     progress_line,
+    refuse_given,
     time_to_search,
     wrong_usage,
 )
@@ -51,36 +51,10 @@ def empty_job(options: Any) -> int:
 
     if not options.empty:
         wrong_usage(options, "NETWORK is missing; or --empty, onto which one drops a file")
-    own = {"network": None, "policy": None, "points": None, "challenge": None, "cost": "given"}
-    own |= {"measured": None, "title": None, "labels": None, "group": None}
-    for name, default in own.items():
-        if getattr(options, name) != default:
-            wrong_usage(options, f"--empty has nothing in it: leave {name} out")
+    names = ("policy", "points", "challenge", "cost", "measured", "title", "labels", "group")
+    reason = "--empty has nothing in it: leave {} out"
+    refuse_given(options, ("network", *names), reason)
     measured_of(options)  # for its usage errors
     viz.empty_lab(options.output, theme=options.theme)
     print(f"written to {options.output}; open it in a browser, and drop a file onto it")
     return 0
-
-
-def add_lab(parser: Any) -> None:
-    """Add the arguments of ``tinyckpt lab``."""
-    parser.add_argument("network", metavar="NETWORK", nargs="?", help="what to plan, see below")
-    parser.add_argument(
-        "--empty", action="store_true",
-        help="instead of NETWORK: a page onto which one drops a graph, a trace or a snapshot",
-    )  # fmt: skip
-    parser.add_argument(
-        "--policy", action="append", type=known_policy, metavar="POLICY",
-        help="to be shown beside the frontier; store_all, sqrt_n and recompute_all by default",
-    )  # fmt: skip
-    parser.add_argument(
-        "--points", type=int, metavar="N", help="schedules along the frontier, at most; 2 to 200"
-    )
-    parser.add_argument(
-        "--challenge", metavar="BUDGET",
-        help="begin with nothing kept, and ask to get within '9 nodes', '64 MiB', '50 %%'",
-    )  # fmt: skip
-    add_costs(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    add_page(parser)
-    add_measured(parser)

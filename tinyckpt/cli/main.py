@@ -18,7 +18,6 @@ from tinyckpt.base.units import size_text
 from tinyckpt.cli.compare import DEFAULT_POLICIES, compare_job, seconds_of
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.lab import lab_job
-from tinyckpt.cli.measured_args import measured_of
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipe import pipe_job
 from tinyckpt.cli.resolve_options import (
@@ -27,6 +26,7 @@ from tinyckpt.cli.resolve_options import (
     PAGES,
     check_output,
     graph_of,
+    measured_of,
     page_traces,
     progress_line,
     requested_policy,

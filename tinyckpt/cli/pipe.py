@@ -13,7 +13,6 @@ import numpy as np
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import cost_text, size_text
-from tinyckpt.cli.common_args import policy_name
 from tinyckpt.cli.mpi_rank import run_rank
 from tinyckpt.cli.resolve_options import (
     CHARTS,
@@ -23,6 +22,7 @@ from tinyckpt.cli.resolve_options import (
     graph_of,
     number_or_text,
     policies_of,
+    refuse_given,
     wrong_usage,
 )
 from tinyckpt.core.graph import TrainingGraph
@@ -41,84 +41,15 @@ from tinyckpt.pipeline import (
     replay_state,
     stages_of,
 )
-from tinyckpt.pipeline.mpi import get_mpi
-from tinyckpt.pipeline.mpi_transport import DEFAULT_TIMEOUT
+from tinyckpt.pipeline.mpi import DEFAULT_TIMEOUT, get_mpi
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 
-PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
-process is a device, and works on random arrays, as in
-  mpiexec -n 4 tinyckpt pipe mlp:8x64 --micro-batches 16
-with --optimizer it trains, on the same batch in every step, as in
-  mpiexec -n 4 tinyckpt pipe mlp:8x64 --micro-batches 16 --optimizer adam --steps 3
-with --replicas R, R times as many processes, which share out what --zero says; then stages are
-what is gathered and scattered at a time, so have several a device, as in
-  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 1 --micro-batches 2 --schedule interleaved
-    --chunks 8 --replicas 4 --zero 3
-What is counted is what runs, but for time, which is in units of --cost and not measured, and the
-copies that MPI makes. With --zero 3 each process holds all parameters of its stages for a moment,
-when it begins."""
 OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
     "sgd": sgd, "momentum": momentum, "adam": adam, "adamw": adamw,
 }  # fmt: skip
 RATE = 1e-3
 SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # launchers' variables for the number of ranks
 RUNNING = ("steps", "rate", "patience")  # options of an executed pipeline only
-
-
-def add_pipe(parser: Any) -> None:
-    """Add the arguments of ``tinyckpt pipe``."""
-    parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
-    parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
-    parser.add_argument(
-        "--stages", type=int, metavar="K",
-        help="devices; under a launcher as many as processes for a replica, if not given",
-    )  # fmt: skip
-    parser.add_argument(
-        "--micro-batches", type=int, required=True, metavar="M",
-        help="micro-batches that a batch is split into, of each replica",
-    )  # fmt: skip
-    parser.add_argument(
-        "--schedule", action="append", choices=tuple(PIPELINES),
-        help="1f1b by default; may be given several times, to be compared",
-    )  # fmt: skip
-    parser.add_argument(
-        "--recompute", choices=("early", "late"),
-        help="compute the insides of stages again as the policy or the budget says, while waiting "
-        "or after",
-    )  # fmt: skip
-    parser.add_argument(
-        "--policy", type=policy_name, metavar="POLICY", help="of each stage; store_all by default"
-    )
-    parser.add_argument("--budget", metavar="BUDGET", help="of a micro-batch in a stage")
-    parser.add_argument(
-        "--cost", default="flops", choices=tuple(COSTS),
-        help="what stages are balanced by, and time is counted in; flops by default",
-    )  # fmt: skip
-    parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
-    parser.add_argument(
-        "--zero", type=int, default=0, choices=range(4),
-        help="whether replicas share out the optimizer's state (1), gradients too (2), all (3)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--optimizer", choices=("none", *OPTIMIZERS),
-        help="what updates the parameters; with several replicas adam by default, else none",
-    )  # fmt: skip
-    parser.add_argument("--chunks", type=int, metavar="V", help="stages a device, if interleaved")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE",
-        help="draw devices against time: a .png, .svg or .pdf; or an .html, which plays it",
-    )  # fmt: skip
-    parser.add_argument("--theme", choices=("auto", "light", "dark"), help="auto for pages only")
-    running = parser.add_argument_group("under an MPI launcher")
-    running.add_argument("--steps", type=int, metavar="S", help="of the optimizer; 1 by default")
-    running.add_argument(
-        "--rate", type=float, metavar="X", help=f"of the optimizer; {RATE} by default"
-    )
-    running.add_argument(
-        "--patience", type=float, metavar="SECONDS",
-        help="how long a process waits for another before all are ended; "
-        f"{DEFAULT_TIMEOUT:g} by default",
-    )  # fmt: skip
 
 
 def pipe_job(options: Any) -> int:
@@ -158,12 +89,12 @@ def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
         wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
     if not under_launcher and options.stages is None:
         wrong_usage(options, "the following arguments are required: --stages; a launcher knows it")
-    for name in () if under_launcher else RUNNING:
-        if getattr(options, name) is not None:
-            wrong_usage(
-                options, f"--{name} is for what runs; start it by mpiexec, as --help says, or "
-                "leave it out: without, everything is counted"
-            )  # fmt: skip
+    if not under_launcher:
+        reason = (
+            "--{} is for what runs; start it by mpiexec, as --help says, or leave it out: without, "
+            "everything is counted"
+        )
+        refuse_given(options, RUNNING, reason)
     check_output(options, *CHARTS, *PAGES)
     is_page = bool(options.output) and options.output.lower().endswith(PAGES)
     if options.theme is not None and not options.output:

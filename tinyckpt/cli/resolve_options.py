@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
@@ -19,6 +19,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.documents.graphs import is_graph
+from tinyckpt.documents.measured_memory import Measured, load_measured
 from tinyckpt.documents.schedules import load_trace
 from tinyckpt.documents.user_functions import function_of_file, user_code
 from tinyckpt.networks import network_from_text
@@ -41,6 +42,19 @@ def wrong_usage(options: Any, reason: str) -> NoReturn:
     """Print the command's usage and the reason; exit with 2."""
     parser: argparse.ArgumentParser = options.parser
     parser.error(reason)
+
+
+def refuse_given(options: Any, names: Iterable[str], reason: str) -> None:
+    """Refuse options that have another value than their default.
+
+    Args:
+        options: the command line's.
+        names: of the options.
+        reason: why they are refused; ``{}`` in it is the name of the first.
+    """
+    for name in names:
+        if getattr(options, name) != options.parser.get_default(name):
+            wrong_usage(options, reason.format(name))
 
 
 def check_output(options: Any, *suffixes: str) -> None:
@@ -187,11 +201,10 @@ def budget_for(policy: PolicyLike, options: Any, strict: bool) -> str | int | fl
     """Return the budget, if there is one and the policy accepts it or must."""
     if options.budget is None or not (strict or has_option(policy, "budget")):
         return None
-    value: str | int | float = number_or_text(options.budget)
-    return value
+    return number_or_text(options.budget)
 
 
-def number_or_text(text: str) -> Any:
+def number_or_text(text: str) -> str | int | float:
     """Convert a budget's text for the library: 4096 and 0.5 become numbers."""
     value = parsed(text)
     return text if isinstance(value, list) else value
@@ -245,9 +258,8 @@ def requested_policy(options: Any) -> list[str]:
 def traces_of(options: Any) -> list[Trace]:
     """Return the traces to draw: a saved one, or those of the requested policies."""
     if options.network.endswith(".json") and not is_graph(options.network):
-        own = (options.policy, options.segments, options.keep, options.budget)
-        if any(value is not None for value in own) or options.set:
-            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
+        reason = "a trace has its policy already; leave --policy and its like out"
+        refuse_given(options, ("policy", "segments", "keep", "budget", "set"), reason)
         return [load_trace(options.network)]
     graph, _ = graph_of(options)
     policies = options.policy or (("sqrt_n",) if options.budget is None else ())
@@ -266,3 +278,15 @@ def timed_if_linked(trace: Trace, options: Any) -> Trace | Timeline:
         return trace
     link = Link(known["bandwidth"], known.get("latency", 0), known.get("engines", MOST_ENGINES))
     return timed(trace.schedule, link, COSTS[options.cost](trace.graph))
+
+
+def measured_of(options: Any) -> Measured | None:
+    """Load the measured memory, if ``--measured`` was given."""
+    if options.measured is None:
+        reason = "--{} is for --measured FILE, which was not given"
+        refuse_given(options, ("device", "between", "base"), reason)
+        return None
+    found = load_measured(options.measured, device=options.device)
+    if options.between is not None:
+        found = found.between(*options.between)
+    return found if options.base == "start" else found.less(options.base)

@@ -30,7 +30,6 @@ Attributes such as axes are not in the document; a tuple of a nesting is loaded 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -337,7 +336,7 @@ def read_operator(
 def is_graph(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a JSON document with the schema of a graph."""
     try:
-        content = json.loads(read_bytes(path))
-    except (FormatError, ValueError, RecursionError):
+        content = Reader(path).parse(read_bytes(path))
+    except FormatError:
         return False
     return isinstance(content, dict) and content.get("schema") == "tinyckpt.graph"

@@ -97,14 +97,18 @@ class Reader:
         """Raise the FormatError of one entry of the document."""
         raise FormatError(f"{self.path}: {where}: {problem}")
 
-    def document(self, kind: str) -> dict[str, Any]:
-        """Parse the document, and check its schema and version."""
+    def parse(self, text: str | bytes) -> Any:
+        """Parse JSON."""
         try:
-            content = json.loads(read_bytes(self.path))
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise FormatError(
                 f"{self.path} is not a complete JSON document ({error}); was the file cut short?"
             ) from error
+
+    def document(self, kind: str) -> dict[str, Any]:
+        """Parse the document, and check its schema and version."""
+        content = self.parse(read_bytes(self.path))
         if not isinstance(content, dict) or content.get("schema") != f"tinyckpt.{kind}":
             if not isinstance(content, dict):
                 found = f"it is no object, but {type(content).__name__}"

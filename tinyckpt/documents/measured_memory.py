@@ -10,7 +10,6 @@ heading: seconds, never decreasing, and the bytes allocated from then on.
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -169,13 +168,7 @@ def read_samples(reader: Reader, content: bytes) -> tuple[tuple[float, ...], tup
 
 def json_rows(reader: Reader, text: str) -> Sequence[tuple[str, Any]]:
     """Return the entries of a JSON list, each with its location for errors."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{reader.path} is not a complete JSON document ({error}); was the file cut short?"
-        ) from error
-    rows = reader.check(content, list, "measured")
+    rows = reader.check(reader.parse(text), list, "measured")
     return [(f"measured[{i}]", row) for i, row in enumerate(rows)]
 
 

@@ -26,13 +26,10 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import (
     EVALUATIONS,
-    Compute,
     Fetch,
-    Free,
     Offload,
     Schedule,
     Step,
-    Update,
     compute,
     free,
     update,
@@ -57,14 +54,6 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "offload": Offload,
     "fetch": Fetch,
 }
-EVALUATED = (compute, update)  # steps that name an operator; the others name a data node
-STEP_NAMES = {
-    Compute: "compute",
-    Update: "update",
-    Free: "free",
-    Offload: "offload",
-    Fetch: "fetch",
-}
 
 # Writing -----------------------------------------------------------------------------------------
 
@@ -78,7 +67,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "note": schedule.note,
         "checkpoints": schedule.checkpoints,
         "steps": [
-            [STEP_NAMES[type(s)], s.operator if isinstance(s, EVALUATIONS) else s.data]
+            [type(s).__name__.lower(), s.operator if isinstance(s, EVALUATIONS) else s.data]
             for s in schedule.steps
         ],
     }
@@ -129,13 +118,16 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
     """Parse the schedule of a document."""
     graph = read_graph(reader, reader.get(document, "graph", dict, where), f"{where}.graph")
+    limits = {  # of the id of a step: an operator's or a data node's
+        verb: len(graph.operators if isinstance(make(0), EVALUATIONS) else graph.data)
+        for verb, make in STEPS.items()
+    }
     steps: list[Step] = []
     for index, value in enumerate(reader.get(document, "steps", list, where)):
         at = f"{where}.steps[{index}]"
         verb, target = reader.row(value, 2, at)
         make = STEPS[reader.one_of(verb, tuple(STEPS), at)]
-        limit = len(graph.operators) if make in EVALUATED else len(graph.data)
-        steps.append(make(reader.count(target, at, limit)))
+        steps.append(make(reader.count(target, at, limits[verb])))
     return Schedule(
         graph,
         tuple(steps),

@@ -23,13 +23,15 @@ from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
-from tinyckpt.ops.activation import GELU, GELU_TANH, SILU
 from tinyckpt.ops.cache_blocking import span_length
+from tinyckpt.ops.elementwise import PRIMITIVES
 from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
+
+GELU, GELU_TANH, SILU = (PRIMITIVES[name] for name in ("gelu", "gelu_tanh", "silu"))
 
 
 def infer_coded(x: Spec, **attrs: Any) -> tuple[Spec, ...]:

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic, powers and selection, and the factories that make elementwise primitives.
+"""Elementwise operators: primitives and public functions from the rows of ``elementwise_table``.
 
 Every binary operator broadcasts as NumPy does; its vjp rules sum the cotangent back to the shape
 of the operand (``unbroadcast``). A compound derivative is one primitive, ``*_vjp``, so that one
@@ -8,8 +8,10 @@ composed of ordinary operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,95 +20,64 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, as_var
-from tinyckpt.ops import kernels, kernels_elementwise_functions
+from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
-from tinyckpt.ops.comparison import equal
+from tinyckpt.ops.elementwise_table import DERIVATIVES, ROWS, TABLE, Elementwise
+from tinyckpt.ops.kernels_activation import GELU_CUBIC, GELU_SCALE
+from tinyckpt.ops.kernels_elementwise import KERNELS
 from tinyckpt.ops.shape import unbroadcast
 from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-# Kinds of operators, of all families, that compute each element of the result from the elements of
-# the operands at its place: what may be split along any axis.
-ELEMENTWISE = (
-    "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil", "contiguous", "cos", "cosh",
-    "divide", "equal", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "gelu_tanh",
-    "greater", "greater_equal", "hypot", "invert", "isfinite", "isinf", "isnan", "left_shift",
-    "less", "less_equal", "log", "log10", "log1p", "log2", "log_sigmoid", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
-    "negative", "not_equal", "power", "powers", "relu", "remainder", "right_shift", "round",
-    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softplus", "sqrt", "subtract", "tan",
-    "tanh", "trunc", "where",
-)  # fmt: skip
+# Kinds of operators that compute each element of the result from the elements of the operands at
+# its place: what may be split along any axis.
+ELEMENTWISE = (*ROWS, "cast", "contiguous", "where")
 
 
-def outputs_bytes(count: int) -> Callable[..., int]:
-    """Return a workspace rule: ``count`` arrays like the output."""
-    return lambda inputs, outputs, **attrs: count * outputs[0].nbytes
+class Unary(Protocol):
+    """The type of a function of one array."""
+
+    def __call__(self, x: Any) -> Var: ...
 
 
-def mask_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
-    """Return a workspace of one boolean per element of the output."""
-    return int(outputs[0].size)
+class Binary(Protocol):
+    """The type of a function of two arrays, which broadcast."""
+
+    def __call__(self, x: Any, y: Any) -> Var: ...
 
 
-def unary_vjp(
-    name: str,
-    forward: Callable[..., Any],
-    slope: Callable[..., Var | float | None],
-    *,
-    flops: int,
-    workspace: Callable[..., int] | None = None,
-) -> Primitive:
-    """Make the primitive ``(r, g) -> g d(r)``, given d's own derivative ``slope(r, **attrs)``.
-
-    ``r`` is the residual that the derivative d is a function of: the operator's input, or its
-    output.
-    """
-
-    def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
-        second = slope(ins[0], **attrs)
-        product: Var | None = None if second is None else ct[0] * ins[1] * second
-        return product
-
-    def with_respect_to_cotangent(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-        return apply(primitive, ins[0], ct[0], **attrs)
-
-    primitive = Primitive(
-        name,
-        forward,
-        infer.same_spec_as(0),
-        vjp=(with_respect_to_residual, with_respect_to_cotangent),
-        flops=per_element(flops),
-        workspace=workspace or outputs_bytes(0),
-    )
-    return primitive
+# Primitives of rows -------------------------------------------------------------------------------
 
 
-# Second derivatives, as functions of the residual that the first reads ----------------------------
+def infer_larger_vjp(x: Spec, y: Spec, g: Spec) -> tuple[Spec, ...]:
+    # x and y are only compared, so any numbers are allowed; the result is g, or 0.
+    infer.require_float(g)
+    return (Spec(infer.broadcast_shape(x, y, g), g.dtype),)
 
 
-def power_slope(x: Var, exponent: float) -> Var | None:
-    # No term for exponents 0 and 1: there it would be 0 times a power that is infinite at 0.
-    if exponent in (0, 1):
-        return None
-    return exponent * (exponent - 1) * power(x, exponent - 2)
+INFER: dict[str, infer.Infer] = {
+    "promoted": infer.float_elementwise,
+    "floats": infer.float_elementwise,
+    "rounded": infer.float_elementwise,
+    "numbers": infer.elementwise,
+    "any": infer.comparison,
+    "bits": infer.bits,
+    "integers": infer.shift,
+    "compared": infer_larger_vjp,
+}
 
 
-def zero_slope(r: Var) -> None:
-    """Return None: the derivative is constant almost everywhere."""
+def unbroadcast_to(position: int, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a vjp rule so that its cotangent is summed to the shape of the input at ``position``."""
 
+    def summed(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
+        cotangent = rule(ct, ins, outs, **attrs)
+        return None if cotangent is None else unbroadcast(cotangent, ins[position])
 
-# The primitives -----------------------------------------------------------------------------------
-
-SQRT_VJP = unary_vjp("sqrt_vjp", kernels.sqrt_vjp, lambda y: -0.5 / (y * y), flops=2)
-SIN_VJP = unary_vjp("sin_vjp", kernels.sin_vjp, lambda x: -sin(x), flops=2)
-COS_VJP = unary_vjp("cos_vjp", kernels.cos_vjp, lambda x: -cos(x), flops=3)
-ABSOLUTE_VJP = unary_vjp("absolute_vjp", kernels.absolute_vjp, zero_slope, flops=2)
-POWER_VJP = unary_vjp("power_vjp", kernels.power_vjp, power_slope, flops=3)
+    return summed
 
 
 def vjp_from_input(vjp: Primitive) -> Callable[..., Var]:
@@ -119,146 +90,205 @@ def vjp_from_output(vjp: Primitive) -> Callable[..., Var]:
     return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
 
 
-def unary(
-    name: str,
-    forward: Callable[..., Any],
-    vjp: Callable[..., Var | None],
-    *,
-    flops: int = 1,
-    workspace: Callable[..., int] | None = None,
-    infer_rule: infer.Infer = infer.float_elementwise,
-) -> Primitive:
-    """Make a primitive of one array, of floats by default."""
-    return Primitive(
-        name,
-        forward,
-        infer_rule,
-        vjp=(vjp,),
-        flops=per_element(flops),
-        workspace=workspace or outputs_bytes(0),
+def formula(text: str, parameters: str) -> Callable[..., Any]:
+    """Compile a formula of a row over traced values."""
+    function: Callable[..., Any] = eval(f"lambda {parameters}: {text}", SCOPE)
+    return function
+
+
+def make_primitive(name: str, infer_rule: infer.Infer, vjp: tuple[Callable[..., Any], ...]) -> Any:
+    """Make the primitive of a kernel of this name, with its costs."""
+    kernel = KERNELS[name]
+
+    def workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
+        return int(kernel.arrays * outputs[0].nbytes + kernel.masks * outputs[0].size)
+
+    return Primitive(name, kernel.function, infer_rule, vjp, per_element(kernel.flops), workspace)
+
+
+def slope_primitive(row: Elementwise) -> Primitive:
+    """Make the primitive ``(r, g) -> g d(r)`` of a row's slope d, given the slope of d itself.
+
+    ``r`` is the residual that the derivative d is a function of: the operator's input, or its
+    output.
+    """
+    slope = formula(row.second, ", ".join(filter(None, (row.reads, row.attrs))))
+
+    def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
+        second = slope(ins[0], **attrs)
+        product: Var | None = None if second is None else ct[0] * ins[1] * second
+        return product
+
+    def with_respect_to_cotangent(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+        return apply(primitive, ins[0], ct[0], **attrs)
+
+    primitive: Primitive = make_primitive(
+        f"{row.name}_vjp",
+        infer.same_spec_as(0),
+        (with_respect_to_residual, with_respect_to_cotangent),
     )
+    return primitive
 
 
-NEGATIVE = Primitive(
-    "negative", kernels.negative, infer.elementwise,
-    vjp=(lambda ct, ins, outs: -ct[0],), flops=per_element(1),
-)  # fmt: skip
-EXP = unary("exp", kernels.exp, lambda ct, ins, outs: ct[0] * outs[0])
-LOG = unary("log", kernels.log, lambda ct, ins, outs: ct[0] / ins[0])
-SQRT = unary("sqrt", kernels.sqrt, vjp_from_output(SQRT_VJP))
-SIN = unary("sin", kernels.sin, vjp_from_input(SIN_VJP))
-COS = unary("cos", kernels.cos, vjp_from_input(COS_VJP))
-ABSOLUTE = unary(
-    "absolute", kernels.absolute, vjp_from_input(ABSOLUTE_VJP), infer_rule=infer.elementwise
-)
-POWER = unary(
-    "power",
-    kernels.power,
-    lambda ct, ins, outs, exponent: (
-        None if exponent == 0 else apply(POWER_VJP, ins[0], ct[0], exponent=exponent)
-    ),
-    infer_rule=infer.elementwise,
-)
+def row_primitives(row: Elementwise) -> Iterator[Primitive]:
+    """Yield the primitives of a row: its slope, if it has one, and its function."""
+    rules: list[Callable[..., Any]] = []
+    if row.slope:
+        slope = slope_primitive(row)
+        yield slope
+        rules = [(vjp_from_output if row.reads == "y" else vjp_from_input)(slope)]
+    for position, text in enumerate(row.vjp):
+        cotangent = formula(text, ", ".join(filter(None, (row.of, "out", "ct", row.attrs))))
+
+        def rule(ct: Any, ins: Any, outs: Any, of: Any = cotangent, **attrs: Any) -> Any:
+            return of(*ins, outs[0], ct[0], **attrs)
+
+        rules[position:] = [rule if row.of == "x" else unbroadcast_to(position, rule)]
+    if row.value:
+        yield make_primitive(row.name, INFER[row.dtypes], tuple(rules))
 
 
-def unbroadcast_to(position: int, rule: Callable[..., Var]) -> Callable[..., Var]:
-    """Wrap a vjp rule so that its cotangent is summed to the shape of the input at ``position``."""
-    return lambda ct, ins, outs, **attrs: unbroadcast(rule(ct, ins, outs, **attrs), ins[position])
+# What the formulas of the rows refer to: filled below.
+SCOPE: dict[str, Any] = {"math": math}
+PRIMITIVES: dict[str, Primitive] = {
+    primitive.name: primitive
+    for row in (*ROWS.values(), *DERIVATIVES)
+    for primitive in row_primitives(row)
+}
+
+# Public functions of rows -------------------------------------------------------------------------
 
 
-def binary(
-    name: str,
-    forward: Callable[..., Any],
-    left: Callable[..., Var],
-    right: Callable[..., Var],
-    infer_rule: Callable[..., Any] = infer.elementwise,
-) -> Primitive:
-    """Make a broadcasting primitive of two arrays."""
-    return Primitive(
-        name,
-        forward,
-        infer_rule,
-        vjp=(unbroadcast_to(0, left), unbroadcast_to(1, right)),
-        flops=per_element(1),
+def apply_row(row: Elementwise, *operands: Any) -> Var:
+    """Apply a row's primitive, to integers as its dtypes say."""
+    if row.dtypes == "promoted":
+        # NumPy has no softplus, and promotes every function of one operand alike.
+        operands = tuple(promote_to_float(getattr(np, row.name, np.exp), *operands))
+    elif row.dtypes == "rounded":
+        x = as_var(operands[0])
+        if not is_float(x.dtype):  # integers need no rounding
+            return x
+    return apply(PRIMITIVES[row.name], *operands)
+
+
+def public_function(row: Elementwise, module: str) -> Callable[..., Var]:
+    """Make the public function of a row, with its docstring."""
+
+    def of_one(x: Any) -> Var:
+        return apply_row(row, x)
+
+    def of_two(x: Any, y: Any) -> Var:
+        return apply_row(row, x, y)
+
+    function: Callable[..., Var] = of_one if row.of == "x" else of_two
+    example = row.example
+    call = example if example.startswith("tc.") else f"tc.jit(tc.{row.name})({example})"
+    function.__name__ = function.__qualname__ = row.name
+    function.__module__ = f"{__package__}.{module}"
+    function.__doc__ = (
+        f"{row.text}\n\n>>> import numpy as np, tinyckpt as tc\n>>> {call}\n{row.shows}\n"
     )
+    return function
 
 
-DIVIDE_VJP = Primitive(
-    "divide_vjp",  # (y, quotient, g) -> -g quotient / y, the cotangent of the denominator
-    kernels.divide_vjp,
-    infer.float_elementwise,
-    vjp=(
-        unbroadcast_to(0, lambda ct, ins, outs: -(ct[0] * outs[0]) / ins[0]),
-        unbroadcast_to(1, lambda ct, ins, outs: -(ct[0] * ins[2]) / ins[0]),
-        unbroadcast_to(2, lambda ct, ins, outs: -(ct[0] * ins[1]) / ins[0]),
-    ),
-    flops=per_element(3),  # the product, the quotient, the sign
-)
+FUNCTIONS: dict[str, Callable[..., Var]] = {
+    row.name: public_function(row, module)
+    for module, rows in TABLE.items()
+    for row in rows
+    if row.text
+}
+__test__ = FUNCTIONS  # doctest finds their examples here
 
 
-def infer_larger_vjp(x: Spec, y: Spec, g: Spec) -> tuple[Spec, ...]:
-    # x and y are only compared, so any numbers are allowed; the result is g, or 0.
-    infer.require_float(g)
-    return (Spec(infer.broadcast_shape(x, y, g), g.dtype),)
+def unary(name: str) -> Unary:
+    """Return the public function of one array that is made from a row."""
+    return FUNCTIONS[name]
 
 
-LARGER_VJP: Primitive = Primitive(
-    "larger_vjp",  # (x, y, g) -> g where x > y, half of it where they tie
-    kernels.larger_vjp,
-    infer_larger_vjp,
-    vjp=(
-        zero,
-        zero,
-        unbroadcast_to(2, lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0])),
-    ),
-    # Two comparisons, a sum, a product with a half, and the selections as one.
-    flops=per_element(5),
-    # The second selection, where x >= y, and its mask.
-    workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
-)
-
-ADD = binary("add", kernels.add, lambda ct, ins, outs: ct[0], lambda ct, ins, outs: ct[0])
-SUBTRACT = binary(
-    "subtract", kernels.subtract, lambda ct, ins, outs: ct[0], lambda ct, ins, outs: -ct[0]
-)
-MULTIPLY = binary(
-    "multiply", kernels.multiply,
-    lambda ct, ins, outs: ct[0] * ins[1], lambda ct, ins, outs: ct[0] * ins[0],
-)  # fmt: skip
-DIVIDE = binary(
-    "divide", kernels.divide,
-    lambda ct, ins, outs: ct[0] / ins[1],
-    lambda ct, ins, outs: apply(DIVIDE_VJP, ins[1], outs[0], ct[0]),
-    infer.float_elementwise,
-)  # fmt: skip
-MAXIMUM = binary(
-    "maximum", kernels.maximum,
-    lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0]),
-    lambda ct, ins, outs: apply(LARGER_VJP, ins[1], ins[0], ct[0]),
-)  # fmt: skip
-MINIMUM = binary(
-    "minimum", kernels.minimum,
-    lambda ct, ins, outs: apply(LARGER_VJP, ins[1], ins[0], ct[0]),
-    lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0]),
-)  # fmt: skip
+def binary(name: str) -> Binary:
+    """Return the public function of two arrays that is made from a row."""
+    return FUNCTIONS[name]
 
 
-def vjp_powers_base(ct: Any, ins: Any, outs: Any) -> Var:
+add = binary("add")
+subtract = binary("subtract")
+multiply = binary("multiply")
+divide = binary("divide")
+negative = unary("negative")
+exp = unary("exp")
+log = unary("log")
+sqrt = unary("sqrt")
+sin = unary("sin")
+cos = unary("cos")
+absolute = unary("absolute")
+maximum = binary("maximum")
+minimum = binary("minimum")
+equal = binary("equal")
+sigmoid = unary("sigmoid")
+tanh = unary("tanh")
+
+# What the formulas of derivatives share -----------------------------------------------------------
+
+
+def squared(x: Var) -> Var:
+    return x * x
+
+
+def arctan2_slope(x: Var, y: Var) -> Var:
+    """Return the derivative of ``y / (x^2 + y^2)`` with respect to ``x``."""
+    return -2 * x * y / squared(x * x + y * y)
+
+
+def power_slope(x: Var, exponent: float) -> Var | None:
+    # No term for exponents 0 and 1: there it would be 0 times a power that is infinite at 0.
+    if exponent in (0, 1):
+        return None
+    return exponent * (exponent - 1) * power(x, exponent - 2)
+
+
+def vjp_powers_base(x: Var, y: Var, ct: Var) -> Var:
     # No term where the exponent is 0: there it would be 0 times a power that is infinite at 0.
-    x, y = ins
-    return multiply(multiply(ct[0], y), power(x, where(equal(y, 0), 1, y) - 1))
+    return multiply(multiply(ct, y), power(x, where(equal(y, 0), 1, y) - 1))
 
 
-def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
-    # 0 where the base is 0; NaN where it is negative, as for every logarithm.
-    x, _ = ins
-    # In the result's dtype: NumPy takes logarithms of small integers in 16 bits.
-    return multiply(multiply(ct[0], outs[0]), log(astype(where(equal(x, 0), 1, x), outs[0].dtype)))
+def vjp_powers_exponent(x: Var, out: Var, ct: Var) -> Var:
+    # 0 where the base is 0; NaN where it is negative, as for every logarithm. In the result's
+    # dtype: NumPy takes logarithms of small integers in 16 bits.
+    return multiply(multiply(ct, out), log(astype(where(equal(x, 0), 1, x), out.dtype)))
 
 
-POWERS = binary(
-    "powers", kernels_elementwise_functions.powers, vjp_powers_base, vjp_powers_exponent
+def sigmoid_slope(x: Var) -> Var:
+    s = sigmoid(x)
+    return s * (1 - s)
+
+
+def silu_slope(x: Var) -> Var:
+    s = sigmoid(x)
+    return s * (1 - s) * (2 + x * (1 - 2 * s))
+
+
+def normal_density(x: Var) -> Var:
+    return exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+
+
+def gelu_tanh_slope(x: Var) -> Var:
+    t = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+    first = GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
+    second = GELU_SCALE * 6 * GELU_CUBIC * x
+    return (1 - t * t) * (first + 0.5 * x * (second - 2 * t * first * first))
+
+
+SHARED = (
+    squared, arctan2_slope, power_slope, vjp_powers_base, vjp_powers_exponent, sigmoid_slope,
+    silu_slope, normal_density, gelu_tanh_slope,
+)  # fmt: skip
+SCOPE.update(
+    {function.__name__: function for function in SHARED}
+    | FUNCTIONS
+    | {name: partial(apply, PRIMITIVES[name]) for name in PRIMITIVES if name.endswith("_vjp")}
 )
+
+# Selection and powers -----------------------------------------------------------------------------
 
 
 def infer_where(condition: Any, x: Any, y: Any) -> tuple[Any, ...]:
@@ -280,59 +310,6 @@ WHERE = Primitive(
 )
 
 
-# The functions ------------------------------------------------------------------------------------
-
-
-def add(x: Any, y: Any) -> Var:
-    """Elementwise sum, ``x + y``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.add)(np.array([1.0, 2.0]), 3.0)
-    array([4., 5.])
-    """
-    return apply(ADD, x, y)
-
-
-def subtract(x: Any, y: Any) -> Var:
-    """Elementwise difference, ``x - y``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.subtract)(np.array([1.0, 2.0]), 3.0)
-    array([-2., -1.])
-    """
-    return apply(SUBTRACT, x, y)
-
-
-def multiply(x: Any, y: Any) -> Var:
-    """Elementwise product, ``x * y``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.grad(lambda x, y: tc.sum(tc.multiply(x, y)))(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
-    array([3., 4.])
-    """
-    return apply(MULTIPLY, x, y)
-
-
-def divide(x: Any, y: Any) -> Var:
-    """Elementwise quotient, ``x / y``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.divide)(np.array([1, 2]), 4)
-    array([0.25, 0.5 ])
-    """
-    return apply(DIVIDE, *promote_to_float(np.divide, x, y))
-
-
-def negative(x: Any) -> Var:
-    """Elementwise negation, ``-x``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.negative)(np.array([1.0, -2.0]))
-    array([-1.,  2.])
-    """
-    return apply(NEGATIVE, x)
-
-
 def power(x: Any, exponent: Any) -> Var:
     """Elementwise power, ``x ** exponent``.
 
@@ -347,7 +324,7 @@ def power(x: Any, exponent: Any) -> Var:
         x = as_var(x)
         x, exponent = astype(x, np.result_type(x.dtype, exponent.dtype)), exponent.item()
     if type(exponent) not in (int, float):
-        return apply(POWERS, x, exponent)
+        return apply(PRIMITIVES["powers"], x, exponent)
     x = as_var(x)
     if not is_float(x.dtype):
         x = astype(x, np.result_type(x.dtype, exponent))
@@ -356,87 +333,7 @@ def power(x: Any, exponent: Any) -> Var:
             f"power: {x.spec} to the power {exponent}: integers have no negative powers; "
             "convert with x.astype('float64')"
         )
-    return apply(POWER, x, exponent=exponent)
-
-
-def exp(x: Any) -> Var:
-    """Exponential of every element; its derivative reads the output.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.exp)(np.array([0.0, 1.0]))
-    array([1.        , 2.71828183])
-    """
-    return apply(EXP, *promote_to_float(np.exp, x))
-
-
-def log(x: Any) -> Var:
-    """Natural logarithm of every element.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.log)(np.array([1.0, 2.0]))
-    array([0.        , 0.69314718])
-    """
-    return apply(LOG, *promote_to_float(np.log, x))
-
-
-def sqrt(x: Any) -> Var:
-    """Square root of every element.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.sqrt)(np.array([4.0, 9.0]))
-    array([2., 3.])
-    """
-    return apply(SQRT, *promote_to_float(np.sqrt, x))
-
-
-def sin(x: Any) -> Var:
-    """Sine of every element, in radians.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.sin)(np.array([0.0, 1.0]))
-    array([0.        , 0.84147098])
-    """
-    return apply(SIN, *promote_to_float(np.sin, x))
-
-
-def cos(x: Any) -> Var:
-    """Cosine of every element, in radians.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.cos)(np.array([0.0, 1.0]))
-    array([1.        , 0.54030231])
-    """
-    return apply(COS, *promote_to_float(np.cos, x))
-
-
-def absolute(x: Any) -> Var:
-    """Absolute value of every element; its derivative at 0 is taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.grad(lambda x: tc.sum(tc.absolute(x)))(np.array([-2.0, 0.0, 3.0]))
-    array([-1.,  0.,  1.])
-    """
-    return apply(ABSOLUTE, x)
-
-
-def maximum(x: Any, y: Any) -> Var:
-    """Elementwise maximum of two arrays; in a tie, each gets half of the cotangent.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.grad(lambda x: tc.sum(tc.maximum(x, 1.0)))(np.array([0.0, 1.0, 2.0]))
-    array([0. , 0.5, 1. ])
-    """
-    return apply(MAXIMUM, x, y)
-
-
-def minimum(x: Any, y: Any) -> Var:
-    """Elementwise minimum of two arrays; in a tie, each gets half of the cotangent.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.minimum)(np.array([0.0, 2.0]), 1.0)
-    array([0., 1.])
-    """
-    return apply(MINIMUM, x, y)
+    return apply(PRIMITIVES["power"], x, exponent=exponent)
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Var:

@@ -19,13 +19,13 @@ from tinyckpt.ops import (
     kernels_attention,
     kernels_compression,
     kernels_convolution,
+    kernels_elementwise,
     kernels_indexing,
     kernels_normalization,
     kernels_pooling,
     kernels_rotary,
 )
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
-from tinyckpt.ops import kernels_elementwise_functions as kernels_functions
 from tinyckpt.ops import kernels_parameter_update as kernels_updating
 
 # Kernel names are unique across these modules: compiled programs import them by name.
@@ -36,7 +36,7 @@ KERNELS = (
     kernels_attention,
     kernels_compression,
     kernels_convolution,
-    kernels_functions,
+    kernels_elementwise,
     kernels_indexing,
     kernels_normalization,
     kernels_pooling,

@@ -1,4 +1,4 @@
-"""Kernels of the activation functions and their vjps.
+"""Kernels of the activation functions and of derivatives that no expression gives in place.
 
 The rules for all kernels are in ``kernels``.
 """
@@ -9,10 +9,6 @@ import math
 
 from tinyckpt.ops.cache_blocking import parts
 from tinyckpt.ops.special_functions import multiply_by_normal_density, normal_cdf
-
-
-def tanh(xp, x):
-    return xp.tanh(x)
 
 
 def tanh_vjp(xp, y, g):
@@ -39,10 +35,6 @@ def sigmoid_vjp(xp, y, g):
     out *= y
     out *= g
     return out
-
-
-def relu(xp, x):
-    return xp.maximum(x, 0)
 
 
 def select_by_bits(xp, values, chosen, out):
@@ -78,6 +70,23 @@ def log_sigmoid_vjp(xp, y, g):
     out = xp.asarray(xp.expm1(y))
     out *= g
     xp.negative(out, out=out)
+    return out
+
+
+def softplus(xp, x):
+    # log(exp(x) + exp(0)): NumPy's logaddexp neither overflows nor loses the tail.
+    return xp.logaddexp(x, 0)
+
+
+def softplus_vjp(xp, x, g):
+    # g / (1 + exp(-x)), with e = exp(-|x|) on either side, which cannot overflow.
+    e = xp.asarray(xp.absolute(x))
+    xp.negative(e, out=e)
+    xp.exp(e, out=e)
+    out = xp.asarray(xp.where(x >= 0, 1, e))
+    e += 1
+    out /= e
+    out *= g
     return out
 
 
@@ -186,3 +195,20 @@ def gelu_tanh_vjp(xp, x, g):
         out *= t
         out *= g[part]
     return slopes
+
+
+def larger_vjp(xp, x, y, g):
+    # g where x > y, half of it in a tie, 0 where x < y.
+    out = xp.asarray(xp.where(x > y, g, 0))
+    out += xp.where(x >= y, g, 0)
+    out *= 0.5
+    return out
+
+
+def arctan2_vjp(xp, x, y, g):
+    # g y / (x^2 + y^2), divided twice by the hypotenuse, so that nothing overflows.
+    out = xp.asarray(xp.hypot(x, y))
+    scaled = xp.asarray(y / out)
+    xp.divide(scaled, out, out=out)
+    out *= g
+    return out

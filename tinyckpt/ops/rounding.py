@@ -1,6 +1,7 @@
 """Rounding, sign, floor division and remainder, clipping: piecewise constant or linear functions.
 
-Where a function is flat its derivative is taken as 0 everywhere, at the jumps too.
+Where a function is flat its derivative is taken as 0 everywhere, at the jumps too. Most are rows of
+``elementwise_table``; those that are composed of others are written out.
 """
 
 from __future__ import annotations
@@ -11,89 +12,31 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import active_builder, apply, as_var
-from tinyckpt.ops import kernels_elementwise_functions as kernels
-from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
-from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negative, unary, where
+from tinyckpt.ops.elementwise import (
+    PRIMITIVES,
+    absolute,
+    binary,
+    maximum,
+    minimum,
+    negative,
+    unary,
+    where,
+)
 from tinyckpt.ops.logic import isnan, signbit
-from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
-
-# The primitives -----------------------------------------------------------------------------------
-
-SIGN = unary("sign", kernels.sign, zero, infer_rule=infer.elementwise)
-FLOOR = unary("floor", kernels.floor, zero)
-CEIL = unary("ceil", kernels.ceil, zero)
-TRUNC = unary("trunc", kernels.trunc, zero)
-ROUND = unary("round", kernels.round_, zero, infer_rule=infer.elementwise)
-FLOOR_DIVIDE = Primitive(
-    "floor_divide", kernels.floor_divide, infer.elementwise, vjp=(zero, zero), flops=per_element(1)
-)
-# x - y floor(x / y): linear in x with slope 1; the slope in y is minus the floored quotient.
-REMAINDER = binary(
-    "remainder", kernels.remainder,
-    lambda ct, ins, outs: ct[0],
-    lambda ct, ins, outs: -(ct[0] * floor_divide(ins[0], ins[1])),
-)  # fmt: skip
-FMOD = binary(
-    "fmod", kernels.fmod,
-    lambda ct, ins, outs: ct[0],
-    lambda ct, ins, outs: -(ct[0] * trunc(ins[0] / ins[1])),
-)  # fmt: skip
-
-# The functions ------------------------------------------------------------------------------------
-
-
-def sign(x: Any) -> Var:
-    """Sign of every element, -1, 0 or 1; its derivative is taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.sign)(np.array([-2.0, 0.0, 3.0]))
-    array([-1.,  0.,  1.])
-    """
-    return apply(SIGN, x)
-
-
-def apply_to_floats(primitive: Primitive, x: Any) -> Var:
-    """Apply a primitive to floats; integers need no rounding, and are returned unchanged."""
-    x = as_var(x)
-    return apply(primitive, x) if is_float(x.dtype) else x
-
-
-def floor(x: Any) -> Var:
-    """Largest integer not above every element; its derivative is taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.floor)(np.array([-1.5, 1.5]))
-    array([-2.,  1.])
-    """
-    return apply_to_floats(FLOOR, x)
-
-
-def ceil(x: Any) -> Var:
-    """Smallest integer not below every element; its derivative is taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.ceil)(np.array([-1.5, 1.5]))
-    array([-1.,  2.])
-    """
-    return apply_to_floats(CEIL, x)
-
-
-def trunc(x: Any) -> Var:
-    """Integer part of every element, rounded toward zero; its derivative is taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.trunc)(np.array([-1.5, 1.5]))
-    array([-1.,  1.])
-    """
-    return apply_to_floats(TRUNC, x)
+sign = unary("sign")
+floor = unary("floor")
+ceil = unary("ceil")
+trunc = unary("trunc")
+floor_divide = binary("floor_divide")
+remainder = binary("remainder")
+fmod = binary("fmod")
 
 
 def round(x: Var, decimals: int = 0) -> Var:
@@ -108,39 +51,7 @@ def round(x: Var, decimals: int = 0) -> Var:
     x = as_var(x)
     if x.dtype.kind in "iu" and decimals >= 0:
         return x
-    return apply(ROUND, x, decimals=int(decimals))
-
-
-def floor_divide(x: Any, y: Any) -> Var:
-    """Floor division, ``x // y``; its derivatives are taken as 0.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.floor_divide)(np.array([-7, 7]), 2)
-    array([-4,  3])
-    """
-    return apply(FLOOR_DIVIDE, x, y)
-
-
-def remainder(x: Any, y: Any) -> Var:
-    """Remainder of floor division, ``x % y``, with the sign of ``y``.
-
-    At a jump the derivative is that next to it.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.remainder)(np.array([-7, 7]), 3)
-    array([2, 1])
-    """
-    return apply(REMAINDER, x, y)
-
-
-def fmod(x: Any, y: Any) -> Var:
-    """Remainder of truncated division of ``x`` by ``y``, with the sign of ``x``.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.fmod)(np.array([-7.0, 7.0]), 3.0)
-    array([-1.,  1.])
-    """
-    return apply(FMOD, x, y)
+    return apply(PRIMITIVES["round"], x, decimals=int(decimals))
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Var:

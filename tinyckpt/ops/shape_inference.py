@@ -81,6 +81,22 @@ def comparison(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
     return (Spec(broadcast_shape(*specs), "bool"),)
 
 
+def bits(*specs: Spec) -> tuple[Spec, ...]:
+    """Infer bitwise operators on integers and booleans."""
+    dtype = np.result_type(*(spec.dtype for spec in specs))
+    if dtype.kind not in "biu":
+        raise GraphError(
+            f"needs integers or booleans, got {format_specs(specs)}; compare first, as in x > 0"
+        )
+    return (Spec(broadcast_shape(*specs), dtype),)
+
+
+def shift(x: Spec, y: Spec) -> tuple[Spec, ...]:
+    """Infer a shift of integers."""
+    require_integers(x, y)
+    return bits(x, y)
+
+
 def same_spec_as(position: int) -> Infer:
     """Return an inference rule: the output's spec is that of one input; floats only."""
 

@@ -1,29 +1,43 @@
-"""Static dependency check of a pipeline: data dependences, matched messages, no stale parameters.
+"""Static check of a pipeline: data dependences, matched messages, no stale parameters, collectives.
 
 Everything that needs no clock. Where an action depends on another one of the same device, or must
 not follow an update, the two positions are compared for all micro-batches at once. A pipeline that
 passes can fail in one way only: by a deadlock, a cycle of devices that wait for each other, which
-``event_simulation`` finds.
+``replay`` finds.
+
+A collective has no partner to look up: MPI matches collectives in the order in which replicas reach
+them. So the replicas of a device must issue the same ones in the same order (or they deadlock).
+Their place within a replica is checked for each replica by itself: gradients are reduced after
+their last backward and before the update, parameters are gathered before they are read and freed
+afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline.program import (
+    ALL_REDUCE,
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COLLECTIVES,
     FORWARD,
+    FREE_BACKWARD,
+    FREE_FORWARD,
     GATHER_BACKWARD,
     GATHER_FORWARD,
+    GATHER_UPDATED,
     KINDS,
+    NOTHING,
     RECOMPUTE,
     RECV_ACTIVATION,
     RECV_COTANGENT,
+    REDUCE_SCATTER,
     SEND_ACTIVATION,
     SEND_COTANGENT,
     UPDATE,
@@ -43,6 +57,16 @@ LOCAL = (
     (BACKWARD_WEIGHT, BACKWARD_INPUT),
     (SEND_COTANGENT, BACKWARD),
 )
+# The actions that read a stage's parameters, or compute their gradient.
+READERS = (FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT,
+           GATHER_FORWARD, GATHER_BACKWARD)  # fmt: skip
+# The collectives and frees that each ZeRO stage (0 to 3) has.
+LEGAL = (
+    (ALL_REDUCE,),
+    (REDUCE_SCATTER, GATHER_UPDATED),
+    (REDUCE_SCATTER, GATHER_UPDATED),
+    (REDUCE_SCATTER, GATHER_FORWARD, FREE_FORWARD, GATHER_BACKWARD, FREE_BACKWARD),
+)
 Complaint = tuple[int, int, str]  # device, step, message
 Why = Callable[[int, int], str]  # from a stage and a micro-batch to the message
 
@@ -54,6 +78,7 @@ class ActionPositions:
         of: an array (stages, micro-batches) for each kind; ABSENT where there is no such action.
             Arrays of kinds that the pipeline does not have share one element (broadcast).
         back: the step at which a backward begins: the whole one, or that of the inputs.
+        done: the step at which a backward is complete: the whole one, or that of the weights.
         remote_before, remote_after: whether a stage's neighbour is on another device, by stage.
         depth: number of stages of a replica.
     """
@@ -63,6 +88,7 @@ class ActionPositions:
         self.depth = pipeline.stages // pipeline.replicas
         self.of = [self.table(kind) for kind in range(len(KINDS))]
         self.back = np.maximum(self.of[BACKWARD], self.of[BACKWARD_INPUT])
+        self.done = np.maximum(self.of[BACKWARD], self.of[BACKWARD_WEIGHT])
         crosses = pipeline.device_of[1:] != pipeline.device_of[:-1]
         crosses[self.depth - 1 :: self.depth] = False  # replicas exchange no activations
         self.remote_before = np.append(False, crosses)
@@ -91,11 +117,6 @@ class ActionPositions:
         step = index - int(self.pipeline.first[device])
         raise ScheduleError(f"device {device}, step {step}: {self.pipeline.action(index)}: {why}")
 
-    def end_of(self, stage: int) -> tuple[int, int]:
-        """Return the device of a stage, and the number of its actions: the step after its last."""
-        device = int(self.pipeline.device_of[stage])
-        return device, int(self.pipeline.first[device + 1] - self.pipeline.first[device])
-
     def first_of(
         self, kind: int, wrong: Integers, why: Why, steps: Integers | None = None
     ) -> Iterator[Complaint]:
@@ -117,25 +138,71 @@ class ActionPositions:
         text = f"{Action(KINDS[kind], stage, micro_batch)}: {why(stage, micro_batch)}"
         yield int(devices[chosen]), int(positions[chosen]), text
 
+    def after(
+        self,
+        kind: int,
+        what: str,
+        needed: Integers,
+        steps: Integers | None = None,
+        *,
+        required: bool = True,
+    ) -> Iterator[Complaint]:
+        """Yield the first action of a kind that comes before an action that it depends on.
 
-def check_order(positions: ActionPositions, more: Iterable[Complaint] = ()) -> None:
-    """Raise a ScheduleError about the first illegal action, by device and step.
+        Args:
+            kind: of the action.
+            what: name of the action that it depends on.
+            needed: array of the steps of that one.
+            steps: as for ``first_of``; ABSENT where nothing depends on it.
+            required: whether it is illegal as well that the needed action is absent.
+        """
+        own = self.of[kind] if steps is None else steps
+        wrong = (own != ABSENT) & (needed > own)
+        if required:
+            wrong |= (own != ABSENT) & (needed == ABSENT)
+        name = what.replace("_", " ")
 
-    Args:
-        positions: of all actions.
-        more: complaints of other checks.
-    """
+        def why(stage: int, micro_batch: int) -> str:
+            at = needed[stage, micro_batch]
+            return f"needs the {name}, which {'is not there' if at < 0 else f'comes at step {at}'}"
+
+        yield from self.first_of(kind, wrong, why, own)
+
+    def missing(self, kind: int, wrong: Integers) -> Iterator[Complaint]:
+        """Yield the first action of a kind that is missing from its device.
+
+        Args:
+            kind: of the missing actions.
+            wrong: array (stages, micro-batches) that marks them.
+        """
+        own = self.pipeline
+        for stage, micro_batch in np.argwhere(wrong)[:1].tolist():
+            device = int(own.device_of[stage])
+            end = int(own.first[device + 1] - own.first[device])
+            yield (
+                device,
+                end,
+                f"the device ends without the {Action(KINDS[kind], stage, micro_batch)}",
+            )
+
+
+def check_order(positions: ActionPositions) -> None:
+    """Raise a ScheduleError about the first illegal action, by device and step."""
     complaints = [
         *dependence_violations(positions),
-        *missing_inputs(positions),
         *unmatched_messages(positions),
         *incomplete_stages(positions),
         *stale_accesses(positions),
-        *more,
+        *collective_complaints(positions),
     ]
     if complaints:
         device, step, what = min(complaints)
         raise ScheduleError(f"device {device}, step {step}: {what}")
+
+
+def says(text: str) -> Why:
+    """Return a message that does not depend on stage and micro-batch."""
+    return lambda stage, micro_batch: text
 
 
 def dependence_violations(positions: ActionPositions) -> Iterator[Complaint]:
@@ -143,41 +210,35 @@ def dependence_violations(positions: ActionPositions) -> Iterator[Complaint]:
     of = positions.of
     for kind, earlier in LOCAL:
         needed = positions.back if earlier == BACKWARD else of[earlier]
-        wrong = (of[kind] != ABSENT) & ((needed == ABSENT) | (needed >= of[kind]))
-        yield from positions.first_of(kind, wrong, needs(KINDS[earlier], needed))
+        yield from positions.after(kind, KINDS[earlier], needed)
     for kind in (BACKWARD, BACKWARD_INPUT):
-        wrong = (of[kind] != ABSENT) & (of[RECOMPUTE] > of[kind])
-        yield from positions.first_of(kind, wrong, needs("recompute", of[RECOMPUTE]))
+        yield from positions.after(kind, "recompute", of[RECOMPUTE], required=False)
 
 
-def needs(what: str, needed: Integers) -> Why:
-    """Return the message for an action whose dependence comes later, or is missing."""
-    name = what.replace("_", " ")
+def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
+    """Yield for each direction the first read without its input, and sends and recvs without both.
 
-    def why(stage: int, micro_batch: int) -> str:
-        step = needed[stage, micro_batch]
-        return f"needs the {name}, which {'is not there' if step < 0 else f'comes at step {step}'}"
-
-    return why
-
-
-def missing_inputs(positions: ActionPositions) -> Iterator[Complaint]:
-    """Yield the first forward and backward that precede the input from the neighbouring stage."""
-    for kind, message, steps, remote, towards in (
-        (FORWARD, RECV_ACTIVATION, positions.of[FORWARD], positions.remote_before, -1),
-        (BACKWARD, RECV_COTANGENT, positions.back, positions.remote_after, 1),
+    The input comes by a recv if the neighbouring stage is on another device; else the neighbour's
+    own forward or backward comes before it.
+    """
+    of, before, after = positions.of, positions.remote_before, positions.remote_after
+    for kind, steps, send, recv, giver, taker, towards in (
+        (FORWARD, of[FORWARD], SEND_ACTIVATION, RECV_ACTIVATION, after, before, -1),
+        (BACKWARD, positions.back, SEND_COTANGENT, RECV_COTANGENT, before, after, 1),
     ):
-        by_message = remote[:, None] & (steps != ABSENT)
-        recv = positions.of[message]
-        wrong = by_message & ((recv == ABSENT) | (recv >= steps))
-        yield from positions.first_of(kind, wrong, needs(KINDS[message], recv), steps)
-        neighbour = shifted_by_stage(steps, towards)
-        wrong = ~by_message & (steps != ABSENT) & ((neighbour == ABSENT) | (neighbour >= steps))
-        wrong[0 if towards < 0 else positions.depth - 1 :: positions.depth] = (
-            False  # the model's ends
-        )
+        by_message = np.where(taker[:, None], steps, ABSENT)
+        yield from positions.after(kind, KINDS[recv], of[recv], by_message)
+        local = np.where(taker[:, None], ABSENT, steps)
+        local[0 if towards < 0 else positions.depth - 1 :: positions.depth] = ABSENT
         what = f"{KINDS[kind]} of stage {'before' if towards < 0 else 'after'} it"
-        yield from positions.first_of(kind, wrong, needs(what, neighbour), steps)
+        yield from positions.after(kind, what, shifted_by_stage(steps, towards), local)
+        for own, other, remote, to in ((send, recv, giver, -towards), (recv, send, taker, towards)):
+            is_there = of[own] != ABSENT
+            wrong = is_there & remote[:, None] & (shifted_by_stage(of[other], to) == ABSENT)
+            what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of its neighbour"
+            yield from positions.first_of(own, wrong, says(what))
+            what = "its neighbouring stage is on no other device"
+            yield from positions.first_of(own, is_there & ~remote[:, None], says(what))
 
 
 def shifted_by_stage(table: Integers, towards: int) -> Integers:
@@ -190,43 +251,13 @@ def shifted_by_stage(table: Integers, towards: int) -> Integers:
     return found
 
 
-def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
-    """Yield the first send of each kind without its recv, and the first recv without its send."""
-    for kind, other, remote, towards in (
-        (SEND_ACTIVATION, RECV_ACTIVATION, positions.remote_after, 1),
-        (RECV_ACTIVATION, SEND_ACTIVATION, positions.remote_before, -1),
-        (SEND_COTANGENT, RECV_COTANGENT, positions.remote_before, -1),
-        (RECV_COTANGENT, SEND_COTANGENT, positions.remote_after, 1),
-    ):
-        is_there = positions.of[kind] != ABSENT
-        what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of its neighbour"
-        wrong = (
-            is_there & remote[:, None] & (shifted_by_stage(positions.of[other], towards) == ABSENT)
-        )
-        yield from positions.first_of(kind, wrong, says(what))
-        wrong = is_there & ~remote[:, None]
-        yield from positions.first_of(
-            kind, wrong, says("its neighbouring stage is on no other device")
-        )
-
-
-def says(text: str) -> Why:
-    """Return a message that does not depend on stage and micro-batch."""
-    return lambda stage, micro_batch: text
-
-
 def incomplete_stages(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first forward or backward that is missing, done twice, or not recomputed."""
     of = positions.of
     whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
-    for kind, missing in (
-        (FORWARD, of[FORWARD] == ABSENT),
-        (BACKWARD, ~whole & ~halves),
-        (BACKWARD_WEIGHT, halves & (of[BACKWARD_WEIGHT] == ABSENT)),
-    ):
-        for stage, micro_batch in np.argwhere(missing)[:1].tolist():
-            action = Action(KINDS[kind], stage, micro_batch)
-            yield *positions.end_of(stage), f"the device ends without the {action}"
+    yield from positions.missing(FORWARD, of[FORWARD] == ABSENT)
+    yield from positions.missing(BACKWARD, ~whole & ~halves)
+    yield from positions.missing(BACKWARD_WEIGHT, halves & (of[BACKWARD_WEIGHT] == ABSENT))
     yield from positions.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
     is_recomputed = (of[RECOMPUTE] != ABSENT).any(axis=1)
     wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT) & (positions.back != ABSENT)
@@ -236,25 +267,107 @@ def incomplete_stages(positions: ActionPositions) -> Iterator[Complaint]:
 
 def stale_accesses(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first stale action: a read of parameters, or a gradient, after the update."""
-    update = positions.of[UPDATE].max(axis=1)
+    update = positions.of[UPDATE].max(axis=1, keepdims=True)
     is_updated = update != ABSENT
     if not is_updated.any():
         return
-    for stage in np.flatnonzero(~is_updated)[:1].tolist():
-        yield *positions.end_of(stage), f"the device ends without the update of stage {stage}"
+    yield from positions.missing(UPDATE, ~is_updated)
 
     def too_late(stage: int, micro_batch: int) -> str:
-        return f"its gradient comes after the update of the stage, at step {update[stage]}"
+        return f"its gradient comes after the update of the stage, at step {update[stage, 0]}"
 
     def reads_new(stage: int, micro_batch: int) -> str:
         return (
-            f"its parameters are stale: step {update[stage]} updated them, and a batch reads them "
-            "as they were before"
+            f"its parameters are stale: step {update[stage, 0]} updated them, and a batch reads "
+            "them as they were before"
         )
 
-    readers = FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT
-    for kind in (*readers, GATHER_FORWARD, GATHER_BACKWARD):
-        wrong = is_updated[:, None] & (positions.of[kind] > update[:, None])
+    for kind in READERS:
+        wrong = is_updated & (positions.of[kind] > update)
+        why = too_late if kind == BACKWARD_WEIGHT else reads_new
+        yield from positions.first_of(kind, wrong, why)
+
+
+def collective_complaints(positions: ActionPositions) -> Iterator[Complaint]:
+    """Yield the first mismatched, misplaced or missing collectives of a pipeline's replicas."""
+    own = positions.pipeline
+    legal = LEGAL[own.zero] if own.replicas > 1 else ()
+    why = f"there is none with {own.replicas} replicas and zero={own.zero}"
+    for kind in (*COLLECTIVES, FREE_FORWARD, FREE_BACKWARD):
+        if kind not in legal:
+            yield from positions.first_of(kind, positions.of[kind] != ABSENT, says(why))
+    if own.replicas > 1:
+        yield from mismatched_collectives(positions)
+        yield from unreduced_gradients(positions)
+        if own.zero == 3:
+            yield from ungathered_parameters(positions)
+
+
+def mismatched_collectives(positions: ActionPositions) -> Iterator[Complaint]:
+    """Yield where the collectives of a device's replica first differ from those of replica 0."""
+    own = positions.pipeline
+    devices = own.devices // own.replicas
+    is_together = np.isin(own.kind, COLLECTIVES)
+    rows = [begin + np.flatnonzero(is_together[begin:end]) for begin, end in pairwise(own.first)]
+    # A number for each collective, the same in all replicas, and one for the end of the device.
+    numbers = [np.append(own.collective_numbers(each), NOTHING) for each in rows]
+
+    def described(device: int, at: int) -> str:
+        if at == len(rows[device]):
+            return f"device {device} ends"
+        step = rows[device][at] - own.first[device]
+        return f"device {device} does its {own.action(rows[device][at])} at step {step}"
+
+    for device in range(devices, own.devices):
+        ours, theirs = numbers[device], numbers[device % devices]
+        count = min(len(ours), len(theirs))
+        for at in np.flatnonzero(ours[:count] != theirs[:count])[:1].tolist():
+            here = int(np.append(rows[device], own.first[device + 1])[at] - own.first[device])
+            yield (
+                device,
+                here,
+                (
+                    f"replicas have different collectives: {described(device, at)}, and "
+                    f"{described(device % devices, at)}"
+                ),
+            )
+
+
+def unreduced_gradients(positions: ActionPositions) -> Iterator[Complaint]:
+    """Yield reductions of incomplete gradients, updates before a reduction, and missing ones."""
+    of, done, zero = positions.of, positions.done, positions.pipeline.zero
+    kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
+    reduced, update, gathered = of[kind], of[UPDATE][:, :1], of[GATHER_UPDATED][:, :1]
+    if zero < 2:
+        # Once per batch, after the last backward.
+        again = reduced != ABSENT
+        again[:, 0] = False
         yield from positions.first_of(
-            kind, wrong, too_late if kind == BACKWARD_WEIGHT else reads_new
+            kind, again, says("it is done once per batch, as that of micro-batch 0")
         )
+        done, reduced = done.max(axis=1, keepdims=True), reduced[:, :1]
+    wrong = (reduced != ABSENT) & (reduced < done)
+    yield from positions.first_of(
+        kind, wrong, lambda s, m: f"its gradients are not complete before step {done[s, m]}"
+    )
+    yield from positions.missing(kind, (done != ABSENT) & (reduced == ABSENT))
+    yield from positions.missing(UPDATE, update == ABSENT)
+    last = reduced.max(axis=1, keepdims=True)
+    yield from positions.after(UPDATE, KINDS[kind], last, update, required=False)
+    if zero in (1, 2):
+        yield from positions.missing(GATHER_UPDATED, gathered == ABSENT)
+        yield from positions.after(GATHER_UPDATED, "update", update, gathered, required=False)
+
+
+def ungathered_parameters(positions: ActionPositions) -> Iterator[Complaint]:
+    """Yield reads of parameters that are not gathered, and gathered parameters never freed."""
+    of = positions.of
+    again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], positions.back)
+    again_kind = RECOMPUTE if (of[RECOMPUTE] != ABSENT).any() else BACKWARD
+    for kind, steps, gather, free, last in (
+        (FORWARD, of[FORWARD], GATHER_FORWARD, FREE_FORWARD, of[FORWARD]),
+        (again_kind, again, GATHER_BACKWARD, FREE_BACKWARD, positions.done),
+    ):
+        yield from positions.after(kind, KINDS[gather], of[gather], steps)
+        yield from positions.after(free, KINDS[kind], last, required=False)
+        yield from positions.missing(free, (steps != ABSENT) & (of[free] == ABSENT))

@@ -87,8 +87,7 @@ def device_program(worker: DeviceState) -> Program:
     for _ in range(len(worker.batches) // worker.pipeline.micro_batches):
         for action in actions:
             if action.kind.startswith("recv"):
-                is_forward = "activation" in action.kind
-                own = Message(worker.device, is_forward, action.stage, action.micro_batch)
+                own = worker.message(action.stage, action.micro_batch, "activation" in action.kind)
                 worker.arrived[own] = yield own
             elif action.kind in TOGETHER:
                 holding.received(action, (yield holding.offered(action)))
@@ -138,10 +137,7 @@ class DeviceState:
         """
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
-        self.of_gradients, self.of_results = (
-            set(leaves(whole.gradients)),
-            set(leaves(whole.results)),
-        )
+        self.of_gradients, self.of_results = map(set, map(leaves, (whole.gradients, whole.results)))
         own = np.flatnonzero(pipeline.device_of == device).tolist()
         self.batches, self.needed = batches, needed_by([stages[k] for k in own])
         self.sources = self.arguments(0)
@@ -221,38 +217,31 @@ class DeviceState:
 
     def accept(self, action: Action, is_forward: bool) -> None:
         """Move the arrays received from the neighbouring stage into the values in flight."""
-        own = self.stages[action.stage].stage
-        taken = own.takes if is_forward else own.takes_back
-        if action.stage == (0 if is_forward else len(self.stages) - 1):
-            return
-        message = Message(self.device, is_forward, action.stage, action.micro_batch)
-        arrays = self.arrived.pop(message)
-        place = action.stage, action.micro_batch
-        self.values[place].update(zip(own.ids(taken), arrays, strict=True))
+        stage, place = self.stages[action.stage].stage, (action.stage, action.micro_batch)
+        if action.stage != (0 if is_forward else len(self.stages) - 1):
+            taken = stage.ids(stage.takes if is_forward else stage.takes_back)
+            arrays = self.arrived.pop(self.message(*place, is_forward))
+            self.values[place].update(zip(taken, arrays, strict=True))
 
-    def outgoing(self, action: Action, is_forward: bool) -> tuple[Message | None, list[Any]]:
-        """Return the message to the neighbouring stage and its arrays; None if there is none."""
-        own = self.stages[action.stage].stage
-        stage = action.stage + (1 if is_forward else -1)
-        if not 0 <= stage < len(self.stages):
-            return None, []
-        values = self.values[action.stage, action.micro_batch]
-        to = int(self.pipeline.device_of[stage])
-        arrays = [values[data] for data in own.ids(own.gives if is_forward else own.gives_back)]
-        return Message(to, is_forward, stage, action.micro_batch), arrays
+    def message(self, stage: int, micro_batch: int, is_forward: bool) -> Message:
+        """Return the message that a stage receives."""
+        return Message(int(self.pipeline.device_of[stage]), is_forward, stage, micro_batch)
 
     def hand_over(self, action: Action, is_forward: bool) -> None:
         """Pass arrays on to a stage of the same device; buffer those for another until the send."""
-        message, arrays = self.outgoing(action, is_forward)
-        if message is not None:
-            self.arrived[message] = [self.holding.detached(array) for array in arrays]
+        own, to = self.stages[action.stage].stage, action.stage + (1 if is_forward else -1)
+        if 0 <= to < len(self.stages):
+            values = self.values[action.stage, action.micro_batch]
+            given = own.ids(own.gives if is_forward else own.gives_back)
+            self.arrived[self.message(to, action.micro_batch, is_forward)] = [
+                self.holding.detached(values[data]) for data in given
+            ]
 
     def send(self, action: Action) -> None:
         """Send a stage's activations or cotangents to another device."""
         is_forward = action.kind == "send_activation"
-        stage = action.stage + (1 if is_forward else -1)
-        to = int(self.pipeline.device_of[stage])
-        message = Message(to, is_forward, stage, action.micro_batch)
+        to = action.stage + (1 if is_forward else -1)
+        message = self.message(to, action.micro_batch, is_forward)
         # C-contiguous copies, as a receiver of any transport allocates them.
         self.post(message, [np.array(array, order="C") for array in self.arrived.pop(message)])
 

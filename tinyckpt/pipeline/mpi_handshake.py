@@ -1,117 +1,27 @@
-"""Startup check that all MPI ranks have the same arguments, by digests; gathering of results.
+"""Startup check that all MPI ranks have the same arguments, by digests (BLAKE2b).
 
-Before the run, each rank sends digests (BLAKE2b) of its arguments, or the reason why it cannot
-start. A difference or a failure then is one message from rank 0, which aborts all ranks. Without
-the handshake it would be a message that never arrives; or replicas that train different parameters,
-and no error at all. After the run, rank 0 gathers the results of all ranks.
+Before the run, ranks exchange digests of their arguments, or the reason why they cannot start. A
+difference or a failure then is one message from rank 0, which aborts all ranks. Without it, it
+would be a message that never arrives; or replicas that train different parameters, and no error at
+all. The exchange itself is in ``mpi``; this needs no MPI.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from time import sleep
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.schedule import Compute
-from tinyckpt.pipeline.device_executor import DeviceState, Outcome
-from tinyckpt.pipeline.mpi_transport import wait
+from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.rank_supervisor import STDERR_DELAY, say
 from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 
 Claims = Mapping[str, bytes]
-TAG = 1
-PIECES = (
-    "gradients",
-    "parameters",
-    "state",
-)  # fields of an Outcome whose arrays are sent one by one
-
-
-class Arrival:
-    """A probe for a message that may not have arrived, with ``Test`` like a request of MPI."""
-
-    def __init__(self, world: Any, rank: int) -> None:
-        self.world, self.rank = world, rank
-        self.message: Any = None
-
-    def Test(self) -> bool:  # noqa: N802 - MPI's name
-        """Whether the message has arrived."""
-        self.message = self.world.improbe(self.rank, TAG)
-        return self.message is not None
-
-
-def end_all(world: Any) -> NoReturn:
-    """Abort all ranks, this one included."""
-    sleep(STDERR_DELAY)
-    world.Abort(1)
-    os._exit(1)  # in some MPIs Abort returns, and leaves the rest to the launcher
-
-
-class Rendezvous:
-    """Rank 0 as coordinator of all ranks: agreement before the run, gathering after it."""
-
-    def __init__(self, world: Any, devices: int, patience: float) -> None:
-        self.world, self.devices, self.patience = world, devices, patience
-        self.rank, self.size = int(world.Get_rank()), int(world.Get_size())
-
-    def send(self, rank: int, value: Any, what: str) -> None:
-        """Send a picklable value, and wait for the send to complete."""
-        wait(self.world.isend(value, rank, TAG), self.patience, what)
-
-    def receive(self, rank: int, what: str) -> Any:
-        """Receive a value from a rank."""
-        arrival = Arrival(self.world, rank)
-        wait(arrival, self.patience, what)
-        return arrival.message.recv()
-
-    def agree(self, claims: Claims, trouble: Exception | None) -> None:
-        """Return if all ranks have the same arguments and none has failed; else abort all ranks.
-
-        Args:
-            claims: digests of this rank's arguments.
-            trouble: the error because of which it cannot start.
-        """
-        if trouble is not None and self.size == 1:
-            raise trouble
-        own = claims, None if trouble is None else str(trouble)
-        if self.rank:
-            self.send(0, own, "rank 0 to receive the digests of this rank")
-            self.receive(0, "rank 0 to compare the arguments of all ranks")
-            return
-        others = range(1, self.size)
-        every = [own, *(self.receive(k, f"rank {k}, which has not arrived") for k in others)]
-        if found := disagreement(every, self.devices):
-            say(found)
-            end_all(self.world)
-        for rank in others:
-            self.send(rank, None, f"rank {rank} to receive the start signal")
-
-    def outcomes(self, own: Outcome) -> list[Outcome] | None:
-        """Gather the outcomes of all ranks at rank 0; return None elsewhere."""
-        if self.rank:
-            pieces = [(name, *item) for name in PIECES for item in getattr(own, name).items()]
-            bare = replace(own, gradients={}, parameters={}, state={})
-            for value in (bare, len(pieces), *pieces):  # pickles one array at a time
-                self.send(0, value, "rank 0 to receive the results of this rank")
-            return None
-        found = [own]
-        for rank in range(1, self.size):
-            what = f"the results of rank {rank}"
-            other = self.receive(rank, what)
-            for _ in range(self.receive(rank, what)):
-                name, key, array = self.receive(rank, what)
-                getattr(other, name)[key] = array
-            found.append(other)
-        return found
 
 
 def disagreement(every: Sequence[tuple[Claims, str | None]], devices: int) -> str | None:
@@ -161,7 +71,11 @@ def argument_digests(
     whole, optimizer = stages[0].stage.whole, worker.holding.optimizer
     name = "" if optimizer is None else optimizer.name
     found = {
-        "stages": digest(serialised(stages)),
+        "stages": digest(
+            text
+            for each in stages
+            for text in (str(each.stage.graph), str(each.stage.gives), repr(each.schedule.steps))
+        ),
         "actions": digest([pipeline.kind, pipeline.stage, pipeline.micro_batch, pipeline.first]),
         "numbers of micro-batches": digest([str((pipeline.micro_batches, len(worker.batches)))]),
         "optimizers": digest([name]),
@@ -179,17 +93,6 @@ def argument_digests(
                     [array]
                 )
     return found
-
-
-def serialised(stages: Sequence[PlannedStage]) -> Iterator[str]:
-    """Yield a text serialisation of stages and their schedules, for a digest."""
-    for each in stages:
-        graph = each.stage.graph
-        yield from (graph.name, str((each.stage.takes, each.stage.gives)))
-        yield from (f"{operator.kind} {operator.inputs}" for operator in graph.operators)
-        yield from (str(node.spec) for node in graph.data)
-        for step in each.schedule.steps:
-            yield str(step.operator if isinstance(step, Compute) else step)
 
 
 def digest(parts: Any) -> bytes:

@@ -148,6 +148,17 @@ class Pipeline:
         """Return the actions of one device, in order."""
         return [self.action(index) for index in range(self.first[device], self.first[device + 1])]
 
+    def collective_numbers(self, places: Integers) -> Integers:
+        """Return a number for each of some collectives, the same in all replicas.
+
+        Args:
+            places: their indices among the actions of all devices.
+        """
+        stage = self.stage[places] % (self.stages // self.replicas)
+        number = self.kind[places] * np.int64(self.stages) + stage
+        found: Integers = number * self.micro_batches + self.micro_batch[places]
+        return found
+
     def __str__(self) -> str:
         """Return one line per device: its forwards, backwards and recomputations in order.
 

@@ -1,11 +1,12 @@
 """Process supervision of MPI ranks (a watchdog): a parent per rank reports how the rank died.
 
-Launchers kill all ranks when one dies, but do not report which one; and they do not even kill them
-if it exits with a code before ``MPI_Init`` has finished everywhere. So ``supervise`` restarts the
-program as a child of the process that the launcher started: whatever kills the child, its parent
-survives to name the rank, and then kills itself by a signal, which every launcher detects. When
-the launcher kills the parents of the other ranks, their children end with them. A rank that hangs
-instead of dying runs into the timeouts of ``mpi_transport``.
+A launcher ends all ranks when one is killed, but names its process id only; and it ends none when
+one exits with a code before MPI is finalised. So ``supervise`` restarts the program as a child of
+the process that the launcher started: whatever kills the child, its parent survives to name the
+rank, and then kills itself by a signal, which every launcher detects. A launcher signals the
+process group of each rank, so the children of the others end with their parents; on Linux the
+kernel ends a child whose parent is killed alone as well. A rank that hangs instead of dying runs
+into the timeouts of ``mpi``.
 
 Needs no MPI.
 """
@@ -17,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from time import sleep
 
@@ -30,10 +30,9 @@ SUPERVISOR_DELAY = 3.0  # seconds that a rank lets the rank that failed first re
 STDERR_DELAY = (
     0.5  # seconds for a launcher to forward stderr; it drops the rest when the processes end
 )
-# Environment variable with the file descriptor and inode of a pipe that closes when the parent
-# dies. The inode tells apart a process that inherits the variable without the pipe, such as a
-# launcher that a rank starts.
-LIFELINE = "TINYCKPT_LIFELINE"
+# Environment variable with the process id of the supervisor. A process that merely inherits it,
+# such as a launcher that a rank starts, has another parent.
+SUPERVISOR = "TINYCKPT_SUPERVISOR"
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
@@ -73,19 +72,16 @@ def supervise() -> None:
     rank = launched_rank()
     if rank is None:
         return
-    if (lifeline := lifeline_of(os.environ)) is not None:
-        die_with_parent(lifeline)
+    if is_supervised():
+        if sys.platform == "linux":  # 1 is PR_SET_PDEATHSIG: a signal when the parent ends
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         return
-    ours, theirs = os.pipe()  # nothing is ever written: reading ends when the parent dies
-    os.set_inheritable(ours, True)
     child = subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
-        env={**os.environ, LIFELINE: f"{ours} {os.fstat(ours).st_ino}"},
+        env={**os.environ, SUPERVISOR: str(os.getpid())},
         close_fds=False,  # keep the launcher's file descriptors open
     )
-    os.close(ours)
     code = wait_for_exit(child.pid, rank)
-    os.close(theirs)
     if code == 0:
         os._exit(0)
     what = f"ended with code {code}"
@@ -98,12 +94,17 @@ def supervise() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_supervised() -> bool:
+    """Whether this process is the child of its supervisor."""
+    return os.environ.get(SUPERVISOR) == str(os.getppid())
+
+
 def after_rank_0() -> None:
     """Delay error messages in all supervised ranks but rank 0.
 
     An error common to all ranks is then reported once: after rank 0's report all are killed.
     """
-    if lifeline_of(os.environ) is not None and launched_rank() not in (None, "0"):
+    if is_supervised() and launched_rank() not in (None, "0"):
         sleep(SUPERVISOR_DELAY)
 
 
@@ -128,27 +129,3 @@ def wait_for_exit(process: int, rank: str) -> int:
             return os.waitstatus_to_exitcode(status)
         name = name_of(os.WSTOPSIG(status))
         say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
-
-
-def lifeline_of(environment: Mapping[str, str]) -> int | None:
-    """Return the file descriptor of the pipe to this process's supervisor; None without one."""
-    try:
-        number, inode = map(int, environment.get(LIFELINE, "").split())
-        return number if os.fstat(number).st_ino == inode else None
-    except (ValueError, OSError, OverflowError):
-        return None
-
-
-def die_with_parent(lifeline: int) -> None:
-    """Make this process end as soon as its parent does, even while it waits in MPI."""
-    if sys.platform == "linux":
-        # The thread below does not run in a stopped process; the kernel's signal kills it anyway.
-        # 1 is PR_SET_PDEATHSIG.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
-
-
-def end_with_parent(lifeline: int) -> None:
-    """Block until the parent has ended, then end this process."""
-    os.read(lifeline, 1)
-    os._exit(1)

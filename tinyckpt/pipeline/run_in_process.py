@@ -21,9 +21,9 @@ from tinyckpt.pipeline.device_executor import Arrays, DeviceState, Message, Outc
 from tinyckpt.pipeline.parameter_shards import check_by_element, parameters_of, whole_of
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
-from tinyckpt.pipeline.save_and_resume import Resumed, WithParameters, checked_state, whole_state
+from tinyckpt.pipeline.save_and_resume import checked_state, whole_state
 from tinyckpt.pipeline.stage_schedules import PlannedStage
-from tinyckpt.pipeline.zero_state import CollectiveRequest
+from tinyckpt.pipeline.zero_state import CollectiveRequest, sum_dtype
 from tinyckpt.training.optimizers import Optimizer
 
 
@@ -120,13 +120,14 @@ def run_pipeline(
         BackendError: if an operator fails.
     """
     check_arguments(pipeline, stages, batches, optimizer)
-    batches, begin = with_state(stages, batches, optimizer, state)
+    begin = None if state is None else checked_state(state, optimizer, parameters_of(stages))
     devices = pipeline.devices // pipeline.replicas
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
         device_program(
             DeviceState(
-                replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
+                replica_of(pipeline, number), device, stages,
+                MicroBatches(pipeline, batches, number, state),
                 sent[number].__setitem__, number, optimizer, begin,
             )
         )
@@ -150,37 +151,29 @@ def run_pipeline(
     return gather_outcomes(pipeline, stages, found, optimizer)
 
 
-def with_state(
-    stages: Sequence[PlannedStage],
-    batches: Sequence[tuple[Any, ...]],
-    optimizer: Optimizer | None,
-    state: Any,
-) -> tuple[Sequence[Any], Resumed | None]:
-    """Return batches with parameters prepended, and the optimiser state to resume from, if any."""
-    if state is None:
-        return batches, None
-    begin = checked_state(state, optimizer, parameters_of(stages))
-    return WithParameters(state["parameters"], batches), begin
+class MicroBatches(Sequence[Any]):
+    """A replica's micro-batches, of all steps, each looked up on access.
 
+    Attributes:
+        whole: those of all replicas.
+        places: the positions of the replica's own.
+        parameters: put before each, if they come from a training state; else empty.
+    """
 
-class OfReplica(Sequence[Any]):
-    """A lazy subsequence: items at given positions, each looked up on access."""
-
-    def __init__(self, whole: Sequence[Any], places: Sequence[int]) -> None:
-        self.whole, self.places = whole, places
+    def __init__(
+        self, pipeline: Pipeline, whole: Sequence[Any], number: int, state: Any = None
+    ) -> None:
+        self.whole, own = whole, pipeline.micro_batches
+        begins = range(number * own, len(whole), own * pipeline.replicas)
+        self.places = [place for begin in begins for place in range(begin, begin + own)]
+        self.parameters: tuple[Any, ...] = () if state is None else (state["parameters"],)
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, number: Any) -> Any:
-        return self.whole[self.places[number]]
-
-
-def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> Sequence[Any]:
-    """Return a replica's micro-batches, of all steps."""
-    own, count = pipeline.micro_batches, pipeline.micro_batches * pipeline.replicas
-    begins = range(number * own, len(batches), count)
-    return OfReplica(batches, [place for begin in begins for place in range(begin, begin + own)])
+        batch = self.whole[self.places[number]]
+        return (*self.parameters, *batch) if self.parameters else batch
 
 
 def deliveries(
@@ -232,9 +225,9 @@ def run_collective(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any
 
 
 def mean_of(arrays: Sequence[Any]) -> Any:
-    """Return the mean of arrays, accumulated in order; in float32 for 16 bits, against overflow."""
+    """Return the mean of arrays, accumulated in order."""
     dtype = arrays[0].dtype
-    wide = np.dtype("float64" if dtype == np.float64 else "float32")
+    wide = sum_dtype(dtype)
     total = reduce(np.add, [array.astype(wide, copy=False) for array in arrays])
     return (total / wide.type(len(arrays))).astype(dtype)
 

@@ -8,7 +8,7 @@ parameters of distinct shapes: parameter n has shape (n + 1,), so an array of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.spec import Spec
-from tinyckpt.base.tree import Template, Tree, fill, leaves, leaves_like, map_leaves
+from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.pipeline.parameter_shards import Parameters, whole_of
 from tinyckpt.training.optimizers import Optimizer
 
@@ -24,7 +24,8 @@ STATE = ("parameters", "optimizer", "step")
 MOST_STEPS = 2**62  # an int64 counts them
 
 
-class Slot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Slot:
     """The key of one array of an optimiser's state.
 
     Attributes:
@@ -41,26 +42,8 @@ class Slot(NamedTuple):
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The structure of an optimiser's state for some parameters: nesting, and a key per leaf."""
-
-    template: Template
-    every: tuple[Slot, ...]
-
-    def known(self, state: Tree) -> dict[Slot, Any]:
-        """Flatten a state of this nesting: return its arrays by slot."""
-        return {
-            self.every[index]: leaf for index, _, leaf in leaves_like(self.template, state, "state")
-        }
-
-    def tree(self, arrays: dict[Slot, Any]) -> Tree:
-        """Unflatten arrays by slot into this nesting."""
-        return fill(self.template, [arrays[slot] for slot in self.every])
-
-
-def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots:
-    """Return the structure of an optimiser's state for parameters, given by their data ids.
+def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Tree:
+    """Return an optimiser's state for parameters, given by data ids, with Slots for its arrays.
 
     Raises:
         OptionError: if the state has an array that is neither a scalar nor of a parameter's shape.
@@ -69,25 +52,21 @@ def slots_of(optimizer: Optimizer, parameters: Tree, known: Parameters) -> Slots
     place = {data: number for number, data in enumerate(ids)}
     told = map_leaves(lambda data: Spec((place[data] + 1,), known.spec(data).dtype), parameters)
     counts: dict[int, int] = {}
-    found: list[Slot] = []
 
-    def slot(leaf: Any) -> int:
+    def slot(leaf: Any) -> Slot:
         if len(leaf.shape) > 1 or (leaf.shape and not 0 < leaf.shape[0] <= len(ids)):
             raise OptionError(
                 f"{optimizer.name}: its state has an array that is not of a parameter's shape; in "
                 "a pipeline the state may have arrays of that shape, and scalars"
             )
         data = ids[leaf.shape[0] - 1] if leaf.shape else NOBODY
-        counts[data] = counts.get(data, 0) + 1
-        found.append(Slot(data, counts[data] - 1, np.dtype(leaf.dtype)))
-        return len(found) - 1
+        counts[data] = counts.get(data, -1) + 1
+        return Slot(data, counts[data], np.dtype(leaf.dtype))
 
-    template = map_leaves(slot, optimizer.init(told))
-    return Slots(template, tuple(found))
+    return map_leaves(slot, optimizer.init(told))
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(NamedTuple):
     """The optimiser state to resume from.
 
     Attributes:
@@ -117,9 +96,9 @@ def checked_state(state: Any, optimizer: Optimizer | None, known: Parameters) ->
             f"the state: expected a dict of {', '.join(STATE)}, as a result's state is; got {got}"
         )
     slots = slots_of(optimizer, known.whole.arguments[0], known)
-    arrays = {}
-    for index, path, leaf in leaves_like(slots.template, state["optimizer"], "state['optimizer']"):
-        slot = slots.every[index]
+    arrays: dict[Slot, Any] = {}
+    slot: Any
+    for slot, path, leaf in leaves_like(slots, state["optimizer"], "state['optimizer']"):
         spec = Spec(known.spec(slot.data).shape if slot.data != NOBODY else (), slot.dtype)
         fits = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == spec.dtype
         if not fits or tuple(leaf.shape) != spec.shape:
@@ -132,19 +111,6 @@ def checked_state(state: Any, optimizer: Optimizer | None, known: Parameters) ->
     if not 0 <= int(number) < MOST_STEPS:
         raise OptionError(f"state['step'] is {step!r:.80}; it must be from 0 to 2**62 - 1")
     return Resumed(arrays, int(number))
-
-
-class WithParameters(Sequence[Any]):
-    """A sequence of batches with a state's parameters prepended to each."""
-
-    def __init__(self, parameters: Tree, batches: Sequence[Any]) -> None:
-        self.parameters, self.batches = parameters, batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: Any) -> Any:
-        return (self.parameters, *self.batches[number])
 
 
 def whole_state(
@@ -165,8 +131,8 @@ def whole_state(
         step: number of steps taken.
     """
     slots = slots_of(optimizer, known.whole.arguments[0], known)
-    arrays = {}
-    for slot in slots.every:
+    arrays: dict[Slot, Any] = {}
+    for slot in leaves(slots):
         parts = [own[slot] for own in replicas]
         if slot.data == NOBODY:
             arrays[slot] = parts[0]
@@ -175,14 +141,6 @@ def whole_state(
             arrays[slot] = whole_of(flat, Spec(known.spec(slot.data).shape, slot.dtype))
     return {
         "parameters": parameters,
-        "optimizer": slots.tree(arrays),
+        "optimizer": map_leaves(arrays.__getitem__, slots),
         "step": np.array(step, np.int64),
-    }
-
-
-def own_slots(optimizer: Optimizer, known: Parameters, stages: Collection[int]) -> dict[int, Slots]:
-    """Return for each of some stages the structure of its optimiser state."""
-    return {
-        stage: slots_of(optimizer, [data for data, _ in known.updates[stage]], known)
-        for stage in stages
     }

@@ -10,7 +10,7 @@ Out come the memory footprint of each action, and its cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +126,8 @@ def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedSta
     parts = tuple(steps[begin:end] for begin, end in bounds)
     taken, back = stage.nbytes(stage.takes), stage.nbytes(stage.takes_back)
     # Replay counts the received cotangents from the exchange on; they arrive after the forward.
-    for position in range(exchange_position(stage, steps), ends[0]):
+    exchanged = last_evaluations(steps).get(stage.exchange, len(steps) + 1)
+    for position in range(exchanged - 1, ends[0]):
         live[position] -= back
     during = [taken + max(live[begin:end], default=0) for begin, end in bounds]
     settled = live_bytes_after(schedule)
@@ -187,12 +188,6 @@ def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
     return peak.peak_bytes <= max(budget_size, old.peak_bytes)
 
 
-def exchange_position(stage: Stage, steps: Sequence[Step]) -> int:
-    """Return the position of the exchange among the steps; the end if there is none."""
-    places = (position for position, step in enumerate(steps) if is_exchange(stage, step))
-    return next(places, len(steps))
-
-
 def is_exchange(stage: Stage, step: Step) -> bool:
     """Whether a step evaluates the exchange."""
     return isinstance(step, Compute) and step.operator == stage.exchange
@@ -206,11 +201,8 @@ def part_ends(stage: Stage, steps: Sequence[Step]) -> tuple[int, int, int, int]:
     recompute = forward
     while recompute < len(steps) and is_before_backward(graph, steps[recompute], back):
         recompute += 1
-    awaited = {graph.data[data].producer for data in stage.ids(stage.gives_back)}
     # Results are never freed, so the last evaluation of their producers is the final one.
-    inputs = last_where(steps, lambda step: evaluates(step, awaited))
-    if not stage.gives_back:
-        inputs = len(steps)
+    inputs = end_of_producers(stage, steps, stage.gives_back) if stage.gives_back else len(steps)
     return forward, recompute, max(inputs, recompute), len(steps)
 
 
@@ -221,7 +213,7 @@ def forward_end(stage: Stage, steps: Sequence[Step], back: set[int]) -> int:
     operator that precedes the backward pass.
     """
     if stage.exchange is not None:
-        end = last_where(steps, lambda step: is_exchange(stage, step))
+        end = last_evaluations(steps)[stage.exchange]
     else:
         end, met = 0, set()
         for position, step in enumerate(steps):
@@ -231,8 +223,7 @@ def forward_end(stage: Stage, steps: Sequence[Step], back: set[int]) -> int:
                 if step.operator not in met:
                     met.add(step.operator)
                     end = position + 1
-        gives = {stage.graph.data[data].producer for data in stage.ids(stage.gives)}
-        end = max(end, last_where(steps, lambda step: evaluates(step, gives)))
+        end = max(end, end_of_producers(stage, steps, stage.gives))
     while end < len(steps):
         step = steps[end]
         if not isinstance(step, Free) or step.data in back:
@@ -249,15 +240,16 @@ def is_before_backward(graph: Graph, step: Step, back: set[int]) -> bool:
     return isinstance(step, Free) and step.data not in back
 
 
-def evaluates(step: Step, operators: Container[int | None]) -> bool:
-    """Whether a step evaluates one of the operators."""
-    return isinstance(step, Compute) and step.operator in operators
+def last_evaluations(steps: Sequence[Step]) -> dict[int | None, int]:
+    """Return for every operator the position after the step that evaluates it last."""
+    places = enumerate(steps, 1)
+    return {step.operator: place for place, step in places if isinstance(step, Compute)}
 
 
-def last_where(steps: Sequence[Step], is_one: Callable[[Step], bool]) -> int:
-    """Return the position after the last step that satisfies a predicate; 0 if none does."""
-    found = (position for position in range(len(steps), 0, -1) if is_one(steps[position - 1]))
-    return next(found, 0)
+def end_of_producers(stage: Stage, steps: Sequence[Step], values: Iterable[int]) -> int:
+    """Return the position after the last step that computes some values of the whole graph."""
+    last, data = last_evaluations(steps), stage.graph.data
+    return max((last.get(data[own].producer, 0) for own in stage.ids(values)), default=0)
 
 
 def live_bytes_after(schedule: Schedule) -> list[int]:

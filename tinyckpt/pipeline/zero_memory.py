@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from tinyckpt.pipeline.program import (
     GATHER_BACKWARD,
     GATHER_FORWARD,
     GATHER_UPDATED,
+    KINDS,
     REDUCE_SCATTER,
     UPDATE,
     Integers,
@@ -93,24 +95,6 @@ class StateTrace:
         return table(header, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Bytes of the training state by stage, whole and of one shard.
-
-    Attributes:
-        parameters, gathered: the parameters that a stage reads; one shard of them.
-        gradients, scattered: the gradients that it computes; one shard of them.
-        updated, gathered_updated: the parameters that it updates; one shard of them.
-    """
-
-    parameters: Integers
-    gathered: Integers
-    gradients: Integers
-    scattered: Integers
-    updated: Integers
-    gathered_updated: Integers
-
-
 def replay_state(
     pipeline: Pipeline, stages: Sequence[PlannedStage], optimizer: Optimizer
 ) -> StateTrace:
@@ -139,19 +123,21 @@ def replay_state(
     trace = replay_pipeline(pipeline, None, [each.footprint for each in stages])
     known = parameters_of(stages)
     zero = pipeline.zero if pipeline.replicas > 1 else 0
-    sizes = sizes_of(known, pipeline.replicas)
+    tables = action_bytes(known, zero, pipeline.replicas)
     shares = [pipeline.replicas if zero >= least else 1 for least in (3, 2, 1)]
     fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
              for device in range(pipeline.devices)]  # fmt: skip
     held, peaks, volumes = [], [], []
     for device, (own, (begin, end)) in enumerate(zip(fixed, device_ranges(pipeline), strict=True)):
-        kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
-        change, most = state_changes(kind, stage, sizes, zero, pipeline.replicas)
+        places = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
+        change, most, *moved = (table[places] for table in tables[:4])
+        first = first_of_stage(*places, FIRST_ALLOCATION[zero])
+        change[first] += tables.first[places[1][first]]
         now = own[0] + own[2] + np.cumsum(change)
         lane = trace.lane(device)
         peaks.append(int(max((now - change + most + lane.during).max(), (now + lane.after).max())))
         held.append(now)
-        volumes.append(communication_volume(kind, stage, sizes, pipeline.replicas))
+        volumes.append([int(each.sum()) for each in moved])
     parameters, gradients, state = zip(*fixed, strict=True)
     exchanged, sent = zip(*volumes, strict=True)
     return StateTrace(
@@ -162,19 +148,6 @@ def replay_state(
 def total_bytes(specs: Iterable[Spec], replicas: int = 1) -> int:
     """Return the total bytes of arrays, or of one shard of each."""
     return sum(share_spec(spec, replicas).nbytes for spec in specs)
-
-
-def sizes_of(known: Parameters, replicas: int) -> Sizes:
-    """Return the bytes of every stage's state."""
-    read = [[known.spec(data) for data in reads] for reads in known.reads]
-    made = [[known.spec(data) for data in made] for made in known.makes]
-    updated = [[known.spec(data) for data, _ in pairs] for pairs in known.updates]
-    columns = [
-        np.array([total_bytes(specs, parts) for specs in every], np.int64)
-        for every in (read, made, updated)
-        for parts in (1, replicas)
-    ]
-    return Sizes(*columns)
 
 
 def fixed_bytes(
@@ -202,52 +175,65 @@ def fixed_bytes(
     )
 
 
-def state_changes(
-    kind: Integers, stage: Integers, sizes: Sizes, zero: int, replicas: int
-) -> tuple[Integers, Integers]:
-    """Return the change of a device's state in bytes by each action: after it, while it runs."""
-    change, extra = np.zeros(len(kind), np.int64), np.zeros(len(kind), np.int64)
-    is_last = (kind == BACKWARD) | (kind == BACKWARD_WEIGHT)
-    is_scatter, is_update = kind == REDUCE_SCATTER, kind == UPDATE
-    whole, share = sizes.gradients[stage], sizes.scattered[stage]
-    if zero < 2:
-        change[first_of_stage(is_last, stage)] += whole[first_of_stage(is_last, stage)]
-        change[is_scatter] -= (whole - share)[is_scatter]
-    else:
-        change[is_last] += whole[is_last]
-        change[is_scatter] -= whole[is_scatter]
-        change[first_of_stage(is_scatter, stage)] += share[first_of_stage(is_scatter, stage)]
+class ActionBytes(NamedTuple):
+    """The bytes of each action in each stage, as arrays (kinds, stages).
+
+    Attributes:
+        change: of the device's state after the action.
+        during: of the state while it runs, beyond what was there before.
+        exchanged, sent: communication volume as the paper counts, and the bytes sent.
+        first: array (stages): the change by the first action of FIRST_ALLOCATION in each stage.
+    """
+
+    change: Integers
+    during: Integers
+    exchanged: Integers
+    sent: Integers
+    first: Integers
+
+
+# By ZeRO stage, the actions of which a stage's first allocates the gradients that accumulate.
+FIRST_ALLOCATION = (
+    (BACKWARD, BACKWARD_WEIGHT), (BACKWARD, BACKWARD_WEIGHT), (REDUCE_SCATTER,), (REDUCE_SCATTER,),
+)  # fmt: skip
+
+
+def action_bytes(known: Parameters, zero: int, replicas: int) -> ActionBytes:
+    """Return the bytes of each action: of parameters read, and of gradients made, by stage."""
+    updates = [[data for data, _ in pairs] for pairs in known.updates]
+    (read, read_share), (made, share), (updated, updated_share) = (
+        [
+            np.array([total_bytes(map(known.spec, ids), parts) for ids in every], np.int64)
+            for parts in (1, replicas)
+        ]
+        for every in (known.reads, known.makes, updates)
+    )
+    change, during, exchanged, sent = np.zeros((4, len(KINDS), len(read)), np.int64)
+    for kind, whole, part in (
+        (ALL_REDUCE, 2 * made, 2 * share),
+        (REDUCE_SCATTER, made, share),
+        (GATHER_FORWARD, read, read_share),
+        (GATHER_BACKWARD, read, read_share),
+        (GATHER_UPDATED, updated, updated_share),
+    ):
+        exchanged[kind], sent[kind] = whole, (replicas - 1) * part
+    if zero >= 2:
+        change[[BACKWARD, BACKWARD_WEIGHT]] = made
+    change[REDUCE_SCATTER] = -made if zero >= 2 else share - made
+    change[UPDATE] = -(share if zero else made)
+    # All shards, padding included, in addition to the device's own.
+    change[[GATHER_FORWARD, GATHER_BACKWARD]] = replicas * read_share
+    change[[FREE_FORWARD, FREE_BACKWARD]] = -replicas * read_share
     # A reduce-scatter writes to memory of its own; its input is freed afterwards.
-    extra[is_scatter] = share[is_scatter]
-    change[is_update] -= (share if zero else whole)[is_update]
-    for gather, free in ((GATHER_FORWARD, FREE_FORWARD), (GATHER_BACKWARD, FREE_BACKWARD)):
-        # All shards, padding included, in addition to the device's own.
-        change[kind == gather] += replicas * sizes.gathered[stage[kind == gather]]
-        change[kind == free] -= replicas * sizes.gathered[stage[kind == free]]
+    during[REDUCE_SCATTER] = share
+    during = np.maximum(during, change)
     # While a backward runs, its gradients are part of its stage's footprint.
-    return change, np.where(is_last, 0, np.maximum(extra, change))
+    during[[BACKWARD, BACKWARD_WEIGHT]] = 0
+    return ActionBytes(change, during, exchanged, sent, share if zero >= 2 else made)
 
 
-def first_of_stage(chosen: Integers, stage: Integers) -> Integers:
-    """Return the position of each stage's first action among the chosen ones."""
-    places = np.flatnonzero(chosen)
+def first_of_stage(kind: Integers, stage: Integers, kinds: Sequence[int]) -> Integers:
+    """Return the position of each stage's first action of one of some kinds."""
+    places = np.flatnonzero(np.isin(kind, kinds))
     _, first = np.unique(stage[places], return_index=True)
     return places[first]
-
-
-def communication_volume(
-    kind: Integers, stage: Integers, sizes: Sizes, replicas: int
-) -> tuple[int, int]:
-    """Return a device's communication volume in a step as the paper counts, and the bytes sent."""
-    exchanged = sent = 0
-    for what, whole, share in (
-        (ALL_REDUCE, 2 * sizes.gradients, 2 * sizes.scattered),
-        (REDUCE_SCATTER, sizes.gradients, sizes.scattered),
-        (GATHER_FORWARD, sizes.parameters, sizes.gathered),
-        (GATHER_BACKWARD, sizes.parameters, sizes.gathered),
-        (GATHER_UPDATED, sizes.updated, sizes.gathered_updated),
-    ):
-        own = stage[kind == what]
-        exchanged += int(whole[own].sum())
-        sent += int(share[own].sum()) * (replicas - 1)
-    return exchanged, sent

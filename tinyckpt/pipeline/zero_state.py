@@ -3,20 +3,22 @@
 The run-time storage of the training state. Parameters and accumulated gradients are whole or flat
 shards, depending on the ZeRO stage; the optimiser state is that of the part which the device
 updates. It supplies the inputs of collectives (all-reduce, reduce-scatter, all-gather) and stores
-their results; the transport is elsewhere (``run_in_process``, ``mpi_transport``).
+their results; the transport is elsewhere (``run_in_process``, ``mpi``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyckpt.api import jit
+from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.pipeline.parameter_shards import padded, parameters_of, share_of, update_of, whole_of
 from tinyckpt.pipeline.program import Action, Pipeline
-from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed, Slot, own_slots
+from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed, Slot, slots_of
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.training.optimizers import Optimizer
 
@@ -33,6 +35,11 @@ class CollectiveRequest(NamedTuple):
 
     kind: str
     arrays: list[Any]
+
+
+def sum_dtype(dtype: Any) -> Any:
+    """Return the dtype that means accumulate in: float32 for 16-bit floats, against overflow."""
+    return np.dtype("float64" if dtype == np.float64 else "float32")
 
 
 class ArrayView(NamedTuple):
@@ -64,7 +71,7 @@ class ZeroState:
             ``zero`` below 3: then the arguments are read directly.
         gathered: all-gathered parameters, by (stage, micro-batch), while they are needed.
         views: layouts of views of freed parameters, by (stage, micro-batch), with the parameter.
-        state: optimiser state by stage.
+        state, slots: optimiser state by stage, and the keys of its arrays in the same nesting.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class ZeroState:
         self.gathered: dict[tuple[int, int], Arrays] = {}
         self.views: dict[tuple[int, int], dict[int, tuple[int, ArrayView]]] = {}
         self.state: dict[int, Any] = {}
+        self.slots: dict[int, Any] = {}
         if optimizer is None and self.zero < 3:
             return
         self.known = parameters_of(stages)
@@ -107,15 +115,14 @@ class ZeroState:
             self.parameters[data] = self.share(array) if is_share else np.array(array, order="C")
         if optimizer is not None:
             self.apply = jit(update_of(optimizer))
-            every = np.flatnonzero(pipeline.device_of == device).tolist()
-            self.slots = own_slots(optimizer, self.known, every)
-            for stage, slots in self.slots.items():
+            for stage in np.flatnonzero(pipeline.device_of == device).tolist():
+                updated = [data for data, _ in self.known.updates[stage]]
+                self.slots[stage] = slots_of(optimizer, updated, self.known)
                 if begin is None:
-                    own = [self.share(arguments[data]) for data, _ in self.known.updates[stage]]
+                    own = [self.share(arguments[data]) for data in updated]
                     self.state[stage] = optimizer.init(own)
                 else:
-                    taken = {slot: self.part(slot, begin.arrays[slot]) for slot in slots.every}
-                    self.state[stage] = slots.tree(taken)
+                    self.state[stage] = map_leaves(partial(self.part, begin), self.slots[stage])
 
     @property
     def parts(self) -> int:
@@ -126,8 +133,9 @@ class ZeroState:
         """Return this replica's flat shard of an array."""
         return share_of(array, self.parts, self.number if self.zero else 0)
 
-    def part(self, slot: Slot, array: Any) -> Any:
+    def part(self, begin: Resumed, slot: Slot) -> Any:
         """Return a copy of this replica's part of an array of the optimiser state."""
+        array = begin.arrays[slot]
         return np.array(array) if slot.data == NOBODY else self.share(array)
 
     def read(self, stage: int, micro_batch: int) -> Arrays:
@@ -272,8 +280,9 @@ class ZeroState:
 
     def state_arrays(self) -> dict[Slot, Any]:
         """Return this device's flat optimiser state: whole, or its shards."""
-        found: dict[Slot, Any] = {}
+        found: dict[Any, Any] = {}
         for stage, state in self.state.items():
             if self.known.updates[stage]:
-                found.update(self.slots[stage].known(state))
+                places = leaves_like(self.slots[stage], state, "state")
+                found.update({slot: leaf for slot, _, leaf in places})
         return found

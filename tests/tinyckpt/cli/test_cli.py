@@ -11,8 +11,6 @@ import tinyckpt as tc
 from tests.conftest import require
 from tinyckpt.cli.main import JOBS, main
 
-GIF = ("gif", "chain:4", "-o", "x.gif")
-
 cli = import_module("tinyckpt.cli.main")  # the name in the package is the function
 
 
@@ -99,69 +97,6 @@ def test_network_from_python_file_is_planned(
     path.write_text("def broken(:\n")
     assert "not valid Python" in run(capsys, "plan", f"{path}:make")[2]
     assert "cannot read" in run(capsys, "plan", f"{tmp_path}/none.py:make")[2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "the following arguments are required: COMMAND"),
-        (("fly",), "invalid choice: 'fly'"),
-        (("plan", "sphere:3"), "unknown network 'sphere:3'; known are chain:N"),
-        (("plan", "chain:0"), "a chain has at least 1 layer"),
-        (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
-        (("plan", "chain:4", "--policy", "best"), "unknown policy 'best'; known are store_all"),
-        (("gif", "chain:4"), "the following arguments are required: -o"),
-        (("play", "chain:4"), "the following arguments are required: -o"),
-        (
-            ("play", "t.json", "-o", "x.html", "--policy", "sqrt_n"),
-            "a trace has its policy already",
-        ),
-        (("play", "t.json", "-o", "x.html", "--set", "slots=5"), "a trace has its policy already"),
-        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is not a forward value"),
-        (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
-        (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
-        (
-            ("plan", "chain:4", "--policy=regions", "--keep", "h"),
-            "regions: 'h' is not a forward value",
-        ),
-        (("compare", "chain:4", "--keep", "f1"), "an option of retain, regions, offload, which"),
-        (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
-        (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
-        (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),
-        (("plan", "chain:4", "--set", "budget=3"), "--set budget=3: use --budget 3"),
-        (("plan", "chain:4", "--policy", "sqrt_n", "--budget", "3"), "sqrt_n takes no budget"),
-        (("plan", "chain:4", "--frontier", "--policy", "dtr"), "--frontier goes with --budget"),
-        (("plan", "chain:4", "-o", "t.xls"), "it must end in .chrome.json, .json, .csv, .png"),
-        (("plan", "chain:4", "--frontier", "-o", "f.json"), "it must end in .png, .svg, .pdf"),
-        (("compare", "chain:4", "-o", "t.gif"), "it must end in .png, .svg, .pdf"),
-        (
-            ("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"),
-            "expected the name of one rule",
-        ),
-        (("plan", "chain:4", "--policy=dtr", "--set", "heuristic=a,b"), "unknown heuristic"),
-        (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
-        (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
-        (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
-        ((*GIF, "--title=both", "--policy=sqrt_n", "--policy=dtr"), "1 title for 2 traces"),
-        ((*GIF, "--fps", "0"), "fps 0.0: expected 0.01 to 50"),
-        ((*GIF, "--hold", "long"), "argument --hold: 'long': expected seconds, such as 2"),
-        ((*GIF, "--hold", "1,-1"), "hold (1.0, -1.0): expected"),
-        ((*GIF, "--from", "19"), "step 19 is out of range: expected 0 to 18"),
-        ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
-        ((*GIF, "--every", "0"), "every 0: expected a positive integer"),
-        ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
-        (("play", "chain:4", "-o", "x.gif"), "-o x.gif: it must end in .html, .htm"),
-        (("gif", "chain:4", "-o", "x.bmp"), "-o x.bmp: it must end in .gif, .apng, .png"),
-        (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
-    ],
-)
-def test_wrong_usage_exits_with_2(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    code, _, err = run(capsys, *arguments)
-    assert code == 2
-    assert message in err
-    assert err.count("error: ") == 1
 
 
 @pytest.mark.parametrize("job", ["gif", "play", "plan", "compare"])

@@ -21,7 +21,7 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import DeviceState
-from tinyckpt.pipeline.run_in_process import batches_of
+from tinyckpt.pipeline.run_in_process import MicroBatches
 
 NETWORK = tc.networks.mlp(4, 8)
 
@@ -105,7 +105,7 @@ def test_device_reads_own_micro_batches_once() -> None:
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     pipeline = data_parallel(one_f_one_b(2, 3), 2)
     batches = Watched([NETWORK.arrays(seed) for seed in range(12)])
-    own = batches_of(pipeline, batches, 1)
+    own = MicroBatches(pipeline, batches, 1)
     found = []
     for device in range(2):
         batches.asked = []

@@ -44,29 +44,6 @@ def test_animation_duration_equals_seconds_option(tmp_path: Path) -> None:
     assert total == pytest.approx(3000, abs=30)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (("--width", "100"), "width 100: expected 320 to 3840 pixels"),
-        (("--aspect", "wide"), "aspect 'wide': expected width:height such as 16:9"),
-        (("--labels", "kind"), "labels 'kind': expected name, symbol"),
-        (("--labels", "f1=a,=b"), "expected NAME=TEXT, with commas between them"),
-        (("--labels", "nobody=b"), "labels: no operator has the id or name 'nobody'"),
-        (("--group", "scope"), "group 'scope': chain:4 has no scopes that divide it"),
-        (("--seconds", "3", "--fps", "8"), "fps 8.0 and seconds 3.0: give one of them"),
-    ],
-)
-def test_illegal_picture_option_gives_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], reason: str
-) -> None:
-    require("PIL")
-    with pytest.raises(SystemExit) as ended:
-        main(["gif", "chain:4", "-o", str(tmp_path / "out.gif"), *options])
-    assert ended.value.code == 2
-    assert reason in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_svg_still_shows_peak_or_given_step(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

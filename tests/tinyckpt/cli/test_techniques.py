@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require
+from tests.tinyckpt.cli.test_cli import run as run_command
 from tinyckpt.cli import main
 from tinyckpt.techniques import TECHNIQUES
 
@@ -13,12 +14,7 @@ QUICK = ("--time-limit", "0.2")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["compare", *arguments])
-    except SystemExit as error:
-        code = int(error.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
+    return run_command(capsys, "compare", *arguments)
 
 
 def test_prints_a_row_per_technique(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,41 +61,6 @@ def test_chart_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert code == 0
     assert out.splitlines()[-1] == f"written to {path}"
     assert path.read_bytes().startswith(b"<?xml")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("mlp:2x8", "--techniques", "--policy", "sqrt_n"), "--policy is about policies"),
-        (("mlp:2x8", "--techniques", "--segments", "0"), "--segments is about policies"),
-        (("mlp:2x8", "--techniques", "--set", "slots=3"), "--set is about policies"),
-        (
-            ("mlp:2x8", "--techniques", "-o", "x.txt"),
-            "-o x.txt: it must end in .json, .png, .svg, .pdf",
-        ),
-        (
-            ("mlp:2x8", "--techniques", "--bandwidth", "-1"),
-            "--bandwidth -1.0: it must be 0 or more",
-        ),
-        (
-            ("mlp:2x8", "--techniques", "--bandwidth", "nan"),
-            "--bandwidth nan: it must be 0 or more",
-        ),
-        (("mlp:2x8", "--stages", "3"), "--stages goes with --techniques"),
-        (("mlp:2x8", "--bandwidth", "3"), "--bandwidth goes with --techniques"),
-        (("mpl:2x8", "--techniques"), "did you mean mlp"),
-        (
-            ("mlp:2x8", "--techniques", "--stages", "0"),
-            "stages=0; it must be an integer of 1 or more",
-        ),
-    ],
-)
-def test_conflicting_options_exit_with_2(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    code, _, err = run(capsys, *arguments)
-    assert code == 2
-    assert message in err
 
 
 @pytest.mark.parametrize(

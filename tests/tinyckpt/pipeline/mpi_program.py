@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import tinyckpt as tc
+from tests.tinyckpt.pipeline.one_device import perceptron, trained
 from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PIPELINES,
@@ -32,22 +33,11 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.device_executor import DeviceState
-from tinyckpt.pipeline.mpi_transport import Channel, MpiCollectives
-
-
-def loss(params: Any, x: Any, y: Any) -> Any:
-    for own in params:
-        x = tc.tanh(x @ own["w"] + own["b"])
-    return tc.mean((x - y) ** 2)
+from tinyckpt.pipeline.mpi import Ranks
 
 
 def main(name: str, replicas: int, fault: str) -> None:
-    generator = np.random.default_rng(0)
-    params = [{"w": generator.normal(size=(6, 6)), "b": generator.normal(size=6)} for _ in range(8)]
-    batches = [
-        (params, generator.normal(size=(4, 6)), generator.normal(size=(4, 6))) for _ in range(8)
-    ]
-    graph = tc.differentiate(tc.build(loss, *batches[0]))
+    graph, batches = perceptron(8, width=6, layers=8)
     devices = 4 // replicas
     pipeline = PIPELINES[name](devices, 8 // replicas, recompute="early")
     cut = stages_of(graph, partition(graph, pipeline.stages), pipeline.halves)
@@ -59,7 +49,7 @@ def main(name: str, replicas: int, fault: str) -> None:
         elif fault == "late" and rank == 2:
             time.sleep(60)
         elif fault == "other" and rank >= 2:  # a replica of its own
-            batches = [(tiny_bit_more(params), *batch[1:]) for batch in batches]
+            batches = [(tiny_bit_more(batch[0]), *batch[1:]) for batch in batches]
         elif fault in ("wrong", "killed"):
             batches = [faulty(batch, fault) if rank == 2 else batch for batch in batches]
     patience = 2.0 if fault in ("stopped", "late") else 100.0
@@ -82,12 +72,7 @@ def main(name: str, replicas: int, fault: str) -> None:
 
 def zero_main(replicas: int, zero: int) -> None:
     """Two steps of Adam, with the state shared out; on one device, or on two of a pipeline."""
-    generator = np.random.default_rng(0)
-    params = [{"w": generator.normal(size=(6, 6)), "b": generator.normal(size=6)} for _ in range(4)]
-    batches = [
-        (params, generator.normal(size=(4, 6)), generator.normal(size=(4, 6))) for _ in range(16)
-    ]
-    graph = tc.differentiate(tc.build(loss, *batches[0]))
+    graph, batches = perceptron(16, width=6)
     one = interleaved(4 // replicas, 8 // replicas)
     stages = plan_stages(stages_of(graph, partition(graph, one.stages)), "sqrt_n")
     pipeline = data_parallel(one, replicas, zero)
@@ -99,25 +84,21 @@ def zero_main(replicas: int, zero: int) -> None:
     result = run_pipeline_mpi(pipeline, stages, own, optimizer=tc.adam(1e-2), state=state)
     if result is None:
         return
-    step = tc.train_step(loss, tc.adam(1e-2), micro_batches=8)
-    state = step.init(params)
-    for own in (batches[:8], batches[8:]):
-        state, _ = step(state, *(np.concatenate([batch[k] for batch in own]) for k in (1, 2)))
-    alone = run_pipeline(pipeline, stages, batches, tc.adam(1e-2))
+    alone = run_pipeline(pipeline, stages, batches, tc.adam(1e-2)).parameters
     errors = [
         max(
             float(np.abs(ours - theirs).max())
-            for ours, theirs in zip(leaves(result.parameters), leaves(others), strict=True)
+            for ours, theirs in zip(leaves(result.parameters), others, strict=True)
         )
-        for others in (state["parameters"], alone.parameters)
+        for others in (trained(tc.adam(1e-2), batches, 8), leaves(alone))
     ]
     print(json.dumps({"errors": errors}))
 
 
 AT = {
     "killed in a forward": (DeviceState, "work", signal.SIGKILL),
-    "killed in an all-reduce": (MpiCollectives, "all_reduce", signal.SIGKILL),
-    "killed at the end": (Channel, "finish", signal.SIGKILL),
+    "killed in an all-reduce": (Ranks, "collective", signal.SIGKILL),
+    "killed at the end": (Ranks, "gather", signal.SIGKILL),
     "stopped": (DeviceState, "work", signal.SIGSTOP),
 }
 

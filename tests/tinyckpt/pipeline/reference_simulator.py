@@ -8,7 +8,15 @@ import pytest
 from hypothesis import strategies as st
 
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.pipeline import Action, Pipeline, PipelineCosts, PipelineTrace, replay_pipeline
+from tinyckpt.pipeline import (
+    PIPELINES,
+    Action,
+    Pipeline,
+    PipelineCosts,
+    PipelineTrace,
+    data_parallel,
+    replay_pipeline,
+)
 from tinyckpt.pipeline.custom_pipeline import pipeline_of
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS
 
@@ -81,6 +89,23 @@ costs = st.builds(
     update=st.integers(0, 3),
     collective=st.fractions(0, 9, max_denominator=4),
 )
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    devices = draw(st.integers(1, 5))
+    recompute = draw(st.sampled_from([None, "early", "late"]))
+    name = draw(st.sampled_from(sorted(PIPELINES)))
+    groups = draw(st.integers(1, 3)) * devices
+    count = groups if name == "interleaved" else draw(st.integers(1, 9))
+    return PIPELINES[name](devices, count, recompute=recompute)
+
+
+@st.composite
+def replicated(draw: st.DrawFn) -> Pipeline:
+    pipeline = draw(pipelines())
+    replicas = draw(st.sampled_from([1, 1, 2, 3]))
+    return data_parallel(pipeline, replicas, draw(st.integers(0, 3)))
 
 
 @st.composite

@@ -26,13 +26,6 @@ def test_costs_and_footprints_may_differ_by_stage() -> None:
     assert trace.makespan == 1 + 0.5 + 18 + 0.5 + 2
     sizes = [Footprint(forward=7, held=5, backward=6), Footprint(3, 2, backward=4)]
     assert replay_pipeline(pipeline, None, sizes).peaks == (17, 8)
-    for wrong in (
-        {"forward": [1, 2, 3]},
-        {"update": "x"},
-        {"communication": 1e400},
-    ):
-        with pytest.raises(OptionError):
-            replay_pipeline(pipeline, PipelineCosts(**wrong))  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
         replay_pipeline(pipeline, None, [Footprint()] * 3)
 

@@ -3,21 +3,13 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tinyckpt.pipeline.reference_simulator import (
-    costs,
     lanes_of,
     refused,
-    replayed,
-    runs_or_is_refused,
-    swapped,
 )
 from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline import (
-    PIPELINES,
-    Pipeline,
     PipelineCosts,
     data_parallel,
     gpipe,
@@ -25,42 +17,6 @@ from tinyckpt.pipeline import (
     one_f_one_b,
     replay_pipeline,
 )
-
-
-@st.composite
-def replicated(draw: st.DrawFn) -> Pipeline:
-    devices = draw(st.integers(1, 3))
-    recompute = draw(st.sampled_from([None, "early", "late"]))
-    name = draw(st.sampled_from(sorted(PIPELINES)))
-    one = PIPELINES[name](devices, devices * draw(st.integers(1, 2)), recompute=recompute)
-    return data_parallel(one, draw(st.integers(2, 4)), zero=draw(st.integers(0, 3)))
-
-
-@given(replicated(), costs)
-def test_start_times_of_replicas_equal_reference_simulator(
-    pipeline: Pipeline, costs: PipelineCosts
-) -> None:
-    replayed(pipeline, costs)
-
-
-@given(swapped(replicated()), costs)
-def test_swapped_actions_equal_reference_simulator_or_are_refused(
-    pipeline: Pipeline, costs: PipelineCosts
-) -> None:
-    runs_or_is_refused(pipeline, costs)
-
-
-@given(replicated(), st.data())
-def test_missing_or_duplicate_action_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
-    lanes = lanes_of(pipeline)
-    lane = data.draw(st.sampled_from(lanes))
-    step = data.draw(st.integers(0, len(lane) - 1))
-    twice = [[*own, own[step]] if own is lane else own for own in lanes]
-    assert "is done again later; each action is done once" in refused(pipeline, twice)
-    gone = lane.pop(step)
-    # One recomputation in all is none, if there is no other of its stage that tells.
-    if gone.kind != "recompute" or pipeline.micro_batches > 1:
-        assert refused(pipeline, lanes).startswith("device ")
 
 
 def test_collectives_of_one_stage_by_zero_stage() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.tinyckpt.pipeline.test_zero import perceptron
+from tests.tinyckpt.pipeline.one_device import perceptron
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.pipeline import data_parallel, one_f_one_b, partition, plan_stages, stages_of
 from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import DeviceState
 from tinyckpt.pipeline.mpi_handshake import argument_digests, digest, disagreement
 from tinyckpt.pipeline.parameter_shards import parameters_of
-from tinyckpt.pipeline.run_in_process import batches_of, run_pipeline
+from tinyckpt.pipeline.run_in_process import MicroBatches, run_pipeline
 from tinyckpt.pipeline.save_and_resume import checked_state
 
 GRAPH, BATCHES = perceptron(4, width=3)
@@ -29,7 +29,7 @@ def claims(rank: int, state: Any = STATE, stages: Any = STAGES, batches: Any = B
     begin = checked_state(state, tc.adam(0.1), parameters_of(stages))
     own = [(state["parameters"], *batch[1:]) for batch in batches]
     worker = DeviceState(
-        replica_of(PIPELINE, number), device, stages, batches_of(PIPELINE, own, number),
+        replica_of(PIPELINE, number), device, stages, MicroBatches(PIPELINE, own, number),
         lambda *_: None, number, tc.adam(0.1), begin,
     )  # fmt: skip
     return argument_digests(PIPELINE, stages, worker, begin), None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.tinyckpt.pipeline.test_run_in_process import on_one_device
+from tests.tinyckpt.pipeline.one_device import on_one_device
 from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PIPELINES,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.base.errors import BackendError, OptionError, ScheduleError
+from tests.tinyckpt.pipeline.one_device import loss, on_one_device, owner_of, perceptron
+from tinyckpt.base.errors import BackendError, GraphError, OptionError, ScheduleError
 from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.network import Network
@@ -19,6 +20,7 @@ from tinyckpt.pipeline import (
     PIPELINES,
     Action,
     Pipeline,
+    data_parallel,
     gpipe,
     one_f_one_b,
     partition,
@@ -32,16 +34,6 @@ from tinyckpt.pipeline import (
 from tinyckpt.pipeline.device_executor import DeviceState, Message
 
 FOLDED = ("interleaved", "v-min", "v-half")
-
-
-def on_one_device(graph: tc.TrainingGraph, batches: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Values of each micro-batch, and the mean of the gradients, added up one by one."""
-    results = [tc.run(tc.plan(graph), *batch, check_nan=False) for batch in batches]
-    total: list[Any] = []
-    for result in results:
-        parts = [array * array.dtype.type(1 / len(batches)) for array in leaves(result.gradients)]
-        total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
-    return [result.value for result in results], total
 
 
 def drawn_pipeline(data: st.DataObject, most: int) -> Pipeline:
@@ -61,12 +53,14 @@ def test_random_partitions_and_pipelines_equal_one_device(
 ) -> None:
     graph, (params, x, unused) = drawn
     pipeline = drawn_pipeline(data, graph.forward_count)
+    replicas, zero = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3))
     places = st.integers(1, max(1, graph.forward_count - 1))
     count = pipeline.stages - 1
     cuts = sorted(data.draw(st.sets(places, min_size=count, max_size=count)))
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))
     batches = [
-        (params, generator.normal(size=x.shape), unused) for _ in range(pipeline.micro_batches)
+        (params, generator.normal(size=x.shape), unused)
+        for _ in range(replicas * pipeline.micro_batches)
     ]
     policy = data.draw(st.sampled_from(["store_all", "sqrt_n", "recompute_all", "chen_recursive"]))
     halves, early = pipeline.halves, data.draw(st.booleans())
@@ -75,7 +69,12 @@ def test_random_partitions_and_pipelines_equal_one_device(
         pipeline, pipeline_costs(pipeline, stages), [each.footprint for each in stages]
     )
     assert trace.makespan >= max(trace.busy)
-    result = run_pipeline(pipeline, stages, batches)
+    whole = data_parallel(pipeline, replicas, zero)
+    if replicas > 1 and zero == 3 and len(leaves(graph.gradients)) != len(params):
+        with pytest.raises(GraphError, match="take the gradient with respect to that, and to noth"):
+            run_pipeline(whole, stages, batches)
+        return
+    result = run_pipeline(whole, stages, batches)
     values, gradients = on_one_device(graph, batches)
     for ours, theirs in zip(leaves(result.values), leaves(values), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -137,12 +136,6 @@ def held_bytes(worker: DeviceState, action: Action) -> int:
     return sum(owner.nbytes for key, owner in owners.items() if key not in theirs)
 
 
-def owner_of(array: Any) -> Any:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
 NETWORKS: dict[str, Callable[[], Network]] = {
     "transformer": lambda: tc.networks.transformer(2, 64, length=16, batch=4, vocabulary=503),
     "gpt2, whose embedding is shared": lambda: tc.networks.gpt2(
@@ -169,27 +162,10 @@ def test_network_gradients_are_bitwise_equal_to_one_device(name: str, schedule: 
     assert all(map(np.array_equal, leaves(result.gradients), gradients))
 
 
-def perceptron(layers: int = 6) -> tuple[tc.TrainingGraph, list[Any]]:
-    def loss(params: Any, x: Any, y: Any) -> Any:
-        h = x
-        for own in params:
-            h = tc.tanh(h @ own["w"] + own["b"])
-        return tc.mean((h - y) ** 2)
-
-    generator = np.random.default_rng(0)
-    params = [
-        {"w": generator.normal(size=(6, 6)), "b": generator.normal(size=6)} for _ in range(layers)
-    ]
-    batches = [
-        (params, generator.normal(size=(4, 6)), generator.normal(size=(4, 6))) for _ in range(8)
-    ]
-    return tc.differentiate(tc.build(loss, *batches[0])), batches
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all"])
 def test_perceptron_gradients_are_bitwise_equal_to_one_device(name: str, policy: str) -> None:
-    graph, batches = perceptron()
+    graph, batches = perceptron(8)
     pipeline = PIPELINES[name](2, len(batches), recompute="early")
     cuts = partition(graph, pipeline.stages)
     stages = plan_stages(stages_of(graph, cuts, pipeline.halves), policy)
@@ -200,15 +176,10 @@ def test_perceptron_gradients_are_bitwise_equal_to_one_device(name: str, policy:
 
 
 def test_mean_over_micro_batches_equals_whole_batch() -> None:
-    graph, batches = perceptron()
+    graph, batches = perceptron(8)
     stages = plan_stages(stages_of(graph, partition(graph, 3)))
     result = run_pipeline(one_f_one_b(3, 8), stages, batches)
     params, x, y = batches[0][0], *(np.concatenate(part) for part in list(zip(*batches))[1:])  # noqa: B905
-
-    def loss(params: Any, x: Any, y: Any) -> Any:
-        for own in params:
-            x = tc.tanh(x @ own["w"] + own["b"])
-        return tc.mean((x - y) ** 2)
 
     value, gradients = tc.value_and_grad(loss)(params, x, y)
     assert abs(np.mean(result.values) - value) < 1e-12
@@ -245,7 +216,7 @@ def test_footprints_of_a_chain_equal_hand_computation() -> None:
 
 
 def test_early_recomputation_shortens_the_makespan() -> None:
-    graph, batches = perceptron(8)
+    graph, batches = perceptron(8, layers=8)
     spans = []
     for recompute in ("late", "early"):
         pipeline = gpipe(4, len(batches), recompute)
@@ -272,7 +243,7 @@ def test_every_stage_stays_within_the_budget() -> None:
 
 
 def test_mismatched_stages_and_batches_are_refused() -> None:
-    graph, batches = perceptron()
+    graph, batches = perceptron(8)
     cut = stages_of(graph, partition(graph, 2))
     stages = plan_stages(cut)
     with pytest.raises(OptionError, match="gpipe has 3 stages and 8 micro-batches; got"):

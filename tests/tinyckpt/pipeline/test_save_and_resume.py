@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.tinyckpt.pipeline.test_zero import OPTIMIZERS, loss, perceptron
+from tests.tinyckpt.pipeline.one_device import loss, perceptron
+from tests.tinyckpt.pipeline.test_zero import OPTIMIZERS
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import leaves, leaves_with_paths
 from tinyckpt.pipeline import (

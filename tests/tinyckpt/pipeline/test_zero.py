@@ -1,6 +1,5 @@
 """ZeRO pipelines: bytes and volumes equal the formulas; training equals that on one device."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.random_dags import training_graphs
-from tests.tinyckpt.pipeline.test_run_in_process import on_one_device
+from tests.tinyckpt.pipeline.one_device import loss, on_one_device, owner_of, perceptron, trained
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
@@ -30,31 +28,6 @@ from tinyckpt.pipeline.data_parallelism import replica_of
 from tinyckpt.pipeline.device_executor import TOGETHER, DeviceState
 from tinyckpt.pipeline.run_in_process import run_collective
 from tinyckpt.training import sharded
-
-
-def loss(params: Any, x: Any, y: Any) -> Any:
-    for own in params:
-        # The transpose is a view of the parameter, which the backward reads as well.
-        x = tc.tanh(x @ tc.transpose(own["w"]) + own["b"])
-    return tc.mean((x - y) ** 2)
-
-
-def perceptron(count: int, width: int = 5, layers: int = 4) -> tuple[tc.TrainingGraph, list[Any]]:
-    generator = np.random.default_rng(3)
-    draw = partial(generator.normal)
-    params = [{"w": draw(size=(width, width)), "b": draw(size=width)} for _ in range(layers)]
-    batches = [(params, draw(size=(4, width)), draw(size=(4, width))) for _ in range(count)]
-    return tc.differentiate(tc.build(loss, *batches[0])), batches
-
-
-def trained(optimizer: tc.Optimizer, batches: list[Any], count: int) -> list[Any]:
-    """Parameters after steps of one device, of ``count`` micro-batches each."""
-    step = tc.train_step(loss, optimizer, micro_batches=count)
-    state = step.init(batches[0][0])
-    for begin in range(0, len(batches), count):
-        own = batches[begin : begin + count]
-        state, _ = step(state, *(np.concatenate([batch[k] for batch in own]) for k in (1, 2)))
-    return leaves(state["parameters"])
 
 
 @given(st.integers(1, 9), st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.data())
@@ -183,12 +156,6 @@ def held_state(worker: DeviceState) -> int:
     return sum(owner_of(array).nbytes for array in arrays)
 
 
-def owner_of(array: Any) -> Any:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
 def test_peaks_equal_hand_computation() -> None:
     graph, _ = perceptron(1, width=4, layers=2)
     (stage,) = plan_stages(stages_of(graph, []))
@@ -244,36 +211,6 @@ def test_every_schedule_trains_as_one_device(name: str, zero: int, recompute: st
     for ours, theirs in zip(
         leaves(result.parameters), trained(tc.adam(1e-2), batches, 6), strict=True
     ):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-@given(training_graphs(largest=8), st.integers(2, 3), st.integers(0, 3), st.data())
-def test_random_graphs_have_the_gradients_of_one_device(
-    drawn: tuple[tc.TrainingGraph, tuple[Any, ...]],
-    replicas: int,
-    zero: int,
-    data: st.DataObject,
-) -> None:
-    graph, (params, x, unused) = drawn
-    count = data.draw(st.integers(1, 2))
-    chunks = data.draw(st.integers(1, min(3, graph.forward_count)))
-    places = st.integers(1, max(1, graph.forward_count - 1))
-    cuts = sorted(data.draw(st.sets(places, min_size=chunks - 1, max_size=chunks - 1)))
-    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
-    batches = [(params, generator.normal(size=x.shape), unused) for _ in range(replicas * count)]
-    policy = data.draw(st.sampled_from(["store_all", "sqrt_n", "recompute_all"]))
-    recompute = data.draw(st.sampled_from([None, "late"]))
-    stages = plan_stages(stages_of(graph, cuts), policy)
-    pipeline = data_parallel(interleaved(1, count, chunks, recompute), replicas, zero)
-    if zero == 3 and len(leaves(graph.gradients)) != len(params):
-        with pytest.raises(GraphError, match="take the gradient with respect to that, and to noth"):
-            run_pipeline(pipeline, stages, batches)
-        return
-    result = run_pipeline(pipeline, stages, batches)
-    values, gradients = on_one_device(graph, batches)
-    for ours, theirs in zip(leaves(result.values), leaves(values), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(leaves(result.gradients), gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 

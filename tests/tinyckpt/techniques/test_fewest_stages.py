@@ -11,7 +11,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import flops
 from tinyckpt.networks import Network
 from tinyckpt.planner.model.cost_models import cost_of
-from tinyckpt.techniques import fewest_stages
+from tinyckpt.planner.portfolio.fewest_stages import fewest_stages
 
 SIZE, LAYERS, DEPTH = 64, 6, 12
 VALUE = 8 * SIZE**2

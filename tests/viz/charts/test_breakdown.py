@@ -1,16 +1,14 @@
 """Memory breakdown chart: areas equal the ledger's columns."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinyckpt as tc
-import viz
 from tinyckpt.training.ledger import HELD, SOURCES
 from viz.charts.breakdown import breakdown_figure, fills_of
-from viz.charts.style import byte_unit, looks
+from viz.charts.style import byte_unit
 from viz.theme import DARK, LIGHT
 
 
@@ -24,8 +22,7 @@ def ledger_of(gradients: Any) -> tc.Ledger:
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_areas_equal_ledger_columns(theme: Any) -> None:
     ledgers = [ledger_of("held"), ledger_of("consumed")]
-    with looks():
-        figure = breakdown_figure(ledgers, theme, names=["held", "consumed"])
+    figure = breakdown_figure(ledgers, theme, names=["held", "consumed"])
     unit, _ = byte_unit(max(ledger.peak_bytes for ledger in ledgers))
     for axis, ledger in zip(figure.axes, ledgers, strict=True):
         tops = [area.get_paths()[0].vertices[:, 1].max() for area in axis.collections]
@@ -42,10 +39,3 @@ def test_every_kind_of_bytes_has_its_own_fill(theme: Any) -> None:
     fills = fills_of(theme)
     assert set(fills) == {*SOURCES, *HELD}
     assert len(set(fills.values())) == len(fills)
-
-
-def test_breakdown_writes_a_complete_file(tmp_path: Path) -> None:
-    path = viz.breakdown(ledger_of("held"), tmp_path / "a.svg", width=3.5)
-    assert path.read_bytes().startswith(b"<?xml")
-    with pytest.raises(tc.TinyckptError):
-        viz.breakdown(ledger_of("held"), tmp_path / "a.jpg")

@@ -11,8 +11,12 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import hostile_graph
+from tests.viz.charts.test_breakdown import ledger_of
 from tests.viz.charts.test_charts import trace_of
+from tests.viz.charts.test_gradient_error import EXACT, WAYS
+from tests.viz.charts.test_transfer_lanes import offloaded
 from tinyckpt.pipeline import gpipe, replay_pipeline, zb_h1
+from tinyckpt.techniques import TECHNIQUES, Row, TechniqueComparison
 from viz.charts.style import shown
 
 FORMATS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -30,11 +34,26 @@ def charts() -> dict[str, Any]:
         "scaling": lambda path, **look: viz.scaling(many, path, **look),
         "ledger": lambda path, **look: viz.ledger(traces, path, **look),
         "pipeline": lambda path, **look: viz.pipeline(pipes, path, **look),
+        "breakdown": lambda path, **look: viz.breakdown(ledger_of("held"), path, **look),
+        "gradient error": lambda path, **look: viz.gradient_error(WAYS, path, exact=EXACT, **look),
+        "techniques": lambda path, **look: viz.techniques(COMPARED, path, **look),
+        "transfers": lambda path, **look: viz.timeline(offloaded("chain:4", 512), path, **look),
     }
 
 
+CHARTS = [
+    "timeline", "frontier", "scaling", "ledger", "pipeline", "breakdown", "gradient error",
+    "techniques", "transfers",
+]  # fmt: skip
+POINTS = [
+    Row(name, peak=2**20, share=1.0, fits=True, times=1.0, gradients="bitwise")
+    for name in TECHNIQUES
+]
+COMPARED = TechniqueComparison("compared", 2**21, "FLOPs", None, tuple(POINTS))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger", "pipeline"])
+@pytest.mark.parametrize("chart", CHARTS)
 def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart: str) -> None:
     draw = charts()[chart]
     for suffix, magic in FORMATS.items():
@@ -68,8 +87,17 @@ def test_unknown_letters_and_formulae_are_literal_text(tmp_path: Path) -> None:
         assert b"<script" not in path.read_bytes()
         assert path.read_bytes().count(b"</svg>") == 1
     found = tc.frontier(nasty)
-    path = viz.frontier(found, tmp_path / "f.svg", traces={"</svg>\n<b>$": trace})
-    assert path.read_bytes().count(b"</svg>") == 1
+    ways = {"</svg>\n<b>$x$ 漢": [("$\\frac{1}{</svg>", 1, 1.0)]}
+    for path in (
+        viz.frontier(found, tmp_path / "f.svg", traces={"</svg>\n<b>$": trace}),
+        viz.gradient_error(ways, tmp_path / "g.svg", title="</svg>"),
+        viz.techniques(replace(COMPARED, name="</svg>\n<b>$"), tmp_path / "c.svg"),
+    ):
+        assert path.read_bytes().count(b"</svg>") == 1
+    with pytest.raises(
+        tc.TinyckptError, match=r"what tinyckpt\.techniques\.compare_techniques returned, got"
+    ):
+        viz.techniques(3, tmp_path / "x.png")  # type: ignore[arg-type]
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Charts as matplotlib artists, not pixels: timelines, frontiers, scaling, label placement."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf
@@ -17,19 +16,12 @@ from tests.conftest import examples
 from viz.charts.frontier import frontier_figure, named_points
 from viz.charts.label_placement import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
-from viz.charts.style import looks, names_of
+from viz.charts.style import names_of
 from viz.charts.timeline import timeline_figure
 from viz.scene import scene_of
 from viz.theme import DARK, LIGHT, THEMES
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    """Apply the style of ``write``."""
-    with looks():
-        yield
 
 
 def trace_of(name: str, policy: str = "sqrt_n", **options: Any) -> tc.Trace:

@@ -1,6 +1,5 @@
 """Gradient error chart: points, lines, labels and limits, not pixels."""
 
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,13 @@ import viz
 from tests.conftest import examples
 from viz.charts.gradient_error import gradient_error_figure
 from viz.charts.style import looks
-from viz.theme import DARK, LIGHT, THEMES
+from viz.theme import DARK, LIGHT
 
 WAYS = {
     "codes": [("8 bits", 400_000, 0.004), ("2 bits", 120_000, 0.4), ("4 bits", 210_000, 0.07)],
     "ReGELU2": [("published", 700_000, 0.33)],
 }
 EXACT = 2**20
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    """Apply the style of ``write``."""
-    with looks():
-        yield
 
 
 def texts(figure: Any) -> list[str]:
@@ -95,21 +87,6 @@ def test_points_are_within_axes_and_labels_do_not_overlap(
         if len(labels) <= 6 and width == 8:
             for one, other in combinations(labels, 2):
                 assert not one.overlaps(other)
-
-
-@pytest.mark.long
-def test_gradient_error_writes_every_format(tmp_path: Path) -> None:
-    for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
-        path = viz.gradient_error(WAYS, tmp_path / f"one.{suffix}", exact=EXACT)
-        content = path.read_bytes()
-        assert content.startswith(magic)
-        again = viz.gradient_error(WAYS, tmp_path / f"two.{suffix}", exact=EXACT)
-        assert again.read_bytes() == content
-        seen = {viz.gradient_error(WAYS, path, theme=theme).read_bytes() for theme in THEMES}
-        assert len(seen) == len(THEMES)
-    hostile = {"</svg>\n<b>$x$ 漢": [("$\\frac{1}{</svg>", 1, 1.0)]}
-    content = viz.gradient_error(hostile, tmp_path / "h.svg", title="</svg>").read_bytes()
-    assert content.count(b"</svg>") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Pipeline charts, as data and as matplotlib artists, not pixels."""
 
-from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import Any
 
@@ -25,15 +24,7 @@ from tinyckpt.pipeline import (
 from viz.charts.pipeline import pipeline_figure
 from viz.charts.pipeline_gantt import ODD, label_on, looks_of
 from viz.charts.pipeline_lanes import counters_of, subtitles_of
-from viz.charts.style import looks
 from viz.theme import DARK, LIGHT, Theme, blend
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    """Apply the style of ``write``."""
-    with looks():
-        yield
 
 
 def boxes_of(axis: Any, label: str) -> list[tuple[float, float]]:

@@ -1,9 +1,7 @@
 """Space-time diagram: evaluations, and live intervals of values."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,15 +11,7 @@ from tests.random_dags import training_graphs
 from tests.viz.charts.test_charts import legend_of, trace_of, traces_of
 from viz.charts.residency import Bar, EvaluationKind, Mark, ledger_of, rows_of
 from viz.charts.space_time import cells_of, ledger_figure
-from viz.charts.style import looks
 from viz.theme import DARK, LIGHT
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    """Apply the style of ``write``."""
-    with looks():
-        yield
 
 
 def test_ledger_of_sqrt_n_on_a_chain_matches_golden_text() -> None:

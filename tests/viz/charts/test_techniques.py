@@ -1,9 +1,6 @@
 """Techniques chart: a point and a number each, fills, the budget, labels without overlaps."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-import viz
 from tests.conftest import examples
 from tinyckpt.techniques import TECHNIQUES, Row, TechniqueComparison, compare_techniques
 from viz.charts.style import looks
@@ -19,12 +15,6 @@ from viz.charts.techniques import techniques_figure
 from viz.theme import DARK, LIGHT
 
 WIDTHS = (3.0, 4.7, 6.0, 8.0, 14.0)
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    with looks():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +118,3 @@ def test_arbitrary_points_can_be_drawn(rows: list[Any], budget: int, width: floa
         assert len(points_of(axis)) == len(rows)
         for one, other in combinations([text.get_window_extent() for text in axis.texts[1:]], 2):
             assert not one.overlaps(other)
-
-
-@pytest.mark.long
-def test_techniques_writes_every_format(found: TechniqueComparison, tmp_path: Path) -> None:
-    for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
-        path = viz.techniques(found, tmp_path / f"one.{suffix}")
-        assert path.read_bytes().startswith(magic)
-        assert path.read_bytes() == viz.techniques(found, tmp_path / f"two.{suffix}").read_bytes()
-        assert path.read_bytes() != viz.techniques(found, path, theme="dark").read_bytes()
-    nasty = replace(found, name="</svg>\n<b>$")
-    assert viz.techniques(nasty, tmp_path / "n.svg").read_bytes().count(b"</svg>") == 1
-    with pytest.raises(
-        tc.TinyckptError, match=r"what tinyckpt\.techniques\.compare_techniques returned, got"
-    ):
-        viz.techniques(3, tmp_path / "x.png")  # type: ignore[arg-type]
-    with pytest.raises(tc.TinyckptError, match="unknown theme 'neon'"):
-        viz.techniques(found, tmp_path / "x.png", theme="neon")

@@ -1,6 +1,5 @@
 """Offload timeline charts: compute and copy lanes over time, and device memory below."""
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import inf
 from pathlib import Path
@@ -18,19 +17,11 @@ from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.tinyckpt.planner.offload.test_simulate import BOTH
 from viz.charts.offload_memory import memory_over_time
 from viz.charts.residency import EvaluationKind
-from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
 from viz.charts.transfer_lanes import downsampled, lanes_figure, lanes_of, merged_spans
 from viz.memory_curve import memory_bands
 from viz.scene import scene_of
 from viz.theme import DARK, LIGHT
-
-
-@pytest.fixture(autouse=True)
-def as_written() -> Iterator[None]:
-    """Apply the style of ``write``."""
-    with looks():
-        yield
 
 
 def offloaded(network: str, bandwidth: int, **options: Any) -> tc.Timeline:
@@ -193,17 +184,6 @@ def test_texts_do_not_overlap(width: float) -> None:
     for axis in (upper, lower):
         for tick in axis.get_yticklabels():
             assert tick.get_window_extent().x0 >= 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_same_timeline_gives_identical_files(suffix: str, tmp_path: Path) -> None:
-    timeline = offloaded("chain:4", 512)
-    one = viz.timeline(timeline, tmp_path / f"one.{suffix}", title="mine")
-    two = viz.timeline([timeline], tmp_path / f"two.{suffix}", title="mine")
-    assert one.read_bytes() == two.read_bytes()
-    dark = viz.timeline(timeline, tmp_path / f"three.{suffix}", theme="dark")
-    assert dark.read_bytes() != one.read_bytes()
 
 
 def test_timelines_without_a_common_axis_are_refused(tmp_path: Path) -> None:

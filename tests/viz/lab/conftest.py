@@ -1,12 +1,17 @@
-"""Lab pages of some networks, each written once for all tests."""
+"""Lab pages of some networks, and the empty one, each written once for all tests."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tinyckpt as tc
 import viz
+from tests.viz.conftest import Open
+
+OpenLab = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,20 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return known[network]
 
     return lab_of
+
+
+@pytest.fixture
+def lab(written: Callable[[str], Path], open_page: Open) -> OpenLab:
+    """Return ``lab(network, fragment, **context)``, which returns the open lab of a network."""
+    return lambda network, *fragment, **context: open_page(written(network), *fragment, **context)
+
+
+@pytest.fixture(scope="session")
+def empty_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return viz.empty_lab(tmp_path_factory.mktemp("empty") / "lab.html")
+
+
+@pytest.fixture
+def empty(empty_page: Path, open_page: Open) -> OpenLab:
+    """Return ``empty(**context)``, which returns the open empty lab."""
+    return partial(open_page, empty_page)

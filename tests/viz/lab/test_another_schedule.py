@@ -1,6 +1,5 @@
 """Replacing a schedule in the lab: no state of the old one remains."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import STATE
 from tests.viz.player.player_driver import until
 from tinyckpt.base.units import size_text
@@ -48,10 +48,8 @@ def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path
     assert page.inner_text("[data-counter=host]") == size_text(held)
 
 
-def test_live_interval_of_a_value_follows_the_step(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"), "#view=ledger")
+def test_marks_links_and_loop_follow_the_schedule(lab: OpenLab) -> None:
+    page = lab("chain:16", "#view=ledger")
     page.select_option("#axis", "evaluation")  # where a tick is another step of each schedule
     seen = 0
     for value in range(1, 17):
@@ -63,36 +61,16 @@ def test_live_interval_of_a_value_follows_the_step(
             assert not held or page.evaluate(MARKED), (value, peak)
             seen += held
     assert seen > 4
-
-
-def test_step_links_belong_to_the_shown_schedule(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
+    # Links lead to the steps of the schedule that is shown.
     graph = tc.networks.chain(16)
-    page = open_page(written("chain:16"), "#view=ledger")
+    page.select_option("#axis", "step")
     page.evaluate("() => player.choose(player.panels[0], 2)")
     for kept in ([1, 4, 8], [1, 4, 8, 12], [4, 8, 12], [5, 9]):
         page.evaluate("values => player.take(player.offers.keeping(values))", kept)
         steps = tc.plan(graph, "retain", keep=kept).steps
         own = [i for i, step in enumerate(steps) if getattr(step, "operator", None) == 2]
         assert page.evaluate(STEPS) == [str(step) for step in own]
-
-
-def test_nodes_do_not_fade_during_a_budget_drag(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"), reduced_motion="no-preference")
-    page.evaluate("() => { player.seek(20); player.seek(21); }")
-    stepped = "() => document.getElementById('panels').classList.contains('stepped')"
-    assert page.evaluate(stepped)
-    page.select_option("#lab-policy", "store_all")
-    assert not page.evaluate(stepped)
-
-
-def test_loop_range_is_clipped_to_a_shorter_schedule(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"), "#view=ledger")
+    # A loop ends where a shorter schedule does.
     page.select_option("#lab-policy", "recompute_all")
     page.evaluate("() => player.navigation.setLoop(30, player.ticks - 1)")
     page.select_option("#lab-policy", "store_all")
@@ -101,3 +79,12 @@ def test_loop_range_is_clipped_to_a_shorter_schedule(
     page.evaluate("() => player.seek(player.ticks - 2)")
     page.click("#play")
     until(page, "player.tick >= 30 && player.tick < 40")
+
+
+def test_nodes_do_not_fade_during_a_budget_drag(lab: OpenLab) -> None:
+    page = lab("chain:16", reduced_motion="no-preference")
+    page.evaluate("() => { player.seek(20); player.seek(21); }")
+    stepped = "() => document.getElementById('panels').classList.contains('stepped')"
+    assert page.evaluate(stepped)
+    page.select_option("#lab-policy", "store_all")
+    assert not page.evaluate(stepped)

@@ -9,6 +9,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open, assert_accessible
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import LAYER, STATE
 from tests.viz.player.player_driver import until
 from tinyckpt.cli import main
@@ -37,13 +38,19 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return page_of
 
 
+@pytest.fixture
+def challenge(asking: Callable[[str], Path], open_page: Open) -> OpenLab:
+    """Return ``challenge(network, **context)``, which returns the open challenge of a network."""
+    return lambda network, **context: open_page(asking(network), **context)
+
+
 def visible(page: Any) -> list[str]:
     return [part for part in GIVEN_AWAY if page.locator(f".lab {part}").first.is_visible()]
 
 
 @pytest.mark.browser
-def test_challenge_is_solved_with_the_mouse(asking: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(asking("chain:12"))
+def test_challenge_is_solved_with_the_mouse(challenge: OpenLab) -> None:
+    page = challenge("chain:12")
     head = "Stay within 6 nodes, and recompute as little as you can. "
     assert page.evaluate(STATE) == "keep=none"
     assert (
@@ -72,15 +79,13 @@ def middle(element: Any) -> tuple[float, float]:
 
 
 @pytest.mark.browser
-def test_challenge_is_solved_with_keys_or_given_up(
-    asking: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(asking("chain:12"))
+def test_challenge_is_solved_with_keys_or_given_up(challenge: OpenLab) -> None:
+    page = challenge("chain:12")
     for layer in (3, 7, 10):
         page.focus(LAYER["ledger"].format(layer - 1))
         page.keyboard.press("Enter")
     assert "Done: nothing within it costs less." in page.inner_text("#lab-asked")
-    page = open_page(asking("chain:12"))
+    page = challenge("chain:12")
     page.focus("#lab-challenge")
     assert page.inner_text("#lab-challenge") == "show the answer"
     assert page.text_content("#lab-proof").startswith("Nothing runs within less than 3 nodes: ")
@@ -106,9 +111,9 @@ def test_page_without_a_challenge_says_so(tmp_path: Path, open_page: Open) -> No
 
 
 @pytest.mark.browser
-def test_challenge_is_solved_by_touch(asking: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(
-        asking("chain:12"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+def test_challenge_is_solved_by_touch(challenge: OpenLab) -> None:
+    page = challenge(
+        "chain:12", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
     )
     for count, layer in enumerate((10, 7, 3), 1):
         row = page.locator(LAYER["ledger"].format(layer - 1))
@@ -121,12 +126,10 @@ def test_challenge_is_solved_by_touch(asking: Callable[[str], Path], open_page: 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
-def test_page_and_python_give_the_same_verdict(
-    network: str, asking: Callable[[str], Path], open_page: Open
-) -> None:
+def test_page_and_python_give_the_same_verdict(network: str, challenge: OpenLab) -> None:
     budget, choices = NETWORKS[network]
     graph = tc.networks.network_from_text(network)[0]
-    page = open_page(asking(network))
+    page = challenge(network)
     for keep in choices:
         schedule = tc.plan(graph, "retain", keep=keep)
         kept = [data for data in schedule.checkpoints if graph.data[data].producer is not None]
@@ -144,10 +147,8 @@ def test_page_and_python_give_the_same_verdict(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_challenge_page_is_accessible(
-    scheme: str, asking: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(asking("chain:20"), color_scheme=scheme)
+def test_challenge_page_is_accessible(scheme: str, challenge: OpenLab) -> None:
+    page = challenge("chain:20", color_scheme=scheme)
     assert_accessible(page, minor=True)
 
 

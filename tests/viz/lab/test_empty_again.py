@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import tinyckpt as tc
-import viz
-from tests.viz.conftest import Open
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import STATE
 from tests.viz.lab.test_empty_lab import choose, graph_file
 from tests.viz.player.player_driver import until
@@ -24,13 +23,8 @@ DROP_TEXT = """() => {
     return taken.includes(true) || document.documentElement.classList.contains("dragging"); }"""
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return viz.empty_lab(tmp_path_factory.mktemp("empty") / "lab.html")
-
-
-def test_dropped_non_files_are_ignored(empty: Path, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(empty)
+def test_dropped_non_files_are_ignored(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     choose(page, graph_file(tmp_path, "chain:9"))
     page.evaluate("() => { player.marked = true; }")
     assert not page.evaluate(DROP_TEXT)
@@ -41,10 +35,8 @@ def test_dropped_non_files_are_ignored(empty: Path, open_page: Open, tmp_path: P
     assert page.evaluate("() => player.marked")
 
 
-def test_replaced_player_handles_no_more_events(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(empty, color_scheme="dark")
+def test_replaced_player_handles_no_more_events(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty(color_scheme="dark")
     for network in ("chain:9", "chain:4", "residual:2x4"):
         choose(page, graph_file(tmp_path, network))
     page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
@@ -55,10 +47,8 @@ def test_replaced_player_handles_no_more_events(
         assert page.evaluate("() => document.documentElement.dataset.theme") == theme
 
 
-def test_names_in_a_file_are_escaped_in_commands_and_links(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(empty)
+def test_names_in_a_file_are_escaped_in_commands_and_links(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     path = tmp_path / "s.json"
     tc.save_schedule(tc.plan(tc.networks.chain(5), "sqrt_n"), path)
     document: dict[str, Any] = json.loads(path.read_text())
@@ -80,14 +70,14 @@ def test_names_in_a_file_are_escaped_in_commands_and_links(
 
 
 def test_unpaired_backward_operators_are_grouped_and_failures_change_nothing(
-    empty: Path, open_page: Open, tmp_path: Path
+    empty: OpenLab, tmp_path: Path
 ) -> None:
     graph = graph_file(tmp_path, "chain:400")
     document = json.loads(graph.read_text())
     for operator in document["operators"]:
         operator.pop("adjoint_of", None)
     graph.write_text(json.dumps(document))
-    page = open_page(empty)
+    page = empty()
     choose(page, graph)
     assert (
         page.evaluate("() => Math.max(...player.data.graphs[0].views.map(v => v.titles.length))")

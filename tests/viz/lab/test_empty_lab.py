@@ -9,7 +9,8 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.snapshots import event, listed, pickled, snapshot, training
-from tests.viz.conftest import Open, assert_accessible
+from tests.viz.conftest import assert_accessible
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import LAYER, SHOWN, STATE, steps_of
 from tests.viz.player.player_driver import until
 
@@ -31,11 +32,6 @@ DROP = """files => {
     return dragging && !document.documentElement.classList.contains("dragging"); }"""
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return viz.empty_lab(tmp_path_factory.mktemp("empty") / "lab.html")
-
-
 def choose(page: Any, *paths: Path) -> None:
     """Choose files by the button, and wait until they play."""
     page.evaluate("() => document.documentElement.removeAttribute('data-ready')")
@@ -54,8 +50,8 @@ def graph_file(folder: Path, network: str) -> Path:
     return path
 
 
-def test_dropped_graph_starts_with_store_all(empty: Path, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(empty)
+def test_dropped_graph_starts_with_store_all(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     assert page.is_visible("#desk-open")
     assert not page.is_visible("#panels")
     graph = tc.networks.chain(16)
@@ -78,11 +74,9 @@ def test_dropped_graph_starts_with_store_all(empty: Path, open_page: Open, tmp_p
     assert page.evaluate(STATE).startswith("keep=")
 
 
-def test_offered_points_are_legal_with_stated_peak_and_cost(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
+def test_offered_points_are_legal_with_stated_peak_and_cost(empty: OpenLab, tmp_path: Path) -> None:
     """Each point is a legal schedule with the stated peak and cost."""
-    page = open_page(empty)
+    page = empty()
     path = graph_file(tmp_path, "residual:4x8")
     choose(page, path)
     graph = tc.load_graph(path)
@@ -95,11 +89,9 @@ def test_offered_points_are_legal_with_stated_peak_and_cost(
 
 
 @pytest.mark.parametrize("kind", ["trace", "schedule"])
-def test_dropped_trace_and_schedule_play(
-    empty: Path, open_page: Open, tmp_path: Path, kind: str
-) -> None:
+def test_dropped_trace_and_schedule_play(tmp_path: Path, empty: OpenLab, kind: str) -> None:
     graph = tc.networks.chain(9)
-    page = open_page(empty)
+    page = empty()
     for policy in ("revolve", "offload", "sqrt_n"):
         options: Any = {"revolve": {"slots": 3}, "offload": {"bandwidth": 512}}.get(policy, {})
         schedule = tc.plan(graph, policy, **options)
@@ -119,10 +111,8 @@ def test_dropped_trace_and_schedule_play(
         assert page.locator("#legend li:has-text('on the host')").count() == 1
 
 
-def test_dropped_snapshot_is_drawn_over_the_plan(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(empty)
+def test_dropped_snapshot_is_drawn_over_the_plan(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     run = pickled(tmp_path, training(8192, base=700))
     drop(page, run)
     until(page, "() => document.getElementById('desk-said').textContent.length > 0")
@@ -149,10 +139,8 @@ def test_dropped_snapshot_is_drawn_over_the_plan(
     assert page.evaluate("() => player.models[0].measured === undefined")
 
 
-def test_snapshot_device_is_chosen_on_the_page(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(empty)
+def test_snapshot_device_is_chosen_on_the_page(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     traces = [[event("alloc", 512, size, 0), event("alloc", 1024, 0, 1)] for size in (10, 20)]
     choose(page, graph_file(tmp_path, "chain:4"), pickled(tmp_path, snapshot(*traces)))
     assert page.evaluate("() => Math.max(...player.models[0].measured.held)") == 10
@@ -163,10 +151,8 @@ def test_snapshot_device_is_chosen_on_the_page(
     assert "device 1" in page.inner_text("#measured p")
 
 
-def test_bad_file_shows_an_error_and_keeps_the_page(
-    empty: Path, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(empty)
+def test_bad_file_shows_an_error_and_keeps_the_page(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     wrong = tmp_path / "<b>wrong.json"
     wrong.write_text('{"schema": "tinyckpt.graph", "version": 2, "data": 3}')
     chain = graph_file(tmp_path, "chain:4")
@@ -203,8 +189,8 @@ def test_bad_file_shows_an_error_and_keeps_the_page(
     assert page.evaluate("() => document.activeElement.id") == "open"
 
 
-def test_keyboard_opens_a_file(empty: Path, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(empty)
+def test_keyboard_opens_a_file(empty: OpenLab, tmp_path: Path) -> None:
+    page = empty()
     page.evaluate(
         """() => document.getElementById("desk-files").addEventListener("click", event => {
             event.preventDefault();
@@ -229,9 +215,9 @@ def test_keyboard_opens_a_file(empty: Path, open_page: Open, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64", "unet", "mlp:200x8"])
 def test_large_graphs_are_grouped_and_groups_expand(
-    empty: Path, open_page: Open, tmp_path: Path, network: str
+    tmp_path: Path, empty: OpenLab, network: str
 ) -> None:
-    page = open_page(empty)
+    page = empty()
     path = graph_file(tmp_path, network)
     choose(page, path)
     graph = tc.load_graph(path)
@@ -252,14 +238,12 @@ def test_large_graphs_are_grouped_and_groups_expand(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_empty_lab_is_accessible(
-    empty: Path, open_page: Open, tmp_path: Path, scheme: str, width: int
-) -> None:
+def test_empty_lab_is_accessible(tmp_path: Path, scheme: str, empty: OpenLab, width: int) -> None:
     def audit() -> None:
         assert_accessible(page, minor=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
-    page = open_page(empty, color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = empty(color_scheme=scheme, viewport={"width": width, "height": 800})
     audit()
     drop(page, listed(tmp_path, [(0, 1), (1, 2)]))
     until(page, "() => document.getElementById('desk-said').textContent.length > 0")
@@ -270,8 +254,8 @@ def test_empty_lab_is_accessible(
     audit()
 
 
-def test_empty_lab_without_scripts_explains_itself(empty: Path, open_page: Open) -> None:
-    page = open_page(empty, java_script_enabled=False)
+def test_empty_lab_without_scripts_explains_itself(empty: OpenLab) -> None:
+    page = empty(java_script_enabled=False)
     assert "Scripts are off" in page.inner_text("body")
     assert not page.is_visible("#desk")
 

@@ -1,12 +1,10 @@
 """Frontier plot of the lab: ticks are at their values, labels are legible."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viz.conftest import Open
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import engine
 
 pytestmark = pytest.mark.browser
@@ -25,10 +23,8 @@ def bytes_of(words: str) -> float:
 
 
 @pytest.mark.parametrize("network", ["chain:4", "chain:16", "residual:4x8", "unet", "resnet50"])
-def test_axis_ticks_are_at_their_values(
-    network: str, written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written(network))
+def test_axis_ticks_are_at_their_values(network: str, lab: OpenLab) -> None:
+    page = lab(network)
     costs = page.evaluate(COSTS)
     assert costs
     for words, y in costs:
@@ -79,10 +75,8 @@ def test_ticks_of_bytes_are_round(browser: Any) -> None:
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1300)])
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
-def test_no_label_is_under_the_handle(
-    network: str, size: tuple[int, int], written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written(network), viewport={"width": size[0], "height": size[1]})
+def test_no_label_is_under_the_handle(network: str, size: tuple[int, int], lab: OpenLab) -> None:
+    page = lab(network, viewport={"width": size[0], "height": size[1]})
     for policy in page.evaluate("() => player.offers.named.map(({ name }) => name)"):
         page.select_option("#lab-policy", policy)
         covered = page.evaluate(

@@ -1,12 +1,10 @@
 """Lab in a real browser: every choice by mouse, keyboard and touch."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 import tinyckpt as tc
-from tests.viz.conftest import Open, assert_accessible
+from tests.viz.conftest import assert_accessible
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import KEEPING, LAYER, RINGS, SHOWN, STATE, counters, place, steps_of
 from tests.viz.player.player_driver import SMALL, until
 
@@ -20,8 +18,8 @@ AT_READY = """new MutationObserver((_, observer) => {
 }).observe(document, { attributes: true, subtree: true })"""
 
 
-def test_ready_page_has_been_drawn(written: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(written("chain:16"))
+def test_ready_page_has_been_drawn(lab: OpenLab) -> None:
+    page = lab("chain:16")
     page.add_init_script(AT_READY)
     page.reload()
     page.wait_for_selector("html[data-ready]")
@@ -30,11 +28,9 @@ def test_ready_page_has_been_drawn(written: Callable[[str], Path], open_page: Op
     assert ticks > 4
 
 
-def test_drag_changes_the_schedule_immediately(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
+def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
     graph = tc.networks.chain(16)
-    page = open_page(written("chain:16"), "#step=28")
+    page = lab("chain:16", "#step=28")
     assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
     page.mouse.move(*place(page, 4608))
     page.mouse.down()
@@ -53,12 +49,8 @@ def test_drag_changes_the_schedule_immediately(
     assert page.evaluate(STATE) == "policy=sqrt_n"
     page.click("#lab-redo")
     assert page.evaluate(STATE) == "budget=9216"
-
-
-def test_handle_on_a_policy_mark_can_be_dragged(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"))
+    # The handle stands on a policy's mark: a click leaves it there, and a drag moves it.
+    page.click("#lab-reset")
     box = page.locator(".frontier .handle").bounding_box()
     at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.move(*at)
@@ -71,26 +63,7 @@ def test_handle_on_a_policy_mark_can_be_dragged(
     assert page.evaluate(STATE) == "budget=6144"
     page.keyboard.press("ArrowLeft")  # the handle has the keyboard
     assert page.evaluate(STATE) == "budget=5632"
-
-
-def test_page_points_equal_the_frontier(written: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(written("residual:4x8"))
-    points = page.evaluate(
-        """() => player.offers.points.map(p => { const { steps, replay } = player.offers.plan(p);
-        return [p.peak, p.cost, Array.from(p.order), Array.from(steps.verbs),
-            Array.from(steps.targets), Array.from(replay.bytes)]; })"""
-    )
-    graph = tc.networks.network_from_text("residual:4x8")[0]
-    assert len(points) > 4
-    for peak, cost, order, verbs, targets, live in points:
-        trace = tc.replay(tc.from_order(graph, order))
-        assert [verbs, targets] == steps_of(trace.schedule)
-        assert live == list(trace.live_bytes)
-        assert (peak, cost) == (trace.peak_bytes, trace.evaluations)
-
-
-def test_keyboard_moves_the_budget(written: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(written("chain:16"))
+    # Keys move it from one schedule to the next, and do not step.
     tick = page.evaluate("() => player.tick")
     page.focus(".frontier .handle")
     for key, nodes in (
@@ -106,10 +79,7 @@ def test_keyboard_moves_the_budget(written: Callable[[str], Path], open_page: Op
     assert page.evaluate(STATE) == "budget=9216"
     page.keyboard.press("Control+y")
     assert page.evaluate(STATE) == "budget=8704"
-
-
-def test_typed_budget_selects_a_schedule(written: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(written("chain:16"))
+    # It is typed, in any spelling that Python takes.
     for text, nodes in (("7 nodes", 7), ("4 KiB", 8), ("50 %", 9), ("3", 3), ("2600 bytes", 5)):
         page.fill("#lab-budget", text)
         page.keyboard.press("Enter")
@@ -127,13 +97,7 @@ def test_typed_budget_selects_a_schedule(written: Callable[[str], Path], open_pa
     page.fill("#lab-budget", "2600 bytes")  # what stands already: nothing is wrong any more
     page.keyboard.press("Enter")
     assert page.inner_text("#lab-said") == ""
-
-
-def test_policies_are_selected_by_name_and_by_mark(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    graph = tc.networks.chain(16)
-    page = open_page(written("chain:16"))
+    # Policies are chosen by name, and by a click on their mark.
     for title, policy in (("store all", "store_all"), ("recompute all", "recompute_all")):
         page.select_option("#lab-policy", policy)
         assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, policy))
@@ -141,7 +105,7 @@ def test_policies_are_selected_by_name_and_by_mark(
     page.focus(".frontier .handle")
     page.keyboard.press("End")
     assert page.input_value("#lab-policy") == ""
-    page = open_page(written("residual:4x8"))
+    page = lab("residual:4x8")
     box = page.locator(".frontier").bounding_box()
     named = page.evaluate(
         "() => player.offers.named.map(n => [n.name, player.plot.x(n.peak), player.plot.y(n.cost)])"
@@ -152,15 +116,29 @@ def test_policies_are_selected_by_name_and_by_mark(
         assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, name))
 
 
+def test_page_points_equal_the_frontier(lab: OpenLab) -> None:
+    page = lab("residual:4x8")
+    points = page.evaluate(
+        """() => player.offers.points.map(p => { const { steps, replay } = player.offers.plan(p);
+        return [p.peak, p.cost, Array.from(p.order), Array.from(steps.verbs),
+            Array.from(steps.targets), Array.from(replay.bytes)]; })"""
+    )
+    graph = tc.networks.network_from_text("residual:4x8")[0]
+    assert len(points) > 4
+    for peak, cost, order, verbs, targets, live in points:
+        trace = tc.replay(tc.from_order(graph, order))
+        assert [verbs, targets] == steps_of(trace.schedule)
+        assert live == list(trace.live_bytes)
+        assert (peak, cost) == (trace.peak_bytes, trace.evaluations)
+
+
 @pytest.mark.parametrize(
     ("network", "front"),
     [("chain:16", "ledger"), ("chain:16", "graph"), ("residual:4x8", "ledger")],
 )
-def test_click_toggles_a_saved_value(
-    network: str, front: str, written: Callable[[str], Path], open_page: Open
-) -> None:
+def test_click_toggles_a_saved_value(network: str, front: str, lab: OpenLab) -> None:
     graph = tc.networks.network_from_text(network)[0]
-    page = open_page(written(network), f"#view={front}")
+    page = lab(network, f"#view={front}")
     page.select_option("#lab-policy", "sqrt_n")
     kept = set(page.evaluate("() => player.offers.keptBy(player.choice)"))
     for cell in (2, 7, 7, 11):
@@ -195,10 +173,8 @@ def test_click_toggles_a_saved_value(
     assert page.evaluate(KEEPING) is not None
 
 
-def test_touch_drags_and_taps(written: Callable[[str], Path], open_page: Open) -> None:
-    page = open_page(
-        written("chain:16"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
-    )
+def test_touch_drags_and_taps(lab: OpenLab) -> None:
+    page = lab("chain:16", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     page.locator(".frontier").scroll_into_view_if_needed()
     page.touchscreen.tap(*place(page, 3700))
     until(page, STATE, "budget=3584")
@@ -230,11 +206,11 @@ def test_touch_drags_and_taps(written: Callable[[str], Path], open_page: Open) -
     ],
 )
 def test_budget_is_on_the_first_screen(
-    width: int, height: int, parts: list[str], written: Callable[[str], Path], open_page: Open
+    width: int, height: int, parts: list[str], lab: OpenLab
 ) -> None:
     phone = width < 400
-    page = open_page(
-        written("chain:16"),
+    page = lab(
+        "chain:16",
         viewport={"width": width, "height": height},
         has_touch=phone,
         is_mobile=phone,
@@ -245,10 +221,8 @@ def test_budget_is_on_the_first_screen(
         assert page.evaluate(below, part) <= foot, part
 
 
-def test_active_row_stays_in_view_during_a_drag(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:64"), viewport={"width": 1280, "height": 600})
+def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
+    page = lab("chain:64", viewport={"width": 1280, "height": 600})
     page.click("#rows")
     in_sight = """() => { const {activeRow, window} = player.panels[0].ledger;
         const [first, end] = window.range;
@@ -263,10 +237,8 @@ def test_active_row_stays_in_view_during_a_drag(
 
 
 @pytest.mark.parametrize("width", [360, 900])
-def test_presented_or_printed_lab_has_one_column(
-    width: int, written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"), viewport={"width": width, "height": 740})
+def test_presented_or_printed_lab_has_one_column(width: int, lab: OpenLab) -> None:
+    page = lab("chain:16", viewport={"width": width, "height": 740})
     shape = """() => { const page = getComputedStyle(document.querySelector(".page"));
         return [page.gridTemplateColumns.split(" ").length, page.alignContent]; }"""
     page.keyboard.press("f")
@@ -278,20 +250,16 @@ def test_presented_or_printed_lab_has_one_column(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_lab_card_is_accessible(
-    scheme: str, written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("residual:4x8"), color_scheme=scheme)
+def test_lab_card_is_accessible(scheme: str, lab: OpenLab) -> None:
+    page = lab("residual:4x8", color_scheme=scheme)
     page.click(LAYER["ledger"].format(2))
     page.click("#lab-challenge")
     page.click("#lab-python")
     assert_accessible(page, within=".lab")
 
 
-def test_view_and_selection_survive_a_schedule_change(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"), "#step=20")
+def test_view_and_selection_survive_a_schedule_change(lab: OpenLab) -> None:
+    page = lab("chain:16", "#step=20")
     share = "() => { const e = player.scales.extent; return [e.from / e.whole, e.to / e.whole]; }"
     page.evaluate("() => { const e = player.scales.extent; e.set(0.25 * e.whole, 0.5 * e.whole); }")
     page.keyboard.press("k")

@@ -1,11 +1,8 @@
 """Double clicks and toggles in the lab: a second click undoes or continues the first."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from tests.viz.conftest import Open
+from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import LAYER, RINGS, STATE
 from tests.viz.player.player_driver import until
 
@@ -14,10 +11,8 @@ pytestmark = pytest.mark.browser
 CLICKED = "() => performance.now() - player.flipped.at > 500"  # so that two are not one
 
 
-def test_double_click_expands_a_group_without_changes(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("resnet18:1"))
+def test_double_click_expands_a_group_without_changes(lab: OpenLab) -> None:
+    page = lab("resnet18:1")
     page.select_option("#lab-policy", "sqrt_n")
     state = page.evaluate(STATE)
     page.hover(LAYER["ledger"].format(1))
@@ -33,25 +28,29 @@ def test_double_click_expands_a_group_without_changes(
     assert page.is_enabled("#lab-undo")
 
 
-@pytest.mark.parametrize("policy", ["sqrt_n", "store_all"])
-def test_layer_toggled_twice_restores_the_policy(
-    policy: str, written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"))
-    page.select_option("#lab-policy", policy)
-    rings = page.evaluate(RINGS)
+def test_layer_toggled_twice_restores_the_policy_and_counts_for_a_challenge(lab: OpenLab) -> None:
+    page = lab("chain:16")
+    for policy in ("sqrt_n", "store_all"):
+        page.select_option("#lab-policy", policy)
+        rings = page.evaluate(RINGS)
+        for _ in range(2):
+            page.click(LAYER["ledger"].format(7))
+            until(page, CLICKED)
+        assert page.evaluate(STATE) == f"policy={policy}"
+        assert page.evaluate(RINGS) == rings
+        assert page.input_value("#lab-policy") == policy
+    # What is kept by hand counts, even if a policy keeps the same.
+    page.click("#lab-challenge")
+    page.evaluate("() => player.take(player.offers.within(player.asked.budget))")
+    assert "This one was planned" in page.inner_text("#lab-asked")
     for _ in range(2):
         page.click(LAYER["ledger"].format(7))
         until(page, CLICKED)
-    assert page.evaluate(STATE) == f"policy={policy}"
-    assert page.evaluate(RINGS) == rings
-    assert page.input_value("#lab-policy") == policy
+    assert "Done" in page.inner_text("#lab-asked")
 
 
-def test_group_toggled_twice_restores_its_saved_values(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("transformer:4x64"))
+def test_group_toggled_twice_restores_its_saved_values(lab: OpenLab) -> None:
+    page = lab("transformer:4x64")
     page.select_option("#lab-policy", "sqrt_n")
     states, said = [page.evaluate(STATE)], []
     for _ in range(4):
@@ -62,16 +61,3 @@ def test_group_toggled_twice_restores_its_saved_values(
     back = [i for i in range(3) if " dropped: " in said[i] and " kept: " in said[i + 1]]
     assert back
     assert all(states[i + 2] == states[i] != states[i + 1] for i in back)
-
-
-def test_challenge_solved_by_hand_counts_even_if_equal_to_a_policy(
-    written: Callable[[str], Path], open_page: Open
-) -> None:
-    page = open_page(written("chain:16"))
-    page.click("#lab-challenge")
-    page.evaluate("() => player.take(player.offers.within(player.asked.budget))")
-    assert "This one was planned" in page.inner_text("#lab-asked")
-    for _ in range(2):
-        page.click(LAYER["ledger"].format(7))
-        until(page, CLICKED)
-    assert "Done" in page.inner_text("#lab-asked")

@@ -104,3 +104,12 @@ def seek(page: Any, step: int) -> None:
         scrub.value = step; scrub.dispatchEvent(new Event("input")); }""",
         step,
     )
+
+
+def go_to(page: Any, address: str) -> None:
+    """Go to an address within a page, as a link that is opened anew; nothing keeps the focus."""
+    page.evaluate(
+        """address => { document.activeElement.blur();
+        player.follow(new URLSearchParams(address.slice(1))); }""",
+        address,
+    )

@@ -1,13 +1,12 @@
 """Accessibility of the player: texts for screen readers, and colours for every vision."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tinyckpt as tc
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import expected_looks, seek, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import expected_looks, go_to, seek, traces_of, until
 from tinyckpt.base.units import size_text
 from viz.layout.views import views_of
 from viz.theme import THEMES, css, result_gradient
@@ -33,9 +32,9 @@ LANE = """([row, step]) => {
 
 
 @pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
-def test_every_node_has_an_accessible_state(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_every_node_has_an_accessible_state(network: str, player: Player) -> None:
     (trace,) = traces_of(network, ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace]))
+    page = player([trace], view="graph")
     for step in range(0, len(trace.steps), 5):
         seek(page, step)
         there = set(trace.resident_at(step))
@@ -61,9 +60,9 @@ def span_text(trace: tc.Trace, span: tuple[int, int]) -> str:
     return f"{begin} to {'the end' if end == len(trace.steps) - 1 else end}"
 
 
-def test_table_contains_all_bars(tmp_path: Path, open_page: Open) -> None:
+def test_table_lists_and_legend_describe_all_bars(player: Player) -> None:
     (trace,) = traces_of("chain:9", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
+    page = player([trace], "#step=20")
     summary = page.locator("#as-table summary")
     summary.focus()
     page.keyboard.press("Enter")
@@ -87,12 +86,25 @@ def test_table_contains_all_bars(tmp_path: Path, open_page: Open) -> None:
             for operator, words in zip(pair, held, strict=False):
                 spans = [span_text(trace, span) for span in spans_of(trace, operator)]
                 assert words == ", ".join(spans)
+    # Steps and the program are read by keys.
+    go_to(page, "#step=10")
+    page.click("#reading summary")
+    for name in ("#steps", "#program"):
+        page.focus(name)
+        for key, tick in (("ArrowDown", 11), ("ArrowDown", 12), ("ArrowUp", 11), ("ArrowUp", 10)):
+            page.keyboard.press(key)
+            assert page.evaluate("() => player.tick") == tick
+        assert page.locator(f"{name} [aria-current='step']").count() == 1
+    go_to(page, "#step=-1")
+    assert page.locator(".legend:visible").count() == 1
+    shown = page.locator(".legend:visible li:visible").all_inner_texts()
+    assert {"kept", "recomputed", "gradient", "checkpoint"} <= set(shown)
 
 
-def test_table_is_usable_at_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
+def test_table_is_usable_at_a_hundred_thousand_steps(player: Player) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(17_000), "sqrt_n"))
     assert len(trace.steps) > 100_000
-    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
+    page = player([trace], f"#step={trace.peak_step}")
     page.click("#as-table summary")
     page.wait_for_selector("#as-table tbody tr")
     rows = page.evaluate(ROWS)
@@ -102,22 +114,10 @@ def test_table_is_usable_at_a_hundred_thousand_steps(tmp_path: Path, open_page: 
     assert page.evaluate(ROWS) != rows
 
 
-def test_steps_are_read_and_selected_by_keys(tmp_path: Path, open_page: Open) -> None:
-    (trace,) = traces_of("chain:9", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=10")
-    page.click("#reading summary")
-    for name in ("#steps", "#program"):
-        page.focus(name)
-        for key, tick in (("ArrowDown", 11), ("ArrowDown", 12), ("ArrowUp", 11), ("ArrowUp", 10)):
-            page.keyboard.press(key)
-            assert page.evaluate("() => player.tick") == tick
-        assert page.locator(f"{name} [aria-current='step']").count() == 1
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_result_gradients_have_one_colour(theme: str, tmp_path: Path, open_page: Open) -> None:
+def test_result_gradients_have_one_colour(theme: str, player: Player) -> None:
     (trace,) = traces_of("residual:4x8", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger", theme=theme))
+    page = player([trace], theme=theme)
     last = len(trace.steps) - 1
     seek(page, last)
     stays, passes = css(result_gradient(THEMES[theme])), css(THEMES[theme].gradient)
@@ -136,9 +136,9 @@ def test_result_gradients_have_one_colour(theme: str, tmp_path: Path, open_page:
     assert seen == {True, False}
 
 
-def test_row_names_align_with_bars_when_text_wraps(tmp_path: Path, open_page: Open) -> None:
+def test_row_names_align_with_bars_when_text_wraps(player: Player) -> None:
     (trace,) = traces_of("transformer:2x64", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), viewport={"width": 1180, "height": 760})
+    page = player([trace], viewport={"width": 1180, "height": 760})
     for step in (len(trace.steps) - 1, 3):
         seek(page, step)
         page.evaluate(
@@ -156,19 +156,12 @@ def test_row_names_align_with_bars_when_text_wraps(tmp_path: Path, open_page: Op
             assert middle == pytest.approx(high - (row + 0.5) * high / count, abs=2)
 
 
-def test_empty_moment_links_to_the_peak_and_its_cure(tmp_path: Path, open_page: Open) -> None:
+def test_empty_moment_links_to_the_peak_and_its_cure(player: Player) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"))
+    page = player([trace])
     assert page.is_hidden("#filling-list")
     page.click("text=What fills the peak of 903 MiB?")
     assert page.evaluate("() => player.tick") == trace.peak_step
     assert page.is_hidden("#filling-peak")
     assert page.locator("#filling-list .row").count() > 5
     assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")
-
-
-def test_legend_explains_only_marks_on_the_page(tmp_path: Path, open_page: Open) -> None:
-    page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"))
-    assert page.locator(".legend:visible").count() == 1
-    shown = page.locator(".legend:visible li:visible").all_inner_texts()
-    assert {"kept", "recomputed", "gradient", "checkpoint"} <= set(shown)

@@ -1,19 +1,16 @@
 """Transient highlights in the player: inputs, edges, pulse, freed values, in every view."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
-from tests.conftest import examples
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import POLICIES, seek, traces_of, written
-from tests.viz.test_host import moved
-from viz.layout.drawn_nodes import cells_of
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import POLICIES, go_to, seek, traces_of
 from viz.layout.views import views_of
 from viz.node_memory import CellMemory
+
+pytestmark = pytest.mark.browser
 
 # By step: the cells that are lit, those with a ghost, and the bytes at these.
 SHOWN = """() => { const panel = player.panels[0]; const all = [];
@@ -76,36 +73,16 @@ def expected(trace: tc.Trace) -> list[list[Any]]:
     return shown
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("policy", ["sqrt_n", "offload"])
-def test_chain_highlights_reads_and_frees_at_every_step(
-    policy: str, tmp_path: Path, open_page: Open
-) -> None:
+def test_chain_highlights_reads_and_frees_at_every_step(policy: str, player: Player) -> None:
     (trace,) = traces_of("chain:8", (policy,))
-    page = open_page(written(tmp_path, [trace]))
+    page = player([trace], view="graph")
     assert page.evaluate(SHOWN) == expected(trace)
 
 
-@pytest.mark.long
-@pytest.mark.browser
-@settings(
-    max_examples=examples(10), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(trace=moved())
-def test_random_traces_highlight_reads_and_frees(
-    trace: tc.Trace, tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(written(tmp_path, [trace]))
-    if len(views_of(trace.graph)[0].layout.cells) == len(cells_of(trace.graph)):
-        assert page.evaluate(SHOWN) == expected(trace)
-    page.close()
-
-
-@pytest.mark.browser
-def test_ledger_and_rail_show_the_same_highlights(tmp_path: Path, open_page: Open) -> None:
+def test_ledger_and_rail_show_the_same_highlights_on_every_axis(player: Player) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], view="ledger"))
+    page = player([trace])
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free))
     last = next(s for s in range(len(trace.steps) - 1, 0, -1) if hasattr(trace.steps[s], "data"))
     seek(page, step)
@@ -114,44 +91,33 @@ def test_ledger_and_rail_show_the_same_highlights(tmp_path: Path, open_page: Ope
     assert page.evaluate(IN_LEDGER) == [[["\N{MINUS SIGN}512 B"] * 2, 0, 2, 0]]
     seek(page, step + 1)  # gone at the next step, which reads one value
     assert page.evaluate(IN_LEDGER) == [[[], 1, 0, 1]]
-
-
-@pytest.mark.browser
-def test_evaluation_axis_shows_frees_since_the_last_evaluation(
-    tmp_path: Path, open_page: Open
-) -> None:
-    (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], view="ledger"), "#evaluation=20")
+    # Along evaluations, all that was freed since the one before.
+    go_to(page, "#evaluation=20")
     ((ghosts, lit, haunted, halo),) = page.evaluate(IN_LEDGER)
     assert (len(ghosts), lit, haunted, halo) == (2, 2, 2, 1)
 
 
-@pytest.mark.browser
-def test_expanded_group_shows_its_freed_values(tmp_path: Path, open_page: Open) -> None:
+def test_expanded_group_shows_its_freed_values(player: Player) -> None:
     (trace,) = traces_of("unet", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], view="ledger"))
+    page = player([trace])
     frees = [place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
     shown = page.evaluate(OPENED, frees[::9])
     assert all(opened == anew for opened, anew in shown)
     assert len({str(opened) for opened, _ in shown if any(opened)}) > 9
 
 
-@pytest.mark.browser
-def test_ended_policy_shows_no_highlights(tmp_path: Path, open_page: Open) -> None:
+def test_ended_policy_shows_no_highlights(player: Player) -> None:
     traces = traces_of("chain:9", POLICIES)
-    page = open_page(written(tmp_path, traces, view="ledger"))
+    page = player(traces)
     seek(page, len(traces[0].steps))
     assert page.evaluate(IN_LEDGER)[0] == [[], 0, 0, 0]
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("view", ["ledger", "graph"])
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_animation_respects_reduced_motion(
-    view: str, motion: str, tmp_path: Path, open_page: Open
-) -> None:
+def test_animation_respects_reduced_motion(view: str, motion: str, player: Player) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], view=view), reduced_motion=motion)
+    page = player([trace], view=view, reduced_motion=motion)
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free))
     seek(page, step - 2)
     moving = {"pulse": "'.pulse'", "ghost": "'.ghost, .haunt'"}

@@ -3,17 +3,17 @@
 from bisect import bisect_right
 from fractions import Fraction
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 
-import viz
 from tests.viz.charts.test_transfer_lanes import offloaded
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import traces_of, until
 from tinyckpt.core.schedule import EVALUATIONS
 from viz.charts.transfer_lanes import lanes_of
 from viz.player.data import TICKS
+
+pytestmark = pytest.mark.browser
 
 POLICIES = ("sqrt_n", "recompute_all")
 
@@ -29,11 +29,10 @@ PIXELS = """isMoving => { const {ledger, strip} = player.panels[0];
 CURSOR = """() => player.panels.map(({ledger, strip}) => [ledger.layers.now, strip.layers.now])"""
 
 
-@pytest.mark.browser
-def test_ledger_and_strip_share_every_axis(tmp_path: Path, open_page: Open) -> None:
+def test_ledger_and_strip_share_every_axis(player: Player) -> None:
     trace, other = traces_of("residual:3x8", POLICIES)
     graph = trace.graph
-    page = open_page(written(tmp_path, [trace, other], "ledger"), "#step=30")
+    page = player([trace, other], "#step=30")
     weights = {
         "step": lambda step: 1,
         "evaluation": lambda step: int(isinstance(step, EVALUATIONS)),
@@ -55,10 +54,9 @@ def test_ledger_and_strip_share_every_axis(tmp_path: Path, open_page: Open) -> N
     until(page, "location.hash.startsWith('#FLOPs=')")
 
 
-@pytest.mark.browser
-def test_policies_are_aligned_by_flops(tmp_path: Path, open_page: Open) -> None:
+def test_policies_are_aligned_by_flops(player: Player) -> None:
     traces = traces_of("residual:3x8", ("store_all", *POLICIES))
-    page = open_page(written(tmp_path, traces, "ledger"))
+    page = player(traces)
     page.select_option("#axis", "FLOPs")
     shown = page.evaluate("""() => Array.from({length: player.ticks}, (_, tick) => {
         player.show(tick); return player.panels.map(panel => panel.step); })""")
@@ -80,10 +78,9 @@ def test_policies_are_aligned_by_flops(tmp_path: Path, open_page: Open) -> None:
     )
 
 
-@pytest.mark.browser
-def test_zoomed_axis_is_shared_by_all_views(tmp_path: Path, open_page: Open) -> None:
+def test_zoomed_axis_is_shared_by_all_views(player: Player) -> None:
     (trace,) = traces_of("chain:9", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
+    page = player([trace], "#step=20")
     page.evaluate("player.scales.extent.set(10, 30)")
     width = page.evaluate("player.panels[0].ledger.layers.past.width")
     assert page.evaluate(CURSOR) == [[int(11 / 20 * width + 0.5)] * 2]
@@ -97,10 +94,9 @@ def test_zoomed_axis_is_shared_by_all_views(tmp_path: Path, open_page: Open) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.browser
-def test_time_axis_exists_for_timelines(tmp_path: Path, open_page: Open) -> None:
+def test_time_axis_exists_for_timelines(player: Player) -> None:
     timeline = offloaded("chain:9", 256)
-    page = open_page(viz.player(timeline, tmp_path / "player.html"), "#step=30")
+    page = player(timeline, "#step=30")
     assert page.locator("#axis option").all_inner_texts()[-1] == "time"
     page.select_option("#axis", "time")
     end = lanes_of(timeline).end

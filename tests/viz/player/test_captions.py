@@ -1,18 +1,16 @@
 """The caption in the player: Python's words at every step, cut where there is no room, and then
 whole as a tip and for those who listen."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
-from tests.conftest import examples
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import POLICIES, seek, traces_of, until, written
-from tests.viz.test_host import moved
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import POLICIES, seek, traces_of, until
 from viz.captions import Captions, short, whole
+
+pytestmark = pytest.mark.browser
 
 # Scripts are modules: what they say is asked of what they show.
 SHOWN = """() => { const panel = player.panels[0]; const all = [];
@@ -30,7 +28,6 @@ def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
     ]
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(
     ("network", "policy"),
     [
@@ -40,41 +37,20 @@ def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
         if (network, policy) != ("unet:1", "recompute_all")  # some thousand steps
     ],
 )
-def test_captions_equal_python_at_every_step(
-    network: str, policy: str, tmp_path: Path, open_page: Open
-) -> None:
+def test_captions_equal_python_at_every_step(network: str, policy: str, player: Player) -> None:
     traces = traces_of(network, (policy,))
-    page = open_page(written(tmp_path, traces, view="ledger"))
+    page = player(traces)
     assert page.evaluate(SHOWN) == expected(traces)
 
 
-@pytest.mark.browser
-def test_each_policy_has_its_own_caption(tmp_path: Path, open_page: Open) -> None:
+def test_each_policy_has_its_own_caption(player: Player) -> None:
     traces = sorted(traces_of("chain:9", POLICIES), key=lambda trace: -len(trace.steps))
-    page = open_page(written(tmp_path, traces))
+    page = player(traces, view="graph")
     page.keyboard.press("0")  # all of them, none folded
     assert page.evaluate(SHOWN) == expected(traces)
 
 
-@pytest.mark.long
-@pytest.mark.browser
-@settings(
-    max_examples=examples(15), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(trace=moved())
-def test_captions_of_random_traces_equal_python(
-    trace: tc.Trace, tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(written(tmp_path, [trace], view="ledger"))
-    assert page.evaluate(SHOWN) == expected([trace])
-    page.close()
-
-
-@pytest.mark.browser
-def test_narrow_caption_abbreviates_and_tooltip_is_complete(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_narrow_caption_abbreviates_and_tooltip_is_complete(player: Player) -> None:
     def function(x: tc.Var) -> Any:
         with tc.scope("a_scope_with_a_name_that_takes_some_room"):
             for layer in range(4):
@@ -86,7 +62,7 @@ def test_narrow_caption_abbreviates_and_tooltip_is_complete(
     trace = tc.replay(tc.plan(graph, "recompute_all"))
     captions = Captions(trace)
     step = max(range(len(trace.steps)), key=lambda step: len(captions.text(step)))
-    page = open_page(written(tmp_path, [trace], view="ledger"), f"#step={step}")
+    page = player([trace], f"#step={step}")
     shown = page.inner_text(".caption")
     assert shown == captions.text(step, short) or captions.clauses(step, short)[-1] == shown
     assert page.get_attribute(".caption", "title") == captions.text(step)

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import tinyckpt as tc
-from tests.conftest import examples
+from tests.conftest import with_fixtures
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.comparing import Compared, compared, evaluated, only_evaluated
-from tests.viz.player.player_driver import POLICIES, TICK, seek, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import POLICIES, TICK, go_to, seek, traces_of, until, written
 from tinyckpt.core.schedule import EVALUATIONS
 from viz.layout.views import views_of
 from viz.node_memory import CellMemory
@@ -129,11 +130,9 @@ def check_added(traces: list[tc.Trace], page: Any) -> None:
 
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet"])
 @pytest.mark.parametrize("axis", ["progress", "evaluation"])
-def test_difference_bars_and_bytes_are_exact(
-    network: str, axis: str, tmp_path: Path, open_page: Open
-) -> None:
+def test_difference_bars_and_bytes_are_exact(network: str, axis: str, player: Player) -> None:
     traces = list(traces_of(network, POLICIES[:2]))
-    page = open_page(written(tmp_path, traces, "ledger"), f"#{axis}=0&difference=1-2")
+    page = player(traces, f"#{axis}=0&difference=1-2")
     assert page.input_value("#axis") == axis
     check_bars(traces, page)
     if axis == "progress":
@@ -141,15 +140,10 @@ def test_difference_bars_and_bytes_are_exact(
         check_added(traces, page)
 
 
-@settings(
-    max_examples=examples(6), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@with_fixtures(6)
 @given(traces=compared())
-def test_difference_of_random_schedules_is_exact(
-    traces: Compared, tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&difference=1-2")
+def test_difference_of_random_schedules_is_exact(traces: Compared, player: Player) -> None:
+    page = player(traces, "#progress=0&difference=1-2")
     check_held(traces, page)
     check_bars(traces, page)
     check_added(traces, page)
@@ -159,10 +153,8 @@ def test_difference_of_random_schedules_is_exact(
     page.close()
 
 
-def opened(tmp_path: Path, open_page: Open, fragment: str = "", **options: Any) -> Any:
-    return open_page(
-        written(tmp_path, traces_of("chain:16", POLICIES), "ledger"), fragment, **options
-    )
+def opened(player: Player, fragment: str = "", **options: Any) -> Any:
+    return player("chain:16", fragment, policies=POLICIES, **options)
 
 
 def shown(page: Any) -> list[str]:
@@ -174,10 +166,8 @@ def shown(page: Any) -> list[str]:
     ]
 
 
-def test_compared_pair_is_selected_by_control_keys_and_link(
-    tmp_path: Path, open_page: Open
-) -> None:
-    page = opened(tmp_path, open_page, "#step=40&alone=2")
+def test_compared_pair_is_selected_by_control_keys_and_link(player: Player) -> None:
+    page = opened(player, "#step=40&alone=2")
     page.click("#difference")
     assert shown(page) == TITLES[:2]
     assert page.get_attribute("#difference", "aria-pressed") == "true"
@@ -205,7 +195,7 @@ def test_compared_pair_is_selected_by_control_keys_and_link(
     assert page.is_visible(".graph")
     assert shown(page) == []
     assert page.is_hidden("#difference")
-    again = opened(tmp_path, open_page, address)
+    again = opened(player, address)
     assert shown(again) == TITLES[1:]
     assert again.evaluate("player.address()") == address
     for wrong in ("1-1", "0-2", "1-4", "1", "x-y", "1-2-"):
@@ -214,18 +204,17 @@ def test_compared_pair_is_selected_by_control_keys_and_link(
         assert len(shown(again)) == (2 if wrong == "1-2-" else 0), wrong
     again.go_back()
     phone = {"width": 360, "height": 740}
-    touched = opened(tmp_path, open_page, "#step=9", viewport=phone, has_touch=True)
+    touched = opened(player, "#step=9", viewport=phone, has_touch=True)
     touched.tap("#difference")
     assert shown(touched) == TITLES[:2]
     assert touched.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1440)])
-def test_difference_fits_the_screen(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, traces_of("unet", POLICIES[:2]), "ledger")
+def test_difference_fits_the_screen(size: tuple[int, int], player: Player) -> None:
     width, height = size
     viewport = {"width": width, "height": height}
-    page = open_page(path, "#progress=90&difference=1-2", viewport=viewport)
+    page = player("unet", "#progress=90&difference=1-2", policies=POLICIES[:2], viewport=viewport)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     if width > 360:
         assert page.evaluate("document.documentElement.scrollHeight") <= height
@@ -235,10 +224,35 @@ def test_difference_fits_the_screen(size: tuple[int, int], tmp_path: Path, open_
         assert page.is_hidden(".legend.of-policies")
 
 
-def test_difference_reports_saved_bytes_and_added_evaluations(
-    tmp_path: Path, open_page: Open
-) -> None:
-    page = opened(tmp_path, open_page, "#progress=17&difference=1-2")
+def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> None:
+    page = opened(player, "#progress=17&difference=1-2")
+    plot = page.locator(".difference .ledger .plot").bounding_box()
+    x, row = plot["x"] + plot["width"] * 10 / 42, plot["height"] / 17
+    y = plot["y"] + plot["height"] - 1.65 * row  # f2, when f11 is computed
+    page.mouse.move(x, y)
+    lines = page.locator("#tip div").all_inner_texts()
+    assert lines == ["f2", "only in A store all: 1 value"]
+    page.mouse.click(x, y)
+    facts = page.inner_text("#node-facts").split("\n")
+    assert page.inner_text("#node-title") == "f2"
+    for term in ("now in A", "now in B", "why in A", "why in B", "shape"):
+        assert term in facts
+    page.mouse.click(x, plot["y"] + 0.4 * row)  # nothing is there: time goes there
+    assert page.evaluate(TICK) == 9 or page.evaluate(TICK) == 10
+    strip = page.locator(".difference .strip .plot").bounding_box()
+    page.mouse.click(strip["x"] + strip["width"] * 30.5 / 42, strip["y"] + 40)
+    assert page.evaluate(TICK) == 30
+    with page.expect_download() as download:
+        page.click("#svg")
+    assert "A store all and B √n checkpointing" in Path(download.value.path()).read_text()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("f11")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#node-title").startswith("f11")
+    page.keyboard.press("Escape")
+    # Words, numbers and the table.
+    go_to(page, "#progress=17&difference=1-2")
     said = page.inner_text(".difference > .subtitle >> nth=0")
     assert said == (
         "B against A: peak 9 instead of 18 values (\u22129, \u221250 %), "
@@ -270,44 +284,15 @@ def test_difference_reports_saved_bytes_and_added_evaluations(
     assert page.inner_text("#filling-title") == "what fills this moment"
 
 
-def test_difference_bars_are_described_and_selectable(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "#progress=17&difference=1-2")
-    plot = page.locator(".difference .ledger .plot").bounding_box()
-    x, row = plot["x"] + plot["width"] * 10 / 42, plot["height"] / 17
-    y = plot["y"] + plot["height"] - 1.65 * row  # f2, when f11 is computed
-    page.mouse.move(x, y)
-    lines = page.locator("#tip div").all_inner_texts()
-    assert lines == ["f2", "only in A store all: 1 value"]
-    page.mouse.click(x, y)
-    facts = page.inner_text("#node-facts").split("\n")
-    assert page.inner_text("#node-title") == "f2"
-    for term in ("now in A", "now in B", "why in A", "why in B", "shape"):
-        assert term in facts
-    page.mouse.click(x, plot["y"] + 0.4 * row)  # nothing is there: time goes there
-    assert page.evaluate(TICK) == 9 or page.evaluate(TICK) == 10
-    strip = page.locator(".difference .strip .plot").bounding_box()
-    page.mouse.click(strip["x"] + strip["width"] * 30.5 / 42, strip["y"] + 40)
-    assert page.evaluate(TICK) == 30
-    with page.expect_download() as download:
-        page.click("#svg")
-    assert "A store all and B √n checkpointing" in Path(download.value.path()).read_text()
-    page.keyboard.press("Escape")
-    page.keyboard.press("/")
-    page.keyboard.type("f11")
-    page.keyboard.press("Enter")
-    assert page.inner_text("#node-title").startswith("f11")
-    page.keyboard.press("Escape")
-
-
-def test_only_traces_of_one_graph_are_compared(tmp_path: Path, open_page: Open) -> None:
+def test_only_traces_of_one_graph_are_compared(player: Player) -> None:
     chain = traces_of("chain:4", ("sqrt_n", "store_all"))
     other = traces_of("mlp:3x8", ("sqrt_n",))
-    page = open_page(written(tmp_path, [chain[0], *other], "ledger"), "#step=3&difference=1-2")
+    page = player([chain[0], *other], "#step=3&difference=1-2")
     assert page.is_hidden("#difference")
     assert shown(page) == []
     page.keyboard.press("v")
     assert shown(page) == []
-    mixed = open_page(written(tmp_path, [chain[0], *other, chain[1]], "ledger"))
+    mixed = player([chain[0], *other, chain[1]])
     assert "progress" not in mixed.locator("#axis option").all_inner_texts()
     mixed.keyboard.press("v")
     assert mixed.input_value("#axis") == "progress"
@@ -318,9 +303,9 @@ def test_only_traces_of_one_graph_are_compared(tmp_path: Path, open_page: Open) 
     assert "progress" not in mixed.locator("#axis option").all_inner_texts()
     again = tc.networks.network_from_text("chain:4")[0]  # the same graph, built once more
     twice = [chain[0], tc.replay(tc.plan(again, "store_all"))]
-    page = open_page(written(tmp_path, twice, "ledger"), "#progress=3&difference=1-2")
+    page = player(twice, "#progress=3&difference=1-2")
     check_held(twice, page)
-    alone = open_page(written(tmp_path, chain[:1], "ledger"))
+    alone = player(chain[:1])
     assert alone.is_hidden("#difference")
 
 
@@ -343,11 +328,9 @@ def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_pa
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("fragment", ["#progress=20&difference=1-2", "#step=20&alone=2"])
-def test_difference_is_accessible(
-    fragment: str, width: int, theme: Any, tmp_path: Path, open_page: Open
-) -> None:
+def test_difference_is_accessible(fragment: str, width: int, theme: Any, player: Player) -> None:
     size = {"width": width, "height": 800}
-    page = opened(tmp_path, open_page, fragment, color_scheme=theme, viewport=size)
+    page = opened(player, fragment, color_scheme=theme, viewport=size)
     page.click("#as-table summary")
     page.wait_for_selector("#as-table tbody tr")
     assert_accessible(page, minor=True)

@@ -7,6 +7,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import until
 from tinyckpt.pipeline import gpipe, replay_pipeline
 
@@ -60,14 +61,10 @@ def test_framed_page_keeps_its_own_theme(tmp_path: Path, open_page: Open) -> Non
 
 
 @pytest.mark.parametrize("size", [(360, 450), (390, 489), (740, 360)])
-def test_controls_do_not_overlap_in_a_small_frame(
-    size: tuple[int, int], tmp_path: Path, open_page: Open
-) -> None:
+def test_controls_do_not_overlap_in_a_small_frame(size: tuple[int, int], player: Player) -> None:
     traces = [tc.replay(tc.plan(tc.networks.chain(16), name)) for name in ("store_all", "sqrt_n")]
     viewport = dict(zip(("width", "height"), size, strict=True))
-    page = open_page(
-        viz.player(traces, tmp_path / "a.html"), viewport=viewport, has_touch=True, is_mobile=True
-    )
+    page = player(traces, viewport=viewport, has_touch=True, is_mobile=True)
     boxes = page.eval_on_selector_all(
         "footer button, footer select",
         """all => all.filter(one => one.checkVisibility()).map(one => {

@@ -7,16 +7,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
 import viz
-from tests.conftest import examples
 from tests.viz.conftest import Open
 from tests.viz.layout.test_levels import views_and_moves
-from tests.viz.player.player_driver import TICK, seek, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import TICK, go_to, seek, traces_of, until, written
 from tests.viz.player.test_player_page import NAMES, named
-from tests.viz.test_host import moved
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import smallest_budget
 from viz.scene import counts_nodes, live_of
@@ -62,22 +60,9 @@ def check(traces: list[tc.Trace], page: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet", "by hand"])
-def test_blocks_add_up_to_live_memory(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_blocks_add_up_to_live_memory(network: str, player: Player) -> None:
     traces = [views_and_moves()] if network == "by hand" else traces_of(network, POLICIES)
-    check(traces, open_page(written(tmp_path, traces, "ledger")))
-
-
-@pytest.mark.browser
-@settings(
-    max_examples=examples(8), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(trace=moved())
-def test_blocks_of_random_traces_add_up(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
-    page = open_page(written(tmp_path, [trace], "ledger"))
-    assert page.evaluate(SUMS) == [list(live_of(trace, counts_nodes([trace])))]
-    page.keyboard.press("End")
-    page.close()
+    check(traces, player(traces))
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -89,9 +74,9 @@ ARROWS = """([x, y]) => { const {ledger} = player.panels[0]; const found = [];
 
 
 @pytest.mark.browser
-def test_arrows_lead_from_inputs_to_readers(tmp_path: Path, open_page: Open) -> None:
+def test_bars_blocks_and_lists_tell_what_is_live_and_why(player: Player) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
+    page = player([trace], "#step=40")
     plot = page.locator(".ledger .plot").bounding_box()
     x = plot["x"] + 20.5 / len(trace.steps) * plot["width"]
     y = plot["y"] + plot["height"] - (3 + 0.65) * plot["height"] / 17
@@ -102,73 +87,8 @@ def test_arrows_lead_from_inputs_to_readers(tmp_path: Path, open_page: Open) -> 
     reads = page.evaluate(ARROWS, [x, plot["y"] + 5])  # over no bar: what happens now is shown
     inputs = trace.graph.operators[active.operator].inputs if hasattr(active, "operator") else ()
     assert len(reads) == len([data for data in inputs if not trace.graph.data[data].is_source])
-
-
-@pytest.mark.browser
-def test_view_option_shows_the_graph_first(tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger")
-    page = open_page(path, "#step=20")
-    assert page.is_visible(".ledger")
-    assert page.is_visible(".strip")
-    assert page.is_hidden(".holder")
-    assert page.is_hidden("#steps")
-    page.keyboard.press("g")
-    assert page.is_hidden(".ledger")
-    assert page.is_visible(".graph")
-    assert page.is_visible("#steps")
-    assert page.get_attribute("#front", "aria-pressed") == "true"
-    until(page, "location.hash", "#step=20&view=graph")
-    assert open_page(path, "#step=20&view=graph").is_visible(".graph")
-    page.click("#front")
-    assert page.is_visible(".ledger")
-    assert page.is_hidden(".graph")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("network", ["unet", "resnet50"])
-def test_block_expands_when_the_graph_is_first(
-    network: str, tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), "#step=30")
-    page.keyboard.press("g")
-    page.locator(".graph .node.group").first.dispatch_event("click")
-    assert page.is_visible(".path")
-    until(page, "location.hash.includes('&open=')")
-    page.keyboard.press("g")
-    names = page.evaluate("player.panels[0].ledger.rows.names")
-    assert page.locator(".rail-row .name").last.inner_text().startswith(names[0][:2])
-
-
-@pytest.mark.browser
-def test_live_values_of_a_step_are_listed_and_selectable(tmp_path: Path, open_page: Open) -> None:
-    (trace,) = traces_of("chain:16", ("sqrt_n",))
-    path = written(tmp_path, [trace], "ledger")
-    step = trace.steps.index(tc.Compute(10), 40)  # f11, once more
-    page = open_page(path, f"#step={step}")
-    said = page.locator("#filling-list .row").all_inner_texts()
-    assert [" ".join(row.split()) for row in said] == [
-        "f4 checkpoint, for b4 and to recompute f5", "f8 checkpoint, for b8",
-        "f9 recomputed from f8, for b9", "f10 recomputed from f9, for b10",
-        "f11 recomputed now, for b11", "b12 gradient, for b11",
-    ]  # fmt: skip
-    assert page.inner_text("#filling-total") == "6 of 9 values"
-    page.focus("#filling-list")
-    for key in ("ArrowDown", "Enter"):
-        page.keyboard.press(key)
-    assert page.inner_text("#node-title") == "f8"
-    selected = page.locator("[aria-selected=true]").all_inner_texts()
-    assert [row.split()[0] for row in selected] == ["f8"]
-    assert page.get_attribute(".rail-row[aria-pressed=true]", "data-row") == "7"
-    assert page.evaluate(TICK) == step
-    page.keyboard.press("Escape")
-    assert page.is_hidden("#node")
-    assert not page.locator("[aria-selected=true]").count()
-
-
-@pytest.mark.browser
-def test_click_selects_bars_and_blocks(tmp_path: Path, open_page: Open) -> None:
-    (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
+    # Bars and blocks are chosen by a click, and free places are times.
+    go_to(page, "#step=40")
     plot = page.locator(".ledger .plot").bounding_box()
     count, rows = len(trace.steps), 17
     row_high = plot["height"] / rows
@@ -192,12 +112,77 @@ def test_click_selects_bars_and_blocks(tmp_path: Path, open_page: Open) -> None:
     assert page.inner_text("#node-title") == "f4"
     page.mouse.click(x, strip["y"] + 30)
     assert page.evaluate(TICK) == 40
+    # What is live is listed, with what it is for.
+    step = trace.steps.index(tc.Compute(10), 40)  # f11, once more
+    go_to(page, f"#step={step}")
+    said = page.locator("#filling-list .row").all_inner_texts()
+    assert [" ".join(row.split()) for row in said] == [
+        "f4 checkpoint, for b4 and to recompute f5", "f8 checkpoint, for b8",
+        "f9 recomputed from f8, for b9", "f10 recomputed from f9, for b10",
+        "f11 recomputed now, for b11", "b12 gradient, for b11",
+    ]  # fmt: skip
+    assert page.inner_text("#filling-total") == "6 of 9 values"
+    page.focus("#filling-list")
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    assert page.inner_text("#node-title") == "f8"
+    selected = page.locator("[aria-selected=true]").all_inner_texts()
+    assert [row.split()[0] for row in selected] == ["f8"]
+    assert page.get_attribute(".rail-row[aria-pressed=true]", "data-row") == "7"
+    assert page.evaluate(TICK) == step
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#node")
+    assert not page.locator("[aria-selected=true]").count()
 
 
 @pytest.mark.browser
-def test_keyboard_rows_report_state_and_expand(tmp_path: Path, open_page: Open) -> None:
+def test_graph_is_first_on_request_and_a_saved_frame_equals_the_screen(
+    tmp_path: Path, open_page: Open
+) -> None:
+    path = written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger")
+    page = open_page(path, "#step=20")
+    assert page.is_visible(".ledger")
+    assert page.is_visible(".strip")
+    assert page.is_hidden(".holder")
+    assert page.is_hidden("#steps")
+    page.keyboard.press("g")
+    assert page.is_hidden(".ledger")
+    assert page.is_visible(".graph")
+    assert page.is_visible("#steps")
+    assert page.get_attribute("#front", "aria-pressed") == "true"
+    until(page, "location.hash", "#step=20&view=graph")
+    assert open_page(path, "#step=20&view=graph").is_visible(".graph")
+    page.click("#front")
+    assert page.is_visible(".ledger")
+    assert page.is_hidden(".graph")
+    # A saved frame has what is on the screen.
+    go_to(page, "#step=20")
+    with page.expect_download() as download:
+        page.click("#svg")
+    root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
+    said = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    names = {f"f{layer}" for layer in range(1, 10)}
+    assert names | {"√n checkpointing", page.inner_text(".caption"), "to come", "peak 7"} <= said
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 4
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", ["unet", "resnet50"])
+def test_block_expands_when_the_graph_is_first(network: str, player: Player) -> None:
+    page = player(network, "#step=30")
+    page.keyboard.press("g")
+    page.locator(".graph .node.group").first.dispatch_event("click")
+    assert page.is_visible(".path")
+    until(page, "location.hash.includes('&open=')")
+    page.keyboard.press("g")
+    names = page.evaluate("player.panels[0].ledger.rows.names")
+    assert page.locator(".rail-row .name").last.inner_text().startswith(names[0][:2])
+
+
+@pytest.mark.browser
+def test_keyboard_rows_report_state_and_expand(player: Player) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
-    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
+    page = player([trace], f"#step={trace.peak_step}")
     page.focus(".rail-row[tabindex='0']")
     page.keyboard.press("ArrowUp")
     label = page.evaluate("document.activeElement.getAttribute('aria-label')")
@@ -216,11 +201,11 @@ def test_keyboard_rows_report_state_and_expand(tmp_path: Path, open_page: Open) 
 
 
 @pytest.mark.browser
-def test_every_scale_maps_zero_to_peak_monotonically(tmp_path: Path, open_page: Open) -> None:
+def test_every_scale_maps_zero_to_peak_monotonically(player: Player) -> None:
     graph = tc.networks.chain(6)
     spike = tuple(replace(node, workspace=2**30 * (node.id == 3)) for node in graph.operators)
     trace = tc.replay(tc.plan(replace(graph, operators=spike), "sqrt_n"))
-    page = open_page(written(tmp_path, [trace], "ledger"), "#step=10")
+    page = player([trace], "#step=10")
     assert page.input_value("#scale") == "broken"  # unasked: it would hide everything else
     assert page.locator("#scale option").all_inner_texts() == ["linear", "log", "broken"]
     for _ in range(3):
@@ -233,27 +218,15 @@ def test_every_scale_maps_zero_to_peak_monotonically(tmp_path: Path, open_page: 
     seen = page.evaluate("player.panels[0].strip.scale.at(5 * 512)")
     assert page.input_value("#scale") == "broken"
     assert seen > 0.5
-    flat = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"))
+    flat = player("chain:9")
     assert flat.locator("#scale option").all_inner_texts() == ["linear", "log"]
 
 
 @pytest.mark.browser
-def test_saved_frame_equals_the_screen(tmp_path: Path, open_page: Open) -> None:
-    page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"), "#step=20")
-    with page.expect_download() as download:
-        page.click("#svg")
-    root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
-    said = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    names = {f"f{layer}" for layer in range(1, 10)}
-    assert names | {"√n checkpointing", page.inner_text(".caption"), "to come", "peak 7"} <= said
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 4
-
-
-@pytest.mark.browser
-def test_row_names_do_not_overlap_in_little_room(tmp_path: Path, open_page: Open) -> None:
+def test_row_names_do_not_overlap_in_little_room(player: Player) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     phone = {"width": 360, "height": 740}
-    page = open_page(written(tmp_path, [trace], "ledger"), viewport=phone)
+    page = player([trace], viewport=phone)
     names = page.locator(".rail-row .name").all_inner_texts()
     assert len(names) == 18
     assert len(set(names)) == 18
@@ -261,9 +234,9 @@ def test_row_names_do_not_overlap_in_little_room(tmp_path: Path, open_page: Open
 
 
 @pytest.mark.browser
-def test_hostile_names_are_literal_text_in_the_ledger(tmp_path: Path, open_page: Open) -> None:
+def test_hostile_names_are_literal_text_in_the_ledger(player: Player) -> None:
     trace = tc.replay(tc.plan(named(NAMES), "store_all"))
-    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={len(trace.steps) // 2}")
+    page = player([trace], f"#step={len(trace.steps) // 2}")
     page.locator(".rail-row").first.click()
     page.locator("#filling-list .row").first.click()
     plot = page.locator(".ledger .plot").bounding_box()
@@ -277,22 +250,22 @@ def test_hostile_names_are_literal_text_in_the_ledger(tmp_path: Path, open_page:
 
 
 @pytest.mark.browser
-def test_forward_graph_mentions_no_backward_pass(tmp_path: Path, open_page: Open) -> None:
+def test_forward_graph_mentions_no_backward_pass(player: Player) -> None:
     graph = tc.build(lambda x: tc.sum(x), np.ones(3))
-    page = open_page(written(tmp_path, [tc.replay(tc.plan(graph, "store_all"))], "ledger"))
+    page = player([tc.replay(tc.plan(graph, "store_all"))])
     page.keyboard.press("End")
     assert "1 evaluation =" in page.inner_text(".panel .subtitle")
     assert page.inner_text("#filling-total") == "1 of 1 value"
     assert page.is_hidden("#filling .hint")
     said = page.locator(".legend.of-policies li >> visible=true").all_inner_texts()
     assert said == ["kept", "evaluation", "to come"]
-    trained = opened_legend(tmp_path, open_page)
+    trained = opened_legend(player)
     assert {"gradient", "backward"} <= set(trained)
 
 
-def opened_legend(tmp_path: Path, open_page: Open) -> list[str]:
+def opened_legend(player: Player) -> list[str]:
     """Return what the legend of a page says on which something is trained."""
-    page = open_page(written(tmp_path, traces_of("chain:4", POLICIES[:1]), "ledger"))
+    page = player("chain:4", policies=POLICIES[:1])
     assert page.is_visible("#filling .hint")
     texts: list[str] = page.locator(".legend.of-policies li >> visible=true").all_inner_texts()
     return texts

@@ -76,8 +76,8 @@ def written(trace: tc.Trace, measured: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.browser
-def test_measurement_of_a_planned_run_equals_the_plan(
-    trace: tc.Trace, written: Path, open_page: Open
+def test_measured_line_equals_the_plan_on_every_axis_and_is_described(
+    trace: tc.Trace, written: Path, open_page: Open, measured: Any
 ) -> None:
     """At every evaluation with a duration, the line is at the plan's live memory, to the byte."""
     page = open_page(written)
@@ -86,39 +86,31 @@ def test_measurement_of_a_planned_run_equals_the_plan(
     assert len(timed) > 20
     assert {step: found[step] for step in timed} == {step: trace.live_bytes[step] for step in timed}
     assert page.evaluate("() => player.scales.highest") == trace.peak_bytes
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("axis", ["step", "evaluation", "FLOPs"])
-def test_measured_line_follows_axis_scale_and_zoom(
-    trace: tc.Trace, written: Path, open_page: Open, axis: str
-) -> None:
-    page = open_page(written)
-    timed = timed_steps(trace)
-    page.select_option("#axis", axis)
-    for scale in page.evaluate("() => player.kinds"):
-        page.select_option("#scale", scale)
-        for share in ((0, 1), (0.2, 0.5), (0.4, 0.45)):
-            page.evaluate(
-                "([a, b]) => player.scales.extent.set(a * player.scales.extent.whole, "
-                "b * player.scales.extent.whole)",
-                share,
-            )
-            high = np.array(page.evaluate(HIGH))
-            steps, planned = (np.array(column) for column in page.evaluate(PLANNED))
-            assert len(high) == len(planned) > 500
-            # Where a step that takes time has columns of its own, and away from where it ends.
-            alone = [
-                x for x in range(2, len(high) - 2)
-                if steps[x] in timed and len(set(steps[x - 2 : x + 3])) == 1
-            ]  # fmt: skip
-            assert len(alone) > 10, (axis, scale, share)
-            np.testing.assert_allclose(high[alone], planned[alone], atol=1.6)
-
-
-@pytest.mark.browser
-def test_measured_line_is_described_in_text(written: Path, open_page: Open, measured: Any) -> None:
-    page = open_page(written)
+    # It follows axis, scale and zoom.
+    page.evaluate("() => player.scales.extent.set(0, player.scales.extent.whole)")
+    for axis in ("FLOPs", "evaluation", "step"):
+        page.select_option("#axis", axis)
+        for scale in page.evaluate("() => player.kinds"):
+            page.select_option("#scale", scale)
+            for share in ((0, 1), (0.2, 0.5), (0.4, 0.45)):
+                page.evaluate(
+                    "([a, b]) => player.scales.extent.set(a * player.scales.extent.whole, "
+                    "b * player.scales.extent.whole)",
+                    share,
+                )
+                high = np.array(page.evaluate(HIGH))
+                steps, planned = (np.array(column) for column in page.evaluate(PLANNED))
+                assert len(high) == len(planned) > 500
+                # Where a step that takes time has columns of its own, and away from where it ends.
+                alone = [
+                    x for x in range(2, len(high) - 2)
+                    if steps[x] in timed and len(set(steps[x - 2 : x + 3])) == 1
+                ]  # fmt: skip
+                assert len(alone) > 10, (axis, scale, share)
+                np.testing.assert_allclose(high[alone], planned[alone], atol=1.6)
+    # It is described in text.
+    page.evaluate("() => player.scales.extent.set(0, player.scales.extent.whole)")
+    page.select_option("#scale", index=0)
     words = page.inner_text("#measured")
     assert "Measured: run.pickle, device 0 of a PyTorch snapshot; its" in words
     assert "laid along the schedule's FLOPs, ends aligned." in words
@@ -133,11 +125,7 @@ def test_measured_line_is_described_in_text(written: Path, open_page: Open, meas
     page.hover(".strip canvas", position={"x": 300, "y": 60})
     assert "measured " in page.inner_text("#tip").splitlines()[-1]
     assert "measured" in page.inner_text(".legend.of-ledger")
-
-
-@pytest.mark.browser
-def test_measured_base_is_omitted_or_shown(written: Path, open_page: Open) -> None:
-    page = open_page(written)
+    # What the plan does not count is shown on request.
     seek(page, 20)
     highest, without = page.evaluate("() => player.scales.highest"), page.evaluate(HELD)
     before = page.evaluate(HIGH)

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from tests.viz.conftest import Open
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import SMALL, TICK, traces_of, until, written
+
+pytestmark = pytest.mark.browser
 
 PHONES = {"small": (360, 640), "tall": (390, 844), "across": (844, 390)}
 # Of words upon a line of a strip through which another one goes, whether that is behind them.
@@ -50,7 +53,6 @@ def phone(open_page: Open, path: Path, name: str, fragment: str = "") -> Any:
     return open_page(path, fragment, viewport=viewport, has_touch=True, is_mobile=True)
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(
     ("network", "name"),
     [("chain:16", "tall"), ("chain:256", "small"), ("unet", "small"), ("resnet50", "across")],
@@ -75,7 +77,6 @@ def test_touch_targets_are_large_enough(
             page.locator("#front").tap()
 
 
-@pytest.mark.browser
 def test_node_touch_target_is_24_pixels(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
     page = phone(open_page, path, "small", "#step=40")
@@ -90,7 +91,6 @@ def test_node_touch_target_is_24_pixels(tmp_path: Path, open_page: Open) -> None
             assert page.evaluate("player.chosen.selected") == cell
 
 
-@pytest.mark.browser
 def test_touch_scrolls_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:256", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "tall", "#step=40")
@@ -116,7 +116,6 @@ def test_touch_scrolls_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate(TICK) == 41
 
 
-@pytest.mark.browser
 def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
     page = phone(open_page, path, "across", "#step=40")
@@ -135,7 +134,6 @@ def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
     assert 0 <= box["x"] < box["x"] + box["width"] <= 360
 
 
-@pytest.mark.browser
 def test_bar_is_touchable_anywhere_in_its_row(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "tall", "#step=40")
@@ -149,7 +147,6 @@ def test_bar_is_touchable_anywhere_in_its_row(tmp_path: Path, open_page: Open) -
             page.locator("#node-close").tap()
 
 
-@pytest.mark.browser
 def test_tooltip_is_at_the_touch(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "small", "#step=40")
@@ -162,11 +159,9 @@ def test_tooltip_is_at_the_touch(tmp_path: Path, open_page: Open) -> None:
     assert page.is_hidden("#node")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 360, 640, 1280])
-def test_strip_line_labels_do_not_overlap(width: int, tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, list(traces_of("transformer:12x768", ("sqrt_n",))), "ledger")
-    page = open_page(path, viewport={"width": width, "height": 740})
+def test_strip_line_labels_do_not_overlap(width: int, player: Player) -> None:
+    page = player("transformer:12x768", viewport={"width": width, "height": 740})
     boxes = [words.bounding_box() for words in page.locator(".strip .limit span").all()]
     assert len(boxes) > 1
     for i, one in enumerate(boxes):
@@ -180,10 +175,8 @@ def test_strip_line_labels_do_not_overlap(width: int, tmp_path: Path, open_page:
             assert beside or above
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 640])
-def test_strip_lines_do_not_cross_labels(width: int, tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, list(traces_of("mlp:8x64", ("sqrt_n",))), "ledger")
-    page = open_page(path, viewport={"width": width, "height": 740})
+def test_strip_lines_do_not_cross_labels(width: int, player: Player) -> None:
+    page = player("mlp:8x64", viewport={"width": width, "height": 740})
     page.add_style_tag(content=".limit, .limit span { pointer-events: auto !important; }")
     assert page.evaluate(CROSSED) == [True]

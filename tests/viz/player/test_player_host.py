@@ -5,12 +5,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
-from tests.conftest import examples
-from tests.viz.conftest import Open, assert_accessible
+from tests.viz.conftest import assert_accessible
 from tests.viz.layout.test_levels import views_and_moves
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import (
     LOOKS,
     PRESS,
@@ -20,7 +19,6 @@ from tests.viz.player.player_driver import (
     seek,
     written,
 )
-from tests.viz.test_host import moved
 from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.scene import moves
@@ -63,11 +61,11 @@ STRIPED = """() => [...document.querySelectorAll(".graph .node")].map(node => {
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", [*NETWORKS, "by hand"])
-def test_node_states_include_host_memory(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_node_states_include_host_memory(network: str, player: Player) -> None:
     trace = views_and_moves() if network == "by hand" else trace_of(network)
     assert moves(trace)
     looks = all_looks(trace)
-    page = open_page(written(tmp_path, [trace]))
+    page = player([trace], view="graph")
     pressed = page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])
     for step, (shown, counters) in enumerate(pressed):
         assert shown == [looks[step + 1]], step
@@ -90,9 +88,9 @@ LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
-def test_caption_and_lane_show_transfers(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_caption_and_lane_show_transfers(network: str, player: Player) -> None:
     trace = trace_of(network)
-    page = open_page(written(tmp_path, [trace]))
+    page = player([trace], view="graph")
     assert page.inner_text(".caption") == ""
     captions = [Captions(trace).text(step) for step in range(len(trace.steps))]
     assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
@@ -103,32 +101,10 @@ def test_caption_and_lane_show_transfers(network: str, tmp_path: Path, open_page
     assert label.endswith(f"most {size_text(most)} at step {trace.host.index(most)}")
 
 
-@pytest.mark.long
 @pytest.mark.browser
-@settings(
-    max_examples=examples(10), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(trace=moved())
-def test_random_offload_traces_match_python(
-    trace: tc.Trace, tmp_path: Path, open_page: Open
-) -> None:
-    looks = all_looks(trace)
-    page = open_page(written(tmp_path, [trace]))
-    for step, (shown, _) in enumerate(page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])):
-        assert shown == [looks[step + 1]], step
-    if moves(trace):
-        assert page.evaluate(LANE)[0][0][0] == list(trace.host)
-        page.keyboard.press("Home")
-        captions = [Captions(trace).text(step) for step in range(len(trace.steps))]
-        assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
-    page.close()
-
-
-@pytest.mark.browser
-def test_compared_policies_have_host_counters_and_one_lane(tmp_path: Path, open_page: Open) -> None:
+def test_compared_policies_have_host_counters_and_one_lane(player: Player) -> None:
     traces = [trace_of("chain:9", "store_all"), trace_of("chain:9")]
-    page = open_page(written(tmp_path, traces), "#step=20")
+    page = player(traces, "#step=20", view="graph")
     amounts = page.locator("[data-counter=host]").all_inner_texts()
     assert amounts == ["0 B", size_text(traces[1].host[20])]
     assert [len(lanes) for lanes in page.evaluate(LANE)] == [0, 1]
@@ -140,10 +116,10 @@ def test_compared_policies_have_host_counters_and_one_lane(tmp_path: Path, open_
 
 
 @pytest.mark.browser
-def test_saved_frame_includes_the_host_lane(tmp_path: Path, open_page: Open) -> None:
+def test_saved_frame_includes_the_host_lane(player: Player) -> None:
     trace = trace_of("chain:9")
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
-    page = open_page(written(tmp_path, [trace]), f"#step={step}")
+    page = player([trace], f"#step={step}", view="graph")
     with page.expect_download() as download:
         page.click("#svg")
     root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
@@ -165,9 +141,14 @@ def test_saved_frame_includes_the_host_lane(tmp_path: Path, open_page: Open) -> 
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_host_page_is_accessible(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, [trace_of("residual:3x8"), trace_of("residual:3x8", "sqrt_n")])
+def test_host_page_is_accessible(theme: Any, width: int, player: Player) -> None:
     size = {"width": width, "height": 900}
-    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    page = player(
+        [trace_of("residual:3x8"), trace_of("residual:3x8", "sqrt_n")],
+        "#step=50",
+        view="graph",
+        color_scheme=theme,
+        viewport=size,
+    )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert_accessible(page, minor=True)

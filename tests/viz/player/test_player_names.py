@@ -1,14 +1,13 @@
 """User-defined names in the player."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tinyckpt as tc
 import viz
-from tests.viz.conftest import Open
+from tests.viz.player.conftest import Player
 from viz.player.data import page_data
 from viz.scene import Style, scene_of
 
@@ -60,10 +59,9 @@ def long_names(letters: int) -> tc.Graph:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
-def test_truncated_names_stay_distinct(width: int, tmp_path: Path, open_page: Open) -> None:
+def test_truncated_names_stay_distinct(width: int, player: Player) -> None:
     trace = tc.replay(tc.plan(long_names(10_000), "sqrt_n"))
-    path = viz.player(trace, tmp_path / "player.html")
-    page = open_page(path, "#step=20", viewport={"width": width, "height": 800})
+    page = player(trace, "#step=20", viewport={"width": width, "height": 800})
     names = page.locator(".rail-row .name").all_inner_texts()
     assert len(names) > 10
     assert len(set(names)) == len(names)
@@ -80,10 +78,9 @@ def test_truncated_names_stay_distinct(width: int, tmp_path: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_short_names_are_complete_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+def test_short_names_are_complete_on_a_phone(player: Player) -> None:
     graph = tc.networks.network_from_text("resnet50")[0]
-    path = viz.player(tc.replay(tc.plan(graph, "sqrt_n")), tmp_path / "player.html")
-    page = open_page(path, viewport={"width": 360, "height": 740})
+    page = player(tc.replay(tc.plan(graph, "sqrt_n")), viewport={"width": 360, "height": 740})
     names = [name.split()[0] for name in page.locator(".rail-row .name").all_inner_texts()]
     assert {"output", "s4/b5", "s4/b4", "stage1"} <= set(names)
     assert not [name for name in names if "…" in name]

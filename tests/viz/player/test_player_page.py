@@ -16,6 +16,7 @@ from tests.conftest import require
 from tests.tinyckpt.documents.test_serialize import hostile_graph
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.layout.test_levels import views_and_moves
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
 from viz.player.data import shown
@@ -97,11 +98,10 @@ def test_player_refuses_bad_input(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("own", [True, False])
-def test_hostile_names_are_literal_text(own: bool, tmp_path: Path, open_page: Open) -> None:
+def test_hostile_names_are_literal_text(own: bool, player: Player) -> None:
     graph = named(NAMES) if own else hostile_graph()
     trace = tc.replay(tc.plan(graph, "store_all"))
-    path = viz.player([trace, trace], tmp_path / "player.html", view="graph")
-    page = open_page(path, f"#step={len(trace.steps) // 2}")
+    page = player([trace, trace], f"#step={len(trace.steps) // 2}", view="graph")
     page.locator(".graph .node").first.click()
     page.locator(".graph .node").first.hover()
     page.keyboard.press("End")
@@ -114,24 +114,16 @@ def test_hostile_names_are_literal_text(own: bool, tmp_path: Path, open_page: Op
     assert title == " ".join(shown(graph.operators[0].name).split())
 
 
-@pytest.mark.browser
-def test_page_plays_when_web_fonts_are_blocked(tmp_path: Path, open_page: Open) -> None:
-    path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
-    page = open_page(path)
-    page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
-    page.reload()
-    page.wait_for_selector("html[data-ready]")
-    assert page.is_visible("#play")
-
-
-@pytest.mark.browser
-def test_page_is_ready_only_after_drawing(tmp_path: Path, open_page: Open) -> None:
-    path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
-    page = open_page(path)
+def test_page_is_ready_only_after_drawing_and_without_web_fonts(player: Player) -> None:
+    page = player("chain:4")
     page.add_init_script(BEGINNING)
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert page.evaluate("window.drawn") == [False, True]
+    assert page.is_visible("#play")
+    page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
     assert page.is_visible("#play")
 
 
@@ -140,13 +132,10 @@ def test_page_is_ready_only_after_drawing(tmp_path: Path, open_page: Open) -> No
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 2560])
 @pytest.mark.parametrize("view", ["ledger", "graph"])
-def test_player_page_is_accessible(
-    view: str, theme: Any, width: int, tmp_path: Path, open_page: Open
-) -> None:
+def test_player_page_is_accessible(view: str, theme: Any, width: int, player: Player) -> None:
     traces = traces_of("residual:3x8", ("store_all", "sqrt_n"))
-    path = viz.player(traces, tmp_path / "player.html", view=view)
     size = {"width": width, "height": 900}
-    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    page = player(traces, "#step=50", view=view, color_scheme=theme, viewport=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator(".graph .node" if view == "graph" else ".rail-row").nth(4).click()
     for act in (lambda: None, lambda: page.keyboard.press("?")):
@@ -157,15 +146,14 @@ def test_player_page_is_accessible(
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_colours_equal_the_theme(scheme: Any, tmp_path: Path, open_page: Open) -> None:
+def test_page_colours_equal_the_theme(scheme: Any, player: Player) -> None:
     traces = traces_of("chain:9", ("sqrt_n",))
-    auto = viz.player(traces, tmp_path / "auto.html", view="graph")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
-    page = open_page(auto, color_scheme=scheme)
+    page = player(traces, view="graph", color_scheme=scheme)
     assert page.evaluate(ground) == f"rgb{THEMES[scheme].background}"
-    fixed = viz.player(traces, tmp_path / "fixed.html", theme="dark")
     assert (
-        open_page(fixed, color_scheme=scheme).evaluate(ground) == f"rgb{THEMES['dark'].background}"
+        player(traces, theme="dark", color_scheme=scheme).evaluate(ground)
+        == f"rgb{THEMES['dark'].background}"
     )
     for look, colour in (("kept", "kept"), ("gradient", "gradient"), ("not yet", "not_yet")):
         seek(page, 9)
@@ -193,11 +181,11 @@ def test_page_respects_reduced_motion(tmp_path: Path, open_page: Open) -> None:
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_page_handles_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
+def test_page_handles_a_hundred_thousand_steps(player: Player) -> None:
     traces = traces_of("chain:316", ("recompute_all",))
     count = len(traces[0].steps)
     assert count > 100_000
-    page = open_page(viz.player(traces, tmp_path / "long.html", view="graph"), "#step=77777")
+    page = player(traces, "#step=77777", view="graph")
     assert page.evaluate(TICK) == 77777
     plan = overview(traces[0].graph)
     assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, 77777)))]
@@ -211,7 +199,7 @@ def test_page_handles_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_frame_is_saved_as_png(suffix: str, tmp_path: Path, open_page: Open) -> None:
+def test_frame_is_saved_as_png(suffix: str, player: Player) -> None:
     require("PIL")
     from io import BytesIO
     from xml.etree import ElementTree
@@ -219,9 +207,7 @@ def test_frame_is_saved_as_png(suffix: str, tmp_path: Path, open_page: Open) -> 
     from PIL import Image
 
     traces = traces_of("chain:9", ("store_all", "sqrt_n"))
-    page = open_page(
-        viz.player(traces, tmp_path / "player.html", view="graph"), "#step=20", color_scheme="dark"
-    )
+    page = player(traces, "#step=20", view="graph", color_scheme="dark")
     with page.expect_download() as download:
         page.click(f"#{suffix}")
     assert download.value.suggested_filename == f"store_all-sqrt_n-step-20.{suffix}"
@@ -242,10 +228,10 @@ def test_frame_is_saved_as_png(suffix: str, tmp_path: Path, open_page: Open) -> 
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
-def test_groups_show_state_and_expand(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_groups_show_state_and_expand(network: str, player: Player) -> None:
     (trace,) = traces_of(network, ("sqrt_n",))
     views = views_of(trace.graph)
-    page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
+    page = player(trace, view="graph")
     group = 3
     inside = views[views[0].opens[group]]
     steps = random.Random(0).sample(range(len(trace.steps)), 12)
@@ -277,10 +263,10 @@ def test_groups_show_state_and_expand(network: str, tmp_path: Path, open_page: O
 
 
 @pytest.mark.browser
-def test_nested_groups_expand(tmp_path: Path, open_page: Open) -> None:
+def test_nested_groups_expand(player: Player) -> None:
     (trace,) = traces_of("transformer:12x8", ("sqrt_n",))
     views = views_of(trace.graph)
-    page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
+    page = player(trace, view="graph")
     steps = random.Random(0).sample(range(len(trace.steps)), 12)
     way = [len(views) - 1]
     while (parent := views[way[0]].parent) is not None:
@@ -300,9 +286,7 @@ def test_nested_groups_expand(tmp_path: Path, open_page: Open) -> None:
 
 
 @pytest.mark.browser
-def test_page_memory_equals_python_blocks(
-    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_memory_equals_python_blocks(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = views_and_moves()
     plan = overview(trace.graph)
     # As groups, so that levels say what is held.
@@ -310,7 +294,7 @@ def test_page_memory_equals_python_blocks(
     grouped = replace(plan, sizes=((40.0, 30.0),) * len(cells), cells=cells)
     views = (GroupView("", None, grouped),)
     monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda *_: views)
-    page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
+    page = player(trace, view="graph")
     levels = set()
     for step in range(len(trace.steps)):
         seek(page, step)

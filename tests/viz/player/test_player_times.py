@@ -6,21 +6,22 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import tinyckpt as tc
 import viz
-from tests.conftest import examples
+from tests.conftest import with_fixtures
 from tests.viz.charts.test_transfer_lanes import offloaded, timelines
-from tests.viz.conftest import Open, assert_accessible
-from tests.viz.player.player_driver import code_of, seek
+from tests.viz.conftest import assert_accessible
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import code_of, go_to, seek
 from viz.charts.transfer_lanes import lanes_of
 from viz.player.data import TICKS
 
 # The file, without a browser ---------------------------------------------------------------------
 
 
-def test_time_scripts_are_only_on_pages_with_timelines(tmp_path: Path) -> None:
+def test_time_scripts_are_only_on_pages_with_timelines() -> None:
     timeline = offloaded("chain:4", 256)
     page = code_of(viz.player([timeline, timeline.trace]).html)
     assert page.count("class TimeLane") == page.count("class HostLane") == 1
@@ -72,9 +73,9 @@ def check_lanes(timeline: tc.Timeline, page: Any) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8"])
-def test_page_lanes_equal_the_timeline(network: str, tmp_path: Path, open_page: Open) -> None:
+def test_page_lanes_equal_the_timeline(network: str, player: Player) -> None:
     timeline = offloaded(network, 256)
-    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+    page = player(timeline)
     check_lanes(timeline, page)
     assert page.evaluate(OVER) == 0
     now, end = Fraction(0), lanes_of(timeline).end
@@ -90,24 +91,19 @@ def test_page_lanes_equal_the_timeline(network: str, tmp_path: Path, open_page: 
 
 @pytest.mark.long
 @pytest.mark.browser
-@settings(
-    max_examples=examples(8), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@with_fixtures(8)
 @given(timeline=timelines())
-def test_lanes_of_random_timelines_match(
-    timeline: tc.Timeline, tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+def test_lanes_of_random_timelines_match(timeline: tc.Timeline, player: Player) -> None:
+    page = player(timeline)
     check_lanes(timeline, page)
     page.keyboard.press("End")
     page.close()
 
 
 @pytest.mark.browser
-def test_click_on_a_lane_seeks_its_step(tmp_path: Path, open_page: Open) -> None:
+def test_click_on_a_lane_seeks_its_step_and_a_saved_frame_has_the_lanes(player: Player) -> None:
     timeline = offloaded("chain:9", 256)
-    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+    page = player(timeline)
     box = page.locator(".times canvas").bounding_box()
     end = lanes_of(timeline).end
     steps = timeline.schedule.steps
@@ -121,11 +117,7 @@ def test_click_on_a_lane_seeks_its_step(tmp_path: Path, open_page: Open) -> None
     page.mouse.click(box["x"] + float(middle) * box["width"], box["y"] + 24)
     after = timeline.begin.index(stalled[1], page.evaluate("player.tick"))
     assert steps[page.evaluate("player.tick")] == steps[after]  # what waits
-
-
-@pytest.mark.browser
-def test_saved_frame_includes_the_lanes(tmp_path: Path, open_page: Open) -> None:
-    page = open_page(viz.player(offloaded("chain:9", 256), tmp_path / "player.html"), "#step=20")
+    go_to(page, "#step=20")
     with page.expect_download() as download:
         page.click("#svg")
     root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
@@ -136,12 +128,9 @@ def test_saved_frame_includes_the_lanes(tmp_path: Path, open_page: Open) -> None
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_timeline_page_is_accessible(
-    theme: Any, width: int, tmp_path: Path, open_page: Open
-) -> None:
-    path = viz.player(offloaded("residual:3x8", 256), tmp_path / "player.html")
+def test_timeline_page_is_accessible(theme: Any, width: int, player: Player) -> None:
     size = {"width": width, "height": 900}
-    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    page = player(offloaded("residual:3x8", 256), "#step=50", color_scheme=theme, viewport=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.keyboard.press("t")  # drawn anew in the other colours
     assert_accessible(page, minor=True)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-import viz
 from tests.viz.conftest import Open, assert_accessible
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import TICK, traces_of, until, written
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline
+
+pytestmark = pytest.mark.browser
 
 FULL = "Boolean(document.fullscreenElement)"
 STOPS = "[...document.querySelectorAll('#stops button')].map(button => button.innerText)"
@@ -29,22 +31,18 @@ CUT_OFF = """() => [...document.querySelectorAll(
             || element.scrollWidth > element.clientWidth + 1; }).map(e => e.className || e.id)"""
 
 
-def presented(
-    tmp_path: Path, open_page: Open, network: str, policy: str = "sqrt_n", **options: Any
-) -> Any:
+def presented(player: Player, network: str, policy: str = "sqrt_n", **options: Any) -> Any:
     options = {"viewport": {"width": 1280, "height": 720}} | options
-    path = written(tmp_path, traces_of(network, (policy,)), "ledger")
-    page = open_page(path, "#step=40", **options)
+    page = player(network, "#step=40", policies=(policy,), **options)
     page.keyboard.press("f")
     until(page, FULL)
     page.wait_for_timeout(100)
     return page
 
 
-@pytest.mark.browser
-def test_presentation_has_large_text_and_no_controls(tmp_path: Path, open_page: Open) -> None:
+def test_presentation_has_large_text_and_no_controls(player: Player) -> None:
     for network in ("chain:16", "resnet50"):
-        page = presented(tmp_path, open_page, network)
+        page = presented(player, network)
         assert page.evaluate(SMALL_LETTERS) == []
         assert page.evaluate(CUT_OFF) == []
         for part in (".tools", "aside", ".time", ".speed"):
@@ -62,7 +60,6 @@ def test_presentation_has_large_text_and_no_controls(tmp_path: Path, open_page: 
         assert page.evaluate("player.scales.large") == 1
 
 
-@pytest.mark.browser
 def test_presented_policies_share_one_caption(tmp_path: Path, open_page: Open) -> None:
     for policies in (("store_all", "sqrt_n"), ("store_all", "sqrt_n", "recompute_all")):
         path = written(tmp_path, traces_of("chain:8", policies), "ledger")
@@ -73,10 +70,13 @@ def test_presented_policies_share_one_caption(tmp_path: Path, open_page: Open) -
         assert page.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.browser
-def test_presented_difference_keeps_its_caption(tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, traces_of("chain:8", ("store_all", "sqrt_n")), "ledger")
-    page = open_page(path, "#step=9", viewport={"width": 1280, "height": 720})
+def test_presented_difference_keeps_its_caption(player: Player) -> None:
+    page = player(
+        "chain:8",
+        "#step=9",
+        policies=("store_all", "sqrt_n"),
+        viewport={"width": 1280, "height": 720},
+    )
     page.keyboard.press("v")
     page.keyboard.press("f")
     until(page, FULL)
@@ -85,10 +85,41 @@ def test_presented_difference_keeps_its_caption(tmp_path: Path, open_page: Open)
     assert page.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.browser
-def test_stops_navigate_the_presentation(tmp_path: Path, open_page: Open) -> None:
+def test_stops_include_only_phases_of_the_schedule(player: Player) -> None:
+    page = presented(player, "chain:4", "store_all")
+    assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 end"]
+    page.keyboard.press("4")
+    assert page.evaluate("player.tick") == page.evaluate("player.ticks - 1")
+
+
+def test_presentation_has_stops_a_black_screen_and_a_pointer(player: Player) -> None:
+    page = presented(player, "chain:16")
+    for key in ("b", "."):
+        page.keyboard.press(key)
+        assert page.locator("#dark").bounding_box() == {
+            "x": 0,
+            "y": 0,
+            "width": 1280,
+            "height": 720,
+        }
+        page.keyboard.press("PageDown")  # which only ends it
+        assert page.is_hidden("#dark")
+        assert page.evaluate(TICK) == 40
+    assert page.is_hidden("#laser")
+    page.mouse.move(500, 300)
+    box = page.locator("#laser").bounding_box()
+    assert (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) == (500, 300)
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.ledger canvas')).cursor") == "none"
+    )
+    assert page.is_hidden("#tip")
+    page.keyboard.press("f")
+    assert page.is_hidden("#laser")
+    page.mouse.move(600, 300)
+    assert page.is_hidden("#laser")
     (trace,) = traces_of("chain:16", ("sqrt_n",))
-    page = presented(tmp_path, open_page, "chain:16")
+    page.keyboard.press("f")
+    until(page, FULL)
     assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 first recomputation", "4 end"]
     again = page.evaluate("player.models[0].computes[player.models[0].again.indexOf(1)]")
     steps = [0, trace.peak_step, again, len(trace.steps) - 1]
@@ -118,47 +149,9 @@ def test_stops_navigate_the_presentation(tmp_path: Path, open_page: Open) -> Non
         assert page.evaluate(TICK) == step
 
 
-@pytest.mark.browser
-def test_stops_include_only_phases_of_the_schedule(tmp_path: Path, open_page: Open) -> None:
-    page = presented(tmp_path, open_page, "chain:4", "store_all")
-    assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 end"]
-    page.keyboard.press("4")
-    assert page.evaluate("player.tick") == page.evaluate("player.ticks - 1")
-
-
-@pytest.mark.browser
-def test_presentation_has_a_black_screen_and_a_pointer(tmp_path: Path, open_page: Open) -> None:
-    page = presented(tmp_path, open_page, "chain:16")
-    for key in ("b", "."):
-        page.keyboard.press(key)
-        assert page.locator("#dark").bounding_box() == {
-            "x": 0,
-            "y": 0,
-            "width": 1280,
-            "height": 720,
-        }
-        page.keyboard.press("PageDown")  # which only ends it
-        assert page.is_hidden("#dark")
-        assert page.evaluate(TICK) == 40
-    assert page.is_hidden("#laser")
-    page.mouse.move(500, 300)
-    box = page.locator("#laser").bounding_box()
-    assert (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) == (500, 300)
-    assert (
-        page.evaluate("getComputedStyle(document.querySelector('.ledger canvas')).cursor") == "none"
-    )
-    assert page.is_hidden("#tip")
-    page.keyboard.press("f")
-    assert page.is_hidden("#laser")
-    page.mouse.move(600, 300)
-    assert page.is_hidden("#laser")
-
-
-@pytest.mark.browser
-def test_touch_has_a_pointer_and_search_keeps_its_keys(tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
+def test_touch_has_a_pointer_and_search_keeps_its_keys(player: Player) -> None:
     phone = {"viewport": {"width": 844, "height": 390}, "has_touch": True, "is_mobile": True}
-    page = open_page(path, "#step=40", **phone)
+    page = player("chain:16", "#step=40", **phone)
     page.keyboard.press("/")
     page.keyboard.type("f1b.")
     assert page.input_value("#search-input") == "f1b."
@@ -181,10 +174,8 @@ def test_touch_has_a_pointer_and_search_keeps_its_keys(tmp_path: Path, open_page
     page.wait_for_selector(".tools", state="visible")
 
 
-@pytest.mark.browser
-def test_presentation_fills_the_window_without_full_screen(tmp_path: Path, open_page: Open) -> None:
-    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
-    page = open_page(path)
+def test_presentation_fills_the_window_without_full_screen(player: Player) -> None:
+    page = player("chain:16")
     page.evaluate("document.documentElement.requestFullscreen = undefined")
     page.keyboard.press("f")
     assert page.is_hidden(".tools")
@@ -193,11 +184,9 @@ def test_presentation_fills_the_window_without_full_screen(tmp_path: Path, open_
     assert page.is_visible(".tools")
 
 
-@pytest.mark.browser
-def test_pipelines_can_be_presented(tmp_path: Path, open_page: Open) -> None:
+def test_pipelines_can_be_presented(player: Player) -> None:
     trace = replay_pipeline(one_f_one_b(4, 8))
-    path = viz.player(trace, tmp_path / "pipeline.html")
-    page = open_page(path, viewport={"width": 1280, "height": 720})
+    page = player(trace, viewport={"width": 1280, "height": 720})
     high = page.locator(".lanes").bounding_box()["height"]
     page.keyboard.press("f")
     until(page, FULL)
@@ -220,10 +209,9 @@ def test_pipelines_can_be_presented(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate("player.panels[0].lanes.selected") == 2
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_presenting_meets_accessibility_rules(tmp_path: Path, open_page: Open, scheme: str) -> None:
-    page = presented(tmp_path, open_page, "chain:256", color_scheme=scheme)
+def test_presenting_meets_accessibility_rules(scheme: str, player: Player) -> None:
+    page = presented(player, "chain:256", color_scheme=scheme)
     page.keyboard.press("r")
     assert_accessible(page, minor=True)
 
@@ -231,13 +219,9 @@ def test_presenting_meets_accessibility_rules(tmp_path: Path, open_page: Open, s
 # Paper -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("front", ["ledger", "graph"])
-def test_printed_page_is_light_and_shows_the_step(
-    tmp_path: Path, open_page: Open, front: str
-) -> None:
-    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), front)
-    page = open_page(path, "#step=40", color_scheme="dark")
+def test_printed_page_is_light_and_shows_the_step(player: Player, front: str) -> None:
+    page = player("chain:16", "#step=40", view=front, color_scheme="dark")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     dark = page.evaluate(ground)
     corner = """() => { const canvas = [...document.querySelectorAll("main canvas")].find(
@@ -266,11 +250,14 @@ def test_printed_page_is_light_and_shows_the_step(
     assert page.is_visible("footer")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:256", "resnet50"])
-def test_printed_page_is_one_sheet_wide(tmp_path: Path, open_page: Open, network: str) -> None:
-    path = written(tmp_path, traces_of(network, ("store_all", "sqrt_n")), "ledger")
-    page = open_page(path, "#step=40", viewport={"width": 390, "height": 844})
+def test_printed_page_is_one_sheet_wide(player: Player, network: str) -> None:
+    page = player(
+        network,
+        "#step=40",
+        policies=("store_all", "sqrt_n"),
+        viewport={"width": 390, "height": 844},
+    )
     paper = page.pdf(prefer_css_page_size=True)
     assert paper.count(b"/Type /Page\n") == 1
     (box,) = {part.split(b"]")[0] for part in paper.split(b"/MediaBox [")[1:]}

@@ -1,16 +1,15 @@
 """Progress axis: alignment of schedules that take different steps."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import tinyckpt as tc
-from tests.conftest import examples
-from tests.viz.conftest import Open
+from tests.conftest import with_fixtures
 from tests.viz.player.comparing import compared, evaluated, parts, progress
-from tests.viz.player.player_driver import POLICIES, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import POLICIES, traces_of, until
 from tinyckpt.core.schedule import EVALUATIONS
 
 pytestmark = pytest.mark.browser
@@ -41,9 +40,9 @@ def check(traces: list[tc.Trace], page: object) -> None:
             assert cursors == 1, tick
 
 
-def test_progress_axis_aligns_first_evaluations(tmp_path: Path, open_page: Open) -> None:
+def test_progress_axis_aligns_first_evaluations(player: Player) -> None:
     traces = traces_of("residual:3x8", POLICIES)
-    page = open_page(written(tmp_path, traces, "ledger"), "#progress=20&alone=0")
+    page = player(traces, "#progress=20&alone=0")
     assert page.locator("#axis option").all_inner_texts()[-1] == "progress"
     assert page.input_value("#axis") == "progress"
     for part, closed in parts(traces):
@@ -57,22 +56,17 @@ def test_progress_axis_aligns_first_evaluations(tmp_path: Path, open_page: Open)
     assert page.evaluate("player.navigation.loopPlaces") == [0, page.evaluate("player.ticks")]
 
 
-@settings(
-    max_examples=examples(6), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@with_fixtures(6)
 @given(traces=compared(most=3))
-def test_progress_axis_aligns_random_schedules(
-    traces: list[tc.Trace], tmp_path: Path, open_page: Open
-) -> None:
-    page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&alone=0")
+def test_progress_axis_aligns_random_schedules(traces: list[tc.Trace], player: Player) -> None:
+    page = player(traces, "#progress=0&alone=0")
     check(traces, page)
     page.close()
 
 
-def test_different_graphs_have_no_progress_axis(tmp_path: Path, open_page: Open) -> None:
+def test_different_graphs_have_no_progress_axis(player: Player) -> None:
     traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
-    page = open_page(written(tmp_path, traces, "ledger"))
+    page = player(traces)
     assert "progress" not in page.locator("#axis option").all_inner_texts()
-    alone = open_page(written(tmp_path, traces[:1], "ledger"), "#progress=5")
+    alone = player(traces[:1], "#progress=5")
     assert "progress" not in alone.locator("#axis option").all_inner_texts()

@@ -1,13 +1,14 @@
 """Ledgers with more rows than fit: legible heights, scrolling."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import seek, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import go_to, seek, traces_of, until
+
+pytestmark = pytest.mark.browser
 
 NAMES = ".rail-row .name"
 # How many names are not beside their bars.
@@ -24,13 +25,8 @@ def names(page: Any) -> list[str]:
     return found
 
 
-def opened(tmp_path: Path, open_page: Open, network: str, **options: Any) -> Any:
-    return open_page(written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), **options)
-
-
-@pytest.mark.browser
-def test_rows_of_a_long_chain_are_legible(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "chain:256")
+def test_rows_of_a_long_chain_are_legible_scrolled_and_aligned(player: Player) -> None:
+    page = player("chain:256")
     assert page.get_attribute("#rows", "aria-pressed") == "false"
     assert page.evaluate("player.panels[0].ledger.rowHeight") < 3
     page.keyboard.press("r")
@@ -59,11 +55,8 @@ def test_rows_of_a_long_chain_are_legible(tmp_path: Path, open_page: Open) -> No
     until(page, "player.panels[0].ledger.rowHeight", 24)
     page.evaluate("location.hash = 'step=4'")
     until(page, "player.panels[0].ledger.rowHeight < 3")
-
-
-@pytest.mark.browser
-def test_active_or_selected_row_is_scrolled_into_view(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "chain:256")
+    # The row that is computed, or chosen, is scrolled into view.
+    go_to(page, "#step=-1")
     page.keyboard.press("r")
     (trace,) = traces_of("chain:256", ("sqrt_n",))
     for layer in (200, 3, 128):
@@ -77,6 +70,14 @@ def test_active_or_selected_row_is_scrolled_into_view(tmp_path: Path, open_page:
         assert page.locator(f".rail-row[data-row='{layer - 1}'] [data-look$=' computing']").count()
     page.locator("#filling-list .row").first.click()
     assert page.locator(".rail-row[aria-pressed='true']").count() == 1
+    # A scrollbar takes as much room from the strip.
+    go_to(page, "#step=-1")
+    page.evaluate("document.querySelector('.ledger').style.scrollbarWidth = 'auto'")
+    page.keyboard.press("r")
+    lefts = page.evaluate("""() => [".ledger .plot", ".strip .plot"].map(part => {
+        const box = document.querySelector(part).getBoundingClientRect();
+        return [box.left, box.right]; })""")
+    assert lefts[0] == pytest.approx(lefts[1], abs=0.5)
 
 
 def names_of(trace: Any, step: Any) -> str:
@@ -84,9 +85,8 @@ def names_of(trace: Any, step: Any) -> str:
     return "" if operator is None else f" {trace.graph.operators[operator].name} "
 
 
-@pytest.mark.browser
-def test_keyboard_reaches_all_rows(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "chain:64")
+def test_keyboard_reaches_all_rows(player: Player) -> None:
+    page = player("chain:64")
     page.keyboard.press("r")
     page.locator(".rail-row[tabindex='0']").focus()
     for row in range(1, 65):
@@ -105,29 +105,16 @@ def test_keyboard_reaches_all_rows(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate("player.panels[0].ledger.window.range[1]") >= 64
 
 
-@pytest.mark.browser
-def test_strip_and_ledger_stay_aligned_with_a_scrollbar(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "chain:256")
-    page.evaluate("document.querySelector('.ledger').style.scrollbarWidth = 'auto'")
-    page.keyboard.press("r")
-    lefts = page.evaluate("""() => [".ledger .plot", ".strip .plot"].map(part => {
-        const box = document.querySelector(part).getBoundingClientRect();
-        return [box.left, box.right]; })""")
-    assert lefts[0] == pytest.approx(lefts[1], abs=0.5)
-
-
-@pytest.mark.browser
-def test_few_rows_do_not_scroll(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "chain:4")
+def test_few_rows_do_not_scroll(player: Player) -> None:
+    page = player("chain:4")
     assert page.is_hidden("#rows")
     page.keyboard.press("r")
     assert page.evaluate("player.scales.single") is False
 
 
-@pytest.mark.browser
-def test_all_checkpoint_rows_are_named(tmp_path: Path, open_page: Open) -> None:
+def test_all_checkpoint_rows_are_named(player: Player) -> None:
     size = {"width": 2560, "height": 1300}
-    page = opened(tmp_path, open_page, "chain:256", viewport=size)
+    page = player("chain:256", viewport=size)
     page.keyboard.press("p")
     ringed = page.locator(".rail-row .ring").count()
     assert ringed == page.evaluate("player.models[0].checkpoints.length")

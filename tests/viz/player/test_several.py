@@ -1,12 +1,11 @@
 """Several policies on a page: one open, the others a row each."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viz.conftest import Open
-from tests.viz.player.player_driver import POLICIES, TICK, seek, traces_of, until, written
+from tests.viz.player.conftest import Player
+from tests.viz.player.player_driver import POLICIES, TICK, go_to, seek, traces_of, until
 from viz.scene import count_text, live_of
 
 pytestmark = pytest.mark.browser
@@ -26,14 +25,12 @@ TITLES = ["store all", "√n checkpointing", "recompute all"]
 HEIGHT = "document.querySelector('main').scrollHeight - document.querySelector('main').clientHeight"
 
 
-def opened(tmp_path: Path, open_page: Open, fragment: str = "", **options: Any) -> Any:
-    return open_page(
-        written(tmp_path, traces_of("chain:16", POLICIES), "ledger"), fragment, **options
-    )
+def opened(player: Player, fragment: str = "", **options: Any) -> Any:
+    return player("chain:16", fragment, policies=POLICIES, **options)
 
 
-def test_one_policy_is_open_and_others_are_rows(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page)
+def test_one_policy_is_open_and_the_others_are_rows_that_open(player: Player) -> None:
+    page = opened(player)
     traces = traces_of("chain:16", POLICIES)
     for step in (0, 17, 40, 64, 200):
         seek(page, step)
@@ -49,10 +46,14 @@ def test_one_policy_is_open_and_others_are_rows(tmp_path: Path, open_page: Open)
         for trace, other in zip(traces[1:], others, strict=True):
             if step < min(len(trace.steps), len(traces[0].steps)):
                 assert other == pytest.approx(first, abs=1.01)
-
-
-def test_policy_is_opened_by_mouse_keys_and_link(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "#step=20")
+    # Rows follow the axis and what is in sight of it.
+    go_to(page, "#step=20")
+    page.select_option("#axis", "evaluation")
+    assert max(page.evaluate(CURSORS)) - min(page.evaluate(CURSORS)) < 1.01
+    page.evaluate("player.scales.extent.set(0, player.scales.extent.whole / 4)")
+    assert max(page.evaluate(CURSORS)) - min(page.evaluate(CURSORS)) < 1.01
+    # One is opened by mouse, keys and link.
+    go_to(page, "#step=20")
     assert page.evaluate(OPEN) == TITLES[:1]
     page.click(".panel:nth-child(3) .curve")
     assert page.evaluate(OPEN) == TITLES[2:]
@@ -75,26 +76,33 @@ def test_policy_is_opened_by_mouse_keys_and_link(tmp_path: Path, open_page: Open
     until(page, "location.hash", "#step=20&alone=2")
     page.keyboard.press("0")
     until(page, "location.hash", "#step=20&alone=0")
-    again = opened(tmp_path, open_page, "#step=20&alone=3", has_touch=True)
+    again = opened(player, "#step=20&alone=3", has_touch=True)
     assert again.evaluate(OPEN) == TITLES[2:]
     again.tap(".panel:nth-child(1)")
     assert again.evaluate(OPEN) == TITLES[:1]
-
-
-def test_policy_rows_follow_axis_and_visible_range(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "#step=20")
-    page.select_option("#axis", "evaluation")
-    assert max(page.evaluate(CURSORS)) - min(page.evaluate(CURSORS)) < 1.01
-    page.evaluate("player.scales.extent.set(0, player.scales.extent.whole / 4)")
-    assert max(page.evaluate(CURSORS)) - min(page.evaluate(CURSORS)) < 1.01
+    # The page says whose step it shows.
+    page = opened(player, "#step=40&alone=0")
+    assert page.locator("#whose option").all_inner_texts() == TITLES
+    assert page.input_value("#whose") == "0"
+    said = page.inner_text("#filling-total")
+    page.select_option("#whose", "1")
+    assert page.inner_text("#filling-total") != said
+    assert page.locator(".panel.chosen .title").all_inner_texts() == TITLES[1:2]
+    assert page.input_value("#policy") == "1"
+    page.click(".panel:nth-child(3) .title")
+    assert page.input_value("#whose") == "2"
+    assert page.inner_text("#filling-total") == "3 of 3 values"
+    page.keyboard.press("1")
+    page.select_option("#whose", "1")  # whom it is about is open, too
+    assert page.evaluate(OPEN) == TITLES[1:2]
+    alone = player("chain:16", policies=POLICIES[:1])
+    assert alone.is_hidden("#whose")
 
 
 @pytest.mark.parametrize(("size", "key"), [((1280, 800), "2"), ((2560, 1440), "c")])
-def test_three_policies_fit_the_screen(
-    size: tuple[int, int], key: str, tmp_path: Path, open_page: Open
-) -> None:
+def test_three_policies_fit_the_screen(size: tuple[int, int], key: str, player: Player) -> None:
     width, height = size
-    page = opened(tmp_path, open_page, "#step=20", viewport={"width": width, "height": height})
+    page = opened(player, "#step=20", viewport={"width": width, "height": height})
     page.keyboard.press(key)
     assert page.evaluate(HEIGHT) <= 0
     assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
@@ -109,25 +117,6 @@ def test_three_policies_fit_the_screen(
         assert page.evaluate(OPEN) == TITLES[:1]
 
 
-def test_page_names_the_policy_of_the_step(tmp_path: Path, open_page: Open) -> None:
-    page = opened(tmp_path, open_page, "#step=40&alone=0")
-    assert page.locator("#whose option").all_inner_texts() == TITLES
-    assert page.input_value("#whose") == "0"
-    said = page.inner_text("#filling-total")
-    page.select_option("#whose", "1")
-    assert page.inner_text("#filling-total") != said
-    assert page.locator(".panel.chosen .title").all_inner_texts() == TITLES[1:2]
-    assert page.input_value("#policy") == "1"
-    page.click(".panel:nth-child(3) .title")
-    assert page.input_value("#whose") == "2"
-    assert page.inner_text("#filling-total") == "3 of 3 values"
-    page.keyboard.press("1")
-    page.select_option("#whose", "1")  # whom it is about is open, too
-    assert page.evaluate(OPEN) == TITLES[1:2]
-    alone = open_page(written(tmp_path, traces_of("chain:16", POLICIES[:1]), "ledger"))
-    assert alone.is_hidden("#whose")
-
-
 def compared(page: Any) -> list[int]:
     """Return the pair whose difference is open, from 0."""
     ids: list[int] = page.evaluate("player.difference.models.map(({id}) => id)")
@@ -136,10 +125,10 @@ def compared(page: Any) -> list[int]:
 
 @pytest.mark.parametrize("keys", ["0v", "31v"])
 def test_policies_outside_the_pair_are_redrawn_after_a_difference(
-    keys: str, tmp_path: Path, open_page: Open
+    keys: str, player: Player
 ) -> None:
     traces = traces_of("chain:16", (*POLICIES, "greedy"))
-    page = open_page(written(tmp_path, traces, "ledger"), "#step=20")
+    page = player(traces, "#step=20")
     for key in keys:
         page.keyboard.press(key)
     assert compared(page) == [0, 1]
@@ -155,11 +144,11 @@ def test_policies_outside_the_pair_are_redrawn_after_a_difference(
     assert page.evaluate("player.panels.every(({ledger}) => ledger.layers.fits)")
 
 
-def test_minimap_shows_the_higher_of_two_curves(tmp_path: Path, open_page: Open) -> None:
+def test_minimap_shows_the_higher_of_two_curves(player: Player) -> None:
     drawn = """() => { const {minimap} = player.navigation, {width, height} = minimap.canvas;
         const {data} = minimap.curve.getContext("2d").getImageData(0, 0, width, height);
         return [...data].join(); }"""
-    page = opened(tmp_path, open_page, "#progress=20&difference=1-2")
+    page = opened(player, "#progress=20&difference=1-2")
     first = page.evaluate(drawn)
     page.click(".which button")  # the same two, turned round
     assert page.evaluate(drawn) == first

@@ -9,17 +9,18 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
+from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import traces_of
 from tests.viz.test_theme import LEAST_CONTRAST, contrast
 from viz.layout.views import overview, views_of
 from viz.scene import title_of
 
+pytestmark = pytest.mark.browser
 
-@pytest.mark.browser
-def test_fallback_has_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
+
+def test_fallback_has_a_still_and_a_table(player: Player) -> None:
     traces = traces_of("chain:9", ("store_all", "sqrt_n"))
-    path = viz.player(traces, tmp_path / "player.html")
-    page = open_page(path, java_script_enabled=False)
+    page = player(traces, java_script_enabled=False)
     assert page.is_visible(".still svg")
     assert page.locator(".still .node").count() == 2 * len(
         views_of(traces[0].graph)[0].layout.cells
@@ -31,19 +32,16 @@ def test_fallback_has_a_still_and_a_table(tmp_path: Path, open_page: Open) -> No
     assert page.is_visible("noscript p")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280, 2560])
-def test_fallback_still_is_legible(width: int, tmp_path: Path, open_page: Open) -> None:
-    path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
+def test_fallback_still_is_legible(width: int, player: Player) -> None:
     viewport = {"width": width, "height": 900}
-    page = open_page(path, java_script_enabled=False, viewport=viewport)
+    page = player("chain:9", java_script_enabled=False, viewport=viewport)
     wide = page.locator(".still svg").bounding_box()["width"]
     assert wide >= 780  # as many units as it is drawn in
     assert wide > 0.6 * width
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.browser
 def test_fallback_of_the_lab_lists_candidates(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.chain(9)
     page = open_page(viz.lab(graph, tmp_path / "lab.html"), java_script_enabled=False)
@@ -82,15 +80,13 @@ TEXTS = """() => {
     return [...drawn, ...written]; }"""
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("network", ["chain:16", "unet"])
-def test_fallback_text_has_contrast(
-    network: str, scheme: Any, theme: str, tmp_path: Path, open_page: Open
-) -> None:
-    path = viz.player(traces_of(network, ("sqrt_n",)), tmp_path / "player.html", theme=theme)
-    texts = open_page(path, java_script_enabled=False, color_scheme=scheme).evaluate(TEXTS)
+def test_fallback_text_has_contrast(network: str, scheme: Any, theme: str, player: Player) -> None:
+    texts = player(network, theme=theme, java_script_enabled=False, color_scheme=scheme).evaluate(
+        TEXTS
+    )
     labels = {cell.label for cell in overview(traces_of(network, ("sqrt_n",))[0].graph).cells}
     assert labels <= {text for text, _, _ in texts}
     colour = re.compile(r"\d+")

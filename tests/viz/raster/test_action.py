@@ -1,14 +1,12 @@
 """Transient highlights in animations: reads, frees, captions, title card, totals."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinyckpt as tc
-import viz
-from tests.viz.raster.test_animations import decoded, trace_of
+from tests.viz.raster.test_animations import trace_of
 from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
@@ -163,31 +161,6 @@ def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> N
     for panel, trace in zip(picture.panels, shown, strict=True):
         words = words_of("SemiBold", 14, theme.ink, picture.inks)
         assert panel.line.shown == words.line(results_of(trace, True)[:1], 748)
-
-
-def test_partial_range_has_no_title_card() -> None:
-    trace = trace_of("chain:9")
-    part = Picture(scene_of([trace], span=Span(first=3)))
-    whole = Picture(scene_of([trace], span=Span(every=1)))
-    shown = {s: c.copy() for s, c in zip(whole.steps, whole.play(), strict=True)}
-    assert np.array_equal(next(part.play()), shown[part.steps[0]])
-
-
-@pytest.mark.parametrize(
-    ("network", "policy"),
-    [
-        ("chain:4", "sqrt_n"),
-        ("chain:16", "recompute_all"),
-        ("chain:64", "sqrt_n"),
-        ("unet:1", "sqrt_n"),
-    ],
-)
-def test_default_duration_is_at_most_30_seconds_with_holds(
-    network: str, policy: str, tmp_path: Path
-) -> None:
-    delays = decoded(viz.gif(trace_of(network, policy), tmp_path / "out.gif", width=320))[1]
-    assert sum(delays) <= 30_000
-    assert (delays[0], delays[-1]) == (1500, 2000)
 
 
 def test_omitted_frames_are_announced() -> None:

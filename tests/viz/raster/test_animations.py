@@ -264,6 +264,8 @@ def test_animation_has_the_requested_duration(
     else:
         assert sum(delays) <= 30_000
         assert max(delays[1:-1]) <= 260
+        hold, last = options.get("hold", (1.5, 2))
+        assert (delays[0], delays[-1]) == (1000 * hold, 1000 * last)
     assert min(delays) >= 20
 
 

@@ -30,10 +30,14 @@ from tinyckpt.planner.chain_dp.min_cut import (
 from tinyckpt.planner.model.chain_stages import ChainStage, Stages, StorageMeter, pending_cotangents
 from tinyckpt.planner.model.liveness import Problem
 
-MAX_BLOCK_OPTIONS = 40  # per block, in addition to the options with the least of each memory
-# Memory differences below store-all's peak divided by this count as none.
+# Options per block, in addition to those with the least of each memory. Doubled: the dynamic
+# program takes twice the time for options between those that it has.
+MAX_BLOCK_OPTIONS = 40
+# Memory differences below store-all's peak divided by this count as none: half a level of the
+# table. Doubled: more options that the table cannot tell apart.
 MEMORY_GRAINS = 512
-# Eviction runs on a block times its operators, total over all distinct blocks: some seconds.
+# Evaluations of the eviction runs on all distinct blocks together: some seconds. Doubled: more runs
+# on graphs of many distinct blocks, in twice the time; nothing changes where all runs fit.
 OPTION_EVALUATIONS = 400_000
 
 

@@ -24,7 +24,9 @@ from math import inf
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
 
-MAX_HULL_CORNERS = 24  # a transformer block has about ten
+# Corners of the convex hull of (memory, cost) that are computed, one min-cut each. A transformer
+# block has about ten. Doubled: more options for blocks that have more.
+MAX_HULL_CORNERS = 24
 
 
 @dataclass(frozen=True, slots=True)

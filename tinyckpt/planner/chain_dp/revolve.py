@@ -42,7 +42,8 @@ from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stag
 from tinyckpt.planner.model.liveness import FlatGraph, Problem, problem_of
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They
-# can be requested by their number of slots.
+# can be requested by their number of slots. Doubled: smaller budgets are feasible, in twice the
+# time.
 MAX_TRIED_EVALUATIONS = 600_000
 
 

@@ -49,9 +49,15 @@ from tinyckpt.planner.model.chain_stages import (
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
 
+# Blocks of a graph. The table takes time in proportion to their square: of more than MAX_BLOCKS
+# neighbours are joined; doubled, four times the time. With fewer than MIN_BLOCKS separators, local
+# minima of the cut size divide the graph instead; doubled: in more graphs.
 MAX_BLOCKS, MIN_BLOCKS = 130, 4
+# Levels of memory in the table. Sizes are rounded up to whole levels; doubled: half the rounding
+# error, in twice the time and memory.
 ROCKMATE_LEVELS = 256
-BLOCK_LENGTHS = (1, 2)  # in separator intervals
+# Separator intervals per block, a table each. Doubled: larger blocks, fewer checkpoints between.
+BLOCK_LENGTHS = (1, 2)
 SWEEPS = tuple((which, half) for which in range(len(BLOCK_LENGTHS)) for half in (False, True))
 
 

@@ -52,11 +52,17 @@ from tinyckpt.planner.model.chain_stages import (
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
+# Levels of memory in a table. Sizes are rounded up to whole levels; doubled: half the rounding
+# error, in twice the time and memory.
 ROTOR_LEVELS = 256
-MAX_ROTOR_LEVELS = 1_000  # at these, the tables of 200 stages take 400 MB
-UNITS_TRIED = 500  # of one to two shares, and of two to four
+# Levels that a user may ask for: with these, the tables of 200 stages take 400 MB; doubled, 800.
+MAX_ROTOR_LEVELS = 1_000
+# Units of memory that are tried for a level, from one share of the memory to two, and to four: that
+# with the least rounding error is taken. Doubled: a slightly smaller error.
+UNITS_TRIED = 500
 # Divisors of store-all's peak, with one table each. Most budgets are in the half; a finer table is
-# for budgets where the half finds nothing, since its levels are larger than the values.
+# for budgets where the half finds nothing, since its levels are larger than the values. Doubled:
+# tables of less memory, with nothing for budgets above a quarter.
 HALVES, FINER = (1, 2), (4, 8, 16, 32)
 
 

@@ -54,17 +54,23 @@ from tinyckpt.planner.model.lower_bounds import (
 )
 
 BUILD_ORDER_SCOPE = "schedules whose first evaluations come in build order"
-# Shares of the remaining time: first evaluations in build order, and along a longest path.
+# Shares of the remaining time: first evaluations in build order, and along a longest path. Doubled:
+# better schedules to start from, less time to prove them optimal.
 ORDERED_SHARE, PATH_SHARE = 1 / 6, 1 / 8
-# Time to build a model, per pair of operators; not worth it if less than that is left.
+# Seconds to build a model, per pair of operators; it is not built if less is left. Doubled: larger
+# graphs keep what the heuristics found.
 BUILD_SECONDS = 2e-4
 # The total of the costs in the models. Where coefficients exceed 2^30, the presolve of CP-SAT 9.15
-# was seen to lose solutions; this stays far below.
+# was seen to lose solutions; this stays far below. Doubled: costs are rounded half as much.
 LARGEST_SOLVED = 2**28
-# Costs that are not integers count as equal if they agree to seven digits.
+# Relative difference below which costs that are not integers count as equal; doubled: a little less
+# strictly.
 TOLERANCE = 1e-7
-MAX_SEARCHED_OPERATORS = 5_000  # beyond, the bit sets of all descendants take long to build
-MIN_SECONDS = 0.01  # for the second budget, if the first took all the time
+# Operators beyond which nothing is searched: the bit sets of all descendants take their square in
+# bits, 3 MB here; doubled: 12 MB, and four times the time to build them.
+MAX_SEARCHED_OPERATORS = 5_000
+# Seconds for the second budget, if the first took all the time; doubled: as many more at most.
+MIN_SECONDS = 0.01
 
 
 class ProofState:

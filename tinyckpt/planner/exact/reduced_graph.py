@@ -22,7 +22,8 @@ from math import gcd
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators
 
-# Largest total of costs, and of sizes, that is kept exactly.
+# Largest total of costs, and of sizes, that is kept exactly: sums stay below 2^53. Ten times as
+# large, floats would round them.
 LARGEST_TOTAL = 10**15
 
 

@@ -15,9 +15,11 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.model.liveness import Problem
 
-# Share of the time for a plan that is reserved for its lower bound and the schedule itself.
+# Shares of the time for a plan, at least and at most, that are reserved for its lower bound and the
+# schedule itself; between them, BOUND_SECONDS per operator. Doubled: tighter bounds for large
+# graphs, and less time for the search.
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
-BOUND_SECONDS = 3e-4  # per operator
+BOUND_SECONDS = 3e-4
 
 CheckedSeed = frozenset[int] | Schedule  # a set of forward values to save, or a schedule
 

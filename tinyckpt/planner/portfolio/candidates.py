@@ -65,14 +65,20 @@ DEFAULT_SETTINGS: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
 # Number of operators from which ``blocks`` runs before greedy, whose runs take seconds there.
+# Doubled: graphs in between find plans for small budgets earlier, good ones later.
 MIN_BLOCKS_FIRST = 1_000
-LARGEST_QUICK = 5_000  # operators; up to here each default policy takes under a second
-RECURSIONS = (2, 3, 5, 8)
-# A* over all resident sets: most operators, number of budgets, most states, most failures.
+# Operators up to which each default policy takes under a second, so that all come first. Doubled:
+# two seconds each.
+LARGEST_QUICK = 5_000
+RECURSIONS = (2, 3, 5, 8)  # checkpoints per level of Chen's recursion; doubled: less recomputation
+# A* over all resident sets: most operators, number of budgets, most states, most failures. Doubled:
+# exact plans for larger graphs, at more budgets; states grow exponentially with operators.
 LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
-# Random restarts: rounds over the levels; in large graphs fewer, down to none.
+# Random restarts: rounds over the levels, and levels per round; in large graphs fewer rounds, down
+# to none. Doubled: twice the restarts, in twice the time.
 RESTARTS, RESTART_LEVELS = 8, 12
-PRUNED_BUDGETS = 16  # at which Rotor's best plan drops recomputations
+# Budgets at which Rotor's best plan drops recomputations. Doubled: plans nearer to each budget.
+PRUNED_BUDGETS = 16
 
 
 class Task(NamedTuple):

@@ -31,7 +31,7 @@ from tinyckpt.planner.model.value_fates import (
 )
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
 
-MAX_ROWS = 16  # of each list in the text; the data have all
+MAX_ROWS = 16  # rows of each list in the text; the data have all; doubled: longer texts
 
 
 @dataclass(frozen=True, slots=True)

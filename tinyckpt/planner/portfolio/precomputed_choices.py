@@ -28,11 +28,16 @@ from tinyckpt.planner.portfolio.plan import costs_of, frontier, plan
 from tinyckpt.planner.portfolio.search import Progress
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
-# Per schedule, and total: a page with that many is some 4 MB, and ready within seconds.
+# Evaluations per schedule, and total: a page with that many is some 4 MB, and ready within seconds.
+# Doubled: more choices in the pages of large graphs, 8 MB.
 MAX_CHOICE_EVALUATIONS, MAX_TOTAL_CHOICE_EVALUATIONS = 200_000, 1_000_000
-LONG = 20_000  # evaluations; with schedules of that length there are fewer points
+# Points of the frontier in a page: fewer where a schedule has LONG evaluations or more. Doubled: a
+# finer choice of budgets, in a page of twice the size.
+LONG = 20_000
 MAX_POINTS, MAX_LONG_POINTS = 48, 20
-NUM_BOUNDS = 12  # budgets with a lower bound, in graphs that are not chains
+# Budgets with a lower bound, in graphs that are not chains, a fraction of a second each; doubled:
+# a smoother curve.
+NUM_BOUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)

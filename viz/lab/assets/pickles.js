@@ -1,13 +1,13 @@
 /**
- * Safe pickle reader: plain data only, nothing is executed. The same stack machine as
- * ``tinyckpt.documents.safe_unpickler``, with the same instructions, bounds and errors. Dicts are objects
- * without a prototype, so that a key is nothing but a key.
+ * Safe pickle reader: a stack machine for plain data, which executes no code; with the opcodes, bounds
+ * and errors of ``tinyckpt.documents.safe_unpickler``, which checks them before Python's own Unpickler
+ * runs. Dicts are objects without a prototype, so that a key is nothing but a key.
  */
 
 const MOST_MADE = 30_000_000; // that one file makes and keeps
 const HIGHEST_STACK = 100_000;
 const MOST_OPEN = 1_000; // marks at once; short tuples nest without one, and nothing recurses into them
-const OF_MEMO = 2; // values, for whose memory an entry of the memo stands; so a Map has room for all
+const OF_MEMO = 2; // values, for whose memory an entry of the memo stands
 const LONGEST_NUMBER = 8; // bytes of an integer
 const STOP = 0x2e;
 const CODE = {
@@ -29,7 +29,7 @@ class PickleMachine {
     this.made = 0;
     this.stack = [];
     this.open = []; // how high the stack was at each mark
-    this.memo = new Map();
+    this.memo = [];
     this.decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   }
 
@@ -168,16 +168,16 @@ class PickleMachine {
   }
 
   remember(place) {
-    if (!this.stack.length) this.fail("it keeps a value that is not there");
+    if (this.stack.length <= this.floor) this.fail("it keeps a value that is not there");
+    if (place > this.memo.length) this.fail(`it keeps value ${place} before value ${this.memo.length}`);
     this.count(OF_MEMO);
-    this.memo.set(place, this.stack[this.stack.length - 1]);
+    this.memo[place] = this.stack[this.stack.length - 1];
   }
 
   recall(width) {
     const place = this.number(width);
-    const value = this.memo.get(place);
-    if (value === undefined) this.fail(`value ${place} was never kept`);
-    this.push(value);
+    if (place >= this.memo.length) this.fail(`value ${place} was never kept`);
+    this.push(this.memo[place]);
   }
 }
 
@@ -210,7 +210,7 @@ const PICKLE_ACTIONS = {
   0x8c: (m) => m.text(1),
   0x58: (m) => m.text(4),
   0x8d: (m) => m.text(8),
-  0x94: (m) => m.remember(m.memo.size),
+  0x94: (m) => m.remember(m.memo.length),
   0x71: (m) => m.remember(m.number(1)),
   0x72: (m) => m.remember(m.number(4)),
   0x68: (m) => m.recall(1),

@@ -62,14 +62,18 @@ class DocumentReader {
     throw new FormatError(`${this.path}: ${where}: ${problem}`);
   }
 
-  /** A document of one of the kinds that the page plays. @param {string} text @returns {any} */
-  document(text) {
-    let content;
+  /** Parse JSON. @param {string} text @returns {any} */
+  parse(text) {
     try {
-      content = JSON.parse(text);
+      return JSON.parse(text);
     } catch (error) {
       throw new FormatError(`${this.path} is not a complete JSON document (${error.message}); was the file cut short?`);
     }
+  }
+
+  /** A document of one of the kinds that the page plays. @param {string} text @returns {any} */
+  document(text) {
+    const content = this.parse(text);
     const isObject = typeName(content) === "dict";
     const schema = isObject ? content.schema : undefined;
     if (!KINDS.some((kind) => schema === `tinyckpt.${kind}`)) {

@@ -5,11 +5,11 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import examples, require
+from tests.conftest import examples, require, with_fixtures
 from tests.random_dags import with_once
 from tests.tinyckpt.planner.exact.test_optimal import (
     abstract_graphs,
@@ -60,9 +60,7 @@ def graphs_with_once(draw: st.DrawFn, largest: int = 10) -> tuple[Graph, Costs]:
 
 CASES = st.one_of(chains_with_once(), graphs_with_once())
 SMALLER = st.one_of(chains_with_once(3), graphs_with_once(8))
-WITHIN_A_TEST = settings(
-    max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+WITHIN_A_TEST = with_fixtures(15)
 
 
 @settings(max_examples=examples(150))

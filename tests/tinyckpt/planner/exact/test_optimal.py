@@ -8,11 +8,11 @@ from math import inf, isinf
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import examples, require
+from tests.conftest import examples, require, with_fixtures
 from tests.tinyckpt.planner.test_published_figures import CHAIN_8
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.costs import Costs, evaluations, flops
@@ -197,9 +197,7 @@ def models_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
 
 
-WITHIN_A_TEST = settings(
-    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+WITHIN_A_TEST = with_fixtures(40)
 
 
 @pytest.mark.long

@@ -134,8 +134,3 @@ def test_final_state_keeps_no_predecessor_states_alive() -> None:
     # type() and not isinstance(): other modules' objects may raise on isinstance().
     held = [each for each in gc.get_objects() if type(each) is PartialOrder]
     assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
-
-
-def test_beam_raises_when_deadline_has_passed() -> None:
-    with pytest.raises(OutOfTimeError):
-        beam_search_order(BlockDependencies(problem_of(layered_graph(100))), 10, Clock(0.0))

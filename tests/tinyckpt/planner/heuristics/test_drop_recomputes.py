@@ -12,7 +12,6 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import Clock
 from tinyckpt.core.costs import evaluations, flops
-from tinyckpt.networks.registry import network_from_text
 from tinyckpt.planner.heuristics.drop_recomputes import (
     RangeMaximum,
     drop_redundant_recomputes,
@@ -63,17 +62,6 @@ def test_pruned_equals_plain_reference_on_random_graphs(
         assert drop_redundant_recomputes(problem, order, budget) == struck_out_plainly(
             problem, order, budget
         )
-
-
-def test_pruned_equals_plain_reference_on_transformer() -> None:
-    graph = network_from_text("transformer:4x256")[0]
-    problem = Problem(graph, flops(graph))
-    largest = problem.peak(range(len(graph.operators)))
-    order = Eviction(problem, largest * 9 // 10, SCORES["cost / memory"]).run()
-    for percent in (90, 92, 94, 96, 98, 100):
-        shorter = drop_redundant_recomputes(problem, order, largest * percent // 100)
-        assert shorter == struck_out_plainly(problem, order, largest * percent // 100)
-        assert len(shorter) < len(order)
 
 
 def test_pruned_drops_nothing_after_deadline() -> None:

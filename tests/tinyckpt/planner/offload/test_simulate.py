@@ -126,6 +126,8 @@ def test_float_durations_are_exact() -> None:
         ((float("nan"),), "bandwidth=nan"),
         (("fast",), "bandwidth='fast'"),
         ((True,), "bandwidth=True"),
+        ((1e-320,), "link: bandwidth="),
+        ((10**400,), "link: bandwidth="),
         ((1, inf), "latency=inf"),
         ((1, 0, 3), "engines=3; expected 1, shared by both directions, or 2"),
     ],
@@ -235,12 +237,6 @@ def test_numpy_numbers_do_not_overflow() -> None:
     assert (type(link.bandwidth), type(link.latency), type(link.engines)) == (int, int, int)
     assert tc.timed(BOTH, link).makespan == tc.timed(BOTH, tc.Link(10**18 + 9, 1)).makespan
     assert tc.Link(np.float32(0.5)) == tc.Link(0.5)
-
-
-@pytest.mark.parametrize("number", [1e-320, 10**400, float("nan"), -1, "x", True])
-def test_link_rejects_extreme_magnitudes(number: Any) -> None:
-    with pytest.raises(tc.ScheduleError, match=r"link: bandwidth="):
-        tc.Link(number)
 
 
 @pytest.mark.parametrize("budget", ["1 MiB", "50%", 0.5, 1e6, -1, float("nan"), True, [1]])
