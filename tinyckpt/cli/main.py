@@ -5,6 +5,7 @@ viz is imported only where something is drawn, so that plans need NumPy alone.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from tinyckpt.cli.resolve_options import (
     measured_of,
     page_traces,
     progress_line,
+    refuse_given,
     requested_policy,
     schedules_of,
     time_to_search,
@@ -63,6 +65,10 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
 ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4", ".webm")
+OF_GRAPHS = (  # options of pictures that the explainer decides itself
+    "width", "aspect", "arrange", "labels", "group", "title", "fps", "seconds", "hold", "first",
+    "last", "every", "still",
+)  # fmt: skip
 LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "title")  # of pictures
 
 
@@ -231,6 +237,19 @@ def gif_job(options: Any) -> int:
 
     if options.format is None:
         check_output(options, *ANIMATIONS, ".svg")
+    if options.style == "explainer":
+        reason = (
+            "the explainer has its own size, words and times: leave such options out, or --style"
+        )
+        refuse_given(options, OF_GRAPHS, reason)
+        traces = traces_of(options)
+        if len(traces) > 2:
+            wrong_usage(options, "--style explainer shows one policy, or two")
+        command = explainer_command(options)
+        look = {name: getattr(options, name) for name in ("theme", "scale", "format")}
+        viz.explainer(traces, options.output, command=command, **look)
+        print(f"written to {options.output}")
+        return 0
     traces = traces_of(options)
     look = {name: getattr(options, name) for name in LOOK}
     cut = {name: getattr(options, name) for name in ("first", "last", "every", "fps", "seconds")}
@@ -253,6 +272,14 @@ def gif_job(options: Any) -> int:
         viz.save_still(traces, path, options.still, **look)
         print(f"written to {path}")
     return 0
+
+
+def explainer_command(options: Any) -> str:
+    """Return the command that draws an explainer again, in short, for its end card."""
+    budget = ["--budget", options.budget] if options.budget else []
+    policies = [word for policy in options.policy or () for word in ("--policy", policy)]
+    words = ["tinyckpt", "gif", options.network, *policies, *budget, "--style", "explainer"]
+    return shlex.join(words)
 
 
 def play_job(options: Any) -> int:

@@ -188,6 +188,9 @@ COMPARED_TECHNIQUES = [
 ]
 PICTURES = [
     option("-o, --output OUT.gif", required=True),
+    option("--style", "graph: step by step; explainer: the policy below one that keeps everything, "
+           "in 13 seconds, a still if OUT ends in .svg or .png", default="graph",
+           choices=("graph", "explainer")),
     option("--format FORMAT", "gif, apng, webp, or mp4 or webm (pip install 'tinyckpt[mp4]'); by "
            "default what OUT ends in"),
     option("--theme", default="light", choices=("light", "dark")),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import tinyckpt as tc
 from tests.conftest import require
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import main
@@ -103,3 +104,26 @@ def test_animation_of_step_range(capsys: pytest.CaptureFixture[str], tmp_path: P
             image.load()
             durations.append(image.info["duration"])
     assert (durations[0], durations[-1]) == (2000, 3000)
+
+
+def test_gif_in_style_of_explainer_is_the_picture_of_viz(tmp_path: Path) -> None:
+    require("PIL")
+    from tinyckpt import viz
+
+    path = tmp_path / "a.gif"
+    assert main(["gif", "chain:16", "--style", "explainer", "-o", str(path)]) == 0
+    trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    command = "tinyckpt gif chain:16 --style explainer"
+    expected = viz.explainer(trace, tmp_path / "b.gif", command=command)
+    assert path.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("more", [["--fps", "9"], ["--from", "3"], ["--policy", "dtr"] * 3])
+def test_explainer_refuses_options_of_graphs(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.gif"
+    with pytest.raises(SystemExit):
+        main(["gif", "chain:4", "--style", "explainer", "-o", str(path), *more])
+    assert "explainer" in capsys.readouterr().err.splitlines()[-1]
+    assert not path.exists()
