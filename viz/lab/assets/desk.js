@@ -69,13 +69,16 @@ class Desk {
     }
     Object.assign(given, read);
     if (given.plan) this.anew(Boolean(read.plan));
-    else if (given.measured) this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
+    else if (given.measured)
+      this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
   }
 
   /** @param {File} file */
   async read(file) {
     if (file.size > LARGEST_FILE) {
-      throw new FormatError(`${file.name}: ${sizeText(file.size)}; at most ${sizeText(LARGEST_FILE)} are read: record fewer events (max_entries=100000)`);
+      throw new FormatError(
+        `${file.name}: ${sizeText(file.size)}; at most ${sizeText(LARGEST_FILE)} are read: record fewer events (max_entries=100000)`,
+      );
     }
     const content = new Uint8Array(await file.arrayBuffer());
     // White space may stand before a document's first brace, and a mark of its encoding.
@@ -84,8 +87,12 @@ class Desk {
       const legal = "a graph, a trace, a schedule, a snapshot, or a list of pairs of seconds and bytes";
       throw new FormatError(`${file.name}: nothing is in it; expected ${legal}`);
     }
-    if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
-    if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
+    if (content[0] === PICKLE || !begin.startsWith("{"))
+      return { measured: this.checked(readMeasured(content, file.name)) };
+    if (file.size > MOST_TEXT)
+      throw new FormatError(
+        `${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`,
+      );
     return { plan: readPlan(this.text(content, file.name), file.name, this.constants.dtypes) };
   }
 
@@ -153,7 +160,12 @@ class Desk {
   /** The way back to the files. */
   opener() {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", id: "open", textContent: "open", title: "Open another file; or drop it anywhere" });
+    Object.assign(button, {
+      type: "button",
+      id: "open",
+      textContent: "open",
+      title: "Open another file; or drop it anywhere",
+    });
     button.addEventListener("click", () => {
       this.root.classList.add("asking");
       byId("desk-open").focus();

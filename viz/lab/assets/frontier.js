@@ -87,8 +87,14 @@ class FrontierPlot {
     const { peak } = this.plan;
     const at = points.findLastIndex((point) => point.peak <= peak);
     const moves = {
-      ArrowRight: 1, ArrowUp: 1, ArrowLeft: peak > points[at]?.peak ? 0 : -1, ArrowDown: -1,
-      PageUp: PAGE, PageDown: -PAGE, Home: -points.length, End: points.length,
+      ArrowRight: 1,
+      ArrowUp: 1,
+      ArrowLeft: peak > points[at]?.peak ? 0 : -1,
+      ArrowDown: -1,
+      PageUp: PAGE,
+      PageDown: -PAGE,
+      Home: -points.length,
+      End: points.length,
     };
     if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -156,10 +162,18 @@ class FrontierPlot {
     for (const named of high) this.mark(named);
     this.gap = svgElement("path", { class: "gap" }, element);
     this.line = svgElement("path", { class: "budget" }, element);
-    this.handle = svgElement("g", {
-      class: "handle", role: "slider", tabindex: 0, "aria-label": "Budget, along the frontier",
-      "aria-valuemin": 0, "aria-valuemax": this.offers.points.length - 1,
-    }, element);
+    this.handle = svgElement(
+      "g",
+      {
+        class: "handle",
+        role: "slider",
+        tabindex: 0,
+        "aria-label": "Budget, along the frontier",
+        "aria-valuemin": 0,
+        "aria-valuemax": this.offers.points.length - 1,
+      },
+      element,
+    );
     svgElement("circle", { r: 10 }, this.handle);
     svgElement("circle", { class: "heart", r: 4.5 }, this.handle);
     if (this.plan) this.place();
@@ -168,7 +182,11 @@ class FrontierPlot {
   /** Where nothing can be: below the bound of every budget. */
   hatch() {
     const { element, offers } = this;
-    const pattern = svgElement("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" }, svgElement("defs", {}, element));
+    const pattern = svgElement(
+      "pattern",
+      { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" },
+      svgElement("defs", {}, element),
+    );
     svgElement("path", { class: "stroke", d: "M0 3.5H7" }, pattern);
     const [left, ground] = [PLOT_LEFT, this.height - PLOT_BOTTOM];
     const corners = [[offers.lab.smallest - 1, null], ...offers.lab.bounds];
@@ -184,7 +202,11 @@ class FrontierPlot {
     const ground = this.height - PLOT_BOTTOM;
     const { offers, element } = this;
     const costs = this.counts ? 1 : offers.least;
-    for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep, this.counts ? 1 : HUNDREDTH)) {
+    for (const tick of ticksBetween(
+      this.ys.map((cost) => cost / costs),
+      this.steep,
+      this.counts ? 1 : HUNDREDTH,
+    )) {
       const [y, words] = [this.y(tick * costs), this.costTick(tick * costs)];
       svgElement("path", { class: "grid", d: `M${PLOT_LEFT} ${y}H${this.width - PLOT_RIGHT}` }, element);
       this.text(PLOT_LEFT - 6, y + 4, words, "tick end");
@@ -242,7 +264,9 @@ class FrontierPlot {
       top < HIGHEST_LABEL ||
       marks.some(([, at]) => at + HANDLE > top - LABEL_HEIGHT / 2 && at - HANDLE < top + LABEL_HEIGHT / 2) ||
       top > this.height - PLOT_BOTTOM - 4 ||
-      this.labels.some((other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right);
+      this.labels.some(
+        (other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right,
+      );
     const top = PLACES.map((below) => y + below - (right ? 0 : 8)).find((each) => !meets(each)) ?? y - 8;
     this.labels.push({ left, right: left + wide, top });
     this.text(left, top + 2, words, "name");

@@ -24,7 +24,8 @@ function valuesOf(offers, view, cell) {
 function toggled(offers, choices, panel, cell, value) {
   const now = choices.at(-1);
   const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
-  const values = value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
+  const values =
+    value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
   if (!values.length) return null;
   const kept = new Set(offers.keptBy(now));
   const keeps = !values.every((each) => kept.has(each));

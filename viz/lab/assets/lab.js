@@ -205,11 +205,13 @@ class Lab extends Player {
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
     this.plot.show(plan, this.budget ?? this.asked.budget);
-    byId("lab-now").textContent = `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
+    byId("lab-now").textContent =
+      `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
     byId("lab-budget").placeholder = offers.memory(plan.peak);
     byId("lab-advice").textContent = offers.advice(plan);
-    byId("lab-kept").textContent = `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
+    byId("lab-kept").textContent =
+      `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
     byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
@@ -226,7 +228,8 @@ class Lab extends Player {
     const { offers } = this;
     if (offers.isProven(cost, peak)) return "Optimal: nothing within this peak costs less";
     const best = offers.bestWithin(peak);
-    if (best < cost) return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
+    if (best < cost)
+      return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
     const bound = Math.max(offers.boundAt(peak), offers.least);
     return `The best known; at most ${percentText((100 * (cost - bound)) / bound).slice(1)} above any other`;
   }

@@ -117,7 +117,8 @@ class Offers {
   keptBy(choice) {
     if (choice.keep) return choice.keep;
     // Not only the checkpoints: a policy may save more than it calls checkpoints.
-    if (this.plan(choice).replay.recomputations) return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
+    if (this.plan(choice).replay.recomputations)
+      return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
     this.graph.firstReader ??= firstReaders(this.graph);
     return this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
   }
@@ -177,9 +178,7 @@ class Offers {
     }
     const sorted = [...budgets].sort((a, b) => b - a);
     const apart = Math.max(1, Math.ceil(sorted.length / MOST_CHALLENGES));
-    this.asked = sorted
-      .filter((_, i) => i % apart === 0)
-      .map((budget) => ({ budget, best: this.bestWithin(budget) }));
+    this.asked = sorted.filter((_, i) => i % apart === 0).map((budget) => ({ budget, best: this.bestWithin(budget) }));
     return this.asked;
   }
 

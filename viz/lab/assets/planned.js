@@ -12,7 +12,8 @@ const MOST_PLANNED = 20_000; // operators of a graph for which more than the two
 function readPlan(text, path, dtypes) {
   const reader = new DocumentReader(path);
   const document = reader.document(text);
-  if (document.schema === "tinyckpt.graph") return { path, graph: readGraph(reader, document, "graph", dtypes), own: null };
+  if (document.schema === "tinyckpt.graph")
+    return { path, graph: readGraph(reader, document, "graph", dtypes), own: null };
   const isTrace = document.schema === "tinyckpt.trace";
   const own = isTrace ? readTrace(reader, document, dtypes) : readSchedule(reader, document, "schedule", dtypes);
   if (!isTrace) checkedReplay(reader, own);
@@ -45,8 +46,17 @@ function labOf({ path, graph, own }, titles) {
   const [peaks, costs] = [points.map(({ peak }) => peak), points.map(({ cost }) => cost)];
   const count = graph.operators.names.length;
   const order = Array.from({ length: count }, (_, i) => i);
-  const stored = { name: "store_all", title: titles.store_all, note: "every operator once, in order", order, checkpoints: [] };
-  const named = own && own.policy !== "store_all" ? [ownOf(own, titles), stored] : [own ? { ...stored, ...ownOf(own, titles) } : stored];
+  const stored = {
+    name: "store_all",
+    title: titles.store_all,
+    note: "every operator once, in order",
+    order,
+    checkpoints: [],
+  };
+  const named =
+    own && own.policy !== "store_all"
+      ? [ownOf(own, titles), stored]
+      : [own ? { ...stored, ...ownOf(own, titles) } : stored];
   const least = leastPeak({ graph, inNodes: false });
   return {
     planning: graph.planning,
@@ -65,7 +75,10 @@ function labOf({ path, graph, own }, titles) {
     bounds: [[Math.max(...peaks), leastCost(graph)]],
     challenge: null,
     smallest: least,
-    proof: ["one operator alone takes that much, or all results do", "whatever the results need is evaluated once at least"],
+    proof: [
+      "one operator alone takes that much, or all results do",
+      "whatever the results need is evaluated once at least",
+    ],
   };
 }
 
@@ -81,9 +94,19 @@ function leastCost(graph) {
 /** The schedule that a document has, as a policy that can be chosen. */
 function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
   const steps = { verbs: verbs.map((verb) => (verb === UPDATE_STEP ? COMPUTE : verb)), targets };
-  const order = Int32Array.from(Array.from(steps.verbs.keys()).filter((step) => steps.verbs[step] === COMPUTE), (step) => targets[step]);
+  const order = Int32Array.from(
+    Array.from(steps.verbs.keys()).filter((step) => steps.verbs[step] === COMPUTE),
+    (step) => targets[step],
+  );
   const title = Object.hasOwn(titles, policy) ? titles[policy] : policy.replaceAll("_", " ");
-  return { name: policy, title: shownName(title), note: shownName(note), order, checkpoints: Int32Array.from(checkpoints).sort(), steps };
+  return {
+    name: policy,
+    title: shownName(title),
+    note: shownName(note),
+    order,
+    checkpoints: Int32Array.from(checkpoints).sort(),
+    steps,
+  };
 }
 
 /** The data of a page that plays a plan, with measured memory if there is any.

@@ -74,13 +74,17 @@ class DocumentReader {
     const schema = isObject ? content.schema : undefined;
     if (!KINDS.some((kind) => schema === `tinyckpt.${kind}`)) {
       const legal = KINDS.map((kind) => `'tinyckpt.${kind}'`).join(", ");
-      const other = Object.hasOwn(content ?? {}, "schema") ? `the schema is ${quoted(shortened80(plainText(schema)))}` : "it has no schema";
+      const other = Object.hasOwn(content ?? {}, "schema")
+        ? `the schema is ${quoted(shortened80(plainText(schema)))}`
+        : "it has no schema";
       const found = isObject ? other : `it is no object, but ${typeName(content)}`;
       throw new FormatError(`${this.path}: ${found}; expected one of ${legal}`);
     }
     if (content.version !== DOCUMENT_VERSION) {
       const found = shortened80(plainText(content.version));
-      throw new FormatError(`${this.path}: version ${found} of ${schema}; this tinyckpt reads version ${DOCUMENT_VERSION}; newer files need a newer one`);
+      throw new FormatError(
+        `${this.path}: version ${found} of ${schema}; this tinyckpt reads version ${DOCUMENT_VERSION}; newer files need a newer one`,
+      );
     }
     return content;
   }
@@ -105,7 +109,8 @@ class DocumentReader {
 
   only(document, legal, where) {
     for (const key of Object.keys(document)) {
-      if (!legal.includes(key)) this.fail(where, `${quoted(shortened80(key))} means nothing here; legal are ${legal.join(", ")}`);
+      if (!legal.includes(key))
+        this.fail(where, `${quoted(shortened80(key))} means nothing here; legal are ${legal.join(", ")}`);
     }
   }
 
@@ -129,7 +134,8 @@ class DocumentReader {
   }
 
   oneOf(value, legal, where) {
-    if (!legal.includes(value)) this.fail(where, `${quoted(shortened80(plainText(value)))} must be one of ${legal.join(", ")}`);
+    if (!legal.includes(value))
+      this.fail(where, `${quoted(shortened80(plainText(value)))} must be one of ${legal.join(", ")}`);
     return value;
   }
 

@@ -22,7 +22,11 @@ function readSchedule(reader, document, where, dtypes) {
   const policy = reader.get(document, "policy", ["str"], where);
   readOptions(reader, reader.get(document, "options", ["dict"], where), `${where}.options`);
   const note = reader.get(document, "note", ["str"], where);
-  const checkpoints = reader.counts(reader.get(document, "checkpoints", ["list"], where), `${where}.checkpoints`, graph.data.names.length);
+  const checkpoints = reader.counts(
+    reader.get(document, "checkpoints", ["list"], where),
+    `${where}.checkpoints`,
+    graph.data.names.length,
+  );
   return { graph, verbs, targets, policy, note, checkpoints };
 }
 
@@ -39,12 +43,18 @@ function readOptions(reader, options, where) {
 /** A trace's schedule, whose numbers are its own. */
 function readTrace(reader, document, dtypes) {
   const schedule = readSchedule(reader, reader.get(document, "schedule", ["dict"], "trace"), "schedule", dtypes);
-  const columns = COLUMNS_OF_TRACE.map((name) => reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`));
+  const columns = COLUMNS_OF_TRACE.map((name) =>
+    reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`),
+  );
   const seconds = reader.get(document, "seconds", ["list"], "trace");
   if (seconds.length) reader.row(seconds, schedule.verbs.length, "trace.seconds");
   seconds.forEach((value, i) => reader.number(value, `trace.seconds[${i}]`));
   const replayed = checkedReplay(reader, schedule);
-  if (columns.some((column, i) => column.length !== replayed[i].length || column.some((value, k) => value !== replayed[i][k]))) {
+  if (
+    columns.some(
+      (column, i) => column.length !== replayed[i].length || column.some((value, k) => value !== replayed[i][k]),
+    )
+  ) {
     throw new FormatError(`${reader.path}: the numbers are not those of its schedule; was it edited?`);
   }
   return schedule;
@@ -111,9 +121,13 @@ class Verifier {
   compute(step, operator, verb) {
     const { data, operators } = this.graph;
     const name = operators.plain[operator];
-    if (this.isUpdate[operator] !== (verb === UPDATE_STEP)) this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
+    if (this.isUpdate[operator] !== (verb === UPDATE_STEP))
+      this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
     if (this.once.has(operator) && this.onceAt.has(operator)) {
-      this.fail(step, `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep its outputs`);
+      this.fail(
+        step,
+        `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep its outputs`,
+      );
     }
     this.onceAt.set(operator, step);
     const inputs = listAt(operators.inputs, operator);
@@ -122,7 +136,10 @@ class Verifier {
     const outputs = listAt(operators.outputs, operator);
     for (const value of outputs) {
       if (this.block[value] !== -2 || this.onHost.has(value)) {
-        this.fail(step, `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`);
+        this.fail(
+          step,
+          `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`,
+        );
       }
     }
     for (const value of outputs) {
@@ -188,7 +205,10 @@ class Verifier {
     if (!this.updatedAt.has(source)) return;
     const { plain } = this.graph.data;
     const shows = source === value ? "" : `, a view of ${plain[source]}`;
-    this.fail(step, `${this.said(step)} needs ${plain[value]}${shows} as it was before its update at step ${this.updatedAt.get(source)}`);
+    this.fail(
+      step,
+      `${this.said(step)} needs ${plain[value]}${shows} as it was before its update at step ${this.updatedAt.get(source)}`,
+    );
   }
 
   checkOutputs() {
@@ -197,7 +217,10 @@ class Verifier {
       throw new FormatError(`${this.reader.path}: the schedule is not legal: ${this.policy}: ${what}`);
     };
     const missing = Array.from(results).filter((value) => this.block[value] === -2 && producers[value] >= 0);
-    if (missing.length) illegal(`the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`);
+    if (missing.length)
+      illegal(
+        `the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`,
+      );
     for (const value of results) {
       if (!this.updatedAt.has(this.oldSource(value))) continue;
       illegal(`the result ${plain[value]} shows a source that is updated; return what it is updated to, or a copy`);

@@ -27,7 +27,8 @@ function readMeasured(content, path) {
   const found = [];
   const read = (device) => {
     const events = snapshot.device_traces[device];
-    if (events.length > MOST_EVENTS) reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
+    if (events.length > MOST_EVENTS)
+      reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
     const ends = inUse(reader, Object.hasOwn(snapshot, "segments") ? snapshot.segments : [], device);
     const { timed, times, held } = heldOver(reader, events, ends, device);
     return measuredOf(path, `device ${device} of a PyTorch snapshot`, timed ? "seconds" : "events", times, held);
@@ -62,8 +63,12 @@ function thinned(held) {
 function busyDevices(reader, content) {
   const { path } = reader;
   if (typeName(content) === "list") throw new FormatError(`${path}: it has segments and no events: ${RECORD}`);
-  if (typeName(content) !== "dict") throw new FormatError(`${path}: it holds ${content?.isTuple ? "tuple" : typeName(content)}, which is no memory snapshot`);
-  if (!Object.hasOwn(content, "device_traces")) throw new FormatError(`${path}: it has no device_traces, so it is no memory snapshot`);
+  if (typeName(content) !== "dict")
+    throw new FormatError(
+      `${path}: it holds ${content?.isTuple ? "tuple" : typeName(content)}, which is no memory snapshot`,
+    );
+  if (!Object.hasOwn(content, "device_traces"))
+    throw new FormatError(`${path}: it has no device_traces, so it is no memory snapshot`);
   const traces = reader.check(content.device_traces, ["list"], "device_traces");
   traces.forEach((trace, i) => reader.check(trace, ["list"], `device_traces[${i}]`));
   const busy = Array.from(traces.keys()).filter((i) => traces[i].length);
@@ -141,7 +146,8 @@ function staircase(reader, device, before, changes, moments) {
     times[i + 1] = timed ? (latest - moments[0]) * 1e-6 : i + 1;
     held[i + 1] = held[i] + change;
   });
-  if (held.some((amount) => amount >= BEYOND)) reader.fail(`device_traces[${device}]`, "more bytes are held than any machine has");
+  if (held.some((amount) => amount >= BEYOND))
+    reader.fail(`device_traces[${device}]`, "more bytes are held than any machine has");
   return { timed, times, held };
 }
 
@@ -156,7 +162,9 @@ function readSamples(reader, content) {
   const rows = /^\s*[[{]/.test(text) ? jsonRows(reader, text) : csvRows(reader, text);
   if (!rows.length) throw new FormatError(`${reader.path}: it has no moments; expected pairs of seconds and bytes`);
   if (rows.length > MOST_SAMPLES) {
-    throw new FormatError(`${reader.path}: ${rows.length.toLocaleString("en-US")} moments; at most 10,000,000 are read`);
+    throw new FormatError(
+      `${reader.path}: ${rows.length.toLocaleString("en-US")} moments; at most 10,000,000 are read`,
+    );
   }
   const [times, held] = [new Float64Array(rows.length), new Float64Array(rows.length)];
   rows.forEach(([where, row], i) => {

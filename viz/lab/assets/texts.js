@@ -4,8 +4,24 @@
  */
 
 const MINUS = "\u2212";
-const MULTIPLES = { b: 1, bytes: 1, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 };
-const LARGE = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6]];
+const MULTIPLES = {
+  b: 1,
+  bytes: 1,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
+};
+const LARGE = [
+  ["P", 1e15],
+  ["T", 1e12],
+  ["G", 1e9],
+  ["M", 1e6],
+];
 const MOST_RUN = 3; // numbers in a row that are written one by one
 
 /** A cost with its unit; the same text as in Python. @param {number} cost @param {string} unit */
@@ -75,7 +91,9 @@ function runsOfNumbers(numbers) {
 /** A list of numbers as Python writes it, runs as ranges. @param {ArrayLike<number>} numbers */
 function pythonList(numbers) {
   const parts = runsOfNumbers(Array.from(numbers)).flatMap(([low, high]) =>
-    high - low < MOST_RUN ? Array.from({ length: high - low + 1 }, (_, i) => `${low + i}`) : [`*range(${low}, ${high + 1})`],
+    high - low < MOST_RUN
+      ? Array.from({ length: high - low + 1 }, (_, i) => `${low + i}`)
+      : [`*range(${low}, ${high + 1})`],
   );
   return wrapped(parts, "    ");
 }

@@ -7,10 +7,12 @@ const MOST_FREED = 400; // steps back in which somebody looks for what was freed
 function inputsAt(model, step) {
   if (step < 0 || model.verbs[step] !== COMPUTE) return [];
   const { first, begins, ends } = model.spans;
-  return readAt(model, step).slice(0, MOST_LIT).flatMap((value) => {
-    const at = lastAtMost(begins, step, first[value], first[value + 1]);
-    return at < 0 ? [] : [{ value, begin: begins[at], end: ends[at] }];
-  });
+  return readAt(model, step)
+    .slice(0, MOST_LIT)
+    .flatMap((value) => {
+      const at = lastAtMost(begins, step, first[value], first[value + 1]);
+      return at < 0 ? [] : [{ value, begin: begins[at], end: ends[at] }];
+    });
 }
 
 /** From where on a tick shows what is freed: all that its step frees, several in a row together; where
@@ -19,7 +21,12 @@ function inputsAt(model, step) {
 function freedSince(model, tick, align) {
   const step = stepOfTick(model, tick, align);
   if (step < 0 || tick >= ticksOf(model, align)) return step + 1;
-  const since = align === "step" ? (model.verbs[step] === FREE ? firstFree(model, step) : step + 1) : stepOfTick(model, tick - 1, align) + 1;
+  const since =
+    align === "step"
+      ? model.verbs[step] === FREE
+        ? firstFree(model, step)
+        : step + 1
+      : stepOfTick(model, tick - 1, align) + 1;
   return Math.max(since, step + 1 - MOST_FREED);
 }
 
@@ -48,7 +55,8 @@ function freedBetween(model, from, to, homeOf) {
     if (model.verbs[step] !== FREE) continue;
     const value = model.targets[step];
     const span = lastAtMost(begins, step, first[value], first[value + 1]);
-    if (span >= 0 && !isResident(model.spans, value, to)) at(value)?.values.push({ value, begin: begins[span], end: ends[span] });
+    if (span >= 0 && !isResident(model.spans, value, to))
+      at(value)?.values.push({ value, begin: begins[span], end: ends[span] });
     const { first: ending, order } = endingsOf(model);
     const { values, amounts } = blocksOf(model);
     for (let i = ending[step]; i < ending[step + 1]; i++) {

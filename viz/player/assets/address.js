@@ -13,10 +13,12 @@ function placeText(player) {
   const views = (player.difference ? [player.difference] : panels).map((panel) => panel.index);
   if (views.some(Boolean)) said.push(`open=${views.join(",")}`);
   const { selected, value } = chosen;
-  if (selected >= 0 || value >= 0) said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
+  if (selected >= 0 || value >= 0)
+    said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
   if (player.difference) said.push(`difference=${player.difference.models.map(({ id }) => id + 1).join("-")}`);
   if (solo !== opening) said.push(`alone=${solo + 1}`);
-  if (!extent.isWhole) said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
+  if (!extent.isWhole)
+    said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
   if (scales.single !== coarse.matches) said.push(`rows=${scales.single ? "each" : "all"}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
   if (navigation.search.active) said.push(`find=${encodeURIComponent(navigation.search.query)}`);
@@ -62,7 +64,10 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
 function goToSelection(player, text) {
   const [, id = "0", kind, number] = /^(?:(\d+)\.)?([vc])(\d+)$/.exec(text) ?? [];
   const panel = player.difference ?? player.panels[Number(id)];
-  const place = panel && kind ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1) : null;
+  const place =
+    panel && kind
+      ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1)
+      : null;
   if (place === null) player.choose(player.chosen, -1);
   else if (kind === "v") player.choose(panel, -1, place);
   else player.choose(panel, place);

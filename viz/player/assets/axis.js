@@ -14,7 +14,11 @@ const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one wi
 
 /** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
 function axesOf(models) {
-  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, time: (model) => Boolean(model.times), progress: () => models.length > 1 && areComparable(models) };
+  const known = {
+    FLOPs: (model) => total(model, "FLOPs") > 0,
+    time: (model) => Boolean(model.times),
+    progress: () => models.length > 1 && areComparable(models),
+  };
   return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
 }
 

@@ -27,7 +27,9 @@ function barsOfView(model, view) {
 /** @param {History} history @param {number} count of steps @returns {Bars} */
 function barsOf(history, count) {
   const { steps, looks, shares, keeps } = history;
-  const [begins, ends, amounts, parts] = [Int32Array, Int32Array, Float64Array, Float64Array].map((Type) => new Column(Type));
+  const [begins, ends, amounts, parts] = [Int32Array, Int32Array, Float64Array, Float64Array].map(
+    (Type) => new Column(Type),
+  );
   const [fills, stay] = [new Column(Uint8Array), new Column(Uint8Array)];
   const first = new Int32Array(history.first.length);
   for (let cell = 0; cell + 1 < first.length; cell++) {
@@ -36,7 +38,8 @@ function barsOf(history, count) {
       next = i + 1;
       const fill = looks[i] & 7;
       if (fill === NOT_YET || fill === DROPPED) continue;
-      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
+      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i])
+        next++;
       begins.push(Math.max(steps[i], 0));
       ends.push(next < last ? steps[next] : count);
       fills.push(fill);
@@ -72,7 +75,11 @@ function drawBars(ledger, cell) {
   const last = bars.first[cell + 1];
   let drawn = -1; // the last column, and how high it is filled there, of bars thinner than it
   let drawnTo = 0;
-  for (let i = Math.max(bars.first[cell], lastAtMost(ends, ledger.sight.step, bars.first[cell], last) + 1); i < last; i++) {
+  for (
+    let i = Math.max(bars.first[cell], lastAtMost(ends, ledger.sight.step, bars.first[cell], last) + 1);
+    i < last;
+    i++
+  ) {
     const left = Math.round((places[begins[i]] - from) * scale);
     if (left >= width) break;
     const right = Math.max(Math.round((places[ends[i]] - from) * scale), left + 1);

@@ -176,7 +176,10 @@ function storeAllPeak({ graph, inNodes }) {
   }
   for (const value of data.results) last[rootOf(data, value)] = count;
   const amount = (root) => (data.producers[root] < 0 ? 0 : inNodes ? 1 : data.nbytes[root]);
-  const leaving = grouped(count + 1, last.map((operator, root) => (data.bases[root] < 0 && operator >= 0 ? operator : count)));
+  const leaving = grouped(
+    count + 1,
+    last.map((operator, root) => (data.bases[root] < 0 && operator >= 0 ? operator : count)),
+  );
   let [live, most] = [0, 0];
   for (let operator = 0; operator < count; operator++) {
     for (const value of listAt(operators.outputs, operator)) if (data.bases[value] < 0) live += amount(value);

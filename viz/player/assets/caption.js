@@ -43,7 +43,9 @@ function clausesOf(model, step, name) {
   if (verb === FREE) return freedClauses(model, step, name);
   const { names, sizes } = model.graph.data;
   const target = model.targets[step];
-  return [`${name(names[target])} ${verb === OFFLOAD ? "goes to" : "comes back from"} the host (${sizeText(sizes[target])})`];
+  return [
+    `${name(names[target])} ${verb === OFFLOAD ? "goes to" : "comes back from"} the host (${sizeText(sizes[target])})`,
+  ];
 }
 
 /** The first of the values that are freed one after the other up to a step. */

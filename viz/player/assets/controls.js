@@ -35,7 +35,9 @@ class Controls {
     this.printing = new Printing(player);
     document.addEventListener("keydown", (event) => this.key(event));
     const foot = document.querySelector("footer");
-    new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(foot);
+    new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(
+      foot,
+    );
     window.addEventListener("hashchange", () => {
       this.follow();
       this.write(false);
@@ -139,7 +141,8 @@ class Controls {
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
     const axes = byId("axis");
-    if (axes.options.length !== player.axes.length) axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
+    if (axes.options.length !== player.axes.length)
+      axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
     axes.value = player.align;
     byId("scale").value = player.scales.kind;
     byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));

@@ -50,7 +50,10 @@ function whyWords(model, value) {
 function cellName(model, view, cell) {
   const operators = listAt(view.operators, cell);
   if (view.groups[cell]) return `${view.titles[cell]}: ${counted(operators.length, "operator")}`;
-  return listed(Array.from(operators, (i) => model.graph.operators.names[i]), 3);
+  return listed(
+    Array.from(operators, (i) => model.graph.operators.names[i]),
+    3,
+  );
 }
 
 /** The facts about a cell, or about one value, as pairs of term and text; steps as numbers.
@@ -67,7 +70,10 @@ function factsOf(panel, cell, value) {
   const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
   const held = values.filter((i) => isResident(model.spans, i, step));
   const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
-  const facts = value < 0 ? [["now", lookWords(panel.ledger.history, cell, step)]] : [["now", held.length ? "resident" : "not resident"]];
+  const facts =
+    value < 0
+      ? [["now", lookWords(panel.ledger.history, cell, step)]]
+      : [["now", held.length ? "resident" : "not resident"]];
   // What is asked first is in sight in the smallest card.
   if (values.length === 1) facts.push(["why", whyWords(model, values[0])]);
   facts.push(["operator", listed(kinds, 4)]);

@@ -34,7 +34,9 @@ class Differences {
       badge.textContent = side;
       const select = document.createElement("select");
       select.setAttribute("aria-label", `Policy ${side}`);
-      select.addEventListener("change", () => this.chosen(SIDES.indexOf(side), this.player.models[Number(select.value)]));
+      select.addEventListener("change", () =>
+        this.chosen(SIDES.indexOf(side), this.player.models[Number(select.value)]),
+      );
       label.append(badge, select);
       return select;
     });
@@ -123,7 +125,9 @@ class Differences {
 
   /** Apply a URL. @param {URLSearchParams} parameters */
   follow(parameters) {
-    const ids = (parameters.get("difference") ?? "").split("-").map((text) => wholeIn(text, 1, this.player.models.length));
+    const ids = (parameters.get("difference") ?? "")
+      .split("-")
+      .map((text) => wholeIn(text, 1, this.player.models.length));
     const [a, b] = ids.map((id) => (id === null ? null : this.player.models[id - 1]));
     if (!a || !b || a === b || !areComparable([a, b])) this.close();
     else if (this.panel?.pair.a !== a || this.panel.pair.b !== b) this.open(a, b);

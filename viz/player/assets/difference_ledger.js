@@ -4,7 +4,10 @@
  * as far as both have them, and beyond that each in a colour of its own, the other's hatched.
  */
 
-const LANES_OF_TWO = [[0.05, 0.65], [0.68, 0.97]]; // of a row's height: forward, backward
+const LANES_OF_TWO = [
+  [0.05, 0.65],
+  [0.68, 0.97],
+]; // of a row's height: forward, backward
 const THIN_LANE = 4; // pixels, below which a lane has no two halves
 const [BOTH_MARK, ADDED] = [2, 2]; // pixels: how wide a mark of both is; how far one's own stands out
 const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
@@ -16,7 +19,12 @@ class DifferenceLedger extends Ledger {
     const { pair } = this.panel;
     const cells = this.view.labels.length;
     const cellAt = (model, step) => (this.cellOf[model.targets[step]] < 0 ? cells : this.cellOf[model.targets[step]]);
-    this.evaluated = [pair.a, pair.b].map((model) => grouped(cells + 1, model.computes.map((step) => cellAt(model, step))));
+    this.evaluated = [pair.a, pair.b].map((model) =>
+      grouped(
+        cells + 1,
+        model.computes.map((step) => cellAt(model, step)),
+      ),
+    );
     this.layers.canvas.setAttribute(
       "aria-label",
       `What ${counted(this.rows.count, "row")} of ${this.view.title} hold in ${this.panel.titles.join(" and ")}; the same as a table is beside it`,
@@ -88,7 +96,13 @@ class DifferenceLedger extends Ledger {
       if (right <= 0 || (right === drawn && right - left === 1)) return true;
       drawn = right;
       if (isThin) this.thinBar(left, high, right, low, amounts);
-      else this.halves(left, right, middle, amounts.map((amount) => this.heightOf(amount, cell, room)));
+      else
+        this.halves(
+          left,
+          right,
+          middle,
+          amounts.map((amount) => this.heightOf(amount, cell, room)),
+        );
       return true;
     });
   }
@@ -125,8 +139,14 @@ class DifferenceLedger extends Ledger {
     if (isGroup ? !mark : low - high < THIN_LANE * thick) return;
     // Those that one adds stand out of its half.
     const boxes = isGroup
-      ? [[high, high + mark], [low - mark, low]]
-      : [[high, middle], [middle, low]];
+      ? [
+          [high, high + mark],
+          [low - mark, low],
+        ]
+      : [
+          [high, middle],
+          [middle, low],
+        ];
     const out = isGroup ? 0 : ADDED * thick;
     this.marksOfSide(cell, 0, boxes[0], [boxes[0][0] - out, boxes[0][1]], thick);
     this.marksOfSide(cell, 1, boxes[1], [boxes[1][0], boxes[1][1] + out], thick);
@@ -247,7 +267,11 @@ class DifferenceRail extends Rail {
   node(cell, x, parent) {
     const node = svgElement("g", { class: "halves", "data-of": cell, transform: `translate(${x} 0)` }, parent);
     svgElement("rect", { class: "ground", x: -6.5, y: -6.5, width: 13, height: 13, rx: 3 }, node);
-    for (const [name, y] of [["upper", -6], ["lower", 0.5]]) svgElement("rect", { class: name, x: -6, y, width: 12, height: 5.5, rx: 1.5 }, node);
+    for (const [name, y] of [
+      ["upper", -6],
+      ["lower", 0.5],
+    ])
+      svgElement("rect", { class: name, x: -6, y, width: 12, height: 5.5, rx: 1.5 }, node);
   }
 
   show(step, whole = false) {
@@ -267,7 +291,10 @@ class DifferenceRail extends Rail {
 
   words(rows, row) {
     const { panel, view } = this.ledger;
-    const words = [[rows.forward[row], "forward"], [rows.backward[row], "backward"]]
+    const words = [
+      [rows.forward[row], "forward"],
+      [rows.backward[row], "backward"],
+    ]
       .filter(([cell]) => cell >= 0)
       .map(([cell, half]) => `${half} ${panel.heldWords(cell)}`);
     return `${rows.names[row]}${this.cellOf(row) in view.opens ? ", opens" : ""}: ${words.join("; ")}`;

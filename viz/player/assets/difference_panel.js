@@ -61,7 +61,10 @@ class DifferencePanel extends Panel {
   /** Total bytes that the other saves, and evaluations that it adds. */
   get subtitle() {
     const { a, b } = this.pair;
-    const [peaks, counts] = [[a, b].map((one) => one.live[one.peakStep]), [a, b].map(({ computes }) => computes.length)];
+    const [peaks, counts] = [
+      [a, b].map((one) => one.live[one.peakStep]),
+      [a, b].map(({ computes }) => computes.length),
+    ];
     const change = changeText(peaks[1] - peaks[0], a.inNodes);
     const signed = (amount) => (amount ? `${amount < 0 ? "\u2212" : "+"}${countText(Math.abs(amount))}` : "\u00b10");
     const percent = `${signed(Math.round((100 * (peaks[1] - peaks[0])) / Math.max(peaks[0], 1)))} %`;
@@ -117,7 +120,9 @@ class DifferencePanel extends Panel {
   /** Live memory of a cell at the current step, as text. */
   heldWords(cell) {
     const isHeavy = this.ledger.along?.isHeavy[cell];
-    const texts = this.amounts.map((sums) => (isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes)));
+    const texts = this.amounts.map((sums) =>
+      isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes),
+    );
     const words = ["in both", "only in A", "only in B"].filter((_, kind) => this.amounts[kind][cell] > 0);
     if (!words.length) return "in neither";
     return words.map((word) => `${word} ${texts[["in both", "only in A", "only in B"].indexOf(word)]}`).join(", ");
@@ -138,10 +143,22 @@ class DifferencePanel extends Panel {
     this.strip.show(this.step);
     const { inNodes } = this.model;
     const both = (text) => this.models.map((model, side) => text(model, steps[side])).join(" | ");
-    this.write("step", both((_, step) => (step < 0 ? DASH : countText(step))));
-    this.write("evaluations", both((model, step) => (step < 0 ? "0" : countText(model.evaluations[step]))));
-    this.write("live", both((model, step) => (step < 0 ? "0" : shortLive(model.live[step], inNodes))));
-    this.write("peak", both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))));
+    this.write(
+      "step",
+      both((_, step) => (step < 0 ? DASH : countText(step))),
+    );
+    this.write(
+      "evaluations",
+      both((model, step) => (step < 0 ? "0" : countText(model.evaluations[step]))),
+    );
+    this.write(
+      "live",
+      both((model, step) => (step < 0 ? "0" : shortLive(model.live[step], inNodes))),
+    );
+    this.write(
+      "peak",
+      both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))),
+    );
     this.say();
     if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
   }
@@ -160,7 +177,8 @@ class DifferencePanel extends Panel {
   does(side) {
     const [model, step, other] = [this.models[side], this.steps[side], SIDES[1 - side]];
     const { align, tick } = this.scales;
-    if (align === "progress" && tick >= 0 && this.active[side] < 0) return [tick < total(model, align) ? `waits for ${other}` : "has ended"];
+    if (align === "progress" && tick >= 0 && this.active[side] < 0)
+      return [tick < total(model, align) ? `waits for ${other}` : "has ended"];
     return step < 0 ? ["before the first step"] : captionsOf(model, step);
   }
 
@@ -169,7 +187,10 @@ class DifferencePanel extends Panel {
     const { align } = this.scales;
     const { anchors, a, b } = this.pair;
     const firsts = Math.max(...[a, b].map(({ again }) => again.length - again.reduce((sum, one) => sum + one, 0)));
-    const rest = align === "progress" && firsts > anchors ? `; ${counted(firsts - anchors, "operator")} of ${countText(firsts)} in another order, and not aligned` : "";
+    const rest =
+      align === "progress" && firsts > anchors
+        ? `; ${counted(firsts - anchors, "operator")} of ${countText(firsts)} in another order, and not aligned`
+        : "";
     return HOW[align] + rest;
   }
 
@@ -178,7 +199,9 @@ class DifferencePanel extends Panel {
     const { only } = this.held;
     const { inNodes } = this.model;
     const items = only.flatMap((blocks, side) => {
-      const own = blocks.filter(({ amount }) => amount > 0).sort((x, y) => y.amount - x.amount || x.band - y.band || x.begin - y.begin);
+      const own = blocks
+        .filter(({ amount }) => amount > 0)
+        .sort((x, y) => y.amount - x.amount || x.band - y.band || x.begin - y.begin);
       return own.map((block) => ({ ...block, side, model: this.models[side], step: this.steps[side] }));
     });
     const sums = only.map((blocks) => shortLive(amountOf(blocks), inNodes));
@@ -210,7 +233,12 @@ class DifferencePanel extends Panel {
     const text = (fact) => (typeof fact === "string" ? fact : listed(Array.from(fact, countText), MOST_STEPS));
     return one.flatMap(([term, fact], i) => {
       const [own, others] = [text(fact), text(other[i][1])];
-      return own === others ? [[term, own]] : [[`${term} in A`, own], [`${term} in B`, others]];
+      return own === others
+        ? [[term, own]]
+        : [
+            [`${term} in A`, own],
+            [`${term} in B`, others],
+          ];
     });
   }
 

@@ -35,7 +35,8 @@ class DifferenceStrip extends Strip {
     const { pair, model } = this.panel;
     const steps = [pair.a, pair.b].map((one) => this.scales.extent.stepAt(one, place));
     const live = steps.map((step, side) => liveOf(pair, side, step));
-    const line = (one, side) => `${SIDES[side]}: ${stepWords(one, steps[side])}, ${amountText(live[side], model.inNodes)}`;
+    const line = (one, side) =>
+      `${SIDES[side]}: ${stepWords(one, steps[side])}, ${amountText(live[side], model.inNodes)}`;
     return [savedText(live, model.inNodes), ...[pair.a, pair.b].map(line)];
   }
 
@@ -48,7 +49,13 @@ class DifferenceStrip extends Strip {
     if (!this.layers.past) return;
     this.ink = colours(this.element, DIFFERENCE_INKS);
     const { a, b } = this.panel.pair;
-    this.layers.canvas.setAttribute("aria-label", `Memory of both over time; at the peaks ${savedText([a, b].map((one) => one.live[one.peakStep]), a.inNodes)}`);
+    this.layers.canvas.setAttribute(
+      "aria-label",
+      `Memory of both over time; at the peaks ${savedText(
+        [a, b].map((one) => one.live[one.peakStep]),
+        a.inNodes,
+      )}`,
+    );
   }
 
   /** Both peaks stand at the axis: upon the lines they would hide the curves. */
@@ -86,7 +93,11 @@ class DifferenceStrip extends Strip {
 
   /** What lies below both curves, and between them; where one has ended there is nothing to compare. */
   areas() {
-    const { ink, layers, curves: [one, other] } = this;
+    const {
+      ink,
+      layers,
+      curves: [one, other],
+    } = this;
     const { past, future, ratio } = layers;
     const floor = past.height;
     const thick = Math.max(1, Math.round(ratio));
@@ -126,7 +137,11 @@ class DifferenceStrip extends Strip {
   x() {
     const { scales, layers, panel } = this;
     const { pair, steps } = panel;
-    return Math.max(...[pair.a, pair.b].map((model, side) => scales.extent.pixel(presentOf(model, scales, steps[side]), layers.past.width)));
+    return Math.max(
+      ...[pair.a, pair.b].map((model, side) =>
+        scales.extent.pixel(presentOf(model, scales, steps[side]), layers.past.width),
+      ),
+    );
   }
 
   numberText() {

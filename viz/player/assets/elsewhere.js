@@ -38,7 +38,9 @@ function showElsewhere(panel) {
   if (nav.lastChild !== element) nav.append(element);
   const { model, step, index } = panel;
   const amount = step < 0 ? 0 : heldElsewhere(panel);
-  const words = amount ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held` : "nothing is held elsewhere";
+  const words = amount
+    ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held`
+    : "nothing is held elsewhere";
   if (held.textContent !== words) held.textContent = words;
   const operator = step >= 0 && model.verbs[step] === COMPUTE ? model.targets[step] : -1;
   const away = operator >= 0 && cellIn(model.graph, index, operator) < 0;

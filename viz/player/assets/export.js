@@ -51,7 +51,13 @@ class Frame {
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
     const host = panel.host ? [["host", "on the host"]] : [];
-    for (const [key, name] of [...host, ["peak", "peak so far"], ["live", "live"], ["evaluations", "evaluations"], ["step", "step"]]) {
+    for (const [key, name] of [
+      ...host,
+      ["peak", "peak so far"],
+      ["live", "live"],
+      ["evaluations", "evaluations"],
+      ["step", "step"],
+    ]) {
       const words = panel.counters[key].textContent;
       right -= Math.max(ruler.measureText(words).width, 5.8 * name.length);
       this.text(right, top + 24, name, 12, "muted");
@@ -81,7 +87,14 @@ class Frame {
   }
 
   caption(panel) {
-    this.text(FRAME_MARGIN, this.top + 13, fitting(captionsOf(panel.model, panel.step), 12, FRAME_WIDTH - 2 * FRAME_MARGIN), 12, "ink", 600);
+    this.text(
+      FRAME_MARGIN,
+      this.top + 13,
+      fitting(captionsOf(panel.model, panel.step), 12, FRAME_WIDTH - 2 * FRAME_MARGIN),
+      12,
+      "ink",
+      600,
+    );
     this.top += FRAME_CAPTION;
   }
 
@@ -96,10 +109,17 @@ class Frame {
     const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
     const now = timeline.nowAt(width);
     model.bands.forEach(({ fill }, band) => {
-      const past = timeline.areas(runs, band, unit, 1).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
+      const past = timeline
+        .areas(runs, band, unit, 1)
+        .map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
       const boxes = [...past, ...future].filter(([left, low, right, high]) => right > left && high > low);
-      const d = boxes.map(([left, low, right, high]) => `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`).join("");
+      const d = boxes
+        .map(
+          ([left, low, right, high]) =>
+            `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`,
+        )
+        .join("");
       if (d) svgElement("path", { d, fill: this.ink(fill) }, group);
     });
     for (const { amount, dashes } of model.strip_lines) {
@@ -172,14 +192,25 @@ function saveLedger(frame, panel) {
     for (const line of element.querySelectorAll(".limit")) {
       const { x, y, width } = place(line);
       const dashes = line.classList.contains("budget") ? "" : "4 3";
-      svgElement("path", { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes }, frame.root);
+      svgElement(
+        "path",
+        { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes },
+        frame.root,
+      );
     }
     for (const words of element.querySelectorAll(".name, .axis span, .limit span, .number, .ghost")) {
       const { x, y, width, height } = place(words);
       if (words.closest(".plot")) svgElement("rect", { x, y, width, height, fill: frame.ink("panel") }, frame.root);
       const strong = words.matches(".name, .number, .ghost");
       const size = Number.parseFloat(getComputedStyle(words).fontSize) * scale;
-      frame.text(x, y + height / 2 + 0.36 * size, words.textContent, size, strong ? "ink" : "muted", strong ? 600 : 400);
+      frame.text(
+        x,
+        y + height / 2 + 0.36 * size,
+        words.textContent,
+        size,
+        strong ? "ink" : "muted",
+        strong ? 600 : 400,
+      );
     }
     frame.top += whole.height * scale + FRAME_GAP;
   }

@@ -28,7 +28,8 @@ class Filling {
   /** Show the live values of a policy after a step. @param {Panel} panel @param {number} step */
   show(panel, step) {
     const { model } = panel;
-    if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair) return;
+    if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair)
+      return;
     [this.panel, this.model, this.step, this.value] = [panel, model, step, panel.value];
     const { items, title, total } = panel.fills();
     this.items = items;
@@ -57,7 +58,12 @@ class Filling {
     row.id = `filling-${index}`;
     row.setAttribute("aria-label", `${name}, ${size}, ${why}`);
     row.setAttribute("aria-selected", String(item.value >= 0 && item.value === this.value));
-    fillRow(row, [["swatch", ""], ["name", name], ["size", model.inNodes ? "" : size], ["why", why]]);
+    fillRow(row, [
+      ["swatch", ""],
+      ["name", name],
+      ["size", model.inNodes ? "" : size],
+      ["why", why],
+    ]);
   }
 
   /** Mark the row that the keyboard is at. */

@@ -40,7 +40,14 @@ class Gestures {
   wheel(event) {
     const plot = event.target.closest(PLOTS);
     // Where a ledger scrolls, the wheel is the rows', unless with Ctrl.
-    if (!plot || (plot.closest(".scrolls") && !event.ctrlKey && !event.shiftKey && Math.abs(event.deltaY) >= Math.abs(event.deltaX))) return;
+    if (
+      !plot ||
+      (plot.closest(".scrolls") &&
+        !event.ctrlKey &&
+        !event.shiftKey &&
+        Math.abs(event.deltaY) >= Math.abs(event.deltaX))
+    )
+      return;
     this.wheeled(event, plot.clientWidth, this.placeAt(event.clientX, plot));
   }
 
@@ -63,7 +70,8 @@ class Gestures {
     this.touches.set(event.pointerId, event);
     this.held = null;
     if (!plot) {
-      if (event.pointerType === "touch" && this.touches.size === 1 && !event.target.closest(SCRUBBED)) this.beginSwipe(event);
+      if (event.pointerType === "touch" && this.touches.size === 1 && !event.target.closest(SCRUBBED))
+        this.beginSwipe(event);
       return;
     }
     if (this.touches.size === 2) this.beginPinch(plot);
@@ -76,7 +84,14 @@ class Gestures {
   begin(event, plot) {
     const free = event.shiftKey || this.navigation.extent.isWhole;
     const kind = !free ? "pan" : event.pointerType === "touch" && !event.shiftKey ? "swipe" : "range";
-    this.held = { kind, plot, x: event.clientX, place: this.placeAt(event.clientX, plot), sight: this.navigation.sight, far: false };
+    this.held = {
+      kind,
+      plot,
+      x: event.clientX,
+      place: this.placeAt(event.clientX, plot),
+      sight: this.navigation.sight,
+      far: false,
+    };
   }
 
   /** A finger beside what shows time: it steps. */
@@ -113,7 +128,10 @@ class Gestures {
   pinch(held, width) {
     const [a, b] = [...this.touches.values()];
     const most = this.navigation.extent.whole;
-    const wide = Math.min(Math.max((held.wide * held.apart) / Math.max(distance(a, b), 1), Math.min(this.navigation.least, most)), most);
+    const wide = Math.min(
+      Math.max((held.wide * held.apart) / Math.max(distance(a, b), 1), Math.min(this.navigation.least, most)),
+      most,
+    );
     const left = held.plot.getBoundingClientRect().left;
     const share = ((a.clientX + b.clientX) / 2 - left) / width;
     this.navigation.around(held.place - share * wide, wide);

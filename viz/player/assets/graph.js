@@ -183,13 +183,17 @@ class GraphView {
     const stroke = this.size(cell)[1] >= 14 ? 1.5 : 1;
     const opens = cell in view.opens;
     const kinds = ["node", view.backward[cell] && "backward", view.groups[cell] && "group", opens && "opens"];
-    const node = svgElement("g", {
-      class: kinds.filter(Boolean).join(" "),
-      "data-cell": cell,
-      role: "button",
-      tabindex: -1,
-      "aria-pressed": false,
-    }, this.element);
+    const node = svgElement(
+      "g",
+      {
+        class: kinds.filter(Boolean).join(" "),
+        "data-cell": cell,
+        role: "button",
+        tabindex: -1,
+        "aria-pressed": false,
+      },
+      this.element,
+    );
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
     const rim = this.around(cell, -stroke / 2);
     const length = 2 * (rim.width + rim.height) - (8 - 2 * Math.PI) * rim.rx;
@@ -251,7 +255,10 @@ class GraphView {
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
     this.names[cell] ??= `${this.name(cell)}${cell in this.view.opens ? ", opens" : ""}`;
-    node.setAttribute("aria-label", `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`);
+    node.setAttribute(
+      "aria-label",
+      `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`,
+    );
     if (!this.view.groups[cell]) return;
     const kept = (history.looks[change] & 7) === RECOMPUTED ? history.keeps[change] : 0;
     this.fillGroup(node, cell, history.shares[change], kept);

@@ -97,7 +97,8 @@ class HostLane extends Timeline {
     const boxes = outlinesOf(runs, band, unit, thick);
     for (const { left, right, tops } of runs) {
       const high = heightOf(tops, band, unit);
-      for (let up = 0; up < high; up += STRIPE_AND_GAP * thick) boxes.push([left, up, right, Math.min(up + thick, high)]);
+      for (let up = 0; up < high; up += STRIPE_AND_GAP * thick)
+        boxes.push([left, up, right, Math.min(up + thick, high)]);
     }
     return boxes;
   }

@@ -291,7 +291,9 @@ class Lanes {
       context.textAlign = "right";
       if (model.rows > 1) {
         const high = this.lane / model.rows;
-        model.stages_of[device].forEach((stage, row) => context.fillText(String(stage), LEFT - AIR, top + (row + 0.5) * high));
+        model.stages_of[device].forEach((stage, row) =>
+          context.fillText(String(stage), LEFT - AIR, top + (row + 0.5) * high),
+        );
       } else context.fillText(String(device), LEFT - AIR, top + this.lane / 2);
       context.fillText(String(device), LEFT - AIR, curve);
       context.textAlign = "left";

@@ -9,9 +9,7 @@ const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both par
 const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
 const MOST_ARROWS = 40;
-const INKS = [
-  "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying",
-];
+const INKS = ["background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying"];
 
 /** Which cells share a row; that of the first forward one is the lowest. @param {any} view */
 function rowsOf(view) {
@@ -70,7 +68,10 @@ class Ledger {
     const cells = this.view.labels.length;
     // What is not in this view comes last.
     const cellAt = (step) => this.cellOf[targets[step]];
-    this.marks = grouped(cells + 1, computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))));
+    this.marks = grouped(
+      cells + 1,
+      computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))),
+    );
     this.most = new Float64Array(cells); // the largest share of each that is ever held
     const { first, shares } = this.history;
     for (let cell = 0; cell < cells; cell++) {
@@ -191,12 +192,15 @@ class Ledger {
     // Bars that follow each other stay apart where there is room.
     const end = right - left > 4 * thick ? right - thick : right;
     if (left < past.end) {
-      if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
+      if (fill === RECOMPUTED && bottom - top >= 4 * thick)
+        past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
       else past.rect(left, top, end, bottom, colour);
-      if (kept > 0 && stays && kept >= 4 * thick) past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
+      if (kept > 0 && stays && kept >= 4 * thick)
+        past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
       else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
     }
-    if (right > future.first) future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
+    if (right > future.first)
+      future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
   }
 
   /** Draw a cell's live intervals and evaluations. */
@@ -251,7 +255,8 @@ class Ledger {
     if (cell < 0) return;
     const [high, low] = this.lane(cell);
     const air = 2 * this.over.ratio;
-    const [left, right] = begin === undefined ? [0, this.layers.past.width] : [this.x(this.places[begin]), this.x(this.places[end])];
+    const [left, right] =
+      begin === undefined ? [0, this.layers.past.width] : [this.x(this.places[begin]), this.x(this.places[end])];
     this.over.frame(left - air, high - air, Math.max(right, left + 2) + air, low + air, ink, 2);
   }
 
@@ -259,7 +264,8 @@ class Ledger {
   readArrows(step, ink, halo = null) {
     const to = this.cellOf[this.model.targets[step]];
     const x = this.x((this.places[step] + this.places[step + 1]) / 2);
-    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink, halo);
+    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS))
+      this.arrow(x, this.homeOf[value], to, ink, halo);
   }
 
   /** Arrows from what a value was made of, and to whoever reads it while it is there; of a group, to
@@ -275,7 +281,8 @@ class Ledger {
       return;
     }
     if (model.verbs[begin] === COMPUTE) this.readArrows(begin, this.panel.colours.ink);
-    for (const read of readsOf(model, value, begin, end, MOST_ARROWS).slice(0, MOST_ARROWS)) this.readerArrow(this.homeOf[value], read);
+    for (const read of readsOf(model, value, begin, end, MOST_ARROWS).slice(0, MOST_ARROWS))
+      this.readerArrow(this.homeOf[value], read);
   }
 
   /** An arrow from a cell to an evaluation that reads of it. */
@@ -299,8 +306,12 @@ class Ledger {
     this.selected = home < 0 ? null : { cell: home };
     if (root >= 0 && home >= 0) {
       const { spans } = this.model;
-      const at = Math.max(lastAtMost(spans.begins, Math.max(this.panel.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
-      if (at < spans.first[value + 1]) this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
+      const at = Math.max(
+        lastAtMost(spans.begins, Math.max(this.panel.step, 0), spans.first[value], spans.first[value + 1]),
+        spans.first[value],
+      );
+      if (at < spans.first[value + 1])
+        this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
     }
     if (!this.layers.past) return;
     if (home >= 0 && this.window.reveal(this.rows.row[home])) this.window.moved();

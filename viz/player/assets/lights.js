@@ -74,7 +74,8 @@ class LedgerLights {
       if (ledger.homeOf[value] >= 0) over.lit(...lane(value, begin, end), ink, halo);
     }
     for (const { values } of this.freed.values()) {
-      for (const { value, begin, end } of values.slice(0, MOST_LIT)) over.ghost(...lane(value, begin, end), ink, background);
+      for (const { value, begin, end } of values.slice(0, MOST_LIT))
+        over.ghost(...lane(value, begin, end), ink, background);
     }
     this.place(column);
   }
@@ -194,9 +195,13 @@ class GraphLights {
     lit.delete(active);
     lit.delete(-1);
     this.edges(active < 0 ? [] : edgesBetween(view, lit, active));
-    const rings = Array.from(lit, (cell) => svgElement("rect", { class: "lit", ...graph.around(cell, graph.history.ringed[cell] ? 3 : 2.5) }));
+    const rings = Array.from(lit, (cell) =>
+      svgElement("rect", { class: "lit", ...graph.around(cell, graph.history.ringed[cell] ? 3 : 2.5) }),
+    );
     const freed = freedBetween(model, since, step, graph.homeOf);
-    const ghosts = Array.from(freed.keys(), (cell) => svgElement("rect", { class: "haunt", ...graph.around(cell, 2.5) }));
+    const ghosts = Array.from(freed.keys(), (cell) =>
+      svgElement("rect", { class: "haunt", ...graph.around(cell, 2.5) }),
+    );
     this.below.replaceChildren(...rings, ...ghosts);
     this.top.replaceChildren(...this.tags(freed));
     for (const ghost of [...ghosts, ...this.top.children]) animated(ghost, POPPING, POP, lively);

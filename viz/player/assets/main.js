@@ -88,7 +88,9 @@ class Player extends Several {
     this.read(this.models[0]);
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
+      signal: this.life.signal,
+    });
     this.explain();
     if (!this.controls.follow()) this.show(-1);
   }
@@ -303,7 +305,8 @@ class Player extends Several {
 
   /** Select a cell of a panel, or a value; -1 for none. */
   choose(panel, cell, value = -1) {
-    for (const other of new Set([...this.panels, ...this.visible])) other.select(...(other === panel ? [cell, value] : [-1, -1]));
+    for (const other of new Set([...this.panels, ...this.visible]))
+      other.select(...(other === panel ? [cell, value] : [-1, -1]));
     this.chosen = panel;
     for (const other of this.panels) other.element.classList.toggle("chosen", other === panel);
     byId("whose").value = String(panel.model.id);

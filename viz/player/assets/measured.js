@@ -92,7 +92,10 @@ function drawMeasured(context, amounts, high, ink, ratio) {
     drawn = true;
   });
   context.lineJoin = "round";
-  for (const [stroke, wide] of [[ink.background, CASING], [ink.ink, THICK]]) {
+  for (const [stroke, wide] of [
+    [ink.background, CASING],
+    [ink.ink, THICK],
+  ]) {
     context.strokeStyle = stroke;
     context.lineWidth = wide * ratio;
     context.stroke();
@@ -132,7 +135,10 @@ class MeasuredLine {
   /** Describe the measurement of the strip, less the omitted base. */
   tell() {
     const { strip } = this.panel;
-    strip.layers.canvas.setAttribute("aria-label", `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`);
+    strip.layers.canvas.setAttribute(
+      "aria-label",
+      `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`,
+    );
   }
 
   text(amount) {
@@ -158,10 +164,15 @@ class MeasuredLine {
     const stepsOf = (width) =>
       Float64Array.from({ length: width + 1 }, (_, x) => {
         const tick = (x * scales.ticks) / width;
-        const [step, next] = [tick, tick + 1].map((t) => (t >= ticksOf(model, scales.align) ? model.count : stepOfTick(model, Math.floor(t), scales.align)));
+        const [step, next] = [tick, tick + 1].map((t) =>
+          t >= ticksOf(model, scales.align) ? model.count : stepOfTick(model, Math.floor(t), scales.align),
+        );
         return step + (next - step) * (tick % 1);
       });
-    return { stepsOf, unit: (amount) => Math.min(amount, scales.highest) * panel.timeline.unit(panel.timeline.canvas.height) };
+    return {
+      stepsOf,
+      unit: (amount) => Math.min(amount, scales.highest) * panel.timeline.unit(panel.timeline.canvas.height),
+    };
   }
 
   /** @param {HTMLCanvasElement} canvas @param {(width: number) => Float64Array} edges */
@@ -228,7 +239,9 @@ class Measurements {
     const model = this.models.find((each) => each.measured === measured);
     const p = document.createElement("p");
     const span = measured.unit === "events" ? counted(measured.span, "event") : secondsText(measured.span);
-    p.append(`Measured: ${measured.source}, ${measured.what}; its ${span} laid along the schedule's ${this.alongWords(model)}, ends aligned.`);
+    p.append(
+      `Measured: ${measured.source}, ${measured.what}; its ${span} laid along the schedule's ${this.alongWords(model)}, ends aligned.`,
+    );
     const before = measured.before ?? measured.base;
     if (before > 0) {
       const label = document.createElement("label");

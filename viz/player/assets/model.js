@@ -132,9 +132,13 @@ function measure(models, axis) {
   const moments = Float64Array.from(longest.computes, (step) => placesOf(longest, axis)[step + 1]);
   for (const model of models) {
     const places = placesOf(model, axis);
-    const steps = model === longest ? longest.computes : Int32Array.from(moments, (place) => lastAtMost(places, place) - 1);
+    const steps =
+      model === longest ? longest.computes : Int32Array.from(moments, (place) => lastAtMost(places, place) - 1);
     const last = lastAtMost(steps, model.count - 2) + 2;
-    model.tickSteps.set(axis, { steps: steps.map((step) => Math.min(step, model.count - 1)), count: Math.min(last, steps.length) });
+    model.tickSteps.set(axis, {
+      steps: steps.map((step) => Math.min(step, model.count - 1)),
+      count: Math.min(last, steps.length),
+    });
   }
   return moments.length;
 }

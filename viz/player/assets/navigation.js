@@ -186,7 +186,9 @@ class Navigation {
 
   looped() {
     byId("loop").setAttribute("aria-pressed", String(this.loop !== null));
-    byId("loop").title = this.loop ? `${this.rangeWords()}, again and again (L)` : "Play what is in sight again and again (L)";
+    byId("loop").title = this.loop
+      ? `${this.rangeWords()}, again and again (L)`
+      : "Play what is in sight again and again (L)";
     this.slid();
     this.player.settle();
   }

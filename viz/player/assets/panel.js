@@ -72,7 +72,10 @@ class Panel {
     const solo = this.part(".solo");
     solo.setAttribute("aria-pressed", String(isAlone));
     const { title } = this.model;
-    solo.setAttribute("aria-label", isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`);
+    solo.setAttribute(
+      "aria-label",
+      isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`,
+    );
   }
 
   makeLedger(scales) {
@@ -139,7 +142,8 @@ class Panel {
     const of = (count) => `${countText(count)} / ${countText(count)}`;
     const live = model.inNodes ? countText(model.live[model.peakStep]) : LONGEST_SIZE;
     const longest = { step: of(model.count - 1), evaluations: of(model.computes.length), live, peak: live };
-    for (const [name, text] of Object.entries(longest)) counters[name].style.setProperty("--longest", `${Math.ceil(textWidth(text, COUNTER))}px`);
+    for (const [name, text] of Object.entries(longest))
+      counters[name].style.setProperty("--longest", `${Math.ceil(textWidth(text, COUNTER))}px`);
   }
 
   listen() {
@@ -289,7 +293,9 @@ class Panel {
       return;
     }
     const style = getComputedStyle(this.element);
-    this.colours = Object.fromEntries(["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.colours = Object.fromEntries(
+      ["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
+    );
     this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
     // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
     this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;

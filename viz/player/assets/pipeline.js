@@ -19,7 +19,10 @@ class PipelinePanel {
     solo.addEventListener("click", () => events.solo(model.id));
     this.lanes = new Lanes(this.part(".lanes"), model, scales);
     const all = `${model.subtitle}; makespan ${model.timeText(model.makespan)}, ${model.bubble} of all devices' time idle`;
-    this.part(".lanes").setAttribute("aria-label", `${model.title_text}: ${all}. Arrow down and up choose a device, Enter a block.`);
+    this.part(".lanes").setAttribute(
+      "aria-label",
+      `${model.title_text}: ${all}. Arrow down and up choose a device, Enter a block.`,
+    );
     this.device = 0;
     this.listen(events);
   }
@@ -86,7 +89,13 @@ class PipelinePlayer extends Playback {
     super();
     this.models = data.traces.map((trace, id) => new PipelineModel(trace, id));
     const beside = this.models.flatMap((model) => [...model.idle, ...model.peakTexts]);
-    this.scales = { large: 1, shown: data.traces.length, longest: data.longest, highest: data.highest, beside: [...new Set(beside)] };
+    this.scales = {
+      large: 1,
+      shown: data.traces.length,
+      longest: data.longest,
+      highest: data.highest,
+      beside: [...new Set(beside)],
+    };
     this.moments = Float64Array.from(new Set(this.models.flatMap((model) => Array.from(model.moments)))).sort();
     [this.time, this.tick, this.solo] = [0, 0, -1];
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -131,7 +140,9 @@ class PipelinePlayer extends Playback {
         byId("policy").append(new Option(name, `${model.id} ${device}`));
       }
     }
-    const kinds = new Set(this.models.flatMap((model) => Array.from(model.kind).filter((_, i) => model.end[i] > model.begin[i])));
+    const kinds = new Set(
+      this.models.flatMap((model) => Array.from(model.kind).filter((_, i) => model.end[i] > model.begin[i])),
+    );
     for (const item of byId("legend").querySelectorAll("[data-kinds]")) {
       item.hidden = !item.dataset.kinds.split(" ").some((kind) => kinds.has(Number(kind)));
     }
@@ -139,7 +150,9 @@ class PipelinePlayer extends Playback {
     const scrub = byId("scrub");
     [scrub.min, scrub.max, scrub.step] = ["0", String(TICKS), "any"];
     new ResizeObserver(() => this.resized()).observe(holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
+      signal: this.life.signal,
+    });
     this.resized();
     if (!this.controls.follow()) this.show(0);
   }
@@ -159,8 +172,17 @@ class PipelinePlayer extends Playback {
   /** The moments of the chosen schedule at which a presentation stops. */
   get stops() {
     const { model } = this.chosen;
-    const firstOf = (...kinds) => Math.min(...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]));
-    const times = [["forward", 0], ["first recomputation", firstOf(1)], ["first backward", firstOf(2, 3)], ["peak", model.peakTime], ["end", model.makespan]];
+    const firstOf = (...kinds) =>
+      Math.min(
+        ...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]),
+      );
+    const times = [
+      ["forward", 0],
+      ["first recomputation", firstOf(1)],
+      ["first backward", firstOf(2, 3)],
+      ["peak", model.peakTime],
+      ["end", model.makespan],
+    ];
     const known = times.filter(([, time]) => Number.isFinite(time));
     return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * TICKS })));
   }
@@ -271,7 +293,10 @@ class PipelinePlayer extends Playback {
     const { model, device } = this.reading;
     const block = model.first[device] + index;
     row.dataset.kind = String(model.kind[block]);
-    fillRow(row, [["number", this.startText(model, block)], ["name", model.title(block)]]);
+    fillRow(row, [
+      ["number", this.startText(model, block)],
+      ["name", model.title(block)],
+    ]);
   }
 
   /** Select a block of a panel; NOTHING for none. */
@@ -290,7 +315,10 @@ class PipelinePlayer extends Playback {
         return [dt, dd];
       }),
     );
-    byId("status").textContent = `${model.title(block)}: ${model.facts(block).map(([term, text]) => `${term} ${text}`).join("; ")}`;
+    byId("status").textContent = `${model.title(block)}: ${model
+      .facts(block)
+      .map(([term, text]) => `${term} ${text}`)
+      .join("; ")}`;
     this.read(model, model.device[block]);
   }
 
@@ -307,8 +335,10 @@ class PipelinePlayer extends Playback {
     const block = model.runningAt(at.device, at.time);
     const held = `device ${at.device} holds ${model.heldText(model.heldAt(at.device, at.time))}`;
     if (block === NOTHING) {
-      const next = model.blockAt(at.device, at.time) === NOTHING ? model.first[at.device] : model.blockAt(at.device, at.time) + 1;
-      const then = next < model.first[at.device + 1] ? [`then ${model.title(next)}`, `it waits ${model.waits(next)}`] : [];
+      const next =
+        model.blockAt(at.device, at.time) === NOTHING ? model.first[at.device] : model.blockAt(at.device, at.time) + 1;
+      const then =
+        next < model.first[at.device + 1] ? [`then ${model.title(next)}`, `it waits ${model.waits(next)}`] : [];
       return this.tip.show(event, ["idle", held, ...then]);
     }
     const span = `${model.timeText(model.begin[block])} to ${model.timeText(model.end[block])}`;

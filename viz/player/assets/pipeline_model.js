@@ -68,7 +68,8 @@ class PipelineModel {
     let busy = 0;
     for (let device = 0; device < this.devices; device++) {
       const block = this.blockAt(device, time);
-      if (block !== NOTHING) busy += this.busyBefore(device, block) + Math.min(time, this.end[block]) - this.begin[block];
+      if (block !== NOTHING)
+        busy += this.busyBefore(device, block) + Math.min(time, this.end[block]) - this.begin[block];
     }
     return Math.max(0, 1 - busy / (this.devices * time));
   }
@@ -89,7 +90,8 @@ class PipelineModel {
   get peakTime() {
     let [most, time] = [-1, 0];
     for (let i = 0; i < this.kind.length; i++) {
-      if (this.during[i] > most || (this.during[i] === most && this.begin[i] < time)) [most, time] = [this.during[i], this.begin[i]];
+      if (this.during[i] > most || (this.during[i] === most && this.begin[i] < time))
+        [most, time] = [this.during[i], this.begin[i]];
       if (this.after[i] > most) [most, time] = [this.after[i], this.end[i]];
     }
     return time;

@@ -88,7 +88,13 @@ class LedgerPointer {
     const { graph } = model;
     const forward = graph.data.producers[value] < graph.forward_count;
     const again = begin >= 0 && model.verbs[begin] === COMPUTE && isAgain(model, begin);
-    const band = forward ? (again ? AGAIN_BAND : KEPT_BAND) : graph.data.results.includes(value) ? STAYING_BAND : PASSING_BAND;
+    const band = forward
+      ? again
+        ? AGAIN_BAND
+        : KEPT_BAND
+      : graph.data.results.includes(value)
+        ? STAYING_BAND
+        : PASSING_BAND;
     return blockLines(model, { value, band, amount: model.inNodes ? 1 : graph.data.sizes[value], begin, end, step });
   }
 }

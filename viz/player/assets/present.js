@@ -19,7 +19,8 @@ class Presentation {
     window.addEventListener("keydown", key, true);
     window.addEventListener("resize", () => this.isOn && this.fit());
     document.addEventListener("fullscreenchange", () => document.fullscreenElement || this.end());
-    for (const name of ["pointermove", "pointerdown"]) window.addEventListener(name, (event) => this.point(event), true);
+    for (const name of ["pointermove", "pointerdown"])
+      window.addEventListener(name, (event) => this.point(event), true);
     for (const name of ["pointercancel", "pointerleave"]) this.root.addEventListener(name, () => this.fade());
   }
 
@@ -28,7 +29,11 @@ class Presentation {
     const add = (tag, id, parent) => Object.assign(parent.appendChild(document.createElement(tag)), { id });
     const begin = add("button", "present", document.querySelector(".tools"));
     document.querySelector("#help").before(begin);
-    Object.assign(begin, { type: "button", textContent: "present", title: "Present: the whole screen, large letters (F)" });
+    Object.assign(begin, {
+      type: "button",
+      textContent: "present",
+      title: "Present: the whole screen, large letters (F)",
+    });
     begin.addEventListener("click", () => this.begin());
     const transport = document.querySelector(".transport");
     this.list = add("nav", "stops", transport);
@@ -88,7 +93,10 @@ class Presentation {
     if (words !== this.words) {
       this.words = words;
       const button = ({ name }, i) => {
-        const element = Object.assign(document.createElement("button"), { type: "button", title: `${name} (${i + 1})` });
+        const element = Object.assign(document.createElement("button"), {
+          type: "button",
+          title: `${name} (${i + 1})`,
+        });
         element.dataset.stop = String(i);
         element.append(Object.assign(document.createElement("b"), { textContent: String(i + 1) }), ` ${name}`);
         return element;
@@ -101,7 +109,9 @@ class Presentation {
       else element.removeAttribute("aria-current");
     });
     const current = this.list.children[now];
-    if (current) this.list.scrollLeft = current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
+    if (current)
+      this.list.scrollLeft =
+        current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
   }
 
   /** The last stop up to a tick; -1 before all. */
@@ -181,7 +191,11 @@ class Presentation {
  */
 function stopsOf(model, tickOf) {
   const again = model.again.indexOf(1);
-  const steps = [["forward", model.computes[0] ?? 0], ["peak", model.peakStep], ["end", model.count - 1]];
+  const steps = [
+    ["forward", model.computes[0] ?? 0],
+    ["peak", model.peakStep],
+    ["end", model.count - 1],
+  ];
   if (again >= 0) steps.push(["first recomputation", model.computes[again]]);
   return inOrder(steps.map(([name, step]) => ({ name, tick: tickOf(step) })));
 }

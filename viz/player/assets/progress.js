@@ -59,7 +59,11 @@ function eachPart(models, visit) {
     visit(begins, ends, true);
     begins = ends;
   }
-  visit(begins, models.map(({ computes }) => computes.length), false);
+  visit(
+    begins,
+    models.map(({ computes }) => computes.length),
+    false,
+  );
   return anchors[0].length;
 }
 

@@ -12,7 +12,8 @@ function readersOf(model) {
   const roots = items.map((value) => rootOf(data, value));
   const { first: begin, order } = grouped(data.names.length, roots);
   const reader = new Int32Array(items.length);
-  for (let operator = 0; operator + 1 < first.length; operator++) reader.fill(operator, first[operator], first[operator + 1]);
+  for (let operator = 0; operator + 1 < first.length; operator++)
+    reader.fill(operator, first[operator], first[operator + 1]);
   model.readers.known = { first: begin, operators: order.map((i) => reader[i]) };
   return model.readers.known;
 }
@@ -78,7 +79,8 @@ function reasonOf(model, { value, band, begin, end }, step) {
     const from = readAt(model, begin).map((source) => ownName(names[source]));
     what = begin === step ? "recomputed now" : `recomputed${from.length ? ` from ${listed(from, 1)}` : ""}`;
   }
-  if (!reads.length) return `${what}${end === model.count ? ", a result: stays to the end" : `, until step ${countText(end)}`}`;
+  if (!reads.length)
+    return `${what}${end === model.count ? ", a result: stays to the end" : `, until step ${countText(end)}`}`;
   return `${what}, ${readersText(model, reads)}`;
 }
 
@@ -88,7 +90,11 @@ function readersText(model, reads) {
   const again = reads.filter(({ step }) => isAgain(model, step));
   const others = reads.filter(({ step }) => !isAgain(model, step));
   const texts = [];
-  const nameAll = (some) => listed(some.map(({ operator }) => ownName(names[operator])), MOST_READERS);
+  const nameAll = (some) =>
+    listed(
+      some.map(({ operator }) => ownName(names[operator])),
+      MOST_READERS,
+    );
   if (others.length) texts.push(`for ${nameAll(others)}`);
   if (again.length) texts.push(`to recompute ${nameAll(again)}`);
   return texts.join(" and ");
@@ -100,7 +106,11 @@ function gradientReason(model, reads, step, end) {
   const { data, operators } = model.graph;
   const [{ step: next, operator }] = reads;
   const missing = readAt(model, next).filter((value) => !isResident(model.spans, value, step));
-  if (missing.length) return `gradient, waits for ${listed(missing.map((value) => ownName(data.names[value])), 1)}`;
+  if (missing.length)
+    return `gradient, waits for ${listed(
+      missing.map((value) => ownName(data.names[value])),
+      1,
+    )}`;
   return `gradient, for ${ownName(operators.names[operator])}`;
 }
 

@@ -136,7 +136,9 @@ class Search {
   show() {
     const { items } = this;
     this.element.classList.toggle("empty", !this.active);
-    this.total.textContent = this.active ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}` : "";
+    this.total.textContent = this.active
+      ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}`
+      : "";
     if (this.list.count !== items.length) this.list.reset(items.length);
     this.list.current = -1;
     this.list.refill();
@@ -154,8 +156,15 @@ class Search {
     row.id = `found-${index}`;
     row.setAttribute("aria-selected", String(index === this.at));
     const made = Array.from(listAt(graph.operators.outputs, operator), (value) => graph.data.names[value]);
-    const where = [kinds[operator], scopes[operator] && `in ${scopes[operator]}`, made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`];
-    fillRow(row, [["name", names[operator]], ["why", where.filter(Boolean).join(", ")]]);
+    const where = [
+      kinds[operator],
+      scopes[operator] && `in ${scopes[operator]}`,
+      made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`,
+    ];
+    fillRow(row, [
+      ["name", names[operator]],
+      ["why", where.filter(Boolean).join(", ")],
+    ]);
   }
 
   key(event) {
@@ -217,10 +226,13 @@ class Search {
     // Upon what is light this darkens the ground and leaves bars as they are; likewise in the dark.
     const scheme = style.colorScheme === "dark" ? "dark" : "light";
     canvas.style.mixBlendMode = { light: "darken", dark: "lighten" }[scheme];
-    const colours = Object.fromEntries(["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    const colours = Object.fromEntries(
+      ["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
+    );
     const hit = this.hits(model.graph);
     const cells = new Set();
-    for (const operator of this.matches(model.graph)) if (ledger.isInSight(cellOf[operator])) cells.add(cellOf[operator]);
+    for (const operator of this.matches(model.graph))
+      if (ledger.isInSight(cellOf[operator])) cells.add(cellOf[operator]);
     for (const cell of cells) this.markRow(context, ledger, cell, colours, FOUND_INK[scheme]);
     context.fillStyle = colours.ink;
     context.strokeStyle = colours.background;
@@ -237,7 +249,11 @@ class Search {
   markRow(context, ledger, cell, colours, light) {
     const [high, low] = ledger.lane(cell);
     const { past, ratio } = ledger.layers;
-    for (const [ink, alpha, wide] of [["background", 1], ["halo", light], ["ink", 1, 4 * ratio]]) {
+    for (const [ink, alpha, wide] of [
+      ["background", 1],
+      ["halo", light],
+      ["ink", 1, 4 * ratio],
+    ]) {
       context.globalAlpha = alpha;
       context.fillStyle = colours[ink];
       context.fillRect(0, high, wide ?? past.width, low - high);
@@ -253,7 +269,11 @@ class Search {
     const y = Math.max(ledger.lane(cell)[0], 0);
     const size = 3.5 * ratio;
     let [count, before] = [0, -Infinity];
-    for (let i = firstAfter(model, own, ledger.scales.extent.stepAt(model, ledger.scales.extent.from) - 1); i < own.length; i++) {
+    for (
+      let i = firstAfter(model, own, ledger.scales.extent.stepAt(model, ledger.scales.extent.from) - 1);
+      i < own.length;
+      i++
+    ) {
       const step = model.computes[own[i]];
       const x = ledger.x(places[step]);
       if (x > past.width) break;

@@ -40,7 +40,10 @@ class Strip {
   /** The amounts that the curve is compared with. */
   limits() {
     const { model } = this;
-    const lines = [["peak", model.live[model.peakStep]], ["lower bound", leastPeak(model)]];
+    const lines = [
+      ["peak", model.live[model.peakStep]],
+      ["lower bound", leastPeak(model)],
+    ];
     if (model.budget !== null) lines.push(["budget", model.budget]);
     if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
     if (model.measured) lines.push(["measured", measuredPeak(model)]);
@@ -154,7 +157,12 @@ class Strip {
       const beyond = amount > this.highest * 1.0001;
       const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
       if (same[0] !== name) continue;
-      const line = placed("div", "", beyond ? `${high}px` : at(amount), `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`);
+      const line = placed(
+        "div",
+        "",
+        beyond ? `${high}px` : at(amount),
+        `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`,
+      );
       const words = document.createElement("span");
       words.textContent = `${same.join(" = ")} ${shortLive(amount, model.inNodes)}${beyond ? " ↑" : ""}`;
       line.append(words);
@@ -165,7 +173,8 @@ class Strip {
     const room = this.plot.clientWidth;
     const taken = []; // where words stand, and how wide they are
     lines.forEach(({ words, y }, i) => {
-      const beside = (place) => taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
+      const beside = (place) =>
+        taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
       // At the top of a narrow strip stands the number of the moment.
       const isUnder = y > high - WORDS && beside(y) + widths[i] > room - NUMBER_ROOM * scales.large;
       const place = isUnder ? y - WORDS * scales.large : y;

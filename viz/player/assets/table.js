@@ -64,7 +64,10 @@ class LedgerTable {
     const looks = cells.map((cell) => (cell < 0 ? DASH : cellWords(model.graph, view, history, cell, step)));
     const own = cells.filter((cell) => cell >= 0).map((cell) => ledger.marksOf(cell));
     const sum = (counts) => countText(counts.reduce((all, count) => all + count, 0));
-    return [...looks, `${sum(own.map((marks) => firstAfter(model, marks, step)))} of ${sum(own.map((marks) => marks.length))}`];
+    return [
+      ...looks,
+      `${sum(own.map((marks) => firstAfter(model, marks, step)))} of ${sum(own.map((marks) => marks.length))}`,
+    ];
   }
 }
 

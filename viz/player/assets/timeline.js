@@ -42,7 +42,7 @@ function runsOf(model, steps) {
     let sum = 0;
     const tops = model.bands.map((band) => (sum += band.live[step]));
     const last = runs.at(-1);
-    if (last && last.tops.every((top, i) => top === tops[i])) last.right = x + 1;
+    if (last?.tops.every((top, i) => top === tops[i])) last.right = x + 1;
     else runs.push({ left: x, right: x + 1, tops });
   }
   return runs;

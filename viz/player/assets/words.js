@@ -4,13 +4,18 @@ const MOST_SPANS = 4; // of a cell, that are listed
 
 /** The total bytes of each cell of a view. @param {any} graph @param {any} view */
 function sizesOf({ data }, view) {
-  view.sizes ??= Float64Array.from(view.labels, (_, cell) => listAt(view.data, cell).reduce((sum, value) => sum + data.nbytes[value], 0));
+  view.sizes ??= Float64Array.from(view.labels, (_, cell) =>
+    listAt(view.data, cell).reduce((sum, value) => sum + data.nbytes[value], 0),
+  );
   return view.sizes;
 }
 
 /** The look of a cell at a step, as text. @param {History} history */
 function lookWords(history, cell, step) {
-  return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
+  return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace(
+    "*",
+    ", checkpoint",
+  );
 }
 
 /** What a cell is at a step, in words: its look, and the bytes that it holds.
