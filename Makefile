@@ -43,7 +43,7 @@ check: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIOME) ci
+	$(BIOME) ci --error-on-warnings
 
 format: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format .

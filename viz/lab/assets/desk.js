@@ -1,7 +1,16 @@
 /** Drag and drop on a lab without a graph: opens a dropped graph, trace or memory snapshot. */
 
+import { byId } from "../../player/assets/controls.js";
+import { sizeText } from "../../player/assets/format.js";
+import { start } from "../../player/assets/playback.js";
+import { fresh } from "./fresh.js";
+import { Lab } from "./lab.js";
+import { dataOfPlan, readPlan } from "./planned.js";
+import { FormatError } from "./reader.js";
+import { LARGEST_FILE, PICKLE, readMeasured } from "./snapshots.js";
+
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
-const NOTHING = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
+const EMPTY_DOCUMENT = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
 
 /** The documents opened so far: they survive the restart of the page. */
 const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
@@ -83,7 +92,7 @@ class Desk {
     const content = new Uint8Array(await file.arrayBuffer());
     // White space may stand before a document's first brace, and a mark of its encoding.
     const begin = new TextDecoder().decode(content.subarray(0, 64)).trimStart();
-    if (content.length <= 64 && NOTHING.test(begin)) {
+    if (content.length <= 64 && EMPTY_DOCUMENT.test(begin)) {
       const legal = "a graph, a trace, a schedule, a snapshot, or a list of pairs of seconds and bytes";
       throw new FormatError(`${file.name}: nothing is in it; expected ${legal}`);
     }

@@ -3,6 +3,14 @@
  * the bound.
  */
 
+import { UNITS, countText } from "../../player/assets/format.js";
+import { svgElement, textWidth } from "../../player/assets/graph.js";
+import { costText } from "./texts.js";
+
+/**
+ * @import { Choice, Offers } from "./offers.js"
+ */
+
 const [PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM] = [46, 12, 24, 34];
 const MOST_TICKS = 5;
 const MOST_POWERS = 7; // of two, on an axis of bytes
@@ -19,7 +27,7 @@ const HANDLE = 12; // pixels around a policy's mark that the handle covers where
 const FARTHEST = 2; // of the range of costs along the frontier, what a policy may be to be in scale
 const PLACES = [-8, -21, -34, -47, 18, 31]; // of a label, in pixels below its mark, the best first
 
-class FrontierPlot {
+export class FrontierPlot {
   /**
    * @param {HTMLElement} holder @param {Offers} offers
    * @param {(choice: Choice, settled: boolean) => void} onChoose settled: not while it is dragged

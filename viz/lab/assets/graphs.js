@@ -3,6 +3,13 @@
  * page's data model. The attributes of a document are described there.
  */
 
+import { BEYOND, plainText, printable, quoted, shortened80 } from "./reader.js";
+
+/**
+ * @import { Lists } from "../../player/assets/columns.js"
+ * @import { DocumentReader } from "./reader.js"
+ */
+
 const DOCUMENT_KEYS = ["schema", "version", "name", "data", "operators", "arguments", "results", "gradients"];
 const DATA_KEYS = ["name", "bytes", "shape", "dtype", "role", "view_of", "label"];
 const OPERATOR_KEYS = [
@@ -29,7 +36,7 @@ const LONGEST_NAME = 200; // characters that are shown
 /** @param {DocumentReader} reader @param {any} document @param {string} where
  * @param {Record<string, number>} dtypes bytes of an element @returns {any} the page's graph
  */
-function readGraph(reader, document, where, dtypes) {
+export function readGraph(reader, document, where, dtypes) {
   const dataRows = reader.get(document, "data", ["list"], where);
   const operatorRows = reader.get(document, "operators", ["list"], where);
   const ids = numbered(reader, dataRows, `${where}.data`);
@@ -226,7 +233,7 @@ function checkUpdate(fail, data, operators, operator, at) {
 }
 
 /** A name as it is shown. @param {string} text */
-function shownName(text) {
+export function shownName(text) {
   const line = printable(text);
   return line.length <= LONGEST_NAME ? line : `${line.slice(0, LONGEST_NAME - 1)}…`;
 }
@@ -239,7 +246,7 @@ function titled(scope, labels, name) {
 }
 
 /** Lists of numbers end to end, and where each begins. @param {number[][]} lists @returns {Lists} */
-function endToEnd(lists) {
+export function endToEnd(lists) {
   const first = new Int32Array(lists.length + 1);
   lists.forEach((list, i) => (first[i + 1] = first[i] + list.length));
   return { first, items: Int32Array.from(lists.flat()) };

@@ -1,10 +1,29 @@
 /** The interactive planning page (lab): a player with a choice of budget and saved values. */
 
+import { byId } from "../../player/assets/controls.js";
+import { tipLines } from "../../player/assets/details.js";
+import { countText, counted } from "../../player/assets/format.js";
+import { cutTo } from "../../player/assets/graph.js";
+import { Player } from "../../player/assets/main.js";
+import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
+import { ownName } from "../../player/assets/reasons.js";
+import { middleOf } from "../../player/assets/tip.js";
+import { Challenge } from "./challenge.js";
+import { FrontierPlot } from "./frontier.js";
+import { toggled } from "./keeping.js";
+import { connectControls } from "./lab_controls.js";
+import { Offers } from "./offers.js";
+import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
+
+/**
+ * @import { Choice } from "./offers.js"
+ */
+
 const TWICE = 450; // milliseconds within which two clicks are one
 const FADING = 3000; // milliseconds that a tip stays under a finger
 const NAME_ROOM = 110; // pixels of a name on a button
 
-class Lab extends Player {
+export class Lab extends Player {
   /** Called by the player when all else is there. */
   place() {
     const [model] = this.models;

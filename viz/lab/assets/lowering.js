@@ -8,11 +8,14 @@
  * @typedef {{verbs: Int32Array, targets: Int32Array}} Steps
  */
 
+import { listAt } from "../../player/assets/columns.js";
+import { COMPUTE, FREE } from "../../player/assets/state.js";
+
 /** The order that saves some forward values and recomputes all others once, at their first read in the
  * backward pass.
  * @param {any} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
  */
-function retainingOrder(graph, keep) {
+export function retainingOrder(graph, keep) {
   const { data, operators, forward_count: forward } = graph;
   const count = operators.names.length;
   const order = Array.from({ length: forward }, (_, i) => i);
@@ -39,7 +42,7 @@ function retainingOrder(graph, keep) {
 /** The operators that compute some values from resident ones, in order.
  * @param {any} graph @param {number[]} wanted @param {Uint8Array} resident
  */
-function producersOf(graph, wanted, resident) {
+export function producersOf(graph, wanted, resident) {
   const needed = new Set();
   const todo = [...wanted];
   while (todo.length) {
@@ -72,7 +75,7 @@ function settledOrder(graph, order) {
 /** The steps of an order: each evaluation, then frees of values after their last use (liveness).
  * @param {any} graph @param {ArrayLike<number>} order of operators @returns {Steps}
  */
-function loweredSteps(graph, order) {
+export function loweredSteps(graph, order) {
   const { operators, data } = graph;
   const positions = settledOrder(graph, order);
   const wanted = new Uint8Array(data.names.length);
@@ -111,7 +114,7 @@ function loweredSteps(graph, order) {
  * Where nothing is recomputed, nothing was chosen, and none is.
  * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
  */
-function keptValues(graph, order) {
+export function keptValues(graph, order) {
   const { operators, data, forward_count: forward } = graph;
   const positions = withoutRepeats(graph, order);
   if (new Set(positions).size === positions.length) return [];

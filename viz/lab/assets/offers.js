@@ -8,12 +8,21 @@
  *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string}} Choice
  */
 
+import { barsOfView } from "../../player/assets/bars.js";
+import { listAt } from "../../player/assets/columns.js";
+import { countText, counted, liveText, sizeText } from "../../player/assets/format.js";
+import { modelOf } from "../../player/assets/model.js";
+import { lastAtMost } from "../../player/assets/state.js";
+import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
+import { costOfTimes, fatesOf, firstReaders, replayed } from "./replay.js";
+import { MINUS, costText, percentText, rangesText } from "./texts.js";
+
 const MOST_HELD = 2e6; // steps of the schedules that are kept at hand: some 150 MB
 const MOST_MODELLED = 4e5; // steps of those that are kept with all that is shown of them
 const MOST_CHALLENGES = 5;
-const TIGHT = 1e-9; // a relative difference that is rounding
+export const TIGHT = 1e-9; // a relative difference that is rounding
 
-class Offers {
+export class Offers {
   /** @param {any} lab as unpacked @param {any} graph @param {any} first the trace that is there */
   constructor(lab, graph, first, inNodes) {
     this.lab = lab;

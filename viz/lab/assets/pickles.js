@@ -4,6 +4,8 @@
  * without a prototype, so that a key is nothing but a key.
  */
 
+import { FormatError, typeName } from "./reader.js";
+
 const MOST_MADE = 30_000_000; // that one file makes and keeps
 const HIGHEST_STACK = 100_000;
 const MOST_OPEN = 1_000; // marks at once; short tuples nest without one, and nothing recurses into them
@@ -27,7 +29,7 @@ const CODE = {
 };
 
 /** The data of a pickle. @param {Uint8Array} content @param {string} path what errors call it */
-function readPickle(content, path) {
+export function readPickle(content, path) {
   return new PickleMachine(content, path).run();
 }
 

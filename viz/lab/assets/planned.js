@@ -3,13 +3,28 @@
  * the page finds by itself: save every n-th value, recompute all others.
  */
 
+import { leastPeak } from "../../player/assets/blocks.js";
+import { counted } from "../../player/assets/format.js";
+import { COMPUTE } from "../../player/assets/state.js";
+import { endToEnd, readGraph, shownName } from "./graphs.js";
+import { loweredSteps, producersOf, retainingOrder } from "./lowering.js";
+import { Offers } from "./offers.js";
+import { placedViews } from "./placing.js";
+import { DocumentReader } from "./reader.js";
+import { costOfTimes, firstReaders, replayed } from "./replay.js";
+import { UPDATE_STEP, checkedReplay, readSchedule, readTrace } from "./schedules.js";
+
+/**
+ * @import { Measured } from "../../player/assets/measured.js"
+ */
+
 const EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 const MOST_PLANNED = 20_000; // operators of a graph for which more than the two ends are planned
 
 /** The content of a file, parsed and validated. @param {string} text JSON @param {string} path
  * @param {Record<string, number>} dtypes
  */
-function readPlan(text, path, dtypes) {
+export function readPlan(text, path, dtypes) {
   const reader = new DocumentReader(path);
   const document = reader.document(text);
   if (document.schema === "tinyckpt.graph")
@@ -112,7 +127,7 @@ function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
 /** The data of a page that plays a plan, with measured memory if there is any.
  * @param {ReturnType<typeof readPlan>} plan @param {Measured | null} measured @param {any} constants
  */
-function dataOfPlan(plan, measured, { titles, bands, symbols }) {
+export function dataOfPlan(plan, measured, { titles, bands, symbols }) {
   const graph = { ...plan.graph, views: placedViews(plan.graph, symbols) };
   const lab = labOf({ ...plan, graph }, titles);
   const first = { graph: 0, bands, strip_words: "live memory", ...(measured ? { measured: 0 } : {}) };

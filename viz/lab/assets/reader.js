@@ -4,15 +4,15 @@
  * written.
  */
 
-const BEYOND = 2 ** 63; // bytes and extents from here on belong to no machine
+export const BEYOND = 2 ** 63; // bytes and extents from here on belong to no machine
 const DOCUMENT_VERSION = 2;
 const KINDS = ["graph", "schedule", "trace"];
 const MOST_SHOWN = 80; // characters of what is wrong
 
-class FormatError extends Error {}
+export class FormatError extends Error {}
 
 /** The name of a value's type, as Python has it. @param {any} value */
-function typeName(value) {
+export function typeName(value) {
   if (value === null || value === undefined) return "NoneType";
   if (Array.isArray(value)) return value.isTuple ? "tuple" : "list"; // of a pickle
   if (typeof value === "number") return Number.isInteger(value) ? "int" : "float";
@@ -20,14 +20,14 @@ function typeName(value) {
 }
 
 /** A value as Python writes it in a sentence. @param {any} value */
-function plainText(value) {
+export function plainText(value) {
   const words = { NoneType: "None", bool: value ? "True" : "False" }[typeName(value)] ?? String(value);
   if (typeof value !== "number") return words;
   return { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[words] ?? words.replace(/e([+-])(\d)$/, "e$10$2");
 }
 
 /** A text in quotes, as Python writes it. @param {string} text */
-function quoted(text) {
+export function quoted(text) {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
   const escapes = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
   const inside = text.replace(/[\\\p{C}\u2028\u2029]/gu, (c) => escapes[c] ?? codeText(c));
@@ -42,16 +42,16 @@ function codeText(letter) {
 }
 
 /** A text with what does not print written out. @param {string} text */
-function printable(text) {
+export function printable(text) {
   return text.replace(/[\p{C}\u2028\u2029]/gu, (c) => quoted(c).slice(1, -1));
 }
 
 /** Some text, cut. @param {string} text */
-function shortened80(text) {
+export function shortened80(text) {
   return Array.from(text).slice(0, MOST_SHOWN).join("");
 }
 
-class DocumentReader {
+export class DocumentReader {
   /** @param {string} path what errors call the document */
   constructor(path) {
     this.path = path;

@@ -7,12 +7,19 @@
  * page's data, and those lowered here. No DOM here.
  */
 
+import { listAt } from "../../player/assets/columns.js";
+import { COMPUTE, FETCH, FREE, OFFLOAD } from "../../player/assets/state.js";
+
+/**
+ * @import { Steps } from "./lowering.js"
+ */
+
 /** Live memory at every step: values and bytes, in bands that add up to all bytes.
  * At an evaluation, with its inputs, outputs and workspace; else after the step.
  *
  * @param {any} graph @param {Steps} steps
  */
-function replayed(graph, { verbs, targets }) {
+export function replayed(graph, { verbs, targets }) {
   const { data, operators, forward_count: forward } = graph;
   const count = verbs.length;
   const column = () => new Float64Array(count);
@@ -80,7 +87,7 @@ function replayed(graph, { verbs, targets }) {
  * @param {any} graph @param {Steps} steps @param {Iterable<number>} checkpoints
  * @returns {{data: number[], times: number[], reasons: string[]}}
  */
-function fatesOf(graph, { verbs, targets }, checkpoints) {
+export function fatesOf(graph, { verbs, targets }, checkpoints) {
   const { data, operators, forward_count: forward } = graph;
   const [computed, dropped, moved] = [new Map(), new Map(), new Set()];
   const note = (map, value, step) => (map.has(value) ? map.get(value).push(step) : map.set(value, [step]));
@@ -116,7 +123,7 @@ function fatesOf(graph, { verbs, targets }, checkpoints) {
 }
 
 /** For every value the first backward operator that reads it; -1 if none does. */
-function firstReaders(graph) {
+export function firstReaders(graph) {
   const { data, operators, forward_count: forward } = graph;
   const first = new Int32Array(data.names.length).fill(-1);
   for (let i = operators.names.length - 1; i >= forward; i--) {
@@ -126,7 +133,7 @@ function firstReaders(graph) {
 }
 
 /** The cost of all evaluations. @param {any} graph @param {ArrayLike<number>} times of each operator */
-function costOfTimes(graph, times) {
+export function costOfTimes(graph, times) {
   const { costs } = graph.planning;
   let [sum, lost] = [0, 0]; // with what rounding took, so that it is Python's exact sum but for the last digit
   for (let i = 0; i < times.length; i++) {

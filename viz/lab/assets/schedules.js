@@ -3,12 +3,21 @@
  * errors. The schedule of a trace is replayed, and its numbers must be those in the document.
  */
 
+import { listAt } from "../../player/assets/columns.js";
+import { COMPUTE, FETCH, OFFLOAD } from "../../player/assets/state.js";
+import { readGraph } from "./graphs.js";
+import { FormatError, typeName } from "./reader.js";
+
+/**
+ * @import { DocumentReader } from "./reader.js"
+ */
+
 const STEP_NAMES = ["compute", "free", "offload", "fetch", "update"]; // the first four are VERBS
-const UPDATE_STEP = 4;
+export const UPDATE_STEP = 4;
 const COLUMNS_OF_TRACE = ["nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations_so_far"];
 
 /** @param {DocumentReader} reader @param {any} document @param {string} where */
-function readSchedule(reader, document, where, dtypes) {
+export function readSchedule(reader, document, where, dtypes) {
   const graph = readGraph(reader, reader.get(document, "graph", ["dict"], where), `${where}.graph`, dtypes);
   const rows = reader.get(document, "steps", ["list"], where);
   const [verbs, targets] = [new Int32Array(rows.length), new Int32Array(rows.length)];
@@ -41,7 +50,7 @@ function readOptions(reader, options, where) {
 }
 
 /** A trace's schedule, whose numbers are its own. */
-function readTrace(reader, document, dtypes) {
+export function readTrace(reader, document, dtypes) {
   const schedule = readSchedule(reader, reader.get(document, "schedule", ["dict"], "trace"), "schedule", dtypes);
   const columns = COLUMNS_OF_TRACE.map((name) =>
     reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`),
@@ -61,7 +70,7 @@ function readTrace(reader, document, dtypes) {
 }
 
 /** The columns of a schedule's trace, or an error that names the first step that is not legal. */
-function checkedReplay(reader, schedule) {
+export function checkedReplay(reader, schedule) {
   const machine = new Verifier(reader, schedule);
   const rows = Array.from(schedule.verbs, (_, step) => machine.take(step));
   machine.checkOutputs();

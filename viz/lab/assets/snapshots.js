@@ -3,19 +3,26 @@
  * ``tinyckpt.documents.torch_snapshots`` and ``tinyckpt.documents.measured_memory`` do, with the same errors.
  */
 
+import { readPickle } from "./pickles.js";
+import { BEYOND, DocumentReader, FormatError, quoted, shortened80, typeName } from "./reader.js";
+
+/**
+ * @import { Measured } from "../../player/assets/measured.js"
+ */
+
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";
-const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
+export const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
 const MOST_SAMPLES = 1_000_000; // of a list
 const MOST_MOMENTS = 100_000; // of one measurement that are kept, to be drawn
 const MOST_EVENTS = 10_000_000; // of one device
 const MOST_BLOCKS = 1_000_000; // of one device, over all of its segments
-const PICKLE = 0x80; // with which every pickle since protocol 2 begins
+export const PICKLE = 0x80; // with which every pickle since protocol 2 begins
 
 /** What each device of a snapshot held, or the one thing that a list is about; what is measured first.
  * @param {Uint8Array} content @param {string} path
  * @returns {{names: string[], of: (index: number) => Measured}}
  */
-function readMeasured(content, path) {
+export function readMeasured(content, path) {
   const reader = new DocumentReader(path);
   if (content[0] !== PICKLE) {
     const [times, held] = readSamples(reader, content);

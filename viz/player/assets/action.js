@@ -1,10 +1,21 @@
 /** Effects of a step: inputs of the evaluation, and the values freed last. No DOM here. */
 
-const MOST_LIT = 40; // inputs of one evaluation that are lit
+import { blocksOf } from "./blocks.js";
+import { firstFree } from "./caption.js";
+import { sizeText } from "./format.js";
+import { isResident, stepOfTick, ticksOf } from "./model.js";
+import { readAt } from "./reasons.js";
+import { COMPUTE, FREE, grouped, lastAtMost } from "./state.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ */
+
+export const MOST_LIT = 40; // inputs of one evaluation that are lit
 const MOST_FREED = 400; // steps back in which somebody looks for what was freed
 
 /** The live intervals of a step's inputs. @returns {{value: number, begin: number, end: number}[]} */
-function inputsAt(model, step) {
+export function inputsAt(model, step) {
   if (step < 0 || model.verbs[step] !== COMPUTE) return [];
   const { first, begins, ends } = model.spans;
   return readAt(model, step)
@@ -18,7 +29,7 @@ function inputsAt(model, step) {
 /** From where on a tick shows what is freed: all that its step frees, several in a row together; where
  * a tick is more than a step, since the tick before. @param {Axis} align
  */
-function freedSince(model, tick, align) {
+export function freedSince(model, tick, align) {
   const step = stepOfTick(model, tick, align);
   if (step < 0 || tick >= ticksOf(model, align)) return step + 1;
   const since =
@@ -43,7 +54,7 @@ function endingsOf(model) {
  * @param {Int32Array} homeOf the cell that a value is in
  * @returns {Map<number, {bytes: number, values: {value: number, begin: number, end: number}[]}>}
  */
-function freedBetween(model, from, to, homeOf) {
+export function freedBetween(model, from, to, homeOf) {
   const found = new Map();
   const at = (value) => {
     const cell = homeOf[value];
@@ -68,6 +79,6 @@ function freedBetween(model, from, to, homeOf) {
 }
 
 /** The label of a freed value: its bytes; empty for a view. @param {number} bytes */
-function ghostText(bytes) {
+export function ghostText(bytes) {
   return bytes ? `\u2212${sizeText(bytes)}` : "";
 }

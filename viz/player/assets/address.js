@@ -3,10 +3,16 @@
  * search.
  */
 
+import { coarse, setSingle } from "./rows.js";
+
+/**
+ * @import { Player } from "./main.js"
+ */
+
 const DIGITS = 8; // of a place on the axis
 
 /** The part of an address, each name with its "&". @param {Player} player */
-function placeText(player) {
+export function placeText(player) {
   const { panels, chosen, scales, navigation, solo, opening } = player;
   const { extent } = scales;
   const said = [];
@@ -29,7 +35,7 @@ function placeText(player) {
  * what cannot be is left out.
  * @param {Player} player @param {URLSearchParams} parameters
  */
-function goToPlace(player, parameters) {
+export function goToPlace(player, parameters) {
   const { panels, navigation } = player;
   const alone = wholeIn(parameters.get("alone"), 0, panels.length);
   const solo = alone === null || panels.length < 2 ? player.opening : alone - 1;
@@ -61,7 +67,7 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
 /** Select the node that a URL names, if it exists.
  * @param {Player} player @param {string} text
  */
-function goToSelection(player, text) {
+export function goToSelection(player, text) {
   const [, id = "0", kind, number] = /^(?:(\d+)\.)?([vc])(\d+)$/.exec(text) ?? [];
   const panel = player.difference ?? player.panels[Number(id)];
   const place =
@@ -74,7 +80,7 @@ function goToSelection(player, text) {
 }
 
 /** A whole number within bounds; null for anything else. */
-function wholeIn(text, least, most) {
+export function wholeIn(text, least, most) {
   if (!/^\d{1,9}$/.test(text ?? "")) return null;
   const number = Number(text);
   return least <= number && number <= most ? number : null;

@@ -9,11 +9,14 @@
  * @typedef {"step" | "evaluation" | "FLOPs" | "time" | "progress"} Axis
  */
 
+import { areComparable } from "./progress.js";
+import { COMPUTE, lastAtMost } from "./state.js";
+
 const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time", "progress"]);
-const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
+export const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
 
 /** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
-function axesOf(models) {
+export function axesOf(models) {
   const known = {
     FLOPs: (model) => total(model, "FLOPs") > 0,
     time: (model) => Boolean(model.times),
@@ -23,14 +26,14 @@ function axesOf(models) {
 }
 
 /** Where a whole trace ends. @param {any} model @param {Axis} axis */
-function total(model, axis) {
+export function total(model, axis) {
   return placesOf(model, axis)[model.count];
 }
 
 /** Where every step of a trace begins, and at last where the trace ends.
  * @param {any} model @param {Axis} axis @returns {Float64Array}
  */
-function placesOf(model, axis) {
+export function placesOf(model, axis) {
   if (!model.places.has(axis)) model.places.set(axis, placesAlong(model, axis));
   return model.places.get(axis);
 }
@@ -58,12 +61,12 @@ function placesAlong(model, axis) {
 /** The position of a trace's cursor: the end of its step, or the position of the traces it waits for.
  * @param {any} model @param {{extent: Extent, tick: number}} scales @param {number} step
  */
-function presentOf(model, { extent: { axis }, tick }, step) {
+export function presentOf(model, { extent: { axis }, tick }, step) {
   return axis === "progress" ? Math.min(tick + 1, total(model, axis)) : placesOf(model, axis)[step + 1];
 }
 
 /** The part of the axis that is in sight: all that shows time shows this one. */
-class Extent {
+export class Extent {
   constructor() {
     this.axis = /** @type {Axis} */ ("step");
     this.whole = 1;
@@ -133,7 +136,7 @@ class Extent {
  * a moment that was; -1 where the trace has ended.
  * @param {any} model @param {Extent} extent @param {number} width in pixels
  */
-function stepOfColumn(model, extent, width) {
+export function stepOfColumn(model, extent, width) {
   const places = placesOf(model, extent.axis);
   const shown = new Int32Array(width).fill(-1);
   const end = places[model.count];
@@ -154,7 +157,7 @@ function stepOfColumn(model, extent, width) {
 /** From the lowest step that columns show, the first column of each step or of one after it.
  * @param {Int32Array} shown the step of every column
  */
-function firstColumns(shown) {
+export function firstColumns(shown) {
   const [lowest, highest] = [shown[0] ?? 0, shown[shown.length - 1] ?? -1];
   const first = new Int32Array(highest - lowest + 1);
   for (let step = lowest, x = 0; step <= highest; step++) {

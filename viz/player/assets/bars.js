@@ -1,7 +1,18 @@
 /** Bars of a space-time diagram (ledger): live intervals of values, marks of evaluations. */
 
+import { COUNTED } from "./axis.js";
+import { Column } from "./columns.js";
+import { historyOfView } from "./model.js";
+import { firstAfter } from "./reasons.js";
+import { DROPPED, NOT_YET, isStaying, lastAtMost } from "./state.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ * @import { History } from "./state.js"
+ */
+
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
-const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
+export const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
 
 /**
  * The bars of a view: from when to when a cell holds the same, those of cell c from first[c] to
@@ -18,7 +29,7 @@ const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
  *
  * @param {any} model @param {number} view @returns {Bars}
  */
-function barsOfView(model, view) {
+export function barsOfView(model, view) {
   const history = historyOfView(model, view);
   history.bars ??= barsOf(history, model.count);
   return history.bars;
@@ -63,7 +74,7 @@ function barsOf(history, count) {
 /** Draw what a cell holds: of a group, the higher the nearer that is to the most it ever holds.
  * @param {Ledger} ledger @param {number} cell
  */
-function drawBars(ledger, cell) {
+export function drawBars(ledger, cell) {
   const { model, places, view, index } = ledger;
   const bars = barsOfView(model, index);
   const { begins, ends, fills, stay, shares, keeps } = bars;
@@ -97,7 +108,7 @@ function drawBars(ledger, cell) {
 /** Draw the marks of a cell's evaluations: of a group's above its bars, else as high as these.
  * @param {Ledger} ledger @param {number} cell
  */
-function drawEvaluations(ledger, cell) {
+export function drawEvaluations(ledger, cell) {
   const { model, places, ink, view, layers } = ledger;
   const { from, scale, width } = ledger.sight;
   const { computes, again } = model;

@@ -5,13 +5,16 @@
  * every step the blocks and the workspace add up to the trace's live memory, to the byte.
  */
 
-const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
-const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
-const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
-const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
+import { Column, listAt } from "./columns.js";
+import { COMPUTE, FETCH, grouped } from "./state.js";
+
+export const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
+export const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
+export const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
+export const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
 
 /** The value whose memory a value's view is in, itself if it is no view. */
-function rootOf(data, value) {
+export function rootOf(data, value) {
   while (data.bases[value] >= 0) value = data.bases[value];
   return value;
 }
@@ -28,7 +31,7 @@ function rootOf(data, value) {
  *
  * @param {any} model @returns {Blocks}
  */
-function blocksOf(model) {
+export function blocksOf(model) {
   model.blocks.known ??= blocksAlong(model);
   return model.blocks.known;
 }
@@ -94,7 +97,7 @@ function stackedBlocks(model, { values, begins, ends, again }) {
  * recomputed, gradients, workspace; and all of it.
  * @param {any} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
  */
-function bandsOf(model) {
+export function bandsOf(model) {
   const { values, begins, ends, bands: kinds, amounts } = blocksOf(model);
   const bands = [0, 1, 2, 3].map(() => new Float64Array(model.count));
   for (let i = 0; i < values.length; i++) {
@@ -113,12 +116,12 @@ function bandsOf(model) {
 }
 
 /** The smallest amount of a block, of those that are any. @param {any} model */
-function leastBlock(model) {
+export function leastBlock(model) {
   return blocksOf(model).amounts.reduce((least, amount) => (amount > 0 && amount < least ? amount : least), Infinity);
 }
 
 /** The one size of all values, where memory is counted in nodes. */
-function nodeSize({ data }) {
+export function nodeSize({ data }) {
   return data.nbytes[data.producers.findIndex((producer) => producer >= 0)];
 }
 
@@ -126,7 +129,7 @@ function nodeSize({ data }) {
  * @param {any} model @param {number} step
  * @returns {{value: number, band: number, amount: number, begin: number, end: number}[]}
  */
-function blocksAt(model, step) {
+export function blocksAt(model, step) {
   const { values, begins, ends, bands, amounts } = blocksOf(model);
   const found = [];
   for (let i = 0; i < values.length; i++) {
@@ -142,7 +145,7 @@ function blocksAt(model, step) {
 /** What nobody has less room than: what one operator of those that the results need reads, makes and
  * works with, or all results. @param {any} model
  */
-function leastPeak({ graph, inNodes }) {
+export function leastPeak({ graph, inNodes }) {
   const { data, operators } = graph;
   const wanted = new Set(data.results);
   const amountOf = (values) => {
@@ -165,7 +168,7 @@ function leastPeak({ graph, inNodes }) {
 /** The peak if every operator is evaluated once, in order, and every value kept to its last reader.
  * @param {any} model
  */
-function storeAllPeak({ graph, inNodes }) {
+export function storeAllPeak({ graph, inNodes }) {
   const { data, operators } = graph;
   const count = operators.names.length;
   const last = new Int32Array(data.names.length).fill(-1); // by block: the operator that wants it last

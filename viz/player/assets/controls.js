@@ -1,16 +1,25 @@
 /** Playback controls of a player: buttons, keys and the URL. */
 
-const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
+import { framePng, frameSvg, save } from "./export.js";
+import { Presentation } from "./present.js";
+import { Printing } from "./print.js";
+import { setSingle } from "./rows.js";
+
+/**
+ * @import { Playback } from "./playback.js"
+ */
+
+export const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
 const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most
 
 /** The speed at which a trace of some ticks begins, in ticks a second. */
-function firstSpeed(ticks, reduced) {
+export function firstSpeed(ticks, reduced) {
   if (reduced) return 2;
   return SPEEDS.find((speed) => speed >= 4 && ticks / speed <= LONGEST_PLAY) ?? SPEEDS.at(-1);
 }
 
 /** @param {string} id @returns {any} */
-function byId(id) {
+export function byId(id) {
   return document.getElementById(id);
 }
 
@@ -19,7 +28,7 @@ function besidesStep(hash) {
   return hash.replace(/^#?[^&]*/, "");
 }
 
-class Controls {
+export class Controls {
   /** @param {Playback} player */
   constructor(player) {
     this.player = player;

@@ -1,11 +1,16 @@
 /** Details of a node, and of the live values at a step, as text. */
 
-const MOST_STEPS = 12; // listed of those at which an operator is evaluated
+import { listAt } from "./columns.js";
+import { countText, counted, listed, liveText, sizeText } from "./format.js";
+import { isAgain, isResident, residentAt, stepWords } from "./model.js";
+import { lookWords } from "./words.js";
+
+export const MOST_STEPS = 12; // listed of those at which an operator is evaluated
 const MOST_NAMES = 8;
 const MOST_VALUES = 4; // that are described one by one
 
 /** Evaluations of operators up to a step, and in total. */
-function evaluationsOf(model, operators, step) {
+export function evaluationsOf(model, operators, step) {
   const { first, order } = model.evaluatedAt;
   let sofar = 0;
   let all = 0;
@@ -47,7 +52,7 @@ function whyWords(model, value) {
 }
 
 /** The names of the operators that a cell stands for. */
-function cellName(model, view, cell) {
+export function cellName(model, view, cell) {
   const operators = listAt(view.operators, cell);
   if (view.groups[cell]) return `${view.titles[cell]}: ${counted(operators.length, "operator")}`;
   return listed(
@@ -59,7 +64,7 @@ function cellName(model, view, cell) {
 /** The facts about a cell, or about one value, as pairs of term and text; steps as numbers.
  * @returns {[string, string | number[]][]}
  */
-function factsOf(panel, cell, value) {
+export function factsOf(panel, cell, value) {
   const { model, step, view } = panel;
   const { operators: ops, data } = model.graph;
   const operators = value < 0 ? listAt(view.operators, cell) : [data.producers[value]];
@@ -93,7 +98,7 @@ function factsOf(panel, cell, value) {
 }
 
 /** Live memory of a step by band, and the live values, as lines of text. */
-function liveLines(model, step) {
+export function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
   const bands = model.bands.filter((band) => band.live[step] > 0);
   const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
@@ -109,7 +114,7 @@ function liveLines(model, step) {
 }
 
 /** The card of the node that is selected. */
-class Details {
+export class Details {
   /** @param {(step: number) => void} onSeek @param {() => void} onClose */
   constructor(onSeek, onClose) {
     this.card = document.getElementById("node");
@@ -164,7 +169,7 @@ class Details {
 }
 
 /** The tooltip of a node: the essentials. */
-function tipLines(panel, cell) {
+export function tipLines(panel, cell) {
   const { model, step, view } = panel;
   const operators = listAt(view.operators, cell);
   const values = Array.from(listAt(view.data, cell));

@@ -1,6 +1,16 @@
 /** Controls of the difference view: whether two policies are overlaid, and which two. */
 
-class Differences {
+import { wholeIn } from "./address.js";
+import { byId } from "./controls.js";
+import { DifferencePanel, SIDES } from "./difference_panel.js";
+import { pairOf } from "./differing.js";
+import { areComparable } from "./progress.js";
+
+/**
+ * @import { Player } from "./main.js"
+ */
+
+export class Differences {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;

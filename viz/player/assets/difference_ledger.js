@@ -4,15 +4,29 @@
  * as far as both have them, and beyond that each in a colour of its own, the other's hatched.
  */
 
+import { COUNTED, placesOf, presentOf } from "./axis.js";
+import { WIDEST_MARK } from "./bars.js";
+import { cellName } from "./details.js";
+import { amountText } from "./difference_strip.js";
+import { differencesAlong } from "./differing.js";
+import { counted } from "./format.js";
+import { svgElement } from "./graph.js";
+import { Ledger } from "./ledger.js";
+import { LedgerPointer } from "./pointing.js";
+import { Rail } from "./rail.js";
+import { colours } from "./raster.js";
+import { firstAfter } from "./reasons.js";
+import { grouped, lastAtMost } from "./state.js";
+
 const LANES_OF_TWO = [
   [0.05, 0.65],
   [0.68, 0.97],
 ]; // of a row's height: forward, backward
 const THIN_LANE = 4; // pixels, below which a lane has no two halves
 const [BOTH_MARK, ADDED] = [2, 2]; // pixels: how wide a mark of both is; how far one's own stands out
-const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
+export const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
 
-class DifferenceLedger extends Ledger {
+export class DifferenceLedger extends Ledger {
   /** @param {number} index */
   open(index) {
     super.open(index);
@@ -259,7 +273,7 @@ class DifferencePointer extends LedgerPointer {
 }
 
 /** The rail of a difference: what a row's cells hold now, in the one above, in the other below. */
-class DifferenceRail extends Rail {
+export class DifferenceRail extends Rail {
   isRinged() {
     return false;
   }

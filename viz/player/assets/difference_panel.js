@@ -1,6 +1,23 @@
 /** Difference panel of two policies: space-time diagram, memory plot and counters. */
 
-const SIDES = ["A", "B"];
+import { placesOf, total } from "./axis.js";
+import { captionsOf, fitting } from "./caption.js";
+import { listAt } from "./columns.js";
+import { MOST_STEPS, evaluationsOf, factsOf } from "./details.js";
+import { DifferenceLedger, DifferenceRail } from "./difference_ledger.js";
+import { DifferenceStrip, amountText, liveOf, savedText } from "./difference_strip.js";
+import { amountOf, differenceAt, heavyCells } from "./differing.js";
+import { DASH, changeText, countText, counted, listed, shortLive } from "./format.js";
+import { historyOfView, isResident, stepOfTick } from "./model.js";
+import { Panel } from "./panel.js";
+import { COMPUTE } from "./state.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ * @import { Pair } from "./differing.js"
+ */
+
+export const SIDES = ["A", "B"];
 const HOW = {
   progress: "aligned at each operator's first evaluation; before it, the one with less to do waits",
   step: "steps of each, from its own beginning",
@@ -9,7 +26,7 @@ const HOW = {
   time: "time of each, from its own beginning",
 };
 
-class DifferencePanel extends Panel {
+export class DifferencePanel extends Panel {
   /** @param {Pair} pair @param {any} scales @param {any} events @param {number} index of the view */
   constructor(pair, scales, events, index) {
     super(pair.a, scales, events, index, pair);

@@ -3,7 +3,16 @@
  * minimum of both; above it, in the colour of the larger one, the excess.
  */
 
-class DifferenceStrip extends Strip {
+import { presentOf, stepOfColumn } from "./axis.js";
+import { DIFFERENCE_INKS } from "./difference_ledger.js";
+import { SIDES } from "./difference_panel.js";
+import { changeText, counted, shortLive, shortSize } from "./format.js";
+import { stepWords } from "./model.js";
+import { colours } from "./raster.js";
+import { Strip, placed } from "./strip.js";
+import { WORDS } from "./timeline.js";
+
+export class DifferenceStrip extends Strip {
   limits() {
     const { a, b } = this.panel.pair;
     const lines = [...[a, b].map((model, side) => [`peak of ${SIDES[side]}`, model.live[model.peakStep]])];
@@ -160,17 +169,17 @@ function aboveGround(words) {
 }
 
 /** Live memory of one side of a pair after a step. */
-function liveOf({ a, b }, side, step) {
+export function liveOf({ a, b }, side, step) {
   return step < 0 ? 0 : (side ? b : a).live[step];
 }
 
 /** An amount with its unit. */
-function amountText(amount, inNodes) {
+export function amountText(amount, inNodes) {
   return inNodes ? counted(amount, "value") : shortSize(amount);
 }
 
 /** How much less the second of two amounts is, or more, in words. @param {number[]} live */
-function savedText([one, other], inNodes) {
+export function savedText([one, other], inNodes) {
   if (one === other) return `both hold ${amountText(one, inNodes)}`;
   const percent = Math.round((100 * Math.abs(one - other)) / Math.max(one, other));
   const [less, more] = other < one ? ["B", "A"] : ["A", "B"];

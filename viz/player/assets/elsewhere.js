@@ -1,5 +1,13 @@
 /** Summary of what lies outside an expanded group: live memory, and current activity. */
 
+import { blocksAt } from "./blocks.js";
+import { shortLive } from "./format.js";
+import { COMPUTE, homes } from "./state.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const HOMES = new WeakMap(); // by view: which cell every operator is in
 
 /** The cell of a view that an operator is in; -1 if in none. */
@@ -13,7 +21,7 @@ function cellIn(graph, index, operator) {
  * @param {any} graph @param {number} index of that other @param {number} operator
  * @param {boolean} inside whether to open all groups that it is in
  */
-function viewWith(graph, index, operator, inside) {
+export function viewWith(graph, index, operator, inside) {
   let view = index;
   while (cellIn(graph, view, operator) < 0 && graph.views[view].parent !== null) view = graph.views[view].parent;
   if (!inside) return view;
@@ -30,7 +38,7 @@ function heldElsewhere({ model, ledger, step }) {
 }
 
 /** Say beside the way to an open group what is active elsewhere; the button leads there. @param {Panel} panel */
-function showElsewhere(panel) {
+export function showElsewhere(panel) {
   const nav = panel.part(".path");
   if (nav.hidden || panel.pair) return;
   panel.beyond ??= elsewhereOf(panel);

@@ -1,6 +1,14 @@
 /** Export of the current frame to a file: SVG, and PNG rendered from it. */
 
-const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
+import { captionsOf, fitting } from "./caption.js";
+import { SVG, cutTo, ruler, svgElement } from "./graph.js";
+import { HEAD, outlinesOf, runsOf, wordsEnd } from "./timeline.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
+export const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
 const FRAME_CAPTION = 22;
 const PNG_SCALE = 2;
 const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
@@ -28,7 +36,7 @@ function standalone(element) {
 }
 
 /** A builder of one frame. */
-class Frame {
+export class Frame {
   constructor() {
     this.style = getComputedStyle(document.documentElement);
     this.root = svgElement("svg", { xmlns: SVG, "font-family": "Inter, system-ui, sans-serif" });
@@ -218,7 +226,7 @@ function saveLedger(frame, panel) {
 }
 
 /** The present frame of some panels as SVG text. @param {Panel[]} panels */
-function frameSvg(panels) {
+export function frameSvg(panels) {
   const frame = new Frame();
   for (const panel of panels) frame.panel(panel);
   frame.legend();
@@ -229,7 +237,7 @@ function frameSvg(panels) {
 /** The present frame of some panels as PNG; null if the browser has no canvas as large.
  * @param {Panel[]} panels @returns {Promise<Blob | null>}
  */
-async function framePng(panels) {
+export async function framePng(panels) {
   const url = URL.createObjectURL(new Blob([frameSvg(panels)], { type: "image/svg+xml" }));
   try {
     const image = new Image();
@@ -245,7 +253,7 @@ async function framePng(panels) {
 }
 
 /** Offer a file for saving. @param {Blob} blob @param {string} name */
-function save(blob, name) {
+export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;

@@ -1,8 +1,18 @@
 /** Memory breakdown of a step: every resident value, largest first, with the reason it is live. */
 
+import { blocksAt } from "./blocks.js";
+import { SIDES } from "./difference_panel.js";
+import { counted, shortLive, shortSize } from "./format.js";
+import { LongList, fillRow } from "./longlist.js";
+import { reasonOf } from "./reasons.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const FILLING_ROW = 42; // pixels; the same in the style sheet
 
-class Filling {
+export class Filling {
   /** @param {(panel: Panel, value: number) => void} onChoose @param {() => void} onPeak */
   constructor(onChoose, onPeak) {
     this.onChoose = onChoose;
@@ -96,7 +106,7 @@ class Filling {
 /** The live values of a policy after a step, by size, and their total.
  * @param {any} model @param {number} step
  */
-function filledBy(model, step) {
+export function filledBy(model, step) {
   const items = blocksAt(model, step).filter(({ amount }) => amount > 0);
   items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
   const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];

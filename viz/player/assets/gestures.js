@@ -7,6 +7,10 @@
  * Handlers are delegated to the container of all panels, since panels may be replaced at any time.
  */
 
+/**
+ * @import { Navigation } from "./navigation.js"
+ */
+
 const [WHEEL, PINCHED] = [0.0022, 0.012]; // how much nearer a pixel of a wheel brings; of a touchpad's pinch
 const LINE = 16; // pixels of a wheel that counts lines
 const [DRAGGED, TREMBLED] = [4, 10]; // pixels from which a press is a drag; a finger's
@@ -14,7 +18,7 @@ const SWIPED = 30; // pixels from which a touch is a step
 const PLOTS = ".ledger .plot, .strip .plot";
 const SCRUBBED = ".strip, .timeline, .wide, select"; // where a finger that moves sideways does something else
 
-class Gestures {
+export class Gestures {
   /** @param {Navigation} navigation */
   constructor(navigation) {
     this.navigation = navigation;

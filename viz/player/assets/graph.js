@@ -1,10 +1,19 @@
 /** SVG drawing of a graph view, with its nodes styled by their state at a step. */
 
-const SVG = "http://www.w3.org/2000/svg";
+import { cellName } from "./details.js";
+import { counted } from "./format.js";
+import { addStripes, stripeGroup } from "./host.js";
+import { GraphLights } from "./lights.js";
+import { historyOfView } from "./model.js";
+import { coarse } from "./rows.js";
+import { COMPUTE, RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
+import { cellWords } from "./words.js";
+
+export const SVG = "http://www.w3.org/2000/svg";
 const ARROWS_A_PATH = 16;
-const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
-const LEAST_FILL = 3; // pixels of a group of which anything is resident
-const CORNER = 6; // radius of a group's corners
+export const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
+export const LEAST_FILL = 3; // pixels of a group of which anything is resident
+export const CORNER = 6; // radius of a group's corners
 const DASH_AND_GAP = 4.4; // pixels
 const DASHES = 10; // units of a rim's length that a dash and a gap take in the style sheet
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
@@ -12,23 +21,23 @@ const REACH = 18; // pixels on the screen around a node that still mean it
 const [TOUCHED, LABELLED_FROM] = [24, 0.9]; // pixels of a node that a finger finds; the scale that labels need
 
 /** @param {string} name @param {Record<string, any>} [attributes] @param {Element} [parent] */
-function svgElement(name, attributes = {}, parent = undefined) {
+export function svgElement(name, attributes = {}, parent = undefined) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   parent?.append(element);
   return element;
 }
 
-const ruler = document.createElement("canvas").getContext("2d");
+export const ruler = document.createElement("canvas").getContext("2d");
 
 /** How wide a text is. @param {string} text @param {number} size of the font */
-function textWidth(text, size) {
+export function textWidth(text, size) {
   ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
   return ruler.measureText(text).width;
 }
 
 /** A text cut to a width. */
-function cutTo(text, size, room) {
+export function cutTo(text, size, room) {
   let cut = text;
   while (cut && textWidth(cut === text ? cut : `${cut}…`, size) > room) cut = cut.slice(0, -1);
   return cut === text ? cut : `${cut}…`;
@@ -56,14 +65,14 @@ function drawArrows(lines, head, width, kind, parent) {
 }
 
 /** The points of a polyline. @returns {[number, number][]} */
-function pointsOf(lines, i) {
+export function pointsOf(lines, i) {
   const points = [];
   for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
   return points;
 }
 
 /** An arrow's shaft and its head as paths. @param {[number, number][]} points @param {number} head how long that is */
-function arrowPaths(points, head) {
+export function arrowPaths(points, head) {
   const [x1, y1] = points.at(-1);
   const [x0, y0] = points.at(-2);
   const length = Math.max(Math.hypot(x1 - x0, y1 - y0), 1e-9);
@@ -76,13 +85,13 @@ function arrowPaths(points, head) {
 }
 
 /** Up to which part of its height a group is filled: the surface never runs through the label. */
-function shownShare(share) {
+export function shownShare(share) {
   if (Math.abs(share - 0.5) >= LABEL_BAND / 2) return share;
   return 0.5 + (share > 0.5 ? LABEL_BAND / 2 : -LABEL_BAND / 2);
 }
 
 /** The part of a rounded square around 0, 0 that is filled from below to a share of its height. */
-function levelPath([width, height], share) {
+export function levelPath([width, height], share) {
   if (!(share > 0)) return "";
   const corner = Math.min(CORNER, height / 4);
   const [x, bottom] = [width / 2, height / 2];
@@ -98,7 +107,7 @@ function levelPath([width, height], share) {
   return `M${-edge} ${y}${arc} ${-x} ${top}V${bottom - corner}${arc} ${corner - x} ${bottom}H${x - corner}${arc} ${x} ${bottom - corner}V${top}${arc} ${edge} ${y}z`;
 }
 
-class GraphView {
+export class GraphView {
   /** @param {any} model @param {number} index of the view @param {(cell: number) => void} onChoose */
   constructor(model, index, onChoose) {
     this.model = model;

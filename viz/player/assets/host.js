@@ -1,11 +1,26 @@
 /** Display of offloading: drawing and counters of values in host memory. */
 
+import { placesOf, stepOfColumn } from "./axis.js";
+import { counted, sizeText } from "./format.js";
+import { CORNER, LABEL_BAND, LEAST_FILL, shownShare, svgElement } from "./graph.js";
+import { part } from "./lights.js";
+import { roundToEven } from "./memory.js";
+import { stepOfTick } from "./model.js";
+import { LEVELS } from "./state.js";
+import { Timeline, heightOf, outlinesOf } from "./timeline.js";
+import { TimeLane } from "./times.js";
+
+/**
+ * @import { Memory } from "./memory.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
 const LABELLED = 20; // pixels of height from which an operator's node has room for a label
 
 /** A value is on the host now, or is not any more. @param {Memory} memory */
-function countOnHost(memory, data, sign) {
+export function countOnHost(memory, data, sign) {
   const cell = memory.home[data];
   if (cell < 0) return;
   memory.waiting[cell] += sign;
@@ -15,13 +30,13 @@ function countOnHost(memory, data, sign) {
 /** Which part of a cell's bytes is on the host; of its values, where all of them are views.
  * @param {Memory} memory @param {number} cell of which something is there
  */
-function hostedShare(memory, cell) {
+export function hostedShare(memory, cell) {
   const total = memory.allBytes[cell];
   return Math.min(total ? memory.waitingBytes[cell] / total : memory.waiting[cell] / memory.allValues[cell], 1);
 }
 
 /** How many of LEVELS parts are on the host, where anything is: LEVELS only if everything is. */
-function hostedLevel(share) {
+export function hostedLevel(share) {
   return share === 1 ? LEVELS : Math.max(1, Math.min(LEVELS - 1, roundToEven(LEVELS * share)));
 }
 
@@ -55,7 +70,7 @@ function stripesPath([width, height], corner, stroke, range) {
 }
 
 /** Give a node its stripes, which the style sheet shows where it is on the host. */
-function addStripes(graph, cell, node) {
+export function addStripes(graph, cell, node) {
   const [x, y] = graph.centre(cell);
   const size = graph.size(cell);
   const stroke = size[1] >= 14 ? 1.5 : 1;
@@ -64,7 +79,7 @@ function addStripes(graph, cell, node) {
 }
 
 /** Stripe a group by its share in host memory, above the resident part. */
-function stripeGroup(graph, node, cell, share, hosted) {
+export function stripeGroup(graph, node, cell, share, hosted) {
   const size = graph.size(cell);
   const low = share > 0 ? Math.max(shownShare(share), LEAST_FILL / size[1]) : 0;
   const range = [low, shownShare(Math.min(share + hosted, 1))];
@@ -105,7 +120,7 @@ class HostLane extends Timeline {
 }
 
 /** Additional parts of a panel: a counter; and for an offloading policy, a caption and a lane. */
-class HostPart {
+export class HostPart {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;

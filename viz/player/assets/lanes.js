@@ -3,7 +3,15 @@
  * future outlined. Each kind of work has a fill, and a hatch where colours could be confused.
  */
 
-const FILLS = [
+import { countText, sizeText } from "./format.js";
+import { BACKWARD, FORWARD, INPUTS, NOTHING, UPDATE } from "./pipeline_model.js";
+import { isPrinting, pixelRatio } from "./print.js";
+
+/**
+ * @import { PipelineModel } from "./pipeline_model.js"
+ */
+
+const BLOCK_FILLS = [
   ["kept", 1, ""],
   ["recomputing", 1, "lines"],
   ["gradient", 1, ""],
@@ -13,7 +21,7 @@ const FILLS = [
 ];
 const [ROW_HIGH, LANE_HIGH, LANE_GAP, CURVE_HIGH, CURVE_GAP] = [19, 26, 9, 26, 6]; // pixels
 const [LEFT, TOP, CAPTION, FOOT, AIR] = [34, 4, 30, 24, 8]; // pixels
-const [WORDS, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
+const [BLOCK_FONT, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
 const ROOM_SHARE = 0.68; // of the screen's height, that lanes take when they are shown large
 const THIN = 3; // pixels, below which a block has no sides that could be told apart
 const ODD = 0.8; // strength of every second micro-batch's fill
@@ -41,7 +49,7 @@ function labelOn(colour) {
   return 1.05 / light > light / 0.0551 ? "#FFFFFF" : "#0A101C";
 }
 
-class Lanes {
+export class Lanes {
   /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[]}} scales shared by all */
   constructor(element, model, scales) {
     [this.element, this.model, this.scales] = [element, model, scales];
@@ -129,16 +137,16 @@ class Lanes {
   /** What texts need, and the colours of blocks: once for all of them. */
   measure(context) {
     const { model } = this;
-    context.font = WORDS;
+    context.font = BLOCK_FONT;
     // As much for all schedules, so that their times are above each other.
     const widest = Math.max(...this.scales.beside.map((words) => context.measureText(words).width));
     this.right = Math.ceil(widest) + 2 * AIR;
     context.font = NUMBERS;
     this.number = context.measureText("0".repeat(String(model.micro_batches - 1).length)).width + 4;
     const ground = this.ink("background");
-    this.fills = FILLS.map(([name, share]) => [1, ODD].map((odd) => mixed(this.ink(name), ground, share * odd)));
+    this.fills = BLOCK_FILLS.map(([name, share]) => [1, ODD].map((odd) => mixed(this.ink(name), ground, share * odd)));
     this.faint = this.fills.map(([even]) => mixed(even, ground, FAINT));
-    this.outlines = FILLS.map(([name]) => this.ink(name));
+    this.outlines = BLOCK_FILLS.map(([name]) => this.ink(name));
     this.ground = ground;
   }
 
@@ -168,7 +176,8 @@ class Lanes {
     if (!future) {
       context.fillStyle = fill;
       context.fillRect(left, top, wide, height);
-      if (FILLS[kind][2] && width >= THIN) this.drawStrokes(context, FILLS[kind][2], [left, top, wide, height]);
+      if (BLOCK_FILLS[kind][2] && width >= THIN)
+        this.drawStrokes(context, BLOCK_FILLS[kind][2], [left, top, wide, height]);
     } else if (width < THIN) {
       context.fillStyle = this.outlines[kind];
       for (const edge of [top, top + height - 1]) context.fillRect(left, edge, wide, 1);
@@ -211,7 +220,7 @@ class Lanes {
   drawNumber(context, i, [left, top, width, height], ground) {
     context.font = NUMBERS;
     [context.textAlign, context.textBaseline] = ["center", "middle"];
-    if (FILLS[this.model.kind[i]][2]) {
+    if (BLOCK_FILLS[this.model.kind[i]][2]) {
       context.fillStyle = ground;
       context.fillRect(left + (width - this.number) / 2, top + height / 2 - 6, this.number, 12);
     }
@@ -283,7 +292,7 @@ class Lanes {
   drawWords(context) {
     const { model } = this;
     context.fillStyle = this.ink("muted");
-    context.font = WORDS;
+    context.font = BLOCK_FONT;
     context.textBaseline = "middle";
     for (let device = 0; device < model.devices; device++) {
       const top = this.laneTop(device);

@@ -5,7 +5,24 @@
  * is outlined.
  */
 
-const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
+import { placesOf, presentOf } from "./axis.js";
+import { drawBars, drawEvaluations } from "./bars.js";
+import { listAt } from "./columns.js";
+import { counted } from "./format.js";
+import { LedgerLights } from "./lights.js";
+import { historyOfView, isResident } from "./model.js";
+import { Overlay } from "./overlay.js";
+import { LedgerPointer } from "./pointing.js";
+import { Layers, colours } from "./raster.js";
+import { readAt, readsOf } from "./reasons.js";
+import { RowWindow } from "./rows.js";
+import { COMPUTE, GRADIENT, KEPT, ON_HOST, RECOMPUTED, grouped, homes, lastAtMost } from "./state.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
+export const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
 const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
 const MOST_ARROWS = 40;
@@ -25,7 +42,7 @@ function rowsOf(view) {
   return { count: forward.length, forward, backward: names.map((_, i) => backward[i] ?? -1), row, names };
 }
 
-class Ledger {
+export class Ledger {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;

@@ -4,13 +4,24 @@
  * graph.
  */
 
+import { MOST_LIT, freedBetween, ghostText, inputsAt } from "./action.js";
+import { countText } from "./format.js";
+import { arrowPaths, pointsOf, svgElement } from "./graph.js";
+import { COMPUTE, grouped, homes } from "./state.js";
+
+/**
+ * @import { GraphView } from "./graph.js"
+ * @import { Ledger } from "./ledger.js"
+ * @import { Rail } from "./rail.js"
+ */
+
 const MOST_GHOSTS = 8; // that have their bytes beside them
 const GHOST_HIGH = 16; // pixels
 const PULSE = { duration: 420, easing: "ease-out" }; // milliseconds
 const POP = { duration: 220, easing: "ease-out" };
 
 /** An element with a class and a text. */
-function part(tag, name, text = "") {
+export function part(tag, name, text = "") {
   const element = document.createElement(tag);
   element.className = name;
   element.textContent = text;
@@ -34,7 +45,7 @@ const PULSING = [
   { opacity: 0, transform: "scale(1.9)" },
 ];
 
-class LedgerLights {
+export class LedgerLights {
   /** @param {Ledger} ledger */
   constructor(ledger) {
     this.ledger = ledger;
@@ -168,7 +179,7 @@ function ledgerRow({ rows }, cell) {
   return cell < 0 ? -1 : rows.row[cell];
 }
 
-class GraphLights {
+export class GraphLights {
   /** @param {GraphView} graph while it is built: below the nodes */
   constructor(graph) {
     const { view, element } = graph;

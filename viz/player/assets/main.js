@@ -1,10 +1,33 @@
 /** The player: one current position in time for all policies, and the views that follow it. */
 
+import { goToPlace, goToSelection, placeText } from "./address.js";
+import { Extent } from "./axis.js";
+import { STAYING_BAND, blocksOf, leastBlock } from "./blocks.js";
+import { Controls, byId, firstSpeed } from "./controls.js";
+import { Details, liveLines, tipLines } from "./details.js";
+import { Differences } from "./difference.js";
+import { Filling } from "./filling.js";
+import { Reading } from "./lists.js";
+import { Measurements } from "./measured.js";
+import { measure, modelOf, stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { Navigation } from "./navigation.js";
+import { Panel } from "./panel.js";
+import { stopsOf } from "./present.js";
+import { coarse, offerRows } from "./rows.js";
+import { SCALES, breakOf } from "./scale.js";
+import { Several } from "./several.js";
+import { LedgerTable } from "./table.js";
+import { Tip } from "./tip.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ */
+
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
-class Player extends Several {
+export class Player extends Several {
   /** @param {any} data as unpacked */
   constructor(data) {
     super();

@@ -10,6 +10,20 @@
  *     moments: ArrayLike<number>, held: ArrayLike<number>}} Measured
  */
 
+import { placesOf, total } from "./axis.js";
+import { byId } from "./controls.js";
+import { counted, shortLive, shortSize } from "./format.js";
+import { stepOfTick, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+import { breakOf } from "./scale.js";
+import { lastAtMost } from "./state.js";
+
+/**
+ * @import { Axis, Extent } from "./axis.js"
+ * @import { Player } from "./main.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const MOST_APART = 8; // times that plan and measurement differ, from which the axis is logarithmic
 const RESOLUTION = 2 ** -30; // of the whole, to which moments are rounded
 const [CASING, THICK] = [4.5, 2]; // pixels of the line's ground, and of the line
@@ -47,7 +61,7 @@ function stepsOfMoments(model) {
 /** The most that was held between each two of some places among the steps; -1 beyond the end.
  * @param {any} model @param {Float64Array} edges ascending, one more than there are parts
  */
-function measuredBetween(model, edges) {
+export function measuredBetween(model, edges) {
   model.measuredSteps ??= stepsOfMoments(model);
   const { held } = model.measured;
   const among = model.measuredSteps;
@@ -65,12 +79,12 @@ function measuredBetween(model, edges) {
 }
 
 /** The measured maximum, in the unit of memory. @param {any} model */
-function measuredPeak({ measured, unit }) {
+export function measuredPeak({ measured, unit }) {
   return Math.max(0, measured.held.reduce((a, b) => Math.max(a, b), 0) - measured.base) / unit;
 }
 
 /** Where each column of pixels begins, among the steps. @param {any} model @param {Extent} extent */
-function edgesOf(model, extent, width) {
+export function edgesOf(model, extent, width) {
   const places = placesOf(model, extent.axis);
   return Float64Array.from({ length: width + 1 }, (_, x) => stepWithin(places, extent.place(x, width)));
 }
@@ -79,7 +93,7 @@ function edgesOf(model, extent, width) {
  * @param {CanvasRenderingContext2D} context @param {Float64Array} amounts
  * @param {(amount: number) => number} high pixels above the ground @param {Record<string, string>} ink
  */
-function drawMeasured(context, amounts, high, ink, ratio) {
+export function drawMeasured(context, amounts, high, ink, ratio) {
   const { height } = context.canvas;
   context.beginPath();
   let drawn = false;
@@ -118,7 +132,7 @@ function canvasOver(below) {
 }
 
 /** The line of one policy, over its strip in blocks and over that of the graph. */
-class MeasuredLine {
+export class MeasuredLine {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -198,7 +212,7 @@ class MeasuredLine {
 }
 
 /** What a page says of its measurements, and whether what was there before is left out. */
-class Measurements {
+export class Measurements {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;

@@ -5,7 +5,16 @@
  * any value in it is resident. Counters are by cell of a view: resident values, recomputed values,
  * live bytes, and bytes allocated by recomputations.
  */
-class Memory {
+
+import { rootOf } from "./blocks.js";
+import { Column } from "./columns.js";
+import { LEVELS, homes } from "./state.js";
+
+/**
+ * @import { Touched } from "./state.js"
+ */
+
+export class Memory {
   /** @param {any} graph @param {any} view */
   constructor(graph, view) {
     this.data = graph.data;
@@ -133,7 +142,7 @@ function stayingGradients(graph) {
 }
 
 /** The nearest integer; halves to the even one, as Python rounds. */
-function roundToEven(x) {
+export function roundToEven(x) {
   const nearest = Math.round(x);
   return nearest - x === 0.5 && nearest % 2 ? nearest - 1 : nearest;
 }

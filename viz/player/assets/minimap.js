@@ -1,11 +1,22 @@
 /** Minimap of the whole trace above the scrubber: live memory, visible range, loop, matches. */
 
+import { placesOf, presentOf, stepOfColumn } from "./axis.js";
+import { byId } from "./controls.js";
+import { countText } from "./format.js";
+import { drawMeasured, edgesOf, measuredBetween } from "./measured.js";
+import { PAN, ZOOM } from "./navigation.js";
+import { Scale } from "./scale.js";
+
+/**
+ * @import { Navigation } from "./navigation.js"
+ */
+
 const EDGE = 9; // pixels around an edge of what is in sight, by which it can be drawn
 const EDGE_OF_FINGER = 16;
 const MINIMAP_HEAD = 3; // pixels above the highest amount
 const SMALLEST_SHARE = 1 / 24; // that something in it is drawn with, of its height
 
-class Minimap {
+export class Minimap {
   /** @param {Navigation} navigation */
   constructor(navigation) {
     this.navigation = navigation;

@@ -6,10 +6,20 @@
  * @property {Int32Array} steps the step that each tick shows
  */
 
+import { placesOf, total } from "./axis.js";
+import { bandsOf, nodeSize } from "./blocks.js";
+import { Column } from "./columns.js";
+import { placesByProgress } from "./progress.js";
+import { COMPUTE, FETCH, VERBS, grouped, historyOf, lastAtMost } from "./state.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ */
+
 /** Add to a trace all that is derived from its columns, once.
  * @param {any} trace @param {any} graph @param {number} id @param {boolean} inNodes
  */
-function modelOf(trace, graph, id, inNodes) {
+export function modelOf(trace, graph, id, inNodes) {
   const count = trace.verbs.length;
   const evaluations = new Int32Array(count);
   const times = new Int32Array(graph.operators.names.length);
@@ -93,13 +103,13 @@ function spansOf(trace, graph) {
 }
 
 /** Whether a value is resident after a step. */
-function isResident(spans, value, step) {
+export function isResident(spans, value, step) {
   const at = lastAtMost(spans.begins, step, spans.first[value], spans.first[value + 1]);
   return at >= 0 && spans.ends[at] > step;
 }
 
 /** The values that are resident after a step, largest first. */
-function residentAt(model, step) {
+export function residentAt(model, step) {
   const found = [];
   for (let value = 0; value < model.graph.data.names.length; value++) {
     if (isResident(model.spans, value, step)) found.push(value);
@@ -109,7 +119,7 @@ function residentAt(model, step) {
 }
 
 /** The history of one of the graph's views, made when it is first asked for. */
-function historyOfView(model, view) {
+export function historyOfView(model, view) {
   if (!model.histories.has(view)) {
     model.histories.set(view, historyOf(model, model.graph, model.graph.views[view]));
   }
@@ -121,7 +131,7 @@ function historyOfView(model, view) {
  * progress, one an evaluation of those that are not waiting.
  * @param {any[]} models @param {Axis} axis @returns {number} how many there are
  */
-function measure(models, axis) {
+export function measure(models, axis) {
   if (axis === "step") return Math.max(...models.map((model) => model.count));
   if (axis === "evaluation") return Math.max(...models.map((model) => model.computes.length));
   if (axis === "progress") {
@@ -147,7 +157,7 @@ function measure(models, axis) {
  * A shorter trace stays at its end.
  * @param {any} model @param {number} tick @param {Axis} align
  */
-function stepOfTick(model, tick, align) {
+export function stepOfTick(model, tick, align) {
   if (tick < 0) return -1;
   if (align === "step") return Math.min(tick, model.count - 1);
   if (align === "progress") return Math.min(lastAtMost(placesOf(model, align), tick), model.count - 1);
@@ -156,7 +166,7 @@ function stepOfTick(model, tick, align) {
 }
 
 /** The tick at which a step is shown. */
-function tickOfStep(model, step, align) {
+export function tickOfStep(model, step, align) {
   if (align === "step" || step < 0) return step;
   const evaluation = Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
   if (align === "evaluation") return evaluation;
@@ -165,26 +175,26 @@ function tickOfStep(model, step, align) {
 }
 
 /** How many ticks a trace has. */
-function ticksOf(model, align) {
+export function ticksOf(model, align) {
   if (align === "step") return model.count;
   if (align === "progress") return total(model, align);
   return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 
 /** A step as text. */
-function stepWords(model, step) {
+export function stepWords(model, step) {
   if (step < 0) return "before the first step";
   const verb = model.verbs[step];
   return `${VERBS[verb]} ${targetName(model, step)}`;
 }
 
 /** The name of a step's operand. */
-function targetName(model, step) {
+export function targetName(model, step) {
   const nodes = model.verbs[step] === COMPUTE ? model.graph.operators : model.graph.data;
   return nodes.names[model.targets[step]];
 }
 
 /** Whether a step evaluates an operator that was evaluated before. */
-function isAgain(model, step) {
+export function isAgain(model, step) {
   return model.verbs[step] === COMPUTE && model.again[model.evaluations[step] - 1] === 1;
 }

@@ -5,10 +5,23 @@
  * frame.
  */
 
-const LEAST_TICKS = 4; // in sight, where ticks are of one width
-const [ZOOM, PAN] = [1.3, 0.15]; // of a key: how much nearer, and which part of what is in sight
+import { COUNTED, placesOf, presentOf } from "./axis.js";
+import { byId } from "./controls.js";
+import { showElsewhere } from "./elsewhere.js";
+import { countText } from "./format.js";
+import { Gestures } from "./gestures.js";
+import { Minimap } from "./minimap.js";
+import { stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { Search } from "./search.js";
 
-class Navigation {
+/**
+ * @import { Player } from "./main.js"
+ */
+
+const LEAST_TICKS = 4; // in sight, where ticks are of one width
+export const [ZOOM, PAN] = [1.3, 0.15]; // of a key: how much nearer, and which part of what is in sight
+
+export class Navigation {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;

@@ -1,9 +1,29 @@
 /** Panel of one policy: heading, counters, graph and timeline, at one step. */
 
+import { freedSince } from "./action.js";
+import { captionOf, captionsOf, fitting } from "./caption.js";
+import { factsOf } from "./details.js";
+import { filledBy } from "./filling.js";
+import { DASH, countText, counted, liveText, sizeText } from "./format.js";
+import { GraphView, textWidth } from "./graph.js";
+import { HostPart } from "./host.js";
+import { Ledger } from "./ledger.js";
+import { MeasuredLine } from "./measured.js";
+import { isAgain, stepOfTick, stepWords, ticksOf } from "./model.js";
+import { Rail } from "./rail.js";
+import { Sparkline } from "./sparkline.js";
+import { Strip } from "./strip.js";
+import { Timeline } from "./timeline.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ * @import { Pair } from "./differing.js"
+ */
+
 const LONGEST_SIZE = "1000.0 MiB";
 const COUNTER = 16; // pixels of its letters; the same in the style sheet
 
-class Panel {
+export class Panel {
   /**
    * @param {any} model
    * @param {any} scales shared by all timelines

@@ -1,6 +1,15 @@
 /** Player of pipeline schedules: one current time for all of them, and the views that follow it. */
 
-const TICKS = 6000; // of the whole
+import { Controls, byId } from "./controls.js";
+import { countText } from "./format.js";
+import { Lanes } from "./lanes.js";
+import { LongList, fillRow } from "./longlist.js";
+import { NOTHING, PipelineModel } from "./pipeline_model.js";
+import { Playback, start } from "./playback.js";
+import { inOrder } from "./present.js";
+import { Tip } from "./tip.js";
+
+const SCRUB_TICKS = 6000; // of the whole
 const LASTS = [120, 60, 30, 15, 8, 4, 2]; // seconds that the whole may last
 const SAME = 1e-9; // of the whole: a tick that near a moment is meant to be there
 
@@ -148,7 +157,7 @@ class PipelinePlayer extends Playback {
     }
     this.read(this.models[0], 0);
     const scrub = byId("scrub");
-    [scrub.min, scrub.max, scrub.step] = ["0", String(TICKS), "any"];
+    [scrub.min, scrub.max, scrub.step] = ["0", String(SCRUB_TICKS), "any"];
     new ResizeObserver(() => this.resized()).observe(holder);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
       signal: this.life.signal,
@@ -162,11 +171,11 @@ class PipelinePlayer extends Playback {
   }
 
   get ticks() {
-    return TICKS + 1;
+    return SCRUB_TICKS + 1;
   }
 
   get share() {
-    return this.tick / TICKS;
+    return this.tick / SCRUB_TICKS;
   }
 
   /** The moments of the chosen schedule at which a presentation stops. */
@@ -184,15 +193,15 @@ class PipelinePlayer extends Playback {
       ["end", model.makespan],
     ];
     const known = times.filter(([, time]) => Number.isFinite(time));
-    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * TICKS })));
+    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * SCRUB_TICKS })));
   }
 
   get speeds() {
-    return LASTS.map((seconds) => TICKS / seconds);
+    return LASTS.map((seconds) => SCRUB_TICKS / seconds);
   }
 
   speedText(speed) {
-    return `all in ${TICKS / speed} s`;
+    return `all in ${SCRUB_TICKS / speed} s`;
   }
 
   /** The last moment at which anything changes, up to a time. */
@@ -208,9 +217,9 @@ class PipelinePlayer extends Playback {
 
   /** Show a tick: the moment that is meant, or any time between two. */
   show(tick) {
-    this.tick = Math.min(Math.max(tick, 0), TICKS);
+    this.tick = Math.min(Math.max(tick, 0), SCRUB_TICKS);
     const near = SAME * this.scales.longest;
-    const time = (this.tick / TICKS) * this.scales.longest;
+    const time = (this.tick / SCRUB_TICKS) * this.scales.longest;
     const moment = this.moments[this.momentBefore(time + near)];
     // Without motion, the cursor leaps from moment to moment.
     this.time = time - moment <= near || (this.playing && this.motion.matches) ? moment : time;
@@ -221,7 +230,7 @@ class PipelinePlayer extends Playback {
   }
 
   seekTime(time) {
-    this.seek((time / this.scales.longest) * TICKS);
+    this.seek((time / this.scales.longest) * SCRUB_TICKS);
   }
 
   /** Go to the next moment at which anything changes, or back to the last. */

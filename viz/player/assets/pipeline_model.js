@@ -3,11 +3,13 @@
  * waits for.
  */
 
-const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
-const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
-const NOTHING = -1;
+import { countText, sizeText } from "./format.js";
 
-class PipelineModel {
+const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
+export const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
+export const NOTHING = -1;
+
+export class PipelineModel {
   /** @param {any} data of one trace, unpacked @param {number} id */
   constructor(data, id) {
     Object.assign(this, data);

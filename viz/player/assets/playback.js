@@ -1,5 +1,10 @@
 /** Playback: play, pause, seek. */
 
+import { dataOf } from "./columns.js";
+import { SPEEDS, byId } from "./controls.js";
+import { countText } from "./format.js";
+import { followFrame } from "./framed.js";
+
 const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
 const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
 
@@ -7,7 +12,7 @@ const SETTLED = 350; // milliseconds without a move after which a pause is spoke
  * What all players do. Each has ``ticks`` and ``show(tick)``, which keeps the tick; and in words
  * what is there, where that is, and the address that leads there.
  */
-class Playback {
+export class Playback {
   constructor() {
     this.tick = -1;
     this.playing = false;
@@ -106,7 +111,7 @@ function firstFrame() {
 }
 
 /** Make a player of the page's data, or leave the still and the table. @param {(data: any) => Playback} make */
-async function start(make) {
+export async function start(make) {
   const root = document.documentElement;
   try {
     // Labels are measured to fit: with the font that they are set in, unless the reader allows none.

@@ -1,6 +1,20 @@
 /** Hit testing and pointer actions in a space-time diagram (ledger). */
 
-class LedgerPointer {
+import { AGAIN_BAND, KEPT_BAND, PASSING_BAND, STAYING_BAND } from "./blocks.js";
+import { listAt } from "./columns.js";
+import { evaluationsOf } from "./details.js";
+import { countText, shortSize } from "./format.js";
+import { MIDDLE } from "./ledger.js";
+import { isAgain } from "./model.js";
+import { blockLines } from "./reasons.js";
+import { COMPUTE, DROPPED, NOT_YET, changeAt, lastAtMost } from "./state.js";
+import { heldBytes, lookWords, sizesOf } from "./words.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ */
+
+export class LedgerPointer {
   /** @param {Ledger} ledger */
   constructor(ledger) {
     this.ledger = ledger;

@@ -3,12 +3,14 @@
  * selected by their numbers or by the two keys of a clicker. Playback pauses at each.
  */
 
+import { byId } from "./controls.js";
+
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual
 const LETTERS = 1.6;
 const LARGEST = 6;
 const FADES = 2500; // milliseconds without a move after which the dot goes
 
-class Presentation {
+export class Presentation {
   /** @param {any} player has stops: what is there, in order, as { name, tick } */
   constructor(player) {
     this.player = player;
@@ -189,7 +191,7 @@ class Presentation {
 /** The moments of a trace at which a presentation stops, each where there is one.
  * @param {any} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
  */
-function stopsOf(model, tickOf) {
+export function stopsOf(model, tickOf) {
   const again = model.again.indexOf(1);
   const steps = [
     ["forward", model.computes[0] ?? 0],
@@ -201,7 +203,7 @@ function stopsOf(model, tickOf) {
 }
 
 /** Stops as they follow each other; those of one moment are one. */
-function inOrder(stops) {
+export function inOrder(stops) {
   const names = new Map();
   for (const { name, tick } of stops) names.set(tick, [...(names.get(tick) ?? []), name]);
   return [...names].map(([tick, own]) => ({ name: own.join(", "), tick })).sort((a, b) => a.tick - b.tick);

@@ -8,8 +8,10 @@
  * aligned: a longest one for two schedules; for three or more, one order common to all.
  */
 
+import { COMPUTE, lastAtMost } from "./state.js";
+
 /** Whether some traces have a graph in common. @param {any[]} models */
-function areComparable(models) {
+export function areComparable(models) {
   return models.length > 1 && models.every(({ graph }) => graph === models[0].graph);
 }
 
@@ -70,7 +72,7 @@ function eachPart(models, visit) {
 /** Where every step of some traces stands along their progress, as ``placesOf`` has it.
  * @param {any[]} models of one graph @returns {Float64Array[]} by trace
  */
-function placesByProgress(models) {
+export function placesByProgress(models) {
   const evaluated = models.map(({ computes }) => new Float64Array(computes.length));
   let at = 0;
   eachPart(models, (begins, ends, isClosed) => {
@@ -97,7 +99,7 @@ function placesByProgress(models) {
  * evaluations it does not evaluate that operator, or less often.
  * @returns {{only: Uint8Array[], anchors: number}} by trace and evaluation; and how many stand at one place
  */
-function onlyEvaluated(a, b) {
+export function onlyEvaluated(a, b) {
   const models = [a, b];
   const only = models.map(({ computes }) => new Uint8Array(computes.length));
   const left = new Int32Array(a.graph.operators.names.length);

@@ -1,11 +1,22 @@
 /** Row labels of the space-time diagram (rail): name and node state at the current step. */
 
+import { levelPath, svgElement, textWidth } from "./graph.js";
+import { NAME_SIZE, namesApart } from "./names.js";
+import { coarse } from "./rows.js";
+import { changeAt, isStaying, lookText } from "./state.js";
+import { cellsOf } from "./table.js";
+import { cellWords } from "./words.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ */
+
 const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels
 const [LEAST_RAIL, RAIL_SHARE] = [111, 0.24]; // in pixels; of the panel's width
 const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
 
-class Rail {
+export class Rail {
   /** @param {Ledger} ledger @param {(cell: number) => void} onChoose */
   constructor(ledger, onChoose) {
     this.ledger = ledger;

@@ -1,5 +1,11 @@
 /** Reasons why a value is live at a step, from the trace alone: its next reader. */
 
+import { AGAIN_BAND, BAND_NAMES, PASSING_BAND, STAYING_BAND, rootOf } from "./blocks.js";
+import { listAt } from "./columns.js";
+import { countText, listed, shortLive } from "./format.js";
+import { isAgain, isResident, targetName } from "./model.js";
+import { grouped } from "./state.js";
+
 const MOST_READERS = 2; // that are named
 
 /** The readers of a block, views included, by the value it was allocated for.
@@ -23,7 +29,7 @@ function readersOf(model) {
  * @param {number} [most] of each operator
  * @returns {{operator: number, step: number}[]}
  */
-function readsOf(model, value, after, before, most = 1) {
+export function readsOf(model, value, after, before, most = 1) {
   const { first, operators } = readersOf(model);
   const root = rootOf(model.graph.data, value);
   const found = [];
@@ -39,7 +45,7 @@ function readsOf(model, value, after, before, most = 1) {
 }
 
 /** Where the first of some evaluations is that is after a step. */
-function firstAfter(model, evaluations, after) {
+export function firstAfter(model, evaluations, after) {
   let [low, high] = [0, evaluations.length];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -50,25 +56,25 @@ function firstAfter(model, evaluations, after) {
 }
 
 /** The values that a step's operator reads and the caller did not give. */
-function readAt(model, step) {
+export function readAt(model, step) {
   return readBy(model, model.targets[step]);
 }
 
 /** The values that an operator reads and the caller did not give, each once. */
-function readBy(model, operator) {
+export function readBy(model, operator) {
   const { data, operators } = model.graph;
   return [...new Set(listAt(operators.inputs, operator))].filter((value) => data.producers[value] >= 0);
 }
 
 /** A name without the scopes that it is in: what stands beside says those. */
-function ownName(name) {
+export function ownName(name) {
   return name.slice(name.lastIndexOf("/") + 1);
 }
 
 /** Why a block is there after a step. @param {any} model @param {number} step
  * @param {{value: number, band: number, begin: number, end: number}} block
  */
-function reasonOf(model, { value, band, begin, end }, step) {
+export function reasonOf(model, { value, band, begin, end }, step) {
   if (value < 0) return `while ${ownName(targetName(model, step))} is evaluated`;
   const { names } = model.graph.data;
   const reads = readsOf(model, value, step, end);
@@ -115,7 +121,7 @@ function gradientReason(model, reads, step, end) {
 }
 
 /** The tooltip of a block. */
-function blockLines(model, { value, amount, band, begin, end, step }) {
+export function blockLines(model, { value, amount, band, begin, end, step }) {
   const size = shortLive(amount, model.inNodes);
   if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
   const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;

@@ -3,12 +3,25 @@
  * on the ledger of the open view; a group shows that it contains some.
  */
 
+import { listAt } from "./columns.js";
+import { byId } from "./controls.js";
+import { evaluationsOf } from "./details.js";
+import { viewWith } from "./elsewhere.js";
+import { countText, listed } from "./format.js";
+import { LongList, fillRow } from "./longlist.js";
+import { firstAfter } from "./reasons.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ * @import { Player } from "./main.js"
+ */
+
 const FOUND_ROW = 42; // pixels; the same in the style sheet
 const MARK_APART = 5; // pixels from mark to mark
 const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
 const FOUND_INK = { light: 0.35, dark: 0.16 }; // of the halo's colour upon a row
 
-class Search {
+export class Search {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;

@@ -1,6 +1,16 @@
 /** Display modes for several policies: in full, one sparkline each, or the difference of two. */
 
-class Several extends Playback {
+import { axesOf } from "./axis.js";
+import { byId } from "./controls.js";
+import { stepOfTick, tickOfStep } from "./model.js";
+import { Playback } from "./playback.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ * @import { DifferencePanel } from "./difference_panel.js"
+ */
+
+export class Several extends Playback {
   /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
   get difference() {
     return this.differences?.panel ?? null;

@@ -9,16 +9,24 @@
  * of it where the rest is recomputed, in four, and the part in host memory.
  */
 
+import { Column, listAt } from "./columns.js";
+import { countOnHost, hostedLevel, hostedShare } from "./host.js";
+import { Memory } from "./memory.js";
+
+/**
+ * @import { Lists } from "./columns.js"
+ */
+
 const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient", "on the host"];
 const ACTIVITIES = ["", " computing", " recomputing"];
-const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
-const LEVELS = 8; // of a group's fill
-const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
+export const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
+export const LEVELS = 8; // of a group's fill
+export const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
-const VERBS = ["compute", "free", "offload", "fetch"];
+export const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
-function lookText(look, ringed) {
+export function lookText(look, ringed) {
   const [fill, held, kept, hosted] = [FILLS[look & 7], (look >> 5) & 15, (look >> 9) & 15, look >> 13];
   let level = (held ? ` ${held}/${LEVELS}` : "") + (kept ? `, ${kept}/${LEVELS} kept` : "");
   if (hosted) level += (look & 7) === ON_HOST ? ` ${hosted}/${LEVELS}` : `, ${hosted}/${LEVELS} on the host`;
@@ -31,7 +39,7 @@ function lookText(look, ringed) {
  * @param {number} [low] where to begin
  * @param {number} [high] where to end
  */
-function lastAtMost(values, x, low = 0, high = values.length) {
+export function lastAtMost(values, x, low = 0, high = values.length) {
   const begin = low;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -46,7 +54,7 @@ function lastAtMost(values, x, low = 0, high = values.length) {
  * @param {ArrayLike<number>} keys one an entry
  * @returns {{first: Int32Array, order: Int32Array}} entries of key k: order[first[k]..first[k+1]]
  */
-function grouped(count, keys) {
+export function grouped(count, keys) {
   const first = new Int32Array(count + 1);
   for (let i = 0; i < keys.length; i++) first[keys[i] + 1]++;
   for (let k = 0; k < count; k++) first[k + 1] += first[k];
@@ -59,7 +67,7 @@ function grouped(count, keys) {
 /** For every node of a list of lists, which list it is in; -1 where in none.
  * @param {number} count of nodes @param {Lists} lists
  */
-function homes(count, lists) {
+export function homes(count, lists) {
   const home = new Int32Array(count).fill(-1);
   for (let i = 0; i + 1 < lists.first.length; i++) for (const node of listAt(lists, i)) home[node] = i;
   return home;
@@ -82,7 +90,7 @@ function homes(count, lists) {
  * @param {any} trace @param {any} graph @param {any} view
  * @returns {History}
  */
-function historyOf(trace, graph, view) {
+export function historyOf(trace, graph, view) {
   const cells = view.labels.length;
   const cellOfOperator = homes(graph.operators.names.length, view.operators);
   const memory = new Memory(graph, view);
@@ -157,14 +165,14 @@ function historyOf(trace, graph, view) {
 }
 
 /** A column in another order. @param {Column} column @param {Int32Array} order */
-function taken({ items }, order) {
+export function taken({ items }, order) {
   const found = new items.constructor(order.length);
   for (let i = 0; i < order.length; i++) found[i] = items[order[i]];
   return found;
 }
 
 /** The cells that a step touches, each once. */
-class Touched {
+export class Touched {
   /** @param {number} cells how many there are */
   constructor(cells) {
     this.seen = new Int32Array(cells);
@@ -201,19 +209,19 @@ function ringedCells(trace, graph, view, home, cellOfOperator) {
 }
 
 /** Where in a history a cell's state at a step is. @param {History} history */
-function changeAt(history, cell, step) {
+export function changeAt(history, cell, step) {
   return lastAtMost(history.steps, step, history.first[cell], history.first[cell + 1]);
 }
 
 /** Whether all resident values of a cell are result gradients. @param {History} history @param {number} change */
-function isStaying({ looks, shares, keeps }, change) {
+export function isStaying({ looks, shares, keeps }, change) {
   return (looks[change] & 7) === GRADIENT && keeps[change] > 0 && keeps[change] >= shares[change];
 }
 
 /** The cells that may look different at two steps, or null for all of them.
  * @param {History} history @param {number} from @param {number} to
  */
-function changedBetween(history, from, to) {
+export function changedBetween(history, from, to) {
   const { steps, cells } = history.touched;
   const low = Math.min(from, to);
   const high = Math.max(from, to);

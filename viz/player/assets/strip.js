@@ -1,9 +1,26 @@
 /** Plot of memory over time (memory strip): one block per resident tensor. */
 
+import { presentOf, stepOfColumn } from "./axis.js";
+import { blocksAt, blocksOf, leastPeak, rootOf, storeAllPeak } from "./blocks.js";
+import { liveLines } from "./details.js";
+import { changeText, counted, shortLive } from "./format.js";
+import { measuredPeak } from "./measured.js";
+import { Overlay } from "./overlay.js";
+import { Layers, colours } from "./raster.js";
+import { blockLines } from "./reasons.js";
+import { BREAK, Scale } from "./scale.js";
+import { Stack } from "./stack.js";
+import { lastAtMost } from "./state.js";
+import { WORDS } from "./timeline.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
 const NUMBER_ROOM = 150; // pixels that the number is wide
 
-class Strip {
+export class Strip {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -249,7 +266,7 @@ class Strip {
 }
 
 /** An element that stands so far above the ground. */
-function placed(tag, text, bottom, name = "") {
+export function placed(tag, text, bottom, name = "") {
   const element = document.createElement(tag);
   element.className = name;
   element.textContent = text;

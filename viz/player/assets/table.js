@@ -4,9 +4,17 @@
  * readers.
  */
 
+import { DASH, countText } from "./format.js";
+import { firstAfter } from "./reasons.js";
+import { cellWords, heldWords } from "./words.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at steps", "backward held at steps"];
 
-class LedgerTable {
+export class LedgerTable {
   constructor() {
     this.details = document.getElementById("as-table");
     this.head = this.details.querySelector("thead tr");
@@ -72,7 +80,7 @@ class LedgerTable {
 }
 
 /** The cells of a row, forward and backward; -1 for none. */
-function cellsOf({ forward, backward }, row) {
+export function cellsOf({ forward, backward }, row) {
   return [forward[row], backward[row]];
 }
 

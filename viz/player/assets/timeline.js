@@ -5,8 +5,16 @@
  * moment, not the maximum of each band.
  */
 
-const HEAD = 14; // pixels above the highest peak, for the strip's own text
-const WORDS = 15; // pixels that words upon a line of a strip are high
+import { counted } from "./format.js";
+import { stepOfTick, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ */
+
+export const HEAD = 14; // pixels above the highest peak, for the strip's own text
+export const WORDS = 15; // pixels that words upon a line of a strip are high
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
  * @param {any} model
@@ -34,7 +42,7 @@ function tickOfColumn(model, align, ticks, width) {
  * @param {any} model @param {Int32Array} steps one a column
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
-function runsOf(model, steps) {
+export function runsOf(model, steps) {
   const runs = [];
   for (let x = 0; x < steps.length; x++) {
     const step = steps[x];
@@ -61,7 +69,7 @@ function areasOf(runs, band, unit) {
 /** A band's upper edge, where there is one, and the steps up to it and down, as areas likewise.
  * @param {number} thick how thick the lines are
  */
-function outlinesOf(runs, band, unit, thick) {
+export function outlinesOf(runs, band, unit, thick) {
   const boxes = [];
   let [end, before, was] = [0, 0, false];
   const step = (x, to) => boxes.push([x, Math.min(before, to), x + thick, Math.max(before, to)]);
@@ -77,7 +85,7 @@ function outlinesOf(runs, band, unit, thick) {
 }
 
 /** How high the top of a band is, in whole pixels; that of none is the ground. */
-function heightOf(tops, band, unit) {
+export function heightOf(tops, band, unit) {
   return band < 0 ? 0 : Math.round(tops[band] * unit);
 }
 
@@ -85,14 +93,14 @@ function heightOf(tops, band, unit) {
  * so near above or below that they would meet.
  * @param {{amount: number}[]} lines @param {number[]} widths of the words @param {number} unit pixels of height
  */
-function wordsEnd(lines, widths, unit) {
+export function wordsEnd(lines, widths, unit) {
   return lines.map(({ amount }, i) => {
     const near = widths.filter((_, k) => k < i && Math.abs(lines[k].amount - amount) * unit < WORDS);
     return near.reduce((sum, width) => sum + width, 0);
   });
 }
 
-class Timeline {
+export class Timeline {
   /**
    * @param {HTMLElement} element
    * @param {any} model

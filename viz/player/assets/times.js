@@ -3,6 +3,19 @@
  * Times are integer shares of the longest timeline of the page.
  */
 
+import { FRAME_MARGIN, FRAME_STRIP, FRAME_WIDTH } from "./export.js";
+import { svgElement } from "./graph.js";
+import { part } from "./lights.js";
+import { isAgain, stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+import { COMPUTE, lastAtMost } from "./state.js";
+import { HEAD } from "./timeline.js";
+
+/**
+ * @import { Frame } from "./export.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const TICKS = 1e9; // the whole width
 const GUTTER = 76; // pixels at the left for the lanes' names; the same in the style sheet
 const ROW_OF = [0, -1, 1, 2]; // by verb
@@ -32,7 +45,7 @@ function stallsOf(model) {
   return stalls;
 }
 
-class TimeLane {
+export class TimeLane {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.model = panel.model;
