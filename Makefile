@@ -44,6 +44,7 @@ check: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIOME) ci --error-on-warnings
+	$(NODE) node_modules/typescript/bin/tsc
 
 format: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format .

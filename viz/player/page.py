@@ -152,8 +152,8 @@ def script(entries: Sequence[str], left_out: Collection[str] = ()) -> str:
 
 
 def minified(code: str) -> str:
-    """Strip indentation and comment lines from code."""
-    code = re.sub(r"(?m)^\s*/\*.*?\*/$", "", code, flags=re.DOTALL)
+    """Strip indentation, comment lines and types from code."""
+    code = re.sub(r"/\*\*.*?\*/ ?|(?m:^)\s*/\*(?!\*).*?\*/(?m:$)", "", code, flags=re.DOTALL)
     return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
 
 

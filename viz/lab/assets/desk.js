@@ -13,7 +13,8 @@ const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer 
 const EMPTY_DOCUMENT = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
 
 /** The documents opened so far: they survive the restart of the page. */
-const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
+const page = /** @type {any} */ (window);
+const given = (page.given ??= { plan: null, measured: null, device: 0, data: null });
 
 class Desk {
   /** @param {any} constants of Python's */
@@ -71,7 +72,11 @@ class Desk {
       if (read.measured) read.device = 0;
       read.data = this.dataOf({ ...given, ...read }); // what cannot be shown fails here
     } catch (error) {
-      this.say(error instanceof FormatError ? error.message : `It could not be read: ${error.message}`);
+      this.say(
+        error instanceof FormatError
+          ? /** @type {Error} */ (error).message
+          : `It could not be read: ${/** @type {Error} */ (error).message}`,
+      );
       return;
     } finally {
       byId("desk-files").value = "";
@@ -139,10 +144,10 @@ class Desk {
 
   /** Restart the page with the opened documents; the old player's listeners are removed. */
   anew(isOther) {
-    if (window.player) {
-      window.player.life?.abort(); // a desk has none
-      window.player.playing = false;
-      clearTimeout(window.player.settling);
+    if (page.player) {
+      page.player.life?.abort(); // a desk has none
+      page.player.playing = false;
+      clearTimeout(page.player.settling);
     }
     if (isOther) history.replaceState(null, "", "#");
     fresh.dataset.theme = this.root.dataset.theme;
@@ -194,7 +199,7 @@ class Desk {
         given.data = this.dataOf({ ...given, device: other });
       } catch (error) {
         select.value = String(given.device);
-        this.say(error.message);
+        this.say(/** @type {Error} */ (error).message);
         return;
       }
       given.device = other;

@@ -112,7 +112,8 @@ export class FrontierPlot {
 
   /** Show the position of a schedule. @param {any} plan @param {number | null} budget in bytes */
   show(plan, budget) {
-    [this.plan, this.budget] = [plan, budget];
+    this.plan = plan;
+    this.budget = budget;
     if (this.width) this.place();
   }
 
@@ -156,7 +157,8 @@ export class FrontierPlot {
   draw() {
     const [width, height] = [this.holder.clientWidth, this.holder.clientHeight];
     if (!width || (width === this.width && height === this.height)) return;
-    [this.width, this.height] = [width, height];
+    this.width = width;
+    this.height = height;
     this.scale();
     const { element } = this;
     element.replaceChildren();
@@ -301,7 +303,9 @@ export class FrontierPlot {
   }
 }
 
-/** Where a value is between two, 0 to 1. */
+/** Where a value is between two, 0 to 1.
+ * @param {number} value @param {number[]} limits @param {boolean} logarithmic
+ */
 function shareOf(value, [low, high], logarithmic) {
   return logarithmic ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }

@@ -34,7 +34,10 @@ export class Lab extends Player {
     this.choice = this.start = this.asked.isAsked
       ? this.offers.keeping([])
       : (first ?? this.offers.within(model.live[model.peakStep] * model.unit));
-    [this.budget, this.past, this.coming] = [null, [], []];
+    this.budget = null;
+    this.past = [];
+    this.coming = [];
+    this.pointed = /** @type {PointerEvent} */ (null); // what was pressed last
     this.keeps = true; // whether a click keeps or drops
     this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
       this.drag(choice, settled);

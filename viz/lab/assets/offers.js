@@ -5,7 +5,8 @@
  * DOM here.
  *
  * @typedef {{key: string, kind: "point" | "named" | "kept", title: string, note: string,
- *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string}} Choice
+ *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string, name?: string,
+ *     keep?: number[], keptKey?: string, steps?: any, peak?: number, cost?: number}} Choice
  */
 
 import { barsOfView } from "../../player/assets/bars.js";
@@ -32,6 +33,7 @@ export class Offers {
     this.unit = lab.planning.unit;
     this.size = inNodes ? graph.data.nbytes[graph.data.producers.findIndex((p) => p >= 0)] : 1;
     this.least = costOfTimes(graph, new Uint8Array(graph.operators.names.length).fill(1));
+    this.places = /** @type {Map<number, number>} */ (null); // of candidates
     this.planned = new Map();
     this.models = new Map();
     this.candidates = Array.from(graph.data.producers.keys()).filter((value) => this.canKeep(value));
@@ -52,7 +54,8 @@ export class Offers {
       return Object.assign(choice, { peak, cost });
     });
     const peaks = [...this.points, ...this.named].map(({ peak }) => peak);
-    [this.lowest, this.highest] = [Math.min(...peaks, lab.smallest), Math.max(...peaks)];
+    this.lowest = Math.min(...peaks, lab.smallest);
+    this.highest = Math.max(...peaks);
     this.stored = this.plan(this.keeping(this.candidates));
   }
 

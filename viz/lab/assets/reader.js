@@ -14,7 +14,7 @@ export class FormatError extends Error {}
 /** The name of a value's type, as Python has it. @param {any} value */
 export function typeName(value) {
   if (value === null || value === undefined) return "NoneType";
-  if (Array.isArray(value)) return value.isTuple ? "tuple" : "list"; // of a pickle
+  if (Array.isArray(value)) return /** @type {any} */ (value).isTuple ? "tuple" : "list"; // of a pickle
   if (typeof value === "number") return Number.isInteger(value) ? "int" : "float";
   return { boolean: "bool", string: "str", object: "dict" }[typeof value];
 }
@@ -68,7 +68,9 @@ export class DocumentReader {
     try {
       content = JSON.parse(text);
     } catch (error) {
-      throw new FormatError(`${this.path} is not a complete JSON document (${error.message}); was the file cut short?`);
+      throw new FormatError(
+        `${this.path} is not a complete JSON document (${/** @type {Error} */ (error).message}); was the file cut short?`,
+      );
     }
     const isObject = typeName(content) === "dict";
     const schema = isObject ? content.schema : undefined;

@@ -88,7 +88,7 @@ export function replayed(graph, { verbs, targets }) {
  * @returns {{data: number[], times: number[], reasons: string[]}}
  */
 export function fatesOf(graph, { verbs, targets }, checkpoints) {
-  const { data, operators, forward_count: forward } = graph;
+  const { operators, forward_count: forward } = graph;
   const [computed, dropped, moved] = [new Map(), new Map(), new Set()];
   const note = (map, value, step) => (map.has(value) ? map.get(value).push(step) : map.set(value, [step]));
   for (let step = 0; step < verbs.length; step++) {

@@ -80,7 +80,10 @@ export function checkedReplay(reader, schedule) {
 /** The machine without arrays that knows whether a schedule is legal: ``tinyckpt.replay``. */
 class Verifier {
   constructor(reader, schedule) {
-    Object.assign(this, schedule);
+    this.graph = schedule.graph;
+    this.policy = schedule.policy;
+    this.verbs = schedule.verbs;
+    this.targets = schedule.targets;
     this.reader = reader;
     const { data, operators } = this.graph;
     const count = data.names.length;
@@ -90,8 +93,13 @@ class Verifier {
     this.holders = [];
     this.owners = [];
     this.live = [0, 0, 0];
-    [this.nodes, this.host, this.evaluations] = [0, 0, 0];
-    [this.freedAt, this.onHost, this.updatedAt, this.onceAt] = [1, 2, 3, 4].map(() => new Map());
+    this.nodes = 0;
+    this.host = 0;
+    this.evaluations = 0;
+    this.freedAt = new Map();
+    this.onHost = new Map();
+    this.updatedAt = new Map();
+    this.onceAt = new Map();
     this.once = new Set(this.graph.planning.once);
     this.isUpdate = operators.kinds.map((kind) => kind === "update");
   }

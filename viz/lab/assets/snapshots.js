@@ -188,7 +188,9 @@ function jsonRows(reader, text) {
   try {
     content = JSON.parse(text);
   } catch (error) {
-    throw new FormatError(`${reader.path} is not a complete JSON document (${error.message}); was the file cut short?`);
+    throw new FormatError(
+      `${reader.path} is not a complete JSON document (${/** @type {Error} */ (error).message}); was the file cut short?`,
+    );
   }
   return reader.check(content, ["list"], "measured").map((row, i) => [`measured[${i}]`, row]);
 }

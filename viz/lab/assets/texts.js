@@ -20,6 +20,7 @@ const MULTIPLES = {
   gib: 2 ** 30,
   tib: 2 ** 40,
 };
+/** @type {[string, number][]} */
 const LARGE = [
   ["P", 1e15],
   ["T", 1e12],

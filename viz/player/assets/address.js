@@ -47,7 +47,7 @@ export function goToPlace(player, parameters) {
     if (view !== panel.index) panel.open(view);
   });
   // Whoever opens a link stands nowhere yet.
-  if (focused === document.body) document.activeElement.blur();
+  if (focused === document.body) /** @type {HTMLElement} */ (focused).blur();
   goToPart(player, parameters);
   const single = { each: true, all: false }[parameters.get("rows") ?? ""] ?? coarse.matches;
   if (single !== player.scales.single) setSingle(player, single);

@@ -7,6 +7,23 @@
  * several traces, a step includes the wait after it.
  *
  * @typedef {"step" | "evaluation" | "FLOPs" | "time" | "progress"} Axis
+ *
+ * @typedef {object} Scales what all charts of a page share
+ * @property {Axis} align
+ * @property {boolean} lively whether what happens is animated
+ * @property {number} ticks
+ * @property {number} tick
+ * @property {number} highest amount of memory
+ * @property {number | null} host the most memory on the host, where values go there
+ * @property {boolean} several
+ * @property {string} front ledger or graph
+ * @property {Extent} extent
+ * @property {(ledger: any) => void} drawn called with every ledger that was drawn anew
+ * @property {string} kind of the vertical axis
+ * @property {number} broken where a vertical axis is broken; 0 for nowhere
+ * @property {number} least the smallest amount of a block
+ * @property {boolean} single whether each row is as high as one can read and touch
+ * @property {number} large how many times as large as usual letters are
  */
 
 import { areComparable } from "./progress.js";
@@ -95,7 +112,10 @@ export class Extent {
     this.axis = axis;
     this.whole = Math.max(...models.map((model) => total(model, axis)), 1);
     if (isWhole) this.go(0, this.whole);
-    else this.go(...(steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to]));
+    else {
+      const [begin, end] = steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to];
+      this.go(begin, end);
+    }
   }
 
   /** Show a part. @param {number} from @param {number} to */

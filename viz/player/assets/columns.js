@@ -44,6 +44,7 @@ export function listAt(lists, i) {
 
 /** A typed array that grows. */
 export class Column {
+  /** @param {any} [Type] of typed array */
   constructor(Type = Int32Array) {
     this.items = new Type(1024);
     this.length = 0;

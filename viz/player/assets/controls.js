@@ -6,7 +6,7 @@ import { Printing } from "./print.js";
 import { setSingle } from "./rows.js";
 
 /**
- * @import { Playback } from "./playback.js"
+ * @import { Player } from "./main.js"
  */
 
 export const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
@@ -29,7 +29,7 @@ function besidesStep(hash) {
 }
 
 export class Controls {
-  /** @param {Playback} player */
+  /** @param {Player} player or another, without the controls that its page does not have */
   constructor(player) {
     this.player = player;
     this.scrub = byId("scrub");

@@ -68,13 +68,14 @@ export function factsOf(panel, cell, value) {
   const { model, step, view } = panel;
   const { operators: ops, data } = model.graph;
   const operators = value < 0 ? listAt(view.operators, cell) : [data.producers[value]];
-  const values = value < 0 ? listAt(view.data, cell) : [value];
+  const values = value < 0 ? Array.from(listAt(view.data, cell)) : [value];
   const kinds = [...new Set(Array.from(operators, (i) => ops.kinds[i]))];
   const scopes = [...new Set(Array.from(operators, (i) => ops.scopes[i]).filter(Boolean))];
   const { sofar, all, steps } = evaluationsOf(model, operators, step);
   const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
   const held = values.filter((i) => isResident(model.spans, i, step));
   const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
+  /** @type {[string, string | number[]][]} */
   const facts =
     value < 0
       ? [["now", lookWords(panel.ledger.history, cell, step)]]
@@ -132,7 +133,8 @@ export class Details {
     const state = [panel.title, panel.index, cell, value, ...facts.map(([term]) => term)].join();
     const title = value < 0 ? cellName(panel.model, panel.view, cell) : panel.model.graph.data.names[value];
     if (state !== this.state || panel.model !== this.model) this.build(title, facts);
-    [this.state, this.model] = [state, panel.model];
+    this.state = state;
+    this.model = panel.model;
     facts.forEach(([, fact], i) => {
       // Only what differs, so that a button that is in use stays.
       const dd = this.list.children[2 * i + 1];

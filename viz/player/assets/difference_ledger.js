@@ -18,6 +18,10 @@ import { colours } from "./raster.js";
 import { firstAfter } from "./reasons.js";
 import { grouped, lastAtMost } from "./state.js";
 
+/**
+ * @import { DifferencePanel } from "./difference_panel.js"
+ */
+
 const LANES_OF_TWO = [
   [0.05, 0.65],
   [0.68, 0.97],
@@ -25,6 +29,16 @@ const LANES_OF_TWO = [
 const THIN_LANE = 4; // pixels, below which a lane has no two halves
 const [BOTH_MARK, ADDED] = [2, 2]; // pixels: how wide a mark of both is; how far one's own stands out
 export const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
+
+/** The panel of a difference that a ledger is in. @param {Ledger} ledger @returns {DifferencePanel} */
+function differenceOf(ledger) {
+  return /** @type {any} */ (ledger.panel);
+}
+
+/** The ledger of a pointer. @param {LedgerPointer} pointer @returns {DifferenceLedger} */
+function ledgerOf(pointer) {
+  return /** @type {any} */ (pointer.ledger);
+}
 
 export class DifferenceLedger extends Ledger {
   /** @param {number} index */
@@ -41,7 +55,7 @@ export class DifferenceLedger extends Ledger {
     );
     this.layers.canvas.setAttribute(
       "aria-label",
-      `What ${counted(this.rows.count, "row")} of ${this.view.title} hold in ${this.panel.titles.join(" and ")}; the same as a table is beside it`,
+      `What ${counted(this.rows.count, "row")} of ${this.view.title} hold in ${differenceOf(this).titles.join(" and ")}; the same as a table is beside it`,
     );
   }
 
@@ -68,7 +82,9 @@ export class DifferenceLedger extends Ledger {
     return Math.max(...[pair.a, pair.b].map((model, side) => this.x(presentOf(model, this.scales, steps[side]))));
   }
 
-  /** Upper and lower edge of what a cell holds: as much of its row as there is, for two halves. */
+  /** Upper and lower edge of what a cell holds: as much of its row as there is, for two halves.
+   * @param {number} cell @returns {[number, number]}
+   */
   lane(cell) {
     const [from, to] = LANES_OF_TWO[this.view.backward[cell]];
     const top = this.top(this.rows.row[cell]);
@@ -77,7 +93,7 @@ export class DifferenceLedger extends Ledger {
   }
 
   /** Live bytes of a cell over time; equal records are merged.
-   * @param {number} cell @param {(from: number, to: number, amounts: number[], record: number) => boolean} visit whether to go on
+   * @param {number} cell @param {(from: number, to: number, amounts: number[], record?: number) => boolean} visit whether to go on
    */
   eachBar(cell, visit) {
     const { first, places, both, onlyA, onlyB } = this.along;
@@ -126,7 +142,9 @@ export class DifferenceLedger extends Ledger {
     return amount ? Math.max(1, Math.round((amount / this.along.most[cell]) * room)) : 0;
   }
 
-  /** The bar of one side upon that of the other. */
+  /** The bar of one side upon that of the other.
+   * @param {number} left @param {number} right @param {number} middle @param {number[]} amounts
+   */
   halves(left, right, middle, [both, a, b]) {
     const { ink, layers } = this;
     const thick = Math.max(1, Math.round(layers.ratio));
@@ -138,7 +156,9 @@ export class DifferenceLedger extends Ledger {
     layers.future.outline(left, middle + both, end, middle + both + b, ink["only-b"], thick);
   }
 
-  /** A bar in a row without room for two halves: as whoever alone holds more. */
+  /** A bar in a row without room for two halves: as whoever alone holds more.
+   * @param {number} left @param {number} top @param {number} right @param {number} bottom @param {number[]} amounts
+   */
   thinBar(left, top, right, bottom, [both, a, b]) {
     const colour = this.ink[!a && !b ? "in-both" : a >= b ? "only-a" : "only-b"];
     this.layers.box(left, top, right, bottom, colour, Math.max(1, Math.round(this.layers.ratio)));
@@ -195,7 +215,7 @@ export class DifferenceLedger extends Ledger {
     over.cursor(column, 6, ink);
     if (this.selected) this.outlined(this.selected, checkpoint);
     if (this.hovered) this.outlined(this.hovered, ink);
-    panel.active.forEach((step, side) => step >= 0 && this.frameOf(step, side, ink, halo));
+    differenceOf(this).active.forEach((step, side) => step >= 0 && this.frameOf(step, side, ink, halo));
   }
 
   /** A frame around the operator that one side evaluates now. */
@@ -214,7 +234,7 @@ export class DifferenceLedger extends Ledger {
     over.frame(left - air, top - air, right, bottom + air, halo, 2);
   }
 
-  /** A frame around a bar, or around all of a row. */
+  /** A frame around a bar, or around all of a row. @param {any} bar @param {string} ink */
   outlined({ cell, from, to }, ink) {
     if (!this.isInSight(cell)) return;
     const [high, low] = this.lane(cell);
@@ -250,19 +270,21 @@ class DifferencePointer extends LedgerPointer {
   heldIn(cell, event) {
     const place = this.placeAt(event);
     let found = null;
-    this.ledger.eachBar(cell, (from, to, amounts) => {
+    ledgerOf(this).eachBar(cell, (from, to, amounts) => {
       if (from <= place && place < to) found = { cell, from, to, begin: from, amounts };
       return from <= place;
     });
     return found;
   }
 
+  /** @param {any} found */
   lines({ cell, amounts: [both, a, b] }) {
     const { panel, view, rows } = this.ledger;
     const { inNodes } = panel.model;
     const name = view.groups[cell] ? rows.names[rows.row[cell]] : cellName(panel.model, view, cell);
-    const size = (amount) => (this.ledger.along.isHeavy[cell] ? amountText(amount, inNodes) : counted(amount, "view"));
-    const [one, other] = panel.titles;
+    const size = (amount) =>
+      ledgerOf(this).along.isHeavy[cell] ? amountText(amount, inNodes) : counted(amount, "view");
+    const [one, other] = differenceOf(this.ledger).titles;
     return [
       `${name}${view.backward[cell] && view.groups[cell] ? ", backward" : ""}`,
       ...(both ? [`in both: ${size(both)}`] : []),
@@ -289,11 +311,11 @@ export class DifferenceRail extends Rail {
   }
 
   show(step, whole = false) {
-    const { rows, panel } = this.ledger;
+    const { rows } = this.ledger;
     for (const [row, element] of this.shown) {
       let changed = whole;
       for (const node of element.querySelectorAll(".halves")) {
-        const look = panel.lookOf(Number(node.dataset.of));
+        const look = differenceOf(this.ledger).lookOf(Number(node.dataset.of));
         if (!whole && node.dataset.held === look) continue;
         changed = true;
         node.dataset.held = look;
@@ -304,13 +326,13 @@ export class DifferenceRail extends Rail {
   }
 
   words(rows, row) {
-    const { panel, view } = this.ledger;
+    const { view } = this.ledger;
     const words = [
       [rows.forward[row], "forward"],
       [rows.backward[row], "backward"],
     ]
       .filter(([cell]) => cell >= 0)
-      .map(([cell, half]) => `${half} ${panel.heldWords(cell)}`);
+      .map(([cell, half]) => `${half} ${differenceOf(this.ledger).heldWords(cell)}`);
     return `${rows.names[row]}${this.cellOf(row) in view.opens ? ", opens" : ""}: ${words.join("; ")}`;
   }
 }

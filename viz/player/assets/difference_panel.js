@@ -136,7 +136,7 @@ export class DifferencePanel extends Panel {
 
   /** Live memory of a cell at the current step, as text. */
   heldWords(cell) {
-    const isHeavy = this.ledger.along?.isHeavy[cell];
+    const isHeavy = /** @type {DifferenceLedger} */ (this.ledger).along?.isHeavy[cell];
     const texts = this.amounts.map((sums) =>
       isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes),
     );
@@ -241,7 +241,9 @@ export class DifferencePanel extends Panel {
     return { head: ["row", "forward", "backward", "evaluated in A", "in B"], lines };
   }
 
-  /** The facts about a cell or a value, once where they are the same in both. */
+  /** The facts about a cell or a value, once where they are the same in both.
+   * @returns {[string, string | number[]][]}
+   */
   facts(cell, value) {
     const [one, other] = this.models.map((model, side) => {
       const ledger = { history: historyOfView(model, this.index) };
@@ -250,12 +252,15 @@ export class DifferencePanel extends Panel {
     const text = (fact) => (typeof fact === "string" ? fact : listed(Array.from(fact, countText), MOST_STEPS));
     return one.flatMap(([term, fact], i) => {
       const [own, others] = [text(fact), text(other[i][1])];
-      return own === others
-        ? [[term, own]]
-        : [
-            [`${term} in A`, own],
-            [`${term} in B`, others],
-          ];
+      /** @type {[string, string][]} */
+      const said =
+        own === others
+          ? [[term, own]]
+          : [
+              [`${term} in A`, own],
+              [`${term} in B`, others],
+            ];
+      return said;
     });
   }
 

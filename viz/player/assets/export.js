@@ -15,7 +15,7 @@ const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
 
 /** Copy an SVG element with its looks as attributes, so that it needs no style sheet. */
 function standalone(element) {
-  const copy = element.cloneNode(true);
+  const copy = /** @type {any} */ (element.cloneNode(true));
   const originals = [element, ...element.querySelectorAll("*")];
   const copies = [copy, ...copy.querySelectorAll("*")];
   copies.forEach((target, i) => {

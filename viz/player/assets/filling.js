@@ -23,7 +23,7 @@ export class Filling {
     this.items = [];
     this.active = 0;
     this.element.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       if (row) this.choose(Number(row.dataset.index));
     });
     this.element.addEventListener("keydown", (event) => this.key(event));
@@ -40,7 +40,10 @@ export class Filling {
     const { model } = panel;
     if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair)
       return;
-    [this.panel, this.model, this.step, this.value] = [panel, model, step, panel.value];
+    this.panel = panel;
+    this.model = model;
+    this.step = step;
+    this.value = panel.value;
     const { items, title, total } = panel.fills();
     this.items = items;
     this.title.textContent = title;

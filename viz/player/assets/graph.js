@@ -90,7 +90,9 @@ export function shownShare(share) {
   return 0.5 + (share > 0.5 ? LABEL_BAND / 2 : -LABEL_BAND / 2);
 }
 
-/** The part of a rounded square around 0, 0 that is filled from below to a share of its height. */
+/** The part of a rounded square around 0, 0 that is filled from below to a share of its height.
+ * @param {number[]} size @param {number} share
+ */
 export function levelPath([width, height], share) {
   if (!(share > 0)) return "";
   const corner = Math.min(CORNER, height / 4);
@@ -119,6 +121,8 @@ export class GraphView {
     this.focused = 0;
     this.selected = -1;
     this.names = []; // of cells, as labels say them
+    this.home = /** @type {Int32Array} */ (null); // by operator, its cell
+    this.homeOf = /** @type {Int32Array} */ (null); // by value
     this.build();
   }
 
@@ -146,7 +150,7 @@ export class GraphView {
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.element.addEventListener("focusin", (event) => {
-      const own = event.target.closest("[data-cell]");
+      const own = /** @type {any} */ (event.target).closest("[data-cell]");
       if (own) this.focus(Number(own.dataset.cell), false);
     });
     this.nodes[0]?.setAttribute("tabindex", "0");
@@ -310,7 +314,7 @@ export class GraphView {
 
   /** The cell at a point of the screen, or the one nearest to it; -1 if none is near. */
   cellAt(clientX, clientY) {
-    const screen = this.element.getScreenCTM();
+    const screen = /** @type {SVGGraphicsElement} */ (this.element).getScreenCTM();
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(screen.inverse());
     const reach = Math.min(Math.max(5, REACH / screen.a), this.view.diameter);
     let nearest = -1;
@@ -326,7 +330,7 @@ export class GraphView {
   }
 
   chosen(event) {
-    const own = event.target.closest("[data-cell]");
+    const own = /** @type {any} */ (event.target).closest("[data-cell]");
     const cell = own ? Number(own.dataset.cell) : this.cellAt(event.clientX, event.clientY);
     if (cell >= 0) this.focus(cell, false);
     this.onChoose(cell);
@@ -356,7 +360,7 @@ export class GraphView {
   resized() {
     const holder = this.element.parentElement;
     holder?.classList.toggle("wide", holder.scrollWidth > holder.clientWidth);
-    const scale = this.element.getScreenCTM()?.a ?? 1;
+    const scale = /** @type {SVGGraphicsElement} */ (this.element).getScreenCTM()?.a ?? 1;
     this.element.classList.toggle("small", 9 * scale < HIDDEN_BELOW);
   }
 }

@@ -43,8 +43,8 @@ export function hostedLevel(share) {
 /** Stripes of a node around a point, of what waits on the host: a group's from where what is resident
  * ends, and as far as its bytes are on the host, with one stripe at least. An operator's everywhere,
  * but for where its label stands.
- * @param {[number, number]} size @param {number} corner @param {number} stroke
- * @param {[number, number] | null} range shares of the height, or null for an operator
+ * @param {number[]} size @param {number} corner @param {number} stroke
+ * @param {number[] | null} range shares of the height, or null for an operator
  */
 function stripesPath([width, height], corner, stroke, range) {
   const most = Math.floor((height / 2 - stroke - STRIPE / 2) / STRIPE_AND_GAP);

@@ -11,6 +11,7 @@ import { isPrinting, pixelRatio } from "./print.js";
  * @import { PipelineModel } from "./pipeline_model.js"
  */
 
+/** @type {[string, number, string?][]} */
 const BLOCK_FILLS = [
   ["kept", 1, ""],
   ["recomputing", 1, "lines"],
@@ -50,9 +51,11 @@ function labelOn(colour) {
 }
 
 export class Lanes {
-  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[]}} scales shared by all */
+  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[], shown: number, large: number}} scales shared by all */
   constructor(element, model, scales) {
-    [this.element, this.model, this.scales] = [element, model, scales];
+    this.element = element;
+    this.model = model;
+    this.scales = scales;
     this.canvas = element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
     this.lane = Math.max(LANE_HIGH, ROW_HIGH * model.rows);
@@ -60,7 +63,9 @@ export class Lanes {
     this.height = this.curves + model.devices * (CURVE_HIGH + CURVE_GAP) + FOOT;
     element.style.height = `${this.height}px`;
     this.large = 1; // pixels of the screen for one of these
-    [this.time, this.selected, this.running] = [0, NOTHING, []];
+    this.time = 0;
+    this.selected = NOTHING;
+    this.running = [];
   }
 
   laneTop(device) {

@@ -267,7 +267,7 @@ export class Ledger {
     if (!marked) this.readArrows(step, ink, halo);
   }
 
-  /** A frame around a value's bar, or around all of a cell. */
+  /** A frame around a value's bar, or around all of a cell. @param {any} bar @param {string} ink */
   outlined({ cell, begin, end }, ink) {
     if (cell < 0) return;
     const [high, low] = this.lane(cell);

@@ -17,12 +17,12 @@ export class Reading {
     this.steps = new LongList(steps, (row, index) => this.fillStep(row, index));
     this.program = new LongList(program, (row, index) => this.fillLine(row, index));
     steps.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       if (row) onSeek(Number(row.dataset.index));
     });
     for (const list of [steps, program]) list.addEventListener("keydown", (event) => this.key(event, onSeek));
     program.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       const step = row ? lastAtMost(this.model.lines, Number(row.dataset.index)) : -1;
       if (step >= 0) onSeek(step);
     });

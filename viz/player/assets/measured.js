@@ -6,7 +6,7 @@
  * evaluations; events without times along its steps. So every moment has a fixed position among the
  * steps, on every axis, at every zoom.
  *
- * @typedef {{source: string, what: string, unit: string, span: number, base: number,
+ * @typedef {{source: string, what: string, unit: string, span: number, base: number, before?: number,
  *     moments: ArrayLike<number>, held: ArrayLike<number>}} Measured
  */
 
@@ -90,7 +90,7 @@ export function edgesOf(model, extent, width) {
 }
 
 /** Draw amounts, one a column, as a line with a ground of its own.
- * @param {CanvasRenderingContext2D} context @param {Float64Array} amounts
+ * @param {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} context @param {Float64Array} amounts
  * @param {(amount: number) => number} high pixels above the ground @param {Record<string, string>} ink
  */
 export function drawMeasured(context, amounts, high, ink, ratio) {
@@ -106,10 +106,12 @@ export function drawMeasured(context, amounts, high, ink, ratio) {
     drawn = true;
   });
   context.lineJoin = "round";
-  for (const [stroke, wide] of [
+  /** @type {[string, number][]} */
+  const strokes = [
     [ink.background, CASING],
     [ink.ink, THICK],
-  ]) {
+  ];
+  for (const [stroke, wide] of strokes) {
     context.strokeStyle = stroke;
     context.lineWidth = wide * ratio;
     context.stroke();

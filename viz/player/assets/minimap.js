@@ -83,7 +83,10 @@ export class Minimap {
       drawMeasured(context, amounts, (amount) => Math.min(scale.at(amount), 1) * room, this.ink, this.ratio / 2);
     }
     this.curve = curve;
-    [this.panel, this.model, this.axis, this.kind] = [panel, model, extent.axis, kind];
+    this.panel = panel;
+    this.model = model;
+    this.axis = extent.axis;
+    this.kind = kind;
   }
 
   draw() {
@@ -218,8 +221,10 @@ export class Minimap {
     if (held.anew && high - low < Math.max(least, 0.004 * navigation.extent.whole) && !held.drawn) return;
     held.drawn = true;
     if (high - low >= least) navigation.set(low, high);
-    else if (held.fixed === from || held.fixed === to)
-      navigation.set(...(place < held.fixed ? [held.fixed - least, held.fixed] : [held.fixed, held.fixed + least]));
+    else if (held.fixed === from || held.fixed === to) {
+      const begin = place < held.fixed ? held.fixed - least : held.fixed;
+      navigation.set(begin, begin + least);
+    }
   }
 
   up(event) {

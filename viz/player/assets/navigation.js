@@ -65,7 +65,7 @@ export class Navigation {
     this.extent.set(from, to);
   }
 
-  /** The visible range, or the requested one. @returns {[number, number]} */
+  /** The visible range, or the requested one. @returns {number[]} */
   get sight() {
     return this.wanted ?? [this.extent.from, this.extent.to];
   }

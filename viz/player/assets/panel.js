@@ -27,7 +27,7 @@ export class Panel {
   /**
    * @param {any} model
    * @param {any} scales shared by all timelines
-   * @param {{choose: Function, hover: Function, seek: Function, solo: Function}} events
+   * @param {Record<string, Function>} events
    * @param {number} [index] of the view that is open
    * @param {Pair | null} [pair] of which this is the difference
    */
@@ -37,12 +37,12 @@ export class Panel {
     this.scales = scales;
     this.events = events;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
-    this.element = template.content.firstElementChild.cloneNode(true);
+    this.element = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
     this.part(".solo").textContent = String(model.id + 1);
     this.part(".solo").addEventListener("click", () => events.solo(model.id));
     this.part(".title").addEventListener("click", () => events.turn(this));
     this.counters = Object.fromEntries(
-      Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
+      Array.from(this.parts("[data-counter]"), (element) => [element.dataset.counter, element]),
     );
     this.heading();
     this.caption = this.part(".caption");
@@ -54,6 +54,7 @@ export class Panel {
     this.selected = this.value = -1;
     this.step = -1;
     this.since = 0; // the first step of which it shows what is freed
+    this.beyond = /** @type {any} */ (null); // what is active elsewhere
     if (scales.host !== null && !pair) this.host = new HostPart(this, scales);
     if (scales.several && !pair) this.spark = new Sparkline(this, scales);
     if (model.measured && !pair) this.measured = new MeasuredLine(this, scales);
@@ -149,6 +150,11 @@ export class Panel {
     this.drawn = null;
     holder.replaceChildren();
     if (focused >= 0) this.graph.focus(focused, true);
+  }
+
+  /** @param {string} selector @returns {NodeListOf<HTMLElement>} */
+  parts(selector) {
+    return this.element.querySelectorAll(selector);
   }
 
   /** @param {string} selector @returns {any} */
@@ -346,7 +352,7 @@ export class Panel {
     return filledBy(this.model, this.step);
   }
 
-  /** The facts about a cell, or a value. */
+  /** The facts about a cell, or a value. @returns {[string, string | number[]][]} */
   facts(cell, value) {
     return factsOf(this, cell, value);
   }

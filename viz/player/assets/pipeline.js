@@ -18,7 +18,7 @@ class PipelinePanel {
   constructor(model, scales, events) {
     this.model = model;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
-    this.element = template.content.firstElementChild.cloneNode(true);
+    this.element = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
     this.element.setAttribute("aria-label", model.title_text);
     this.part(".title").textContent = model.title_text;
     this.part(".subtitle").textContent = model.subtitle;
@@ -106,7 +106,9 @@ class PipelinePlayer extends Playback {
       beside: [...new Set(beside)],
     };
     this.moments = Float64Array.from(new Set(this.models.flatMap((model) => Array.from(model.moments)))).sort();
-    [this.time, this.tick, this.solo] = [0, 0, -1];
+    this.time = 0;
+    this.tick = 0;
+    this.solo = -1;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.speed = this.speeds[this.motion.matches ? 1 : 3];
     const events = {
@@ -120,7 +122,7 @@ class PipelinePlayer extends Playback {
     this.tip = new Tip();
     this.list = new LongList(byId("steps"), (row, index) => this.fill(row, index));
     this.listen();
-    this.controls = new Controls(this);
+    this.controls = new Controls(/** @type {any} */ (this));
     this.place();
   }
 

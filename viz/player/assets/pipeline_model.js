@@ -9,14 +9,52 @@ const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "ba
 export const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
 export const NOTHING = -1;
 
-export class PipelineModel {
-  /** @param {any} data of one trace, unpacked @param {number} id */
+/**
+ * The data of a schedule, as ``viz/player/pipelines.py`` writes it: columns have an entry per block,
+ * those of a device after each other.
+ *
+ * @typedef {object} PipelineData
+ * @property {string} title_text
+ * @property {string} subtitle
+ * @property {string} measure the unit of time
+ * @property {string} bubble
+ * @property {boolean} counts whether memory is counted in activations, not bytes
+ * @property {boolean} folded
+ * @property {number} makespan
+ * @property {number} way how long a message takes
+ * @property {number} stages
+ * @property {number} depth stages of one replica
+ * @property {number} micro_batches
+ * @property {number} rows of a lane
+ * @property {number[][]} stages_of by device
+ * @property {number[]} device_of by stage
+ * @property {number[]} peaks by device
+ * @property {string[]} idle by device
+ * @property {number[]} moments that begin, end and ready refer to
+ * @property {Int32Array} first blocks of device d are first[d]..first[d+1]
+ * @property {Int32Array} kind
+ * @property {Int32Array} stage
+ * @property {Int32Array} micro_batch
+ * @property {ArrayLike<number>} begin
+ * @property {ArrayLike<number>} end
+ * @property {ArrayLike<number>} ready when its inputs were there; -1 if it has none
+ * @property {Int32Array} by_message whether it was a message that it waited for
+ * @property {Float64Array} during memory while it runs
+ * @property {Float64Array} after memory after it
+ */
+const Data = /** @type {new () => PipelineData} */ (/** @type {any} */ (Object));
+
+export class PipelineModel extends Data {
+  /** @param {PipelineData} data unpacked @param {number} id */
   constructor(data, id) {
+    super();
     Object.assign(this, data);
     this.id = id;
     this.devices = this.first.length - 1;
     const times = (places) => Float64Array.from(places, (place) => (place < 0 ? NaN : this.moments[place]));
-    [this.begin, this.end, this.ready] = [times(data.begin), times(data.end), times(data.ready)];
+    this.begin = times(data.begin);
+    this.end = times(data.end);
+    this.ready = times(data.ready);
     this.peakTexts = Array.from(this.peaks, (peak) => `peak ${this.counts ? countText(peak) : sizeText(peak)}`);
     this.device = new Int32Array(this.kind.length);
     this.highest = new Float64Array(this.kind.length); // on its device, up to the block
@@ -159,6 +197,7 @@ export class PipelineModel {
   /** The facts about a block, as pairs of term and text. @returns {[string, string][]} */
   facts(block) {
     const length = this.end[block] - this.begin[block];
+    /** @type {[string, string][]} */
     const facts = [
       ["device", countText(this.device[block])],
       ["stage", countText(this.stage[block])],

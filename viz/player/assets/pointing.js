@@ -95,7 +95,7 @@ export class LedgerPointer {
     return { cell, step };
   }
 
-  /** The tooltip of a bar. */
+  /** The tooltip of a bar. @param {any} found */
   lines({ cell, value, begin, end, step }) {
     const { model, view, history } = this.ledger;
     if (value === undefined) return groupLines(model, view, history, cell, step);

@@ -55,7 +55,7 @@ export class Presentation {
   begin() {
     if (this.isOn) return;
     this.isOn = true;
-    document.activeElement?.blur(); // the keys are the presentation's
+    /** @type {HTMLElement | null} */ (document.activeElement)?.blur(); // the keys are the presentation's
     this.root.classList.add("staged", "presenting");
     // Where there is no such thing, or it is not allowed, the page fills its window.
     this.root.requestFullscreen?.()?.catch(() => {});

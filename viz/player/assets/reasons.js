@@ -71,8 +71,8 @@ export function ownName(name) {
   return name.slice(name.lastIndexOf("/") + 1);
 }
 
-/** Why a block is there after a step. @param {any} model @param {number} step
- * @param {{value: number, band: number, begin: number, end: number}} block
+/** Why a block is there after a step.
+ * @param {any} model @param {{value: number, band: number, begin: number, end: number}} block @param {number} step
  */
 export function reasonOf(model, { value, band, begin, end }, step) {
   if (value < 0) return `while ${ownName(targetName(model, step))} is evaluated`;

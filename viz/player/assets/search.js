@@ -212,7 +212,7 @@ export class Search {
     const view = viewWith(graph, panel.index, operator, inside);
     const focused = document.activeElement;
     if (view !== panel.index) panel.open(view);
-    if (this.element.contains(focused)) focused.focus();
+    if (this.element.contains(focused)) /** @type {HTMLElement} */ (focused).focus();
     const [value = -1] = listAt(graph.operators.outputs, operator);
     this.player.choose(panel, panel.ledger.cellOf[operator], panel.ledger.homeOf[value] >= 0 ? value : -1);
     this.player.navigation.reveal(panel.model, evaluationsOf(panel.model, [operator], 0).steps);

@@ -29,7 +29,7 @@ export class Sparkline {
     this.element.querySelector(".brief").textContent = this.costs;
     panel.part(":scope > header").after(this.element);
     panel.element.addEventListener("click", (event) => {
-      if (this.isShown && !event.target.closest("button")) panel.events.solo(this.model.id);
+      if (this.isShown && !(/** @type {any} */ (event.target).closest("button"))) panel.events.solo(this.model.id);
     });
     panel.part(".solo").addEventListener("keydown", (event) => this.key(event));
   }

@@ -16,7 +16,7 @@ const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at 
 
 export class LedgerTable {
   constructor() {
-    this.details = document.getElementById("as-table");
+    this.details = /** @type {HTMLDetailsElement} */ (document.getElementById("as-table"));
     this.head = this.details.querySelector("thead tr");
     this.body = this.details.querySelector("tbody");
     this.details.addEventListener("toggle", () => this.show(this.panel));
@@ -26,12 +26,14 @@ export class LedgerTable {
   show(panel) {
     this.panel = panel;
     if (!panel || !this.details.open) return;
-    if (panel.pair) return this.showDifference(panel.table());
+    if (panel.pair) return this.showDifference(/** @type {any} */ (panel).table());
     const { model, step, index } = panel;
     const rows = `${model.id} ${index}`;
     if (this.model !== model || this.rows !== rows) this.build(panel);
     else if (this.step === step) return;
-    [this.model, this.rows, this.step] = [model, rows, step];
+    this.model = model;
+    this.rows = rows;
+    this.step = step;
     this.lines.forEach((cells, row) => {
       this.texts(panel, row).forEach((text, i) => {
         if (cells[i].textContent !== text) cells[i].textContent = text;

@@ -10,7 +10,7 @@ import { stepOfTick, ticksOf } from "./model.js";
 import { pixelRatio } from "./print.js";
 
 /**
- * @import { Axis } from "./axis.js"
+ * @import { Axis, Scales } from "./axis.js"
  */
 
 export const HEAD = 14; // pixels above the highest peak, for the strip's own text
@@ -104,7 +104,7 @@ export class Timeline {
   /**
    * @param {HTMLElement} element
    * @param {any} model
-   * @param {{ticks: number, highest: number, align: Axis}} scales shared by all
+   * @param {Scales} scales shared by all
    */
   constructor(element, model, scales) {
     this.element = element;

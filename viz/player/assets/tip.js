@@ -9,7 +9,7 @@ export class Tip {
     this.element.hidden = true;
   }
 
-  /** @param {PointerEvent} event where @param {string[]} lines what it says */
+  /** @param {{clientX: number, clientY: number}} event where @param {string[]} lines what it says */
   show(event, lines) {
     this.element.hidden = false;
     this.element.replaceChildren(
