@@ -8,8 +8,8 @@
  * @typedef {{verbs: Int32Array, targets: Int32Array}} Steps
  */
 
+import { COMPUTE, FREE } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
-import { COMPUTE, FREE } from "../../player/assets/state.js";
 
 /** The order that saves some forward values and recomputes all others once, at their first read in the
  * backward pass.

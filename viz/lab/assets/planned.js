@@ -3,9 +3,9 @@
  * the page finds by itself: save every n-th value, recompute all others.
  */
 
+import { COMPUTE } from "../../player/assets/allocation.js";
 import { leastPeak } from "../../player/assets/blocks.js";
 import { counted } from "../../player/assets/format.js";
-import { COMPUTE } from "../../player/assets/state.js";
 import { endToEnd, readGraph, shownName } from "./graphs.js";
 import { loweredSteps, producersOf, retainingOrder } from "./lowering.js";
 import { Offers } from "./offers.js";

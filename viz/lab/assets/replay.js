@@ -7,12 +7,42 @@
  * page's data, and those lowered here. No DOM here.
  */
 
+import { Allocation, COMPUTE, FREE, OFFLOAD } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
-import { COMPUTE, FETCH, FREE, OFFLOAD } from "../../player/assets/state.js";
 
 /**
  * @import { Steps } from "./lowering.js"
  */
+
+/** Live bytes by band, resident values, and bytes on the host. */
+class Bands extends Allocation {
+  /** @param {any} graph */
+  constructor(graph) {
+    super(graph);
+    this.forward = graph.forward_count;
+    this.held = [0, 0, 0]; // kept, recomputed, gradients
+    this.values = 0;
+    this.waiting = 0;
+  }
+
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    this.values += Number(now > 0) - Number(this.resident[value] > 0);
+    super.become(value, now);
+  }
+
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    const owner = this.owner.items[block];
+    const band = this.data.producers[owner] >= this.forward ? 2 : this.again.items[block];
+    this.held[band] += sign * this.data.sizes[owner];
+  }
+
+  /** @param {number} value @param {number} sign */
+  move(value, sign) {
+    this.waiting += sign * this.data.sizes[value];
+  }
+}
 
 /** Live memory at every step: values and bytes, in bands that add up to all bytes.
  * At an evaluation, with its inputs, outputs and workspace; else after the step.
@@ -20,55 +50,21 @@ import { COMPUTE, FETCH, FREE, OFFLOAD } from "../../player/assets/state.js";
  * @param {any} graph @param {Steps} steps
  */
 export function replayed(graph, { verbs, targets }) {
-  const { data, operators, forward_count: forward } = graph;
   const count = verbs.length;
   const column = () => new Float64Array(count);
   const [kept, recomputed, gradients, workspace, bytes, host] = Array.from({ length: 6 }, column);
   const nodes = new Int32Array(count);
-  const block = new Int32Array(data.names.length).fill(-1); // a source's is not ours
-  const [owner, band, holders] = [[], [], []]; // by block
-  const times = new Int32Array(operators.names.length);
-  const held = [0, 0, 0];
-  let [resident, waiting, evaluations] = [0, 0, 0];
-
-  const hold = (value, again, fetched) => {
-    const base = data.bases[value];
-    if (base < 0 || fetched) {
-      const own = data.producers[value] >= forward ? 2 : Number(again);
-      block[value] = owner.push(value) - 1;
-      band.push(own);
-      holders.push(0);
-      held[own] += data.sizes[value];
-    } else block[value] = block[base];
-    if (block[value] >= 0) holders[block[value]]++;
-    resident++;
-  };
-  const release = (value) => {
-    const own = block[value];
-    block[value] = -1;
-    resident--;
-    if (own >= 0 && --holders[own] === 0) held[band[own]] -= data.sizes[owner[own]];
-  };
-
+  const memory = new Bands(graph);
+  const { held, times } = memory;
   for (let step = 0; step < count; step++) {
-    const target = targets[step];
-    if (verbs[step] === COMPUTE) {
-      const again = times[target]++ > 0;
-      for (const value of listAt(operators.outputs, target)) hold(value, again, false);
-      workspace[step] = operators.workspace[target];
-      evaluations++;
-    } else if (verbs[step] === FETCH) {
-      hold(target, times[data.producers[target]] > 1, true);
-      waiting -= data.sizes[target];
-    } else {
-      release(target);
-      if (verbs[step] === OFFLOAD) waiting += data.sizes[target];
-    }
-    nodes[step] = resident;
+    memory.take(verbs[step], targets[step]);
+    if (verbs[step] === COMPUTE) workspace[step] = graph.operators.workspace[targets[step]];
+    nodes[step] = memory.values;
     [kept[step], recomputed[step], gradients[step]] = held;
     bytes[step] = held[0] + held[1] + held[2] + workspace[step];
-    host[step] = waiting;
+    host[step] = memory.waiting;
   }
+  const evaluations = times.reduce((sum, n) => sum + n, 0);
   const once = times.reduce((sum, n) => sum + Number(n > 0), 0);
   const moves = host.some((amount) => amount > 0);
   return {

@@ -3,8 +3,8 @@
  * errors. The schedule of a trace is replayed, and its numbers must be those in the document.
  */
 
+import { Allocation, COMPUTE, FETCH, OFFLOAD } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
-import { COMPUTE, FETCH, OFFLOAD } from "../../player/assets/state.js";
 import { readGraph } from "./graphs.js";
 import { FormatError, typeName } from "./reader.js";
 
@@ -72,26 +72,23 @@ export function readTrace(reader, document, dtypes) {
 /** The columns of a schedule's trace, or an error that names the first step that is not legal. */
 export function checkedReplay(reader, schedule) {
   const machine = new Verifier(reader, schedule);
-  const rows = Array.from(schedule.verbs, (_, step) => machine.take(step));
+  const rows = Array.from(schedule.verbs, (_, step) => machine.row(step));
   machine.checkOutputs();
   return COLUMNS_OF_TRACE.map((_, column) => rows.map((row) => row[column]));
 }
 
 /** The machine without arrays that knows whether a schedule is legal: ``tinyckpt.replay``. */
-class Verifier {
+class Verifier extends Allocation {
   constructor(reader, schedule) {
+    super(schedule.graph);
     this.graph = schedule.graph;
     this.policy = schedule.policy;
     this.verbs = schedule.verbs;
     this.targets = schedule.targets;
     this.reader = reader;
     const { data, operators } = this.graph;
-    const count = data.names.length;
     this.kinds = Uint8Array.from(data.roles, (role) => Number(role === "cotangent"));
     for (const value of data.results) this.kinds[value] = 2;
-    this.block = new Int32Array(count).fill(-2); // -1 is a source's
-    this.holders = [];
-    this.owners = [];
     this.live = [0, 0, 0];
     this.nodes = 0;
     this.host = 0;
@@ -116,9 +113,8 @@ class Verifier {
   }
 
   /** Do one step. @returns {number[]} the trace's row */
-  take(step) {
+  row(step) {
     const [verb, target] = [this.verbs[step], this.targets[step]];
-    const { sizes } = this.graph.data;
     let workspace = 0;
     if (verb === COMPUTE || verb === UPDATE_STEP) {
       workspace = this.compute(step, target, verb);
@@ -126,11 +122,9 @@ class Verifier {
     } else if (verb === FETCH) this.fetch(step, target);
     else {
       this.require(step, target, false);
-      if (verb === OFFLOAD) {
-        this.host += sizes[target];
-        this.onHost.set(target, step);
-      }
-      this.release(step, target);
+      if (verb === OFFLOAD) this.onHost.set(target, step);
+      this.freedAt.set(target, step);
+      this.take(verb, target);
     }
     return [this.nodes, ...this.live, workspace, this.host, this.evaluations];
   }
@@ -152,52 +146,42 @@ class Verifier {
     if (this.updatedAt.size) for (const value of inputs) this.requireOld(step, value);
     const outputs = listAt(operators.outputs, operator);
     for (const value of outputs) {
-      if (this.block[value] !== -2 || this.onHost.has(value)) {
+      if (this.resident[value] || this.onHost.has(value)) {
         this.fail(
           step,
           `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`,
         );
       }
     }
-    for (const value of outputs) {
-      if (data.bases[value] < 0) this.allocate(value);
-      else this.hold(value, Math.max(this.block[data.bases[value]], -1));
-    }
+    this.take(COMPUTE, operator);
     this.evaluations++;
     return operators.workspace[operator];
   }
 
   fetch(step, value) {
     if (!this.onHost.delete(value)) this.fail(step, `fetch ${this.graph.data.plain[value]}, which is not on the host`);
-    this.host -= this.graph.data.sizes[value];
-    this.allocate(value);
+    this.take(FETCH, value);
   }
 
-  allocate(value) {
-    this.holders.push(0);
-    this.owners.push(value);
-    this.live[this.kinds[value]] += this.graph.data.sizes[value];
-    this.hold(value, this.holders.length - 1);
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    this.nodes += Number(now > 0) - Number(this.resident[value] > 0);
+    super.become(value, now);
   }
 
-  hold(value, block) {
-    if (block >= 0) this.holders[block]++;
-    this.block[value] = block;
-    this.nodes++;
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    const owner = this.owner.items[block];
+    this.live[this.kinds[owner]] += sign * this.data.sizes[owner];
   }
 
-  release(step, value) {
-    const block = this.block[value];
-    this.block[value] = -2;
-    this.nodes--;
-    this.freedAt.set(value, step);
-    if (block < 0 || --this.holders[block]) return;
-    const owner = this.owners[block];
-    this.live[this.kinds[owner]] -= this.graph.data.sizes[owner];
+  /** @param {number} value @param {number} sign */
+  move(value, sign) {
+    this.host += sign * this.data.sizes[value];
   }
 
   require(step, value, isRead) {
-    if (this.block[value] !== -2) return;
+    if (this.resident[value]) return;
     const { plain, producers } = this.graph.data;
     const said = this.said(step);
     if (producers[value] < 0) {
@@ -233,7 +217,7 @@ class Verifier {
     const illegal = (what) => {
       throw new FormatError(`${this.reader.path}: the schedule is not legal: ${this.policy}: ${what}`);
     };
-    const missing = Array.from(results).filter((value) => this.block[value] === -2 && producers[value] >= 0);
+    const missing = Array.from(results).filter((value) => !this.resident[value] && producers[value] >= 0);
     if (missing.length)
       illegal(
         `the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`,

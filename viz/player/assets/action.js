@@ -1,11 +1,12 @@
 /** Effects of a step: inputs of the evaluation, and the values freed last. No DOM here. */
 
+import { COMPUTE, FREE } from "./allocation.js";
 import { blocksOf } from "./blocks.js";
 import { firstFree } from "./caption.js";
 import { sizeText } from "./format.js";
 import { isResident, stepOfTick, ticksOf } from "./model.js";
 import { readAt } from "./reasons.js";
-import { COMPUTE, FREE, grouped, lastAtMost } from "./state.js";
+import { grouped, lastAtMost } from "./state.js";
 
 /**
  * @import { Axis } from "./axis.js"

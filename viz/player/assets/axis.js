@@ -26,8 +26,9 @@
  * @property {number} large how many times as large as usual letters are
  */
 
+import { COMPUTE } from "./allocation.js";
 import { areComparable } from "./progress.js";
-import { COMPUTE, lastAtMost } from "./state.js";
+import { lastAtMost } from "./state.js";
 
 const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time", "progress"]);
 export const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width

@@ -5,8 +5,9 @@
  * every step the blocks and the workspace add up to the trace's live memory, to the byte.
  */
 
+import { Allocation, COMPUTE } from "./allocation.js";
 import { Column, listAt } from "./columns.js";
-import { COMPUTE, FETCH, grouped } from "./state.js";
+import { grouped } from "./state.js";
 
 export const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
 export const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
@@ -32,50 +33,64 @@ export function rootOf(data, value) {
  * @param {any} model @returns {Blocks}
  */
 export function blocksOf(model) {
-  model.blocks.known ??= blocksAlong(model);
+  model.blocks.known ??= stackedBlocks(model);
   return model.blocks.known;
 }
 
-function blocksAlong(model) {
-  const { data, operators } = model.graph;
-  const inside = new Int32Array(data.names.length).fill(-1);
-  const [values, begins, again, ends, holders] = [1, 2, 3, 4, 5].map(() => new Column());
-  const resident = new Uint8Array(data.names.length);
-  const hold = (value, step, repeated, fetched) => {
-    if (resident[value]) return;
-    resident[value] = 1;
-    const base = data.bases[value];
-    if (base < 0 || fetched) {
-      inside[value] = values.push(value);
-      begins.push(step);
-      again.push(Number(repeated));
-      ends.push(model.count);
-      holders.push(0);
-    } else inside[value] = inside[base];
-    if (inside[value] >= 0) holders.items[inside[value]]++;
-  };
-  const release = (value, step) => {
-    if (resident[value] && inside[value] >= 0 && --holders.items[inside[value]] === 0) {
-      ends.items[inside[value]] = step;
-    }
-    resident[value] = 0;
-  };
-  const times = new Int32Array(operators.names.length);
-  for (let step = 0; step < model.count; step++) {
-    const [verb, target] = [model.verbs[step], model.targets[step]];
-    if (verb === COMPUTE) {
-      const repeated = times[target]++ > 0;
-      const { first, items } = operators.outputs;
-      for (let i = first[target]; i < first[target + 1]; i++) hold(items[i], step, repeated, false);
-    } else if (verb === FETCH) hold(target, step, times[data.producers[target]] > 1, true);
-    else release(target, step);
+/** The live intervals of all blocks and values of a trace, in the order in which they begin. */
+class Lifetimes extends Allocation {
+  /** @param {any} trace @param {any} graph */
+  constructor(trace, graph) {
+    super(graph);
+    this.blocks = { begins: new Column(), ends: new Column() };
+    this.values = { data: new Column(), begins: new Column(), ends: new Column() };
+    this.open = new Int32Array(graph.data.names.length); // by value, its interval
+    this.end = trace.verbs.length;
+    for (this.step = 0; this.step < this.end; this.step++) this.take(trace.verbs[this.step], trace.targets[this.step]);
   }
-  return stackedBlocks(model, { values: values.done(), begins: begins.done(), ends: ends.done(), again: again.done() });
+
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    if (now && !this.resident[value]) {
+      this.open[value] = this.values.data.push(value);
+      this.values.begins.push(this.step);
+      this.values.ends.push(this.end);
+    } else if (!now && this.resident[value]) this.values.ends.items[this.open[value]] = this.step;
+    super.become(value, now);
+  }
+
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    if (sign < 0) {
+      this.blocks.ends.items[block] = this.step;
+      return;
+    }
+    this.blocks.begins.push(this.step);
+    this.blocks.ends.push(this.end);
+  }
+}
+
+/** Live intervals of the values and blocks of a trace.
+ * @param {any} trace @param {any} graph
+ */
+export function lifetimesOf(trace, graph) {
+  const { owner, again, blocks, values } = new Lifetimes(trace, graph);
+  const { first, order } = grouped(graph.data.names.length, values.data.done());
+  return {
+    blocks: { values: owner.done(), begins: blocks.begins.done(), ends: blocks.ends.done(), again: again.done() },
+    // Of value d: first[d]..first[d+1].
+    spans: {
+      first,
+      begins: order.map((i) => values.begins.items[i]),
+      ends: order.map((i) => values.ends.items[i]),
+    },
+  };
 }
 
 /** Blocks in stacking order: by band, long-lived ones at the bottom. */
-function stackedBlocks(model, { values, begins, ends, again }) {
+function stackedBlocks(model) {
   const { graph } = model;
+  const { values, begins, ends, again } = model.blocks.lifetimes;
   const [checkpoints, results] = [new Set(model.checkpoints), new Set()];
   for (const value of graph.data.results) results.add(rootOf(graph.data, value));
   const bandOf = (i) => {

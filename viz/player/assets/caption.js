@@ -4,11 +4,11 @@
  * ``viz/captions.py``, computed lazily.
  */
 
+import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
 import { listAt } from "./columns.js";
 import { sizeText } from "./format.js";
 import { cutTo, textWidth } from "./graph.js";
 import { ownName, readBy } from "./reasons.js";
-import { COMPUTE, FREE, OFFLOAD } from "./state.js";
 
 const MOST_IN_CAPTION = 3; // names
 const SHORT = 24; // characters of a short name

@@ -1,5 +1,6 @@
 /** Difference panel of two policies: space-time diagram, memory plot and counters. */
 
+import { COMPUTE } from "./allocation.js";
 import { placesOf, total } from "./axis.js";
 import { captionsOf, fitting } from "./caption.js";
 import { listAt } from "./columns.js";
@@ -10,7 +11,6 @@ import { amountOf, differenceAt, heavyCells } from "./differing.js";
 import { DASH, changeText, countText, counted, listed, shortLive } from "./format.js";
 import { historyOfView, isResident, stepOfTick } from "./model.js";
 import { Panel } from "./panel.js";
-import { COMPUTE } from "./state.js";
 
 /**
  * @import { Axis } from "./axis.js"

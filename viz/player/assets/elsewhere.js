@@ -1,8 +1,9 @@
 /** Summary of what lies outside an expanded group: live memory, and current activity. */
 
+import { COMPUTE } from "./allocation.js";
 import { blocksAt } from "./blocks.js";
 import { shortLive } from "./format.js";
-import { COMPUTE, homes } from "./state.js";
+import { homes } from "./state.js";
 
 /**
  * @import { Panel } from "./panel.js"

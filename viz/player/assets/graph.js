@@ -1,12 +1,13 @@
 /** SVG drawing of a graph view, with its nodes styled by their state at a step. */
 
+import { COMPUTE } from "./allocation.js";
 import { cellName } from "./details.js";
 import { counted } from "./format.js";
 import { addStripes, stripeGroup } from "./host.js";
 import { GraphLights } from "./lights.js";
 import { historyOfView } from "./model.js";
 import { coarse } from "./rows.js";
-import { COMPUTE, RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
+import { RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
 import { cellWords } from "./words.js";
 
 export const SVG = "http://www.w3.org/2000/svg";

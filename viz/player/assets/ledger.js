@@ -5,6 +5,7 @@
  * is outlined.
  */
 
+import { COMPUTE } from "./allocation.js";
 import { placesOf, presentOf } from "./axis.js";
 import { drawBars, drawEvaluations } from "./bars.js";
 import { listAt } from "./columns.js";
@@ -16,7 +17,7 @@ import { LedgerPointer } from "./pointing.js";
 import { Layers, colours } from "./raster.js";
 import { readAt, readsOf } from "./reasons.js";
 import { RowWindow } from "./rows.js";
-import { COMPUTE, GRADIENT, KEPT, ON_HOST, RECOMPUTED, grouped, homes, lastAtMost } from "./state.js";
+import { GRADIENT, KEPT, ON_HOST, RECOMPUTED, grouped, homes, lastAtMost } from "./state.js";
 
 /**
  * @import { Panel } from "./panel.js"

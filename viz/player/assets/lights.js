@@ -5,9 +5,10 @@
  */
 
 import { MOST_LIT, freedBetween, ghostText, inputsAt } from "./action.js";
+import { COMPUTE } from "./allocation.js";
 import { countText } from "./format.js";
 import { arrowPaths, pointsOf, svgElement } from "./graph.js";
-import { COMPUTE, grouped, homes } from "./state.js";
+import { grouped, homes } from "./state.js";
 
 /**
  * @import { GraphView } from "./graph.js"

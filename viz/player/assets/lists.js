@@ -1,9 +1,10 @@
 /** Lists of a policy's schedule and generated program, which scroll with the current step. */
 
+import { VERBS } from "./allocation.js";
 import { countText, liveText } from "./format.js";
 import { LongList, fillRow } from "./longlist.js";
 import { isAgain, targetName } from "./model.js";
-import { VERBS, lastAtMost } from "./state.js";
+import { lastAtMost } from "./state.js";
 
 export class Reading {
   /** @param {(step: number) => void} onSeek */

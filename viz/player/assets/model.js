@@ -6,11 +6,12 @@
  * @property {Int32Array} steps the step that each tick shows
  */
 
+import { COMPUTE, VERBS } from "./allocation.js";
 import { placesOf, total } from "./axis.js";
-import { bandsOf, nodeSize } from "./blocks.js";
+import { bandsOf, lifetimesOf, nodeSize } from "./blocks.js";
 import { Column } from "./columns.js";
 import { placesByProgress } from "./progress.js";
-import { COMPUTE, FETCH, VERBS, grouped, historyOf, lastAtMost } from "./state.js";
+import { grouped, historyOf, lastAtMost } from "./state.js";
 
 /**
  * @import { Axis } from "./axis.js"
@@ -32,6 +33,7 @@ export function modelOf(trace, graph, id, inNodes) {
     }
     evaluations[step] = computes.length;
   }
+  const { blocks, spans } = lifetimesOf(trace, graph);
   const model = {
     ...trace,
     id,
@@ -42,14 +44,14 @@ export function modelOf(trace, graph, id, inNodes) {
     evaluations,
     computes: computes.done(),
     again: again.done(), // by evaluation: whether its operator was evaluated before
-    spans: spansOf(trace, graph),
+    spans,
     evaluatedAt: grouped(times.length, targets.done()),
     isCheckpoint: new Set(trace.checkpoints),
     fateOf: new Map(Array.from(trace.fates.data, (data, i) => [data, i])),
     // Computed lazily.
     histories: new Map(),
     places: new Map(),
-    blocks: {},
+    blocks: { lifetimes: blocks },
     readers: {},
     runs: {},
     tickSteps: new Map(),
@@ -70,36 +72,6 @@ function peaksOf(live) {
     peaks[step] = peak;
   }
   return { peaks, peakStep };
-}
-
-/** Live intervals of every value: resident from a step, freed at another.
- * @param {any} trace @param {any} graph
- * @returns {{first: Int32Array, begins: Int32Array, ends: Int32Array}} spans of value d are
- *     first[d]..first[d+1]
- */
-function spansOf(trace, graph) {
-  const count = graph.data.names.length;
-  const open = new Int32Array(count).fill(-1);
-  const [data, begins, ends] = [new Column(), new Column(), new Column()];
-  const begin = (value, step) => {
-    if (open[value] >= 0) return;
-    open[value] = data.push(value);
-    begins.push(step);
-    ends.push(trace.verbs.length);
-  };
-  const { first: outputs, items } = graph.operators.outputs;
-  for (let step = 0; step < trace.verbs.length; step++) {
-    const target = trace.targets[step];
-    if (trace.verbs[step] === COMPUTE) {
-      for (let i = outputs[target]; i < outputs[target + 1]; i++) begin(items[i], step);
-    } else if (trace.verbs[step] === FETCH) begin(target, step);
-    else if (open[target] >= 0) {
-      ends.items[open[target]] = step;
-      open[target] = -1;
-    }
-  }
-  const { first, order } = grouped(count, data.done());
-  return { first, begins: order.map((i) => begins.items[i]), ends: order.map((i) => ends.items[i]) };
 }
 
 /** Whether a value is resident after a step. */

@@ -1,5 +1,6 @@
 /** Hit testing and pointer actions in a space-time diagram (ledger). */
 
+import { COMPUTE } from "./allocation.js";
 import { AGAIN_BAND, KEPT_BAND, PASSING_BAND, STAYING_BAND } from "./blocks.js";
 import { listAt } from "./columns.js";
 import { evaluationsOf } from "./details.js";
@@ -7,7 +8,7 @@ import { countText, shortSize } from "./format.js";
 import { MIDDLE } from "./ledger.js";
 import { isAgain } from "./model.js";
 import { blockLines } from "./reasons.js";
-import { COMPUTE, DROPPED, NOT_YET, changeAt, lastAtMost } from "./state.js";
+import { DROPPED, NOT_YET, changeAt, lastAtMost } from "./state.js";
 import { heldBytes, lookWords, sizesOf } from "./words.js";
 
 /**

@@ -8,7 +8,8 @@
  * aligned: a longest one for two schedules; for three or more, one order common to all.
  */
 
-import { COMPUTE, lastAtMost } from "./state.js";
+import { COMPUTE } from "./allocation.js";
+import { lastAtMost } from "./state.js";
 
 /** Whether some traces have a graph in common. @param {any[]} models */
 export function areComparable(models) {

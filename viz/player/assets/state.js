@@ -9,8 +9,9 @@
  * of it where the rest is recomputed, in four, and the part in host memory.
  */
 
+import { COMPUTE } from "./allocation.js";
 import { Column, listAt } from "./columns.js";
-import { countOnHost, hostedLevel, hostedShare } from "./host.js";
+import { hostedLevel, hostedShare } from "./host.js";
 import { Memory } from "./memory.js";
 
 /**
@@ -21,9 +22,7 @@ const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient", "on the h
 const ACTIVITIES = ["", " computing", " recomputing"];
 export const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
 export const LEVELS = 8; // of a group's fill
-export const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
-export const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
 export function lookText(look, ringed) {
@@ -93,8 +92,8 @@ export function homes(count, lists) {
 export function historyOf(trace, graph, view) {
   const cells = view.labels.length;
   const cellOfOperator = homes(graph.operators.names.length, view.operators);
-  const memory = new Memory(graph, view);
-  const times = new Int32Array(graph.operators.names.length);
+  const touched = new Touched(cells);
+  const memory = new Memory(graph, view, touched);
   const evaluated = new Uint8Array(cells);
   const [cellOf, at, looks] = [new Column(), new Column(), new Column(Uint32Array)];
   const [amounts, keeps, waits] = [1, 2, 3].map(() => new Column(Float64Array));
@@ -128,26 +127,15 @@ export function historyOf(trace, graph, view) {
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
-  const touched = new Touched(cells);
-  const { first: outputs, items } = graph.operators.outputs;
   for (let step = 0; step < trace.verbs.length; step++) {
-    const target = trace.targets[step];
+    const [verb, target] = [trace.verbs[step], trace.targets[step]];
     touched.clear();
     touched.add(active);
-    active = -1;
-    if (trace.verbs[step] === COMPUTE) {
-      active = cellOfOperator[target];
-      again = times[target]++ > 0;
-      touched.add(active);
-      if (active >= 0) evaluated[active] = 1;
-      for (let i = outputs[target]; i < outputs[target + 1]; i++) memory.hold(items[i], again, false, touched);
-    } else if (trace.verbs[step] === FETCH) {
-      memory.hold(target, times[graph.data.producers[target]] > 1, true, touched);
-      countOnHost(memory, target, -1);
-    } else {
-      memory.release(target, touched);
-      if (trace.verbs[step] === OFFLOAD) countOnHost(memory, target, 1);
-    }
+    active = verb === COMPUTE ? cellOfOperator[target] : -1;
+    touched.add(active);
+    if (active >= 0) evaluated[active] = 1;
+    memory.take(verb, target);
+    again = verb === COMPUTE && memory.times[target] > 1;
     for (let i = 0; i < touched.count; i++) note(touched.cells[i], step);
   }
 

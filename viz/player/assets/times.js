@@ -3,12 +3,13 @@
  * Times are integer shares of the longest timeline of the page.
  */
 
+import { COMPUTE } from "./allocation.js";
 import { FRAME_MARGIN, FRAME_STRIP, FRAME_WIDTH } from "./export.js";
 import { svgElement } from "./graph.js";
 import { part } from "./lights.js";
 import { isAgain, stepOfTick, tickOfStep, ticksOf } from "./model.js";
 import { pixelRatio } from "./print.js";
-import { COMPUTE, lastAtMost } from "./state.js";
+import { lastAtMost } from "./state.js";
 import { HEAD } from "./timeline.js";
 
 /**
