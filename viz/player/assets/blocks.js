@@ -33,7 +33,6 @@ export function rootOf(data, value) {
  * @param {any} model @returns {Blocks}
  */
 export function blocksOf(model) {
-  model.blocks.known ??= stackedBlocks(model);
   return model.blocks.known;
 }
 
@@ -88,9 +87,8 @@ export function lifetimesOf(trace, graph) {
 }
 
 /** Blocks in stacking order: by band, long-lived ones at the bottom. */
-function stackedBlocks(model) {
+export function stackedBlocks(model, { values, begins, ends, again }) {
   const { graph } = model;
-  const { values, begins, ends, again } = model.blocks.lifetimes;
   const [checkpoints, results] = [new Set(model.checkpoints), new Set()];
   for (const value of graph.data.results) results.add(rootOf(graph.data, value));
   const bandOf = (i) => {

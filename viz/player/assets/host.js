@@ -186,7 +186,7 @@ export class HostPart {
 }
 
 /** The legend's entry, between those of memory and those of activity. */
-function explainHost() {
+export function explainHost() {
   const entry = document.createElement("li");
   const icon = svgElement("svg", { viewBox: "-11 -11 22 22", "aria-hidden": true }, entry);
   const node = svgElement("g", { class: "node", "data-look": "on the host" }, icon);
@@ -196,5 +196,3 @@ function explainHost() {
   entry.append("on the host");
   document.querySelectorAll("#legend li")[2].after(entry);
 }
-
-explainHost();

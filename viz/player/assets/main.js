@@ -7,6 +7,7 @@ import { Controls, byId, firstSpeed } from "./controls.js";
 import { Details, liveLines, tipLines } from "./details.js";
 import { Differences } from "./difference.js";
 import { Filling } from "./filling.js";
+import { explainHost } from "./host.js";
 import { Reading } from "./lists.js";
 import { Measurements } from "./measured.js";
 import { measure, modelOf, stepOfTick, tickOfStep, ticksOf } from "./model.js";
@@ -93,6 +94,7 @@ export class Player extends Playback {
     if (this.scales.several) this.differences = new Differences(this);
     this.first = this.scales.front;
     byId("reading").open = this.first === "graph";
+    if (data.host !== null) explainHost();
     this.place();
   }
 

@@ -8,7 +8,7 @@
 
 import { COMPUTE, VERBS } from "./allocation.js";
 import { placesOf, total } from "./axis.js";
-import { bandsOf, lifetimesOf, nodeSize } from "./blocks.js";
+import { bandsOf, lifetimesOf, nodeSize, stackedBlocks } from "./blocks.js";
 import { Column } from "./columns.js";
 import { placesByProgress } from "./progress.js";
 import { grouped, historyOf, lastAtMost } from "./state.js";
@@ -51,11 +51,12 @@ export function modelOf(trace, graph, id, inNodes) {
     // Computed lazily.
     histories: new Map(),
     places: new Map(),
-    blocks: { lifetimes: blocks },
+    blocks: { known: null },
     readers: {},
     runs: {},
     tickSteps: new Map(),
   };
+  model.blocks.known = stackedBlocks(model, blocks);
   const { bands, live } = bandsOf(model);
   const named = trace.bands.map((band, i) => ({ ...band, live: bands[i] }));
   return { ...model, bands: named, live, ...peaksOf(live) };
