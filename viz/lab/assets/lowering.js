@@ -11,9 +11,13 @@
 import { COMPUTE, FREE } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
 
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ */
+
 /** The order that saves some forward values and recomputes all others once, at their first read in the
  * backward pass.
- * @param {any} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
+ * @param {Graph} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
  */
 export function retainingOrder(graph, keep) {
   const { data, operators, forward_count: forward } = graph;
@@ -40,7 +44,7 @@ export function retainingOrder(graph, keep) {
 }
 
 /** The operators that compute some values from resident ones, in order.
- * @param {any} graph @param {number[]} wanted @param {Uint8Array} resident
+ * @param {Graph} graph @param {number[]} wanted @param {Uint8Array} resident
  */
 export function producersOf(graph, wanted, resident) {
   const needed = new Set();
@@ -56,7 +60,7 @@ export function producersOf(graph, wanted, resident) {
 }
 
 /** The order without second evaluations of operators that may be evaluated only once.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 function withoutRepeats(graph, order) {
   const once = new Set(graph.planning.once);
@@ -65,7 +69,7 @@ function withoutRepeats(graph, order) {
 }
 
 /** The order as it is carried out: nothing twice that may not be, and updates last.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 function settledOrder(graph, order) {
   const positions = withoutRepeats(graph, order);
@@ -73,7 +77,7 @@ function settledOrder(graph, order) {
 }
 
 /** The steps of an order: each evaluation, then frees of values after their last use (liveness).
- * @param {any} graph @param {ArrayLike<number>} order of operators @returns {Steps}
+ * @param {Graph} graph @param {ArrayLike<number>} order of operators @returns {Steps}
  */
 export function loweredSteps(graph, order) {
   const { operators, data } = graph;
@@ -112,7 +116,7 @@ export function loweredSteps(graph, order) {
 
 /** The checkpoints of an order: forward values that are computed once and saved.
  * Where nothing is recomputed, nothing was chosen, and none is.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 export function keptValues(graph, order) {
   const { operators, data, forward_count: forward } = graph;

@@ -18,13 +18,17 @@ import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
 import { costOfTimes, fatesOf, firstReaders, replayed } from "./replay.js";
 import { MINUS, costText, percentText, rangesText } from "./texts.js";
 
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ */
+
 const MOST_HELD = 2e6; // steps of the schedules that are kept at hand: some 150 MB
 const MOST_MODELLED = 4e5; // steps of those that are kept with all that is shown of them
 const MOST_CHALLENGES = 5;
 export const TIGHT = 1e-9; // a relative difference that is rounding
 
 export class Offers {
-  /** @param {any} lab as unpacked @param {any} graph @param {any} first the trace that is there */
+  /** @param {any} lab as unpacked @param {Graph} graph @param {any} first the trace that is there */
   constructor(lab, graph, first, inNodes) {
     this.lab = lab;
     this.graph = Object.assign(graph, { planning: lab.planning });

@@ -10,6 +10,10 @@ import { listAt } from "../../player/assets/columns.js";
 import { cutTo, textWidth } from "../../player/assets/graph.js";
 import { endToEnd, shownName } from "./graphs.js";
 
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ */
+
 const [PLACED_WIDTH, LINE_HIGH, MARGIN] = [800, 92, 40]; // pixels
 const [ROUND, GROUP_WIDE, GROUP_HIGH] = [30, 64, 32];
 const [APART_ROUND, APART_GROUP] = [48, 100]; // from cell to cell
@@ -21,7 +25,7 @@ const LABEL_SIZE = 11;
  */
 
 /** All views of a graph, the whole one first.
- * @param {any} graph @param {Record<string, string>} symbols what a node says, by its operator's kind
+ * @param {Graph} graph @param {Record<string, string>} symbols what a node says, by its operator's kind
  */
 export function placedViews(graph, symbols) {
   const { operators, forward_count: forward } = graph;

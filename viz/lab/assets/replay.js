@@ -11,12 +11,13 @@ import { Allocation, COMPUTE, FREE, OFFLOAD } from "../../player/assets/allocati
 import { listAt } from "../../player/assets/columns.js";
 
 /**
+ * @import { Graph } from "../../player/assets/data.js"
  * @import { Steps } from "./lowering.js"
  */
 
 /** Live bytes by band, resident values, and bytes on the host. */
 class Bands extends Allocation {
-  /** @param {any} graph */
+  /** @param {Graph} graph */
   constructor(graph) {
     super(graph);
     this.forward = graph.forward_count;
@@ -47,7 +48,7 @@ class Bands extends Allocation {
 /** Live memory at every step: values and bytes, in bands that add up to all bytes.
  * At an evaluation, with its inputs, outputs and workspace; else after the step.
  *
- * @param {any} graph @param {Steps} steps
+ * @param {Graph} graph @param {Steps} steps
  */
 export function replayed(graph, { verbs, targets }) {
   const count = verbs.length;
@@ -80,7 +81,7 @@ export function replayed(graph, { verbs, targets }) {
 
 /** The fates of the forward values that the backward pass reads.
  *
- * @param {any} graph @param {Steps} steps @param {Iterable<number>} checkpoints
+ * @param {Graph} graph @param {Steps} steps @param {Iterable<number>} checkpoints
  * @returns {{data: number[], times: number[], reasons: string[]}}
  */
 export function fatesOf(graph, { verbs, targets }, checkpoints) {
@@ -128,7 +129,7 @@ export function firstReaders(graph) {
   return first;
 }
 
-/** The cost of all evaluations. @param {any} graph @param {ArrayLike<number>} times of each operator */
+/** The cost of all evaluations. @param {Graph} graph @param {ArrayLike<number>} times of each operator */
 export function costOfTimes(graph, times) {
   const { costs } = graph.planning;
   let [sum, lost] = [0, 0]; // with what rounding took, so that it is Python's exact sum but for the last digit

@@ -9,6 +9,7 @@ import { readAt } from "./reasons.js";
 import { grouped, lastAtMost } from "./state.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Axis } from "./axis.js"
  */
 
@@ -51,7 +52,7 @@ function endingsOf(model) {
 /**
  * Frees of some steps, by cell: bytes, and the values with their live intervals.
  * A block is freed with the last value in it, in the cell of the value it was allocated for.
- * @param {any} model @param {number} from the first step @param {number} to the last one
+ * @param {Model} model @param {number} from the first step @param {number} to the last one
  * @param {Int32Array} homeOf the cell that a value is in
  * @returns {Map<number, {bytes: number, values: {value: number, begin: number, end: number}[]}>}
  */

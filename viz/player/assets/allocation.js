@@ -10,11 +10,15 @@
 
 import { Column } from "./columns.js";
 
+/**
+ * @import { Graph } from "./data.js"
+ */
+
 export const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 export const VERBS = ["compute", "free", "offload", "fetch"];
 
 export class Allocation {
-  /** @param {any} graph */
+  /** @param {Graph} graph */
   constructor({ data, operators }) {
     this.data = data;
     this.operators = operators;

@@ -30,10 +30,14 @@ import { COMPUTE } from "./allocation.js";
 import { areComparable } from "./progress.js";
 import { lastAtMost } from "./state.js";
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time", "progress"]);
 export const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
 
-/** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
+/** The axes that are possible for some traces. @param {Model[]} models @returns {Axis[]} */
 export function axesOf(models) {
   const known = {
     FLOPs: (model) => total(model, "FLOPs") > 0,
@@ -43,20 +47,20 @@ export function axesOf(models) {
   return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
 }
 
-/** Where a whole trace ends. @param {any} model @param {Axis} axis */
+/** Where a whole trace ends. @param {Model} model @param {Axis} axis */
 export function total(model, axis) {
   return placesOf(model, axis)[model.count];
 }
 
 /** Where every step of a trace begins, and at last where the trace ends.
- * @param {any} model @param {Axis} axis @returns {Float64Array}
+ * @param {Model} model @param {Axis} axis @returns {Float64Array}
  */
 export function placesOf(model, axis) {
   if (!model.places.has(axis)) model.places.set(axis, placesAlong(model, axis));
   return model.places.get(axis);
 }
 
-/** @param {any} model @param {Axis} axis */
+/** @param {Model} model @param {Axis} axis */
 function placesAlong(model, axis) {
   const { count, verbs, targets } = model;
   const { flops } = model.graph.operators;
@@ -77,7 +81,7 @@ function placesAlong(model, axis) {
 }
 
 /** The position of a trace's cursor: the end of its step, or the position of the traces it waits for.
- * @param {any} model @param {{extent: Extent, tick: number}} scales @param {number} step
+ * @param {Model} model @param {{extent: Extent, tick: number}} scales @param {number} step
  */
 export function presentOf(model, { extent: { axis }, tick }, step) {
   return axis === "progress" ? Math.min(tick + 1, total(model, axis)) : placesOf(model, axis)[step + 1];
@@ -105,7 +109,7 @@ export class Extent {
 
   /** Take on some traces along an axis: show all of them, or the same part as before. What is shown
    * is drawn anew by whoever calls this.
-   * @param {any[]} models @param {Axis} axis
+   * @param {Model[]} models @param {Axis} axis
    */
   fit(models, axis) {
     const { isWhole, from, to } = this;
@@ -147,7 +151,7 @@ export class Extent {
     return this.from + (pixel / width) * (this.to - this.from);
   }
 
-  /** The step at a place; of those without width, the last. @param {any} model */
+  /** The step at a place; of those without width, the last. @param {Model} model */
   stepAt(model, place) {
     return Math.min(lastAtMost(placesOf(model, this.axis), place), model.count - 1);
   }
@@ -155,7 +159,7 @@ export class Extent {
 
 /** The step that every column of pixels shows: of those in it, the one with the most live memory,
  * a moment that was; -1 where the trace has ended.
- * @param {any} model @param {Extent} extent @param {number} width in pixels
+ * @param {Model} model @param {Extent} extent @param {number} width in pixels
  */
 export function stepOfColumn(model, extent, width) {
   const places = placesOf(model, extent.axis);

@@ -7,6 +7,7 @@ import { firstAfter } from "./reasons.js";
 import { DROPPED, NOT_YET, isStaying, lastAtMost } from "./state.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Ledger } from "./ledger.js"
  * @import { History } from "./state.js"
  */
@@ -27,7 +28,7 @@ export const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts s
  * @property {Float64Array} shares how much
  * @property {Float64Array} keeps the part of it that was kept, or stays
  *
- * @param {any} model @param {number} view @returns {Bars}
+ * @param {Model} model @param {number} view @returns {Bars}
  */
 export function barsOfView(model, view) {
   const history = historyOfView(model, view);

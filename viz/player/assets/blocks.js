@@ -9,6 +9,10 @@ import { Allocation, COMPUTE } from "./allocation.js";
 import { Column, listAt } from "./columns.js";
 import { grouped } from "./state.js";
 
+/**
+ * @import { Graph, Model, Trace } from "./data.js"
+ */
+
 export const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
 export const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
 export const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
@@ -30,7 +34,7 @@ export function rootOf(data, value) {
  * @property {Uint8Array} bands
  * @property {Float64Array} amounts bytes, or nodes where memory is counted in them
  *
- * @param {any} model @returns {Blocks}
+ * @param {Model} model @returns {Blocks}
  */
 export function blocksOf(model) {
   return model.blocks.known;
@@ -38,7 +42,7 @@ export function blocksOf(model) {
 
 /** The live intervals of all blocks and values of a trace, in the order in which they begin. */
 class Lifetimes extends Allocation {
-  /** @param {any} trace @param {any} graph */
+  /** @param {Trace} trace @param {Graph} graph */
   constructor(trace, graph) {
     super(graph);
     this.blocks = { begins: new Column(), ends: new Column() };
@@ -70,7 +74,7 @@ class Lifetimes extends Allocation {
 }
 
 /** Live intervals of the values and blocks of a trace.
- * @param {any} trace @param {any} graph
+ * @param {Trace} trace @param {Graph} graph
  */
 export function lifetimesOf(trace, graph) {
   const { owner, again, blocks, values } = new Lifetimes(trace, graph);
@@ -108,7 +112,7 @@ export function stackedBlocks(model, { values, begins, ends, again }) {
 
 /** Live memory at every step, by what it is: forward values that were kept, and those that were
  * recomputed, gradients, workspace; and all of it.
- * @param {any} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
+ * @param {Model} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
  */
 export function bandsOf(model) {
   const { values, begins, ends, bands: kinds, amounts } = blocksOf(model);
@@ -128,7 +132,7 @@ export function bandsOf(model) {
   return { bands, live };
 }
 
-/** The smallest amount of a block, of those that are any. @param {any} model */
+/** The smallest amount of a block, of those that are any. @param {Model} model */
 export function leastBlock(model) {
   return blocksOf(model).amounts.reduce((least, amount) => (amount > 0 && amount < least ? amount : least), Infinity);
 }
@@ -139,7 +143,7 @@ export function nodeSize({ data }) {
 }
 
 /** Live blocks of a step, from the bottom up; the value of workspace is -1.
- * @param {any} model @param {number} step
+ * @param {Model} model @param {number} step
  * @returns {{value: number, band: number, amount: number, begin: number, end: number}[]}
  */
 export function blocksAt(model, step) {
@@ -156,7 +160,7 @@ export function blocksAt(model, step) {
 }
 
 /** What nobody has less room than: what one operator of those that the results need reads, makes and
- * works with, or all results. @param {any} model
+ * works with, or all results. @param {{graph: Graph, inNodes: boolean}} model
  */
 export function leastPeak({ graph, inNodes }) {
   const { data, operators } = graph;
@@ -179,7 +183,7 @@ export function leastPeak({ graph, inNodes }) {
 }
 
 /** The peak if every operator is evaluated once, in order, and every value kept to its last reader.
- * @param {any} model
+ * @param {Model} model
  */
 export function storeAllPeak({ graph, inNodes }) {
   const { data, operators } = graph;

@@ -6,6 +6,7 @@ import { shortLive } from "./format.js";
 import { homes } from "./state.js";
 
 /**
+ * @import { Graph } from "./data.js"
  * @import { Panel } from "./panel.js"
  */
 
@@ -19,7 +20,7 @@ function cellIn(graph, index, operator) {
 }
 
 /** The view that shows an operator and is nearest to another one, above it or the same.
- * @param {any} graph @param {number} index of that other @param {number} operator
+ * @param {Graph} graph @param {number} index of that other @param {number} operator
  * @param {boolean} inside whether to open all groups that it is in
  */
 export function viewWith(graph, index, operator, inside) {

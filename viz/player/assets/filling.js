@@ -7,6 +7,7 @@ import { LongList, fillRow } from "./longlist.js";
 import { reasonOf } from "./reasons.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Panel } from "./panel.js"
  */
 
@@ -107,7 +108,7 @@ export class Filling {
 }
 
 /** The live values of a policy after a step, by size, and their total.
- * @param {any} model @param {number} step
+ * @param {Model} model @param {number} step
  */
 export function filledBy(model, step) {
   const items = blocksAt(model, step).filter(({ amount }) => amount > 0);

@@ -10,6 +10,10 @@ import { coarse } from "./rows.js";
 import { RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
 import { cellWords } from "./words.js";
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 export const SVG = "http://www.w3.org/2000/svg";
 const ARROWS_A_PATH = 16;
 export const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
@@ -111,7 +115,7 @@ export function levelPath([width, height], share) {
 }
 
 export class GraphView {
-  /** @param {any} model @param {number} index of the view @param {(cell: number) => void} onChoose */
+  /** @param {Model} model @param {number} index of the view @param {(cell: number) => void} onChoose */
   constructor(model, index, onChoose) {
     this.model = model;
     this.index = index;

@@ -20,6 +20,7 @@ import { RowWindow } from "./rows.js";
 import { GRADIENT, KEPT, ON_HOST, RECOMPUTED, grouped, homes, lastAtMost } from "./state.js";
 
 /**
+ * @import { View } from "./data.js"
  * @import { Panel } from "./panel.js"
  */
 
@@ -29,7 +30,7 @@ const TALL_ROW = 9; // from which a row has a ground of its own
 const MOST_ARROWS = 40;
 const INKS = ["background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying"];
 
-/** Which cells share a row; that of the first forward one is the lowest. @param {any} view */
+/** Which cells share a row; that of the first forward one is the lowest. @param {View} view */
 function rowsOf(view) {
   const forward = [];
   const backward = [];

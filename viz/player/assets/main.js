@@ -21,6 +21,7 @@ import { LedgerTable } from "./table.js";
 import { Tip } from "./tip.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Axis, Scales } from "./axis.js"
  * @import { DifferencePanel } from "./difference_panel.js"
  */
@@ -123,7 +124,7 @@ export class Player extends Playback {
   }
 
   /** Show another schedule of the same graph in the first one's place.
-   * @param {any} model @param {(model: any) => number} tickAt the position to show
+   * @param {Model} model @param {(model: any) => number} tickAt the position to show
    */
   replace(model, tickAt) {
     const [panel] = this.panels;
@@ -408,7 +409,7 @@ export class Player extends Playback {
   }
 
   /** Others are compared, or along another axis: go to a step of one of those before.
-   * @param {Axis} align @param {any} model @param {number} step
+   * @param {Axis} align @param {Model} model @param {number} step
    */
   recompare(align, model, step) {
     this.align = align;

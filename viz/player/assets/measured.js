@@ -19,6 +19,7 @@ import { breakOf } from "./scale.js";
 import { lastAtMost } from "./state.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Axis, Extent } from "./axis.js"
  * @import { Player } from "./main.js"
  * @import { Panel } from "./panel.js"
@@ -28,7 +29,7 @@ const MOST_APART = 8; // times that plan and measurement differ, from which the 
 const RESOLUTION = 2 ** -30; // of the whole, to which moments are rounded
 const [CASING, THICK] = [4.5, 2]; // pixels of the line's ground, and of the line
 
-/** The axis along which a measurement is aligned. @param {any} model @returns {Axis} */
+/** The axis along which a measurement is aligned. @param {Model} model @returns {Axis} */
 function axisOfMeasured(model) {
   if (model.measured.unit === "events") return "step";
   return model.times ? "time" : total(model, "FLOPs") > 0 ? "FLOPs" : "evaluation";
@@ -46,7 +47,7 @@ function stepWithin(places, place) {
   return over < about ? step : step + over / (places[step + 1] - places[step]);
 }
 
-/** The position of every moment among the steps. @param {any} model @returns {Float64Array} */
+/** The position of every moment among the steps. @param {Model} model @returns {Float64Array} */
 function stepsOfMoments(model) {
   const { moments } = model.measured;
   const places = placesOf(model, axisOfMeasured(model));
@@ -59,7 +60,7 @@ function stepsOfMoments(model) {
 }
 
 /** The most that was held between each two of some places among the steps; -1 beyond the end.
- * @param {any} model @param {Float64Array} edges ascending, one more than there are parts
+ * @param {Model} model @param {Float64Array} edges ascending, one more than there are parts
  */
 export function measuredBetween(model, edges) {
   model.measuredSteps ??= stepsOfMoments(model);
@@ -78,12 +79,12 @@ export function measuredBetween(model, edges) {
   return most.map((amount) => (amount < 0 ? -1 : Math.max(0, amount - model.measured.base) / model.unit));
 }
 
-/** The measured maximum, in the unit of memory. @param {any} model */
+/** The measured maximum, in the unit of memory. @param {Model} model */
 export function measuredPeak({ measured, unit }) {
   return Math.max(0, measured.held.reduce((a, b) => Math.max(a, b), 0) - measured.base) / unit;
 }
 
-/** Where each column of pixels begins, among the steps. @param {any} model @param {Extent} extent */
+/** Where each column of pixels begins, among the steps. @param {Model} model @param {Extent} extent */
 export function edgesOf(model, extent, width) {
   const places = placesOf(model, extent.axis);
   return Float64Array.from({ length: width + 1 }, (_, x) => stepWithin(places, extent.place(x, width)));

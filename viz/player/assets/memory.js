@@ -12,11 +12,12 @@ import { countOnHost } from "./host.js";
 import { LEVELS, homes } from "./state.js";
 
 /**
+ * @import { Graph, View } from "./data.js"
  * @import { Touched } from "./state.js"
  */
 
 export class Memory extends Allocation {
-  /** @param {any} graph @param {any} view @param {Touched} touched gets the cells that a step may change */
+  /** @param {Graph} graph @param {View} view @param {Touched} touched gets the cells that a step may change */
   constructor(graph, view, touched) {
     super(graph);
     this.touched = touched;
@@ -104,7 +105,7 @@ export class Memory extends Allocation {
   }
 }
 
-/** By value, whether it is the memory of a gradient that stays to the end. @param {any} graph */
+/** By value, whether it is the memory of a gradient that stays to the end. @param {Graph} graph */
 function stayingGradients(graph) {
   if (graph.staying) return graph.staying;
   const { data, forward_count: forward } = graph;

@@ -14,11 +14,12 @@ import { placesByProgress } from "./progress.js";
 import { grouped, historyOf, lastAtMost } from "./state.js";
 
 /**
+ * @import { Graph, Model, Trace } from "./data.js"
  * @import { Axis } from "./axis.js"
  */
 
 /** Add to a trace all that is derived from its columns, once.
- * @param {any} trace @param {any} graph @param {number} id @param {boolean} inNodes
+ * @param {Trace} trace @param {Graph} graph @param {number} id @param {boolean} inNodes
  */
 export function modelOf(trace, graph, id, inNodes) {
   const count = trace.verbs.length;
@@ -34,7 +35,7 @@ export function modelOf(trace, graph, id, inNodes) {
     evaluations[step] = computes.length;
   }
   const { blocks, spans } = lifetimesOf(trace, graph);
-  const model = {
+  const model = /** @type {Model} */ ({
     ...trace,
     id,
     inNodes,
@@ -55,7 +56,7 @@ export function modelOf(trace, graph, id, inNodes) {
     readers: {},
     runs: {},
     tickSteps: new Map(),
-  };
+  });
   model.blocks.known = stackedBlocks(model, blocks);
   const { bands, live } = bandsOf(model);
   const named = trace.bands.map((band, i) => ({ ...band, live: bands[i] }));
@@ -102,7 +103,7 @@ export function historyOfView(model, view) {
 /** Where the ticks of an axis are, which all traces share: a tick a step, or one an evaluation; of
  * FLOPs and time, one an evaluation of the trace that takes the most, and the others as far; of
  * progress, one an evaluation of those that are not waiting.
- * @param {any[]} models @param {Axis} axis @returns {number} how many there are
+ * @param {Model[]} models @param {Axis} axis @returns {number} how many there are
  */
 export function measure(models, axis) {
   if (axis === "step") return Math.max(...models.map((model) => model.count));
@@ -128,7 +129,7 @@ export function measure(models, axis) {
 
 /** The step that a tick shows: the tick itself, or that of the tick-th evaluation from 0.
  * A shorter trace stays at its end.
- * @param {any} model @param {number} tick @param {Axis} align
+ * @param {Model} model @param {number} tick @param {Axis} align
  */
 export function stepOfTick(model, tick, align) {
   if (tick < 0) return -1;

@@ -15,6 +15,7 @@ import { stepOfTick, tickOfStep, ticksOf } from "./model.js";
 import { Search } from "./search.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Player } from "./main.js"
  */
 
@@ -104,7 +105,7 @@ export class Navigation {
     return from < now && now < to ? now : (from + to) / 2;
   }
 
-  /** Bring a moment into sight. @param {any} model @param {number[]} steps any of these */
+  /** Bring a moment into sight. @param {Model} model @param {number[]} steps any of these */
   reveal(model, steps) {
     const [from, to] = this.sight;
     const places = Array.from(steps, (step) => placesOf(model, this.extent.axis)[step]);

@@ -16,6 +16,7 @@ import { Strip } from "./strip.js";
 import { Timeline } from "./timeline.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Axis } from "./axis.js"
  * @import { Pair } from "./differing.js"
  */
@@ -25,7 +26,7 @@ const COUNTER = 16; // pixels of its letters; the same in the style sheet
 
 export class Panel {
   /**
-   * @param {any} model
+   * @param {Model} model
    * @param {any} scales shared by all timelines
    * @param {Record<string, Function>} events
    * @param {number} [index] of the view that is open
@@ -62,7 +63,7 @@ export class Panel {
   }
 
   /** Take on another schedule of the same graph, on a page of one; the view stays open.
-   * @param {any} model
+   * @param {Model} model
    */
   take(model) {
     this.model = model;

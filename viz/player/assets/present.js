@@ -5,6 +5,10 @@
 
 import { byId } from "./controls.js";
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual
 const LETTERS = 1.6;
 const LARGEST = 6;
@@ -189,10 +193,11 @@ export class Presentation {
 }
 
 /** The moments of a trace at which a presentation stops, each where there is one.
- * @param {any} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
+ * @param {Model} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
  */
 export function stopsOf(model, tickOf) {
   const again = model.again.indexOf(1);
+  /** @type {[string, number][]} */
   const steps = [
     ["forward", model.computes[0] ?? 0],
     ["peak", model.peakStep],

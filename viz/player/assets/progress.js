@@ -11,7 +11,11 @@
 import { COMPUTE } from "./allocation.js";
 import { lastAtMost } from "./state.js";
 
-/** Whether some traces have a graph in common. @param {any[]} models */
+/**
+ * @import { Model } from "./data.js"
+ */
+
+/** Whether some traces have a graph in common. @param {Model[]} models */
 export function areComparable(models) {
   return models.length > 1 && models.every(({ graph }) => graph === models[0].graph);
 }
@@ -22,7 +26,7 @@ function firstOf({ evaluatedAt: { first, order } }, operator) {
 }
 
 /** The first evaluations that come in one order in all traces, as positions among those of each.
- * @param {any[]} models @returns {number[][]} by trace
+ * @param {Model[]} models @returns {number[][]} by trace
  */
 function anchorsOf(models) {
   const [one, ...others] = models;
@@ -52,7 +56,7 @@ function longestRising(items, keyOf) {
 
 /** Walk from first evaluation to first evaluation: for each part, where it begins and ends among the
  * evaluations of each trace, and whether it ends in one that all have.
- * @param {any[]} models @param {(begins: number[], ends: number[], isClosed: boolean) => void} visit
+ * @param {Model[]} models @param {(begins: number[], ends: number[], isClosed: boolean) => void} visit
  */
 function eachPart(models, visit) {
   const anchors = anchorsOf(models);
@@ -71,7 +75,7 @@ function eachPart(models, visit) {
 }
 
 /** Where every step of some traces stands along their progress, as ``placesOf`` has it.
- * @param {any[]} models of one graph @returns {Float64Array[]} by trace
+ * @param {Model[]} models of one graph @returns {Float64Array[]} by trace
  */
 export function placesByProgress(models) {
   const evaluated = models.map(({ computes }) => new Float64Array(computes.length));

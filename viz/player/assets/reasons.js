@@ -6,10 +6,14 @@ import { countText, listed, shortLive } from "./format.js";
 import { isAgain, isResident, targetName } from "./model.js";
 import { grouped } from "./state.js";
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 const MOST_READERS = 2; // that are named
 
 /** The readers of a block, views included, by the value it was allocated for.
- * @param {any} model
+ * @param {Model} model
  */
 function readersOf(model) {
   if (model.readers.known) return model.readers.known;
@@ -72,7 +76,7 @@ export function ownName(name) {
 }
 
 /** Why a block is there after a step.
- * @param {any} model @param {{value: number, band: number, begin: number, end: number}} block @param {number} step
+ * @param {Model} model @param {{value: number, band: number, begin: number, end: number}} block @param {number} step
  */
 export function reasonOf(model, { value, band, begin, end }, step) {
   if (value < 0) return `while ${ownName(targetName(model, step))} is evaluated`;

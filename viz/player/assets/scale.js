@@ -1,5 +1,9 @@
 /** Vertical axis of memory: linear, logarithmic, or broken where one spike dwarfs the rest. */
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 export const SCALES = ["linear", "log", "broken"];
 const OCTAVES = 10; // that a logarithmic axis shows below the highest, at most
 export const BREAK = 0.8; // of the height, below which a broken axis is linear
@@ -7,7 +11,7 @@ const USUAL = 0.97; // of all steps, which are below the break
 const SPIKE = 2.5; // times what is usual, from which a peak hides the rest
 const SAMPLES = 4096;
 
-/** Where an axis would be broken, or 0 where no spike hides anything. @param {any[]} models */
+/** Where an axis would be broken, or 0 where no spike hides anything. @param {Model[]} models */
 export function breakOf(models, highest) {
   const sample = [];
   for (const { live, count } of models) {

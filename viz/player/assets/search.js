@@ -12,6 +12,7 @@ import { LongList, fillRow } from "./longlist.js";
 import { firstAfter } from "./reasons.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Ledger } from "./ledger.js"
  * @import { Player } from "./main.js"
  */
@@ -123,7 +124,7 @@ export class Search {
     return this.texts.get(graph);
   }
 
-  /** When matches are evaluated, in order. @param {any} model */
+  /** When matches are evaluated, in order. @param {Model} model */
   evaluationsOf(model) {
     const known = this.found.get(model);
     if (known) return known;

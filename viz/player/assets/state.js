@@ -15,6 +15,7 @@ import { hostedLevel, hostedShare } from "./host.js";
 import { Memory } from "./memory.js";
 
 /**
+ * @import { Graph, Trace, View } from "./data.js"
  * @import { Lists } from "./columns.js"
  */
 
@@ -86,7 +87,7 @@ export function homes(count, lists) {
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
  *
- * @param {any} trace @param {any} graph @param {any} view
+ * @param {Trace} trace @param {Graph} graph @param {View} view
  * @returns {History}
  */
 export function historyOf(trace, graph, view) {

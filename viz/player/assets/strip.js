@@ -57,6 +57,7 @@ export class Strip {
   /** The amounts that the curve is compared with. */
   limits() {
     const { model } = this;
+    /** @type {[string, number][]} */
     const lines = [
       ["peak", model.live[model.peakStep]],
       ["lower bound", leastPeak(model)],

@@ -10,6 +10,7 @@ import { stepOfTick, ticksOf } from "./model.js";
 import { pixelRatio } from "./print.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Axis, Scales } from "./axis.js"
  */
 
@@ -17,7 +18,7 @@ export const HEAD = 14; // pixels above the highest peak, for the strip's own te
 export const WORDS = 15; // pixels that words upon a line of a strip are high
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
- * @param {any} model
+ * @param {Model} model
  * @param {Axis} align
  * @param {number} ticks of the longest trace: what the width stands for
  * @param {number} width in pixels
@@ -39,7 +40,7 @@ function tickOfColumn(model, align, ticks, width) {
 }
 
 /** Columns of equal height together: left, right, and the top of every band.
- * @param {any} model @param {Int32Array} steps one a column
+ * @param {Model} model @param {Int32Array} steps one a column
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
 export function runsOf(model, steps) {
@@ -103,7 +104,7 @@ export function wordsEnd(lines, widths, unit) {
 export class Timeline {
   /**
    * @param {HTMLElement} element
-   * @param {any} model
+   * @param {Model} model
    * @param {Scales} scales shared by all
    */
   constructor(element, model, scales) {

@@ -13,6 +13,7 @@ import { lastAtMost } from "./state.js";
 import { HEAD } from "./timeline.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Frame } from "./export.js"
  * @import { Panel } from "./panel.js"
  */
@@ -23,7 +24,7 @@ const ROW_OF = [0, -1, 1, 2]; // by verb
 const LANES = ["compute", "to the host", "back"];
 const SHADE = 0.25; // of full colour: what is lost
 
-/** Until when all evaluations up to each step have ended. @param {any} model */
+/** Until when all evaluations up to each step have ended. @param {Model} model */
 function momentsOf(model) {
   const moments = new Float64Array(model.count);
   let now = 0;
@@ -34,7 +35,7 @@ function momentsOf(model) {
   return moments;
 }
 
-/** Stalls: pairs of begin and end. @param {any} model */
+/** Stalls: pairs of begin and end. @param {Model} model */
 function stallsOf(model) {
   const stalls = [];
   let now = 0;

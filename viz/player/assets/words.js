@@ -5,12 +5,13 @@ import { countText, listed, sizeText } from "./format.js";
 import { DROPPED, NOT_YET, changeAt, lookText } from "./state.js";
 
 /**
+ * @import { Graph, View } from "./data.js"
  * @import { History } from "./state.js"
  */
 
 const MOST_SPANS = 4; // of a cell, that are listed
 
-/** The total bytes of each cell of a view. @param {any} graph @param {any} view */
+/** The total bytes of each cell of a view. @param {Graph} graph @param {View} view */
 export function sizesOf({ data }, view) {
   view.sizes ??= Float64Array.from(view.labels, (_, cell) =>
     listAt(view.data, cell).reduce((sum, value) => sum + data.nbytes[value], 0),
@@ -27,7 +28,7 @@ export function lookWords(history, cell, step) {
 }
 
 /** What a cell is at a step, in words: its look, and the bytes that it holds.
- * @param {any} graph @param {any} view @param {History} history
+ * @param {Graph} graph @param {View} view @param {History} history
  */
 export function cellWords(graph, view, history, cell, step) {
   const held = heldBytes(graph, view, history, cell, changeAt(history, cell, step));
