@@ -16,6 +16,7 @@ import { Offers } from "./offers.js";
 import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
 
 /**
+ * @import { Panel } from "../../player/assets/panel.js"
  * @import { Choice } from "./offers.js"
  */
 
@@ -187,7 +188,7 @@ export class Lab extends Player {
     this.aim();
   }
 
-  /** The effect of a click on a cell, as text; empty if there is none. */
+  /** The effect of a click on a cell, as text; empty if there is none. @param {Panel} panel @param {number} cell */
   preview(panel, cell) {
     const found = this.keeps ? this.toggled(panel, cell) : null;
     if (!found) return [];

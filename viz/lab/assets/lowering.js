@@ -156,7 +156,7 @@ class Updates {
     }
   }
 
-  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. @param {number} value */
   oldSource(value) {
     const { bases, producers } = this.graph.data;
     for (; bases[value] >= 0; value = bases[value]) if (this.source.has(producers[value])) return -1;

@@ -63,13 +63,13 @@ export class Offers {
     this.stored = this.plan(this.keeping(this.candidates));
   }
 
-  /** Whether policy ``retain`` accepts a value: an output of the forward pass. */
+  /** Whether policy ``retain`` accepts a value: an output of the forward pass. @param {number} value */
   canKeep(value) {
     const producer = this.graph.data.producers[value];
     return producer >= 0 && producer < this.graph.forward_count;
   }
 
-  /** The name by which Python finds a value. */
+  /** The name by which Python finds a value. @param {number} value */
   nameOf(value) {
     this.places ??= new Map(this.candidates.map((candidate, place) => [candidate, place]));
     return this.lab.planning.names[this.places.get(value)];

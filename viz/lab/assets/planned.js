@@ -15,6 +15,7 @@ import { costOfTimes, firstReaders, replayed } from "./replay.js";
 import { UPDATE_STEP, checkedReplay, readSchedule, readTrace } from "./schedules.js";
 
 /**
+ * @import { Graph } from "../../player/assets/data.js"
  * @import { Measured } from "../../player/assets/measured.js"
  */
 
@@ -97,7 +98,7 @@ function labOf({ path, graph, own }, titles) {
   };
 }
 
-/** Lower bound on cost: each operator that the results need is evaluated once. */
+/** Lower bound on cost: each operator that the results need is evaluated once. @param {Graph} graph */
 function leastCost(graph) {
   const resident = new Uint8Array(graph.data.names.length);
   const needed = producersOf(graph, Array.from(graph.data.results), resident);

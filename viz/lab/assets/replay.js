@@ -119,7 +119,7 @@ export function fatesOf(graph, { verbs, targets }, checkpoints) {
   return found;
 }
 
-/** For every value the first backward operator that reads it; -1 if none does. */
+/** For every value the first backward operator that reads it; -1 if none does. @param {Graph} graph */
 export function firstReaders(graph) {
   const { data, operators, forward_count: forward } = graph;
   const first = new Int32Array(data.names.length).fill(-1);

@@ -105,14 +105,14 @@ class Verifier extends Allocation {
     throw new FormatError(`${this.reader.path}: the schedule is not legal: step ${step}: ${what}`);
   }
 
-  /** A step's verb and the name of its operand. */
+  /** A step's verb and the name of its operand. @param {number} step */
   said(step) {
     const evaluates = this.verbs[step] === COMPUTE || this.verbs[step] === UPDATE_STEP;
     const { plain } = evaluates ? this.graph.operators : this.graph.data;
     return `${STEP_NAMES[this.verbs[step]]} ${plain[this.targets[step]]}`;
   }
 
-  /** Do one step. @returns {number[]} the trace's row */
+  /** Do one step. @param {number} step @returns {number[]} the trace's row */
   row(step) {
     const [verb, target] = [this.verbs[step], this.targets[step]];
     let workspace = 0;
@@ -194,7 +194,7 @@ class Verifier extends Allocation {
     this.fail(step, `${need} has not been computed yet`);
   }
 
-  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. @param {number} value */
   oldSource(value) {
     const { bases, producers } = this.graph.data;
     for (; bases[value] >= 0; value = bases[value]) if (this.isUpdate[producers[value]]) return -1;

@@ -43,7 +43,7 @@ export function freedSince(model, tick, align) {
   return Math.max(since, step + 1 - MOST_FREED);
 }
 
-/** The blocks of memory that end at each step. */
+/** The blocks of memory that end at each step. @param {Model} model */
 function endingsOf(model) {
   model.blocks.endings ??= grouped(model.count + 1, blocksOf(model).ends);
   return model.blocks.endings;

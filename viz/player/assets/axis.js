@@ -136,12 +136,12 @@ export class Extent {
     this.to = this.from + width;
   }
 
-  /** Where a place is, in pixels of a width. */
+  /** Where a place is, in pixels of a width. @param {number} place @param {number} width */
   pixel(place, width) {
     return Math.round((place - this.from) * this.scale(width));
   }
 
-  /** How many pixels of a width are a unit of the axis. */
+  /** How many pixels of a width are a unit of the axis. @param {number} width */
   scale(width) {
     return width / (this.to - this.from);
   }

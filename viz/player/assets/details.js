@@ -5,6 +5,11 @@ import { countText, counted, listed, liveText, sizeText } from "./format.js";
 import { isAgain, isResident, residentAt, stepWords } from "./model.js";
 import { lookWords } from "./words.js";
 
+/**
+ * @import { Panel } from "./panel.js"
+ * @import { Model, View } from "./data.js"
+ */
+
 export const MOST_STEPS = 12; // listed of those at which an operator is evaluated
 const MOST_NAMES = 8;
 const MOST_VALUES = 4; // that are described one by one
@@ -25,7 +30,7 @@ export function evaluationsOf(model, operators, step) {
   return { sofar, all, steps: steps.sort((a, b) => a - b) };
 }
 
-/** When a value is resident, in words. */
+/** When a value is resident, in words. @param {Model} model @param {number} value */
 function spanWords(model, value) {
   const { first, begins, ends } = model.spans;
   const words = [];
@@ -39,7 +44,7 @@ function spanWords(model, value) {
   return `${steps} ${words.join(", ")}${rest > 0 ? `, and ${countText(rest)} more times` : ""}`;
 }
 
-/** Why a value is saved, recomputed or freed. */
+/** Why a value is saved, recomputed or freed. @param {Model} model @param {number} value */
 function whyWords(model, value) {
   const { graph } = model;
   const known = model.fateOf.get(value);
@@ -51,7 +56,7 @@ function whyWords(model, value) {
   return "the backward half does not read it: held until its last reader has run";
 }
 
-/** The names of the operators that a cell stands for. */
+/** The names of the operators that a cell stands for. @param {Model} model @param {View} view @param {number} cell */
 export function cellName(model, view, cell) {
   const operators = listAt(view.operators, cell);
   if (view.groups[cell]) return `${view.titles[cell]}: ${counted(operators.length, "operator")}`;
@@ -98,7 +103,7 @@ export function factsOf(panel, cell, value) {
   return facts;
 }
 
-/** Live memory of a step by band, and the live values, as lines of text. */
+/** Live memory of a step by band, and the live values, as lines of text. @param {Model} model @param {number} step */
 export function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
   const bands = model.bands.filter((band) => band.live[step] > 0);
@@ -170,7 +175,7 @@ export class Details {
   }
 }
 
-/** The tooltip of a node: the essentials. */
+/** The tooltip of a node: the essentials. @param {Panel} panel @param {number} cell */
 export function tipLines(panel, cell) {
   const { model, step, view } = panel;
   const operators = listAt(view.operators, cell);

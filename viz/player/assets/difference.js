@@ -7,6 +7,7 @@ import { pairOf } from "./differing.js";
 import { areComparable } from "./progress.js";
 
 /**
+ * @import { Model } from "./data.js"
  * @import { Player } from "./main.js"
  */
 
@@ -28,7 +29,7 @@ export class Differences {
     return models.filter((model) => models.some((other) => other !== model && areComparable([model, other])));
   }
 
-  /** Those that a policy can be compared with. */
+  /** Those that a policy can be compared with. @param {Model} model */
   partners(model) {
     return this.known.filter((other) => other !== model && areComparable([model, other]));
   }

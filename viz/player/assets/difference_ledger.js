@@ -243,7 +243,7 @@ export class DifferenceLedger extends Ledger {
     this.over.frame(left - air, high - air, Math.max(right, left + 2) + air, low + air, ink, 2);
   }
 
-  /** Mark a cell, or that of a value; -1 for none. */
+  /** Mark a cell, or that of a value; -1 for none. @param {number} cell @param {number} value */
   select(cell, value) {
     const home = value >= 0 ? this.homeOf[value] : cell;
     this.selected = home < 0 ? null : { cell: home };

@@ -128,13 +128,13 @@ export class DifferencePanel extends Panel {
     return sums;
   }
 
-  /** Which halves of a cell's node are filled with what: words of the style sheet. */
+  /** Which halves of a cell's node are filled with what: words of the style sheet. @param {number} cell */
   lookOf(cell) {
     const [both, a, b] = this.amounts.map((sums) => sums[cell] > 0);
     return [both && "both", a && "a", b && "b"].filter(Boolean).join(" ");
   }
 
-  /** Live memory of a cell at the current step, as text. */
+  /** Live memory of a cell at the current step, as text. @param {number} cell */
   heldWords(cell) {
     const isHeavy = /** @type {DifferenceLedger} */ (this.ledger).along?.isHeavy[cell];
     const texts = this.amounts.map((sums) =>

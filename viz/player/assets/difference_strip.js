@@ -39,7 +39,7 @@ export class DifferenceStrip extends Strip {
     canvas.addEventListener("pointerleave", (event) => events.hover(event, this.panel, null));
   }
 
-  /** The tooltip of a position: action and live memory of each. */
+  /** The tooltip of a position: action and live memory of each. @param {number} place */
   wordsAt(place) {
     const { pair, model } = this.panel;
     const steps = [pair.a, pair.b].map((one) => this.scales.extent.stepAt(one, place));
@@ -173,7 +173,7 @@ export function liveOf({ a, b }, side, step) {
   return step < 0 ? 0 : (side ? b : a).live[step];
 }
 
-/** An amount with its unit. */
+/** An amount with its unit. @param {number} amount @param {boolean} inNodes */
 export function amountText(amount, inNodes) {
   return inNodes ? counted(amount, "value") : shortSize(amount);
 }

@@ -168,13 +168,13 @@ export class GraphView {
     words.textContent = cutTo(text, 10, right - left);
   }
 
-  /** Width and height of a cell. @returns {[number, number]} */
+  /** Width and height of a cell. @param {number} cell @returns {[number, number]} */
   size(cell) {
     const { view } = this;
     return [view.widths[cell] / 10, view.heights[cell] / 10];
   }
 
-  /** Where a cell's centre is. @returns {[number, number]} */
+  /** Where a cell's centre is. @param {number} cell @returns {[number, number]} */
   centre(cell) {
     return [this.view.x[cell] / 10, this.view.y[cell] / 10];
   }
@@ -195,7 +195,7 @@ export class GraphView {
     };
   }
 
-  /** Build the node of a cell, as it looks before anything is shown. */
+  /** Build the node of a cell, as it looks before anything is shown. @param {number} cell */
   node(cell) {
     const { view } = this;
     const stroke = this.size(cell)[1] >= 14 ? 1.5 : 1;
@@ -236,7 +236,7 @@ export class GraphView {
     label.textContent = view.labels[cell];
   }
 
-  /** The names of the operators that a cell stands for. */
+  /** The names of the operators that a cell stands for. @param {number} cell */
   name(cell) {
     return cellName(this.model, this.view, cell);
   }
@@ -258,7 +258,7 @@ export class GraphView {
     if (coarse.matches) this.reveal(active);
   }
 
-  /** Bring a cell into sight, where the graph is wider than the screen. */
+  /** Bring a cell into sight, where the graph is wider than the screen. @param {number} cell */
   reveal(cell) {
     const holder = this.element.parentElement;
     if (!holder?.classList.contains("wide")) return;
@@ -296,7 +296,7 @@ export class GraphView {
     node.classList.toggle("deep", kept > 0.5);
   }
 
-  /** The cell whose operator a step evaluates; -1 if none here. */
+  /** The cell whose operator a step evaluates; -1 if none here. @param {number} step */
   activeCell(step) {
     if (step < 0 || this.model.verbs[step] !== COMPUTE) return -1;
     this.home ??= homes(this.model.graph.operators.names.length, this.view.operators);
@@ -308,7 +308,7 @@ export class GraphView {
     for (const [name, value] of Object.entries(this.around(cell, beyond))) element.setAttribute(name, String(value));
   }
 
-  /** Mark a cell as the selected one; -1 for none. */
+  /** Mark a cell as the selected one; -1 for none. @param {number} cell */
   select(cell) {
     this.nodes[this.selected]?.setAttribute("aria-pressed", "false");
     this.nodes[cell]?.setAttribute("aria-pressed", "true");

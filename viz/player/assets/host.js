@@ -96,7 +96,7 @@ class HostLane extends Timeline {
     this.canvas.setAttribute("aria-label", `Memory on the host over ${counted(model.count, "step")}; most ${words}`);
   }
 
-  /** Below the ledger, this is on the ledger's axis. */
+  /** Below the ledger, this is on the ledger's axis. @param {number} width */
   stepsOf(width) {
     return this.scales.front === "graph" ? super.stepsOf(width) : stepOfColumn(this.model, this.scales.extent, width);
   }

@@ -97,7 +97,7 @@ export class Lanes {
     return device >= 0 && device < this.model.devices ? device : NOTHING;
   }
 
-  /** The box of a block: left, top, width and height in pixels. */
+  /** The box of a block: left, top, width and height in pixels. @param {number} block */
   boxOf(block) {
     const { model } = this;
     const device = model.device[block];

@@ -103,7 +103,7 @@ export class Ledger {
     );
   }
 
-  /** The evaluations of a cell, as positions among all. */
+  /** The evaluations of a cell, as positions among all. @param {number} cell */
   marksOf(cell) {
     const { first, order } = this.marks;
     return order.subarray(first[cell], first[cell + 1]);
@@ -127,14 +127,14 @@ export class Ledger {
     return past.height + this.window.below * ratio;
   }
 
-  /** Whether anything of a cell's row is in sight. */
+  /** Whether anything of a cell's row is in sight. @param {number} cell */
   isInSight(cell) {
     const [first, end] = this.window.range;
     const row = this.rows.row[cell];
     return first <= row && row < end;
   }
 
-  /** Upper and lower edge of a cell's bars. @returns {[number, number]} */
+  /** Upper and lower edge of a cell's bars. @param {number} cell @returns {[number, number]} */
   lane(cell) {
     const top = this.top(this.rows.row[cell]);
     const height = this.rowHeight;
@@ -143,7 +143,7 @@ export class Ledger {
     return [high, Math.max(high + 1, Math.round(top + to * height) - (height > 12 ? 1 : 0))];
   }
 
-  /** Where a place on the axis is, in pixels of the canvas. */
+  /** Where a place on the axis is, in pixels of the canvas. @param {number} place */
   x(place) {
     return this.scales.extent.pixel(place, this.layers.past.width);
   }
@@ -191,7 +191,7 @@ export class Ledger {
     }
   }
 
-  /** Height of the marks of a group's evaluations, above its bars. */
+  /** Height of the marks of a group's evaluations, above its bars. @param {number} cell */
   markHeight(cell) {
     const [high, low] = this.lane(cell);
     return low - high >= 6 ? Math.max(2, Math.round((low - high) / 5)) : 0;
@@ -222,7 +222,7 @@ export class Ledger {
       future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
   }
 
-  /** Draw a cell's live intervals and evaluations. */
+  /** Draw a cell's live intervals and evaluations. @param {number} cell */
   draw(cell) {
     drawBars(this, cell);
     drawEvaluations(this, cell);
@@ -247,7 +247,7 @@ export class Ledger {
     return cell < 0 ? -1 : this.rows.row[cell];
   }
 
-  /** Draw the cursor, the active and the selected node, and the arrows of the hovered one. */
+  /** Draw the cursor, the active and the selected node, and the arrows of the hovered one. @param {number} column */
   overlay(column) {
     const { over, model, step } = this;
     const { ink, halo, checkpoint } = this.panel.colours;
@@ -318,7 +318,7 @@ export class Ledger {
     this.over.arrow(x, up ? high : low, up ? bottom : top, ink, halo);
   }
 
-  /** Mark a cell, or a value of it at a step; -1 for none. */
+  /** Mark a cell, or a value of it at a step; -1 for none. @param {number} cell @param {number} value */
   select(cell, value) {
     const root = value;
     const home = value >= 0 ? this.homeOf[value] : cell;

@@ -92,7 +92,7 @@ export class LedgerLights {
     this.place(column);
   }
 
-  /** Place byte counts next to freed nodes, and the pulse around the active node. */
+  /** Place byte counts next to freed nodes, and the pulse around the active node. @param {number} column */
   place(column) {
     const { ledger } = this;
     const { ratio } = ledger.over;

@@ -6,6 +6,10 @@ import { LongList, fillRow } from "./longlist.js";
 import { isAgain, targetName } from "./model.js";
 import { lastAtMost } from "./state.js";
 
+/**
+ * @import { Model } from "./data.js"
+ */
+
 export class Reading {
   /** @param {(step: number) => void} onSeek */
   constructor(onSeek) {
@@ -38,7 +42,7 @@ export class Reading {
     event.stopPropagation();
   }
 
-  /** Read another policy. */
+  /** Read another policy. @param {Model} model */
   read(model) {
     if (this.model === model) return;
     this.model = model;

@@ -326,7 +326,7 @@ export class Player extends Playback {
     this.settle();
   }
 
-  /** Show a policy's schedule and program. */
+  /** Show a policy's schedule and program. @param {Model} model */
   read(model) {
     this.reading.read(model);
     byId("policy").value = String(model.id);
@@ -446,7 +446,7 @@ export class Player extends Playback {
     this.settle();
   }
 
-  /** The step that a policy is at; before the first one if it is not compared. */
+  /** The step that a policy is at; before the first one if it is not compared. @param {Model} model */
   stepOf(model) {
     return this.compared.includes(model) ? stepOfTick(model, this.tick, this.align) : -1;
   }
@@ -466,7 +466,7 @@ export class Player extends Playback {
     panel.part(".solo").focus();
   }
 
-  /** Show the side cards for a policy: its memory breakdown, its table, its program. */
+  /** Show the side cards for a policy: its memory breakdown, its table, its program. @param {Panel} panel */
   turn(panel) {
     if (!this.visible.includes(panel)) this.setSolo(panel.model.id);
     else if (panel !== this.chosen) this.choose(panel, -1);

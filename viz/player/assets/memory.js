@@ -74,12 +74,12 @@ export class Memory extends Allocation {
     return (group && this.bytes[cell] ? this.bytesAgain : this.recomputed)[cell] > 0;
   }
 
-  /** The share of a cell's bytes that is resident and kept. */
+  /** The share of a cell's bytes that is resident and kept. @param {number} cell */
   keptShare(cell) {
     return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
   }
 
-  /** Which part of a cell's bytes is of gradients that stay. */
+  /** Which part of a cell's bytes is of gradients that stay. @param {number} cell */
   stayingShare(cell) {
     return Math.min(this.bytesStaying[cell] / Math.max(this.allBytes[cell], 1), 1);
   }
@@ -90,13 +90,13 @@ export class Memory extends Allocation {
     return share > 0 && level ? Math.min(level - 1, Math.max(1, roundToEven(LEVELS * share))) : 0;
   }
 
-  /** The resident share of a cell's bytes; of its values, where all are views. */
+  /** The resident share of a cell's bytes; of its values, where all are views. @param {number} cell */
   share(cell) {
     const total = this.allBytes[cell];
     return total ? Math.min(this.bytes[cell] / total, 1) : this.values[cell] / Math.max(this.allValues[cell], 1);
   }
 
-  /** The level in LEVELS parts: 0 only if nothing is resident, LEVELS only if everything is. */
+  /** The level in LEVELS parts: 0 only if nothing is resident, LEVELS only if everything is. @param {number} cell */
   level(cell) {
     if (!this.values[cell] && !this.bytes[cell]) return 0;
     const share = this.share(cell);

@@ -14,7 +14,7 @@ import { placesByProgress } from "./progress.js";
 import { grouped, historyOf, lastAtMost } from "./state.js";
 
 /**
- * @import { Graph, Model, Trace } from "./data.js"
+ * @import { Graph, Model, Trace, View } from "./data.js"
  * @import { Axis } from "./axis.js"
  */
 
@@ -82,7 +82,7 @@ export function isResident(spans, value, step) {
   return at >= 0 && spans.ends[at] > step;
 }
 
-/** The values that are resident after a step, largest first. */
+/** The values that are resident after a step, largest first. @param {Model} model @param {number} step */
 export function residentAt(model, step) {
   const found = [];
   for (let value = 0; value < model.graph.data.names.length; value++) {
@@ -92,7 +92,7 @@ export function residentAt(model, step) {
   return found.sort((a, b) => nbytes[b] - nbytes[a] || a - b);
 }
 
-/** The history of one of the graph's views, made when it is first asked for. */
+/** The history of one of the graph's views, made when it is first asked for. @param {Model} model @param {number} view */
 export function historyOfView(model, view) {
   if (!model.histories.has(view)) {
     model.histories.set(view, historyOf(model, model.graph, model.graph.views[view]));
@@ -139,7 +139,7 @@ export function stepOfTick(model, tick, align) {
   return tick < steps.length ? steps[tick] : model.count - 1;
 }
 
-/** The tick at which a step is shown. */
+/** The tick at which a step is shown. @param {Model} model @param {number} step @param {Axis} align */
 export function tickOfStep(model, step, align) {
   if (align === "step" || step < 0) return step;
   const evaluation = Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
@@ -148,27 +148,27 @@ export function tickOfStep(model, step, align) {
   return Math.max(0, lastAtMost(model.tickSteps.get(align).steps, step));
 }
 
-/** How many ticks a trace has. */
+/** How many ticks a trace has. @param {Model} model @param {Axis} align */
 export function ticksOf(model, align) {
   if (align === "step") return model.count;
   if (align === "progress") return total(model, align);
   return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 
-/** A step as text. */
+/** A step as text. @param {Model} model @param {number} step */
 export function stepWords(model, step) {
   if (step < 0) return "before the first step";
   const verb = model.verbs[step];
   return `${VERBS[verb]} ${targetName(model, step)}`;
 }
 
-/** The name of a step's operand. */
+/** The name of a step's operand. @param {Model} model @param {number} step */
 export function targetName(model, step) {
   const nodes = model.verbs[step] === COMPUTE ? model.graph.operators : model.graph.data;
   return nodes.names[model.targets[step]];
 }
 
-/** Whether a step evaluates an operator that was evaluated before. */
+/** Whether a step evaluates an operator that was evaluated before. @param {Model} model @param {number} step */
 export function isAgain(model, step) {
   return model.verbs[step] === COMPUTE && model.again[model.evaluations[step] - 1] === 1;
 }

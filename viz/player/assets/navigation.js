@@ -162,7 +162,7 @@ export class Navigation {
     return compared.reduce((a, b) => (ticksOf(b, align) > ticksOf(a, align) ? b : a));
   }
 
-  /** The tick at a place. */
+  /** The tick at a place. @param {number} place */
   tickAt(place) {
     const { align, ticks } = this.player;
     if (align === "progress") return Math.min(Math.floor(Math.max(place, 0)), ticks - 1);

@@ -237,7 +237,7 @@ export class Panel {
     );
   }
 
-  /** Leave the present view for one that it is in. */
+  /** Leave the present view for one that it is in. @param {number} index */
   left(index) {
     this.open(index);
     this.events.choose(this, -1);

@@ -217,7 +217,7 @@ class PipelinePlayer extends Playback {
     return Math.max(low - 1, 0);
   }
 
-  /** Show a tick: the moment that is meant, or any time between two. */
+  /** Show a tick: the moment that is meant, or any time between two. @param {number} tick */
   show(tick) {
     this.tick = Math.min(Math.max(tick, 0), SCRUB_TICKS);
     const near = SAME * this.scales.longest;

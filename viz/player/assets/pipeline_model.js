@@ -114,7 +114,7 @@ export class PipelineModel extends Data {
     return Math.max(0, 1 - busy / (this.devices * time));
   }
 
-  /** How long a device has computed before a block. */
+  /** How long a device has computed before a block. @param {number} device @param {number} block */
   busyBefore(device, block) {
     if (!this.spent) {
       this.spent = new Float64Array(this.kind.length);
@@ -137,7 +137,7 @@ export class PipelineModel extends Data {
     return time;
   }
 
-  /** The blocks of the same micro-batch: of one replica, since each has its own. */
+  /** The blocks of the same micro-batch: of one replica, since each has its own. @param {number} block */
   alike(block) {
     if (this.kind[block] === UPDATE) return [];
     const replica = (i) => Math.floor(this.stage[i] / this.depth);
@@ -158,7 +158,7 @@ export class PipelineModel extends Data {
     return this.measure ? `${number} ${this.measure}` : number;
   }
 
-  /** A short description of a block. */
+  /** A short description of a block. @param {number} block */
   title(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     const of = this.stages > this.devices ? `, stage ${stage}` : "";
@@ -166,7 +166,7 @@ export class PipelineModel extends Data {
     return `${NAMES[kind]} of micro-batch ${countText(this.micro_batch[block])}${of}`;
   }
 
-  /** The inputs of a block, and the devices that computed them. */
+  /** The inputs of a block, and the devices that computed them. @param {number} block */
   needs(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     if (this.by_message[block]) return "what its device receives before it";
@@ -180,7 +180,7 @@ export class PipelineModel extends Data {
     return `the backward of stage ${stage + 1}, ${from(stage + 1)}`;
   }
 
-  /** The reason of a block's wait, as a sentence. */
+  /** The reason of a block's wait, as a sentence. @param {number} block */
   waits(block) {
     const needs = this.needs(block);
     const device = this.device[block];
@@ -194,7 +194,7 @@ export class PipelineModel extends Data {
     return `${there}, as the device was free`;
   }
 
-  /** The facts about a block, as pairs of term and text. @returns {[string, string][]} */
+  /** The facts about a block, as pairs of term and text. @param {number} block @returns {[string, string][]} */
   facts(block) {
     const length = this.end[block] - this.begin[block];
     /** @type {[string, string][]} */

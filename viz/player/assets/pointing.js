@@ -82,7 +82,7 @@ export class LedgerPointer {
     return this.heldAt(cell, this.stepAt(event));
   }
 
-  /** Live memory of a cell after a step, if any. */
+  /** Live memory of a cell after a step, if any. @param {number} cell @param {number} step */
   heldAt(cell, step) {
     const { history, view, model } = this.ledger;
     const fill = history.looks[changeAt(history, cell, step)] & 7;

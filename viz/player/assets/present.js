@@ -120,12 +120,12 @@ export class Presentation {
         current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
   }
 
-  /** The last stop up to a tick; -1 before all. */
+  /** The last stop up to a tick; -1 before all. @param {number} tick */
   at(tick) {
     return this.player.stops.findLastIndex((stop) => stop.tick <= tick + 1e-6);
   }
 
-  /** Go to a stop, if there is one. */
+  /** Go to a stop, if there is one. @param {number} index */
   go(index) {
     const stop = this.player.stops[index];
     if (stop) this.player.seek(stop.tick);

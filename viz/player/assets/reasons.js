@@ -59,7 +59,7 @@ export function firstAfter(model, evaluations, after) {
   return low;
 }
 
-/** The values that a step's operator reads and the caller did not give. */
+/** The values that a step's operator reads and the caller did not give. @param {Model} model @param {number} step */
 export function readAt(model, step) {
   return readBy(model, model.targets[step]);
 }

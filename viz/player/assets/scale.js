@@ -33,7 +33,7 @@ export class Scale {
     this.floor = Math.min(Math.max(this.highest / 2 ** OCTAVES, least), this.highest);
   }
 
-  /** How high an amount is, as a share. */
+  /** How high an amount is, as a share. @param {number} amount */
   at(amount) {
     if (this.kind === "log") return Math.log2(1 + amount / this.floor) / Math.log2(1 + this.highest / this.floor);
     if (this.kind !== "broken") return amount / this.highest;

@@ -12,7 +12,7 @@ import { LongList, fillRow } from "./longlist.js";
 import { firstAfter } from "./reasons.js";
 
 /**
- * @import { Model } from "./data.js"
+ * @import { Graph, Model } from "./data.js"
  * @import { Ledger } from "./ledger.js"
  * @import { Player } from "./main.js"
  */
@@ -102,7 +102,7 @@ export class Search {
     this.look(query);
   }
 
-  /** The operators of a graph that match. @returns {number[]} */
+  /** The operators of a graph that match. @param {Graph} graph @returns {number[]} */
   matches(graph) {
     if (!this.active) return [];
     if (!this.found.has(graph)) {
@@ -134,7 +134,7 @@ export class Search {
     return steps;
   }
 
-  /** By operator, whether it matches. */
+  /** By operator, whether it matches. @param {Graph} graph */
   hits(graph) {
     const { operators } = graph;
     if (!this.found.has(operators)) {

@@ -86,6 +86,7 @@ export function homes(count, lists) {
  * @property {Float64Array} waits which part is on the host
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
+ * @property {any} [bars] of the ledger, when they are first drawn
  *
  * @param {Trace} trace @param {Graph} graph @param {View} view
  * @returns {History}

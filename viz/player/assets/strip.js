@@ -205,7 +205,7 @@ export class Strip {
     });
   }
 
-  /** The column where the present is. */
+  /** The column where the present is. @param {number} step */
   x(step) {
     const { scales, layers } = this;
     return scales.extent.pixel(presentOf(this.model, scales, step), layers.past.width);
@@ -226,7 +226,7 @@ export class Strip {
     if (this.number.textContent !== text) this.number.textContent = text;
   }
 
-  /** Live memory after a step, and its change. */
+  /** Live memory after a step, and its change. @param {number} step */
   numberText(step) {
     const { model } = this;
     const live = step < 0 ? 0 : model.live[step];
@@ -236,7 +236,7 @@ export class Strip {
     return measured ? `${text}  ${measured.words(step)}` : text;
   }
 
-  /** Mark the blocks of a value; -1 for none. */
+  /** Mark the blocks of a value; -1 for none. @param {number} value */
   select(value) {
     this.value = value;
     this.show(this.step);

@@ -120,7 +120,7 @@ export class Timeline {
     this.take(model);
   }
 
-  /** Take on a schedule. */
+  /** Take on a schedule. @param {Model} model */
   take(model) {
     this.model = model;
     for (const span of this.words) span.remove();
@@ -188,7 +188,7 @@ export class Timeline {
     return columns.map((tick) => (tick < 0 ? -1 : stepOfTick(this.model, tick, this.scales.align)));
   }
 
-  /** The column where the future begins. */
+  /** The column where the future begins. @param {number} width */
   nowAt(width) {
     return Math.min(width, Math.floor(((this.tick + 1) * width) / this.scales.ticks));
   }
