@@ -4,6 +4,10 @@ PYTHON ?= python3
 EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
+# What checks the scripts of pages: with the Node of a wheel in .venv, from package-lock.json.
+NODE := $(BIN)/node
+SCRIPT_CHECKS := node_modules/.installed
+BIOME := $(NODE) node_modules/@biomejs/biome/bin/biome
 
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
@@ -35,18 +39,21 @@ gpu-test: $(STAMP)
 newcomer: $(STAMP)
 	$(BIN)/pytest -m newcomer
 
-check: $(STAMP)
+check: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIOME) ci --error-on-warnings
+	$(NODE) node_modules/typescript/bin/tsc
 
 # Rooms, floors and arrows of the layout; lines of each part.
 house: $(STAMP)
 	$(BIN)/python -m tests.house
 
-format: $(STAMP)
+format: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIOME) check --write
 
 # The pictures of the README.
 images: $(STAMP)
@@ -76,5 +83,9 @@ $(STAMP): pyproject.toml
 	rm -f .venv/.installed-*
 	touch $@
 
+$(SCRIPT_CHECKS): package.json package-lock.json $(STAMP)
+	$(BIN)/npm ci --ignore-scripts --no-audit --no-fund --silent
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis lessons/out demo-out
+	rm -rf .venv node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis lessons/out demo-out

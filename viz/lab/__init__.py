@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
     from tinyckpt.documents.measured_memory import Measured
 
-SCRIPTS = (
-    "lowering",
-    "replay",
-    "offers",
-    "frontier",
-    "texts",
-    "challenge",
-    "keeping",
-    "lab_controls",
-    "lab",
-)
 BEGIN = "lab_begin"  # makes a lab
 
 
@@ -156,7 +145,7 @@ def lab(
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
         heading,
-        (*SCRIPTS, BEGIN),
+        BEGIN,
         ("lab.css",),
         asset("lab.html"),
         {"lab": lab_data(offered, network, asked)},

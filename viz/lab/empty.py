@@ -17,17 +17,11 @@ from ..layout.drawn_nodes import SYMBOLS
 from ..memory_curve import BANDS
 from ..player import SUFFIXES, Page
 from ..player.packing import bundle_columns
-from ..player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
-from ..player.page import SCRIPTS as PLAYER
+from ..player.page import HOST, MEASURED, SEVERAL, STYLES, TIMES, asset, filled, json_text
 from ..scene import TITLES
 from ..theme import THEMES
-from . import SCRIPTS
 
-# In order of dependence, after those of a player and a lab.
-READERS = (
-    "reader", "graphs", "schedules", "pickles", "snapshots", "placing", "planned", "desk",
-)  # fmt: skip
-FRESH = "fresh"  # runs before every other script of the page
+SCRIPTS = ("fresh", "desk")  # fresh runs before every other module of the page
 HEADING = "tinyckpt lab"
 WITHOUT_SCRIPTS = (
     "Scripts are off. With them this page reads a graph, a trace or a memory snapshot that is "
@@ -69,7 +63,8 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
     text = filled(
         "player.html",
         styles=[f"{name}.css" for name in (*STYLES, *more, "lab", "empty")],
-        scripts=[FRESH, *PLAYER[:-1], *more, PLAYER[-1], *SCRIPTS, *READERS],
+        scripts=SCRIPTS,
+        left_out=SEVERAL,
         theme=theme,
         front="ledger",
         title=HEADING,

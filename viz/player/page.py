@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
 from .data import page_data, shown
 from .measured import with_measured
+from .modules import bundled
 from .packing import bundle_columns, deflated
 
 if TYPE_CHECKING:
@@ -25,18 +26,9 @@ if TYPE_CHECKING:
     from tinyckpt.documents.measured_memory import Measured
     from tinyckpt.planner.offload.simulate import Timeline
 
-# In order of dependence; concatenated they are one module.
-SCRIPTS = (
-    "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
-    "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
-    "bars", "ledger", "pointing", "names", "rail", "stack", "strip", "panel", "longlist", "lists",
-    "details", "filling", "table", "tip", "export", "present", "print", "controls", "framed",
-    "playback", "address", "elsewhere", "minimap", "search", "gestures", "navigation", "several",
-    "main",
-)  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # entry point of a player; the lab has its own
-# Scripts of pages with several policies.
+# Modules of parts that not every page has, which leaves them out.
 SEVERAL = (
     "progress", "differing", "sparkline", "difference_ledger", "difference_strip",
     "difference_panel", "difference",
@@ -59,7 +51,7 @@ class Addition:
 
     Attributes:
         title: of the page.
-        scripts: their names; the last one is the entry point.
+        script: the module that starts the page.
         styles: files of style sheets.
         card: next to the graph, as HTML.
         data: by name.
@@ -67,7 +59,7 @@ class Addition:
     """
 
     title: str
-    scripts: Sequence[str]
+    script: str
     styles: Sequence[str]
     card: str
     data: Mapping[str, Any]
@@ -97,7 +89,7 @@ def page(
     more += [HOST] if more or any(row.moves for row in scene.rows) else []
     several = len(traces) > 1
     more += [MEASURED] if any(measured) else []
-    added = addition or Addition(heading, [BEGIN], [], "", {})
+    added = addition or Addition(heading, BEGIN, [], "", {})
     caption, rows = added.table or ("Totals of the whole schedule", table(traces))
     data = page_data(scene, clocks)
     return filled(
@@ -107,13 +99,8 @@ def page(
             *(["several.css"] if several else []),
             *added.styles,
         ],
-        scripts=[
-            *SCRIPTS[:-1],
-            *more,
-            *(SEVERAL if several else ()),
-            SCRIPTS[-1],
-            *added.scripts,
-        ],
+        scripts=[added.script],
+        left_out={HOST, TIMES, MEASURED, *(() if several else SEVERAL)}.difference(more),
         theme=theme,
         front=view,
         title=html.escape(shown(added.title)),
@@ -128,12 +115,19 @@ def page(
     )
 
 
-def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts: str) -> str:
+def filled(
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    left_out: Collection[str] = (),
+    **parts: str,
+) -> str:
     """Substitute all parts into a page's template.
 
     Args:
         template: its file.
-        styles, scripts: files of style sheets, and names of scripts, in order. Scripts are
+        styles: files of style sheets, in order.
+        scripts, left_out: modules that start the page, and those that it leaves out. Scripts are
             deflated: they would be most of a page, and are read in the repository rather than
             there.
         parts: other texts, by their names in the template.
@@ -141,8 +135,7 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts
     parts["styles"] = "\n".join(
         [font_faces(), theme_styles(), *(minified(asset(s)) for s in styles)]
     )
-    code = "\n".join(minified(asset(f"{name}.js")) for name in scripts)
-    parts["scripts"] = deflated(code.encode())
+    parts["scripts"] = deflated(minified(script(scripts, left_out)).encode())
     # One pass over the template: substituted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
 
@@ -153,9 +146,14 @@ def asset(name: str) -> str:
     return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 
+def script(entries: Sequence[str], left_out: Collection[str] = ()) -> str:
+    """Return modules of the package and all that they import, but for some, as one script."""
+    return bundled(lambda name: asset(f"{name}.js"), entries, left_out)
+
+
 def minified(code: str) -> str:
-    """Strip indentation and comment lines from code."""
-    code = re.sub(r"(?m)^\s*/\*.*?\*/$", "", code, flags=re.DOTALL)
+    """Strip indentation, comment lines and types from code."""
+    code = re.sub(r"/\*\*.*?\*/ ?|(?m:^)\s*/\*(?!\*).*?\*/(?m:$)", "", code, flags=re.DOTALL)
     return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
 
 

@@ -36,11 +36,8 @@ from .page import filled, json_text, table_of
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
 
-# In order of dependence.
-SCRIPTS = (
-    "columns", "format", "pipeline_model", "lanes", "longlist", "tip", "present", "print",
-    "controls", "framed", "playback", "pipeline",
-)  # fmt: skip
+SCRIPT = "pipeline"
+LEFT_OUT = ("export", "rows")  # modules of controls that a pipeline does not have
 HEADER = ("schedule", "devices", "micro-batches", "makespan", "bubble", "highest peak")
 # Limits of a page: some 2 MB, and a canvas that every browser supports.
 MOST_BLOCKS, MOST_DEVICES = 100_000, 128
@@ -68,7 +65,8 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
     return filled(
         "pipeline.html",
         styles=("player.css", "touch.css", "present.css", "pipeline.css"),
-        scripts=SCRIPTS,
+        scripts=[SCRIPT],
+        left_out=LEFT_OUT,
         theme=theme,
         title=html.escape(shown(heading)),
         data=json_text(bundle_columns(page_data(traces, title))),

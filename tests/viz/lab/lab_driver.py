@@ -10,9 +10,10 @@ from tinyckpt.planner.model.cost_models import cost_of, given
 from tinyckpt.planner.model.value_fates import residual_fates
 from viz.memory_curve import memory_bands
 from viz.player.data import VERBS
-from viz.player.page import asset
+from viz.player.page import HOST, SEVERAL, script
 
 ENGINE = ("columns", "state", "lowering", "replay")
+OPTIONAL = (HOST, *SEVERAL)
 # Lower sets of values and orders of each graph; say all that is known of each schedule.
 PLANNED = """cases => {
     const typed = node => Array.isArray(node)
@@ -46,8 +47,7 @@ Case = tuple[tc.Graph, Sequence[Sequence[int]], Sequence[Sequence[int]]]
 def engine(browser: Any, *more: str) -> Any:
     """Return a page with the planner's scripts, and optionally more."""
     page = browser.new_page()
-    scripts = "\n".join(asset(f"{name}.js") for name in (*ENGINE, *more))
-    page.set_content(f"<script>{scripts}</script>")
+    page.set_content(f"<script>{script((*ENGINE, *more), OPTIONAL)}</script>")
     return page
 
 

@@ -5,7 +5,16 @@
  * A page written with a budget starts with the challenge: nothing is saved, and the frontier, which
  * would give the answer away, is hidden until the reader has found it or asks to see it.
  */
-class Challenge {
+
+import { byId } from "../../player/assets/controls.js";
+import { TIGHT } from "./offers.js";
+import { percentText } from "./texts.js";
+
+/**
+ * @import { Choice, Offers } from "./offers.js"
+ */
+
+export class Challenge {
   /** @param {Offers} offers @param {HTMLElement} card whose answers are hidden */
   constructor(offers, card) {
     this.offers = offers;

@@ -1,10 +1,20 @@
 /** Drag and drop on a lab without a graph: opens a dropped graph, trace or memory snapshot. */
 
+import { byId } from "../../player/assets/controls.js";
+import { sizeText } from "../../player/assets/format.js";
+import { start } from "../../player/assets/playback.js";
+import { fresh } from "./fresh.js";
+import { Lab } from "./lab.js";
+import { dataOfPlan, readPlan } from "./planned.js";
+import { FormatError } from "./reader.js";
+import { LARGEST_FILE, PICKLE, readMeasured } from "./snapshots.js";
+
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
-const NOTHING = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
+const EMPTY_DOCUMENT = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
 
 /** The documents opened so far: they survive the restart of the page. */
-const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
+const page = /** @type {any} */ (window);
+const given = (page.given ??= { plan: null, measured: null, device: 0, data: null });
 
 class Desk {
   /** @param {any} constants of Python's */
@@ -62,30 +72,41 @@ class Desk {
       if (read.measured) read.device = 0;
       read.data = this.dataOf({ ...given, ...read }); // what cannot be shown fails here
     } catch (error) {
-      this.say(error instanceof FormatError ? error.message : `It could not be read: ${error.message}`);
+      this.say(
+        error instanceof FormatError
+          ? /** @type {Error} */ (error).message
+          : `It could not be read: ${/** @type {Error} */ (error).message}`,
+      );
       return;
     } finally {
       byId("desk-files").value = "";
     }
     Object.assign(given, read);
     if (given.plan) this.anew(Boolean(read.plan));
-    else if (given.measured) this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
+    else if (given.measured)
+      this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
   }
 
   /** @param {File} file */
   async read(file) {
     if (file.size > LARGEST_FILE) {
-      throw new FormatError(`${file.name}: ${sizeText(file.size)}; at most ${sizeText(LARGEST_FILE)} are read: record fewer events (max_entries=100000)`);
+      throw new FormatError(
+        `${file.name}: ${sizeText(file.size)}; at most ${sizeText(LARGEST_FILE)} are read: record fewer events (max_entries=100000)`,
+      );
     }
     const content = new Uint8Array(await file.arrayBuffer());
     // White space may stand before a document's first brace, and a mark of its encoding.
     const begin = new TextDecoder().decode(content.subarray(0, 64)).trimStart();
-    if (content.length <= 64 && NOTHING.test(begin)) {
+    if (content.length <= 64 && EMPTY_DOCUMENT.test(begin)) {
       const legal = "a graph, a trace, a schedule, a snapshot, or a list of pairs of seconds and bytes";
       throw new FormatError(`${file.name}: nothing is in it; expected ${legal}`);
     }
-    if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
-    if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
+    if (content[0] === PICKLE || !begin.startsWith("{"))
+      return { measured: this.checked(readMeasured(content, file.name)) };
+    if (file.size > MOST_TEXT)
+      throw new FormatError(
+        `${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`,
+      );
     return { plan: readPlan(this.text(content, file.name), file.name, this.constants.dtypes) };
   }
 
@@ -123,10 +144,10 @@ class Desk {
 
   /** Restart the page with the opened documents; the old player's listeners are removed. */
   anew(isOther) {
-    if (window.player) {
-      window.player.life?.abort(); // a desk has none
-      window.player.playing = false;
-      clearTimeout(window.player.settling);
+    if (page.player) {
+      page.player.life?.abort(); // a desk has none
+      page.player.playing = false;
+      clearTimeout(page.player.settling);
     }
     if (isOther) history.replaceState(null, "", "#");
     fresh.dataset.theme = this.root.dataset.theme;
@@ -153,7 +174,12 @@ class Desk {
   /** The way back to the files. */
   opener() {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", id: "open", textContent: "open", title: "Open another file; or drop it anywhere" });
+    Object.assign(button, {
+      type: "button",
+      id: "open",
+      textContent: "open",
+      title: "Open another file; or drop it anywhere",
+    });
     button.addEventListener("click", () => {
       this.root.classList.add("asking");
       byId("desk-open").focus();
@@ -173,7 +199,7 @@ class Desk {
         given.data = this.dataOf({ ...given, device: other });
       } catch (error) {
         select.value = String(given.device);
-        this.say(error.message);
+        this.say(/** @type {Error} */ (error).message);
         return;
       }
       given.device = other;

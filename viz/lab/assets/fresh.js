@@ -1,3 +1,4 @@
 /** Copy of the page before any of its scripts ran, from which it can restart. */
-const fresh = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
+
+export const fresh = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
 fresh.querySelector("body > script:last-of-type").remove(); // these scripts, which it unpacks anew

@@ -3,6 +3,14 @@
  * the bound.
  */
 
+import { UNITS, countText } from "../../player/assets/format.js";
+import { svgElement, textWidth } from "../../player/assets/graph.js";
+import { costText } from "./texts.js";
+
+/**
+ * @import { Choice, Offers } from "./offers.js"
+ */
+
 const [PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM] = [46, 12, 24, 34];
 const MOST_TICKS = 5;
 const MOST_POWERS = 7; // of two, on an axis of bytes
@@ -19,7 +27,7 @@ const HANDLE = 12; // pixels around a policy's mark that the handle covers where
 const FARTHEST = 2; // of the range of costs along the frontier, what a policy may be to be in scale
 const PLACES = [-8, -21, -34, -47, 18, 31]; // of a label, in pixels below its mark, the best first
 
-class FrontierPlot {
+export class FrontierPlot {
   /**
    * @param {HTMLElement} holder @param {Offers} offers
    * @param {(choice: Choice, settled: boolean) => void} onChoose settled: not while it is dragged
@@ -87,8 +95,14 @@ class FrontierPlot {
     const { peak } = this.plan;
     const at = points.findLastIndex((point) => point.peak <= peak);
     const moves = {
-      ArrowRight: 1, ArrowUp: 1, ArrowLeft: peak > points[at]?.peak ? 0 : -1, ArrowDown: -1,
-      PageUp: PAGE, PageDown: -PAGE, Home: -points.length, End: points.length,
+      ArrowRight: 1,
+      ArrowUp: 1,
+      ArrowLeft: peak > points[at]?.peak ? 0 : -1,
+      ArrowDown: -1,
+      PageUp: PAGE,
+      PageDown: -PAGE,
+      Home: -points.length,
+      End: points.length,
     };
     if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -98,7 +112,8 @@ class FrontierPlot {
 
   /** Show the position of a schedule. @param {any} plan @param {number | null} budget in bytes */
   show(plan, budget) {
-    [this.plan, this.budget] = [plan, budget];
+    this.plan = plan;
+    this.budget = budget;
     if (this.width) this.place();
   }
 
@@ -142,7 +157,8 @@ class FrontierPlot {
   draw() {
     const [width, height] = [this.holder.clientWidth, this.holder.clientHeight];
     if (!width || (width === this.width && height === this.height)) return;
-    [this.width, this.height] = [width, height];
+    this.width = width;
+    this.height = height;
     this.scale();
     const { element } = this;
     element.replaceChildren();
@@ -156,10 +172,18 @@ class FrontierPlot {
     for (const named of high) this.mark(named);
     this.gap = svgElement("path", { class: "gap" }, element);
     this.line = svgElement("path", { class: "budget" }, element);
-    this.handle = svgElement("g", {
-      class: "handle", role: "slider", tabindex: 0, "aria-label": "Budget, along the frontier",
-      "aria-valuemin": 0, "aria-valuemax": this.offers.points.length - 1,
-    }, element);
+    this.handle = svgElement(
+      "g",
+      {
+        class: "handle",
+        role: "slider",
+        tabindex: 0,
+        "aria-label": "Budget, along the frontier",
+        "aria-valuemin": 0,
+        "aria-valuemax": this.offers.points.length - 1,
+      },
+      element,
+    );
     svgElement("circle", { r: 10 }, this.handle);
     svgElement("circle", { class: "heart", r: 4.5 }, this.handle);
     if (this.plan) this.place();
@@ -168,7 +192,11 @@ class FrontierPlot {
   /** Where nothing can be: below the bound of every budget. */
   hatch() {
     const { element, offers } = this;
-    const pattern = svgElement("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" }, svgElement("defs", {}, element));
+    const pattern = svgElement(
+      "pattern",
+      { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" },
+      svgElement("defs", {}, element),
+    );
     svgElement("path", { class: "stroke", d: "M0 3.5H7" }, pattern);
     const [left, ground] = [PLOT_LEFT, this.height - PLOT_BOTTOM];
     const corners = [[offers.lab.smallest - 1, null], ...offers.lab.bounds];
@@ -184,7 +212,11 @@ class FrontierPlot {
     const ground = this.height - PLOT_BOTTOM;
     const { offers, element } = this;
     const costs = this.counts ? 1 : offers.least;
-    for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep, this.counts ? 1 : HUNDREDTH)) {
+    for (const tick of ticksBetween(
+      this.ys.map((cost) => cost / costs),
+      this.steep,
+      this.counts ? 1 : HUNDREDTH,
+    )) {
       const [y, words] = [this.y(tick * costs), this.costTick(tick * costs)];
       svgElement("path", { class: "grid", d: `M${PLOT_LEFT} ${y}H${this.width - PLOT_RIGHT}` }, element);
       this.text(PLOT_LEFT - 6, y + 4, words, "tick end");
@@ -242,7 +274,9 @@ class FrontierPlot {
       top < HIGHEST_LABEL ||
       marks.some(([, at]) => at + HANDLE > top - LABEL_HEIGHT / 2 && at - HANDLE < top + LABEL_HEIGHT / 2) ||
       top > this.height - PLOT_BOTTOM - 4 ||
-      this.labels.some((other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right);
+      this.labels.some(
+        (other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right,
+      );
     const top = PLACES.map((below) => y + below - (right ? 0 : 8)).find((each) => !meets(each)) ?? y - 8;
     this.labels.push({ left, right: left + wide, top });
     this.text(left, top + 2, words, "name");
@@ -269,7 +303,9 @@ class FrontierPlot {
   }
 }
 
-/** Where a value is between two, 0 to 1. */
+/** Where a value is between two, 0 to 1.
+ * @param {number} value @param {number[]} limits @param {boolean} logarithmic
+ */
 function shareOf(value, [low, high], logarithmic) {
   return logarithmic ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }

@@ -3,10 +3,28 @@
  * page's data model. The attributes of a document are described there.
  */
 
+import { BEYOND, plainText, printable, quoted, shortened80 } from "./reader.js";
+
+/**
+ * @import { Lists } from "../../player/assets/columns.js"
+ * @import { DocumentReader } from "./reader.js"
+ */
+
 const DOCUMENT_KEYS = ["schema", "version", "name", "data", "operators", "arguments", "results", "gradients"];
 const DATA_KEYS = ["name", "bytes", "shape", "dtype", "role", "view_of", "label"];
 const OPERATOR_KEYS = [
-  "name", "inputs", "outputs", "kind", "phase", "adjoint_of", "scope", "regions", "flops", "workspace", "cost", "once",
+  "name",
+  "inputs",
+  "outputs",
+  "kind",
+  "phase",
+  "adjoint_of",
+  "scope",
+  "regions",
+  "flops",
+  "workspace",
+  "cost",
+  "once",
 ];
 const SOURCE_ROLES = ["input", "parameter", "constant"];
 const ROLES = [...SOURCE_ROLES, "activation", "cotangent"];
@@ -18,18 +36,23 @@ const LONGEST_NAME = 200; // characters that are shown
 /** @param {DocumentReader} reader @param {any} document @param {string} where
  * @param {Record<string, number>} dtypes bytes of an element @returns {any} the page's graph
  */
-function readGraph(reader, document, where, dtypes) {
+export function readGraph(reader, document, where, dtypes) {
   const dataRows = reader.get(document, "data", ["list"], where);
   const operatorRows = reader.get(document, "operators", ["list"], where);
   const ids = numbered(reader, dataRows, `${where}.data`);
   const operatorIds = numbered(reader, operatorRows, `${where}.operators`);
   reader.only(document, DOCUMENT_KEYS, where);
-  const operators = operatorRows.map((row, i) => readOperator(reader, row, i, ids, operatorIds, `${where}.operators[${i}]`));
+  const operators = operatorRows.map((row, i) =>
+    readOperator(reader, row, i, ids, operatorIds, `${where}.operators[${i}]`),
+  );
   const producers = producersIn(reader, operators, dataRows, where);
   const costed = operators.filter(({ cost }) => cost !== null).length;
-  if (costed && costed < operators.length) reader.fail(`${where}.operators`, `${costed} of ${operators.length} have a cost: all or none`);
+  if (costed && costed < operators.length)
+    reader.fail(`${where}.operators`, `${costed} of ${operators.length} have a cost: all or none`);
   const order = placesInOrder(operators, producers, dataRows.length);
-  const data = order.map((old, i) => readData(reader, dataRows[old], i, ids, operators[producers[old]], dtypes, `${where}.data[${i}]`));
+  const data = order.map((old, i) =>
+    readData(reader, dataRows[old], i, ids, operators[producers[old]], dtypes, `${where}.data[${i}]`),
+  );
   const place = new Int32Array(order.length);
   order.forEach((old, i) => (place[old] = i));
   for (const operator of operators) {
@@ -37,10 +60,13 @@ function readGraph(reader, document, where, dtypes) {
   }
   for (const node of data) if (node.base >= 0) node.base = place[node.base];
   const memory = [...data.map(({ size }) => size), ...operators.map(({ workspace }) => workspace)];
-  if (memory.reduce((a, b) => a + b, 0) >= MOST_MEMORY) reader.fail(where, "values and workspaces together have too many bytes");
+  if (memory.reduce((a, b) => a + b, 0) >= MOST_MEMORY)
+    reader.fail(where, "values and workspaces together have too many bytes");
   const name = reader.get(document, "name", ["str"], where);
   leavesOf(reader, document, "arguments", ["list"], ids, where);
-  const wanted = ["results", "gradients"].flatMap((key) => leavesOf(reader, document, key, ["list", "dict", "str", "NoneType"], ids, where));
+  const wanted = ["results", "gradients"].flatMap((key) =>
+    leavesOf(reader, document, key, ["list", "dict", "str", "NoneType"], ids, where),
+  );
   const results = [...new Set(wanted)].map((old) => place[old]).sort((a, b) => a - b);
   if (!results.length) reader.fail(where, "results and gradients name no value: there is nothing to compute");
   data.forEach((node, i) => (node.producer = producers[order[i]]));
@@ -61,7 +87,8 @@ function numbered(reader, rows, where) {
 
 function numberOf(reader, name, numbers, where) {
   const found = typeof name === "string" ? numbers.get(printable(name)) : undefined;
-  if (found === undefined) reader.fail(where, `${quoted(shortened80(plainText(name)))} is not the name of anything in this document`);
+  if (found === undefined)
+    reader.fail(where, `${quoted(shortened80(plainText(name)))} is not the name of anything in this document`);
   return found;
 }
 
@@ -96,7 +123,8 @@ function producersIn(reader, operators, rows, where) {
     const at = `${where}.operators[${id}].outputs`;
     if (!outputs.length) reader.fail(at, "an operator needs at least one output");
     for (const output of outputs) {
-      if (made[output] >= 0 && made[output] !== id) reader.fail(at, `${quoted(shortened80(rows[output].name))} is an output of two operators`);
+      if (made[output] >= 0 && made[output] !== id)
+        reader.fail(at, `${quoted(shortened80(rows[output].name))} is an output of two operators`);
       made[output] = id;
     }
   }
@@ -129,7 +157,10 @@ function readData(reader, row, id, ids, producer, dtypes, at) {
   const made = producer ? (producer.phase === "forward" ? "activation" : "cotangent") : "input";
   const role = reader.oneOf(reader.given(row, "role", ["str"], made, at), ROLES, `${at}.role`);
   if (SOURCE_ROLES.includes(role) !== !producer) {
-    reader.fail(`${at}.role`, `${role} cannot be, since ${producer ? `${producer.name} makes it` : "no operator makes it"}`);
+    reader.fail(
+      `${at}.role`,
+      `${role} cannot be, since ${producer ? `${producer.name} makes it` : "no operator makes it"}`,
+    );
   }
   const base = row.view_of ?? null;
   return {
@@ -168,7 +199,8 @@ function checkGraph(reader, data, operators, where) {
   const fail = (at, problem) => reader.fail(where, `${at}: ${problem}`);
   const forward = forwardCount(operators);
   operators.forEach(({ outputs }, i) => {
-    if (new Set(outputs).size < outputs.length) fail(`operators[${i}]`, "an operator needs at least one output, and each once");
+    if (new Set(outputs).size < outputs.length)
+      fail(`operators[${i}]`, "an operator needs at least one output, and each once");
   });
   data.forEach(({ producer, base }, i) => {
     if (producer < 0 && base >= 0) fail(`data[${i}]`, "a source is not a view");
@@ -180,7 +212,8 @@ function checkGraph(reader, data, operators, where) {
     }
     for (const value of operator.outputs) {
       const { base } = data[value];
-      if (base >= 0 && !operator.inputs.includes(base)) fail(at, `output ${value} is a view of something that is not an input`);
+      if (base >= 0 && !operator.inputs.includes(base))
+        fail(at, `output ${value} is a view of something that is not an input`);
     }
     if (operator.kind === "update") checkUpdate(fail, data, operators, operator, at);
     if (operator.phase === "forward" && operator.id >= forward) fail(at, "a forward operator after a backward one");
@@ -188,15 +221,19 @@ function checkGraph(reader, data, operators, where) {
 }
 
 function checkUpdate(fail, data, operators, operator, at) {
-  if (operator.inputs.length !== 2 || operator.outputs.length !== 1) fail(at, "an update reads a source and a value, and returns one");
+  if (operator.inputs.length !== 2 || operator.outputs.length !== 1)
+    fail(at, "an update reads a source and a value, and returns one");
   const [source, value, result] = [...operator.inputs, ...operator.outputs].map((id) => data[id]);
-  if (source.producer >= 0 || source.role === "constant" || result.base !== source.id) fail(at, `${source.name} is not a source that can be updated`);
-  if (source.spec !== value.spec || value.spec !== result.spec) fail(at, `${source.name}: ${source.spec} cannot take ${value.name}: ${value.spec}`);
-  if (operators.filter(({ kind, inputs }) => kind === "update" && inputs.includes(source.id)).length > 1) fail(at, `${source.name} is updated twice`);
+  if (source.producer >= 0 || source.role === "constant" || result.base !== source.id)
+    fail(at, `${source.name} is not a source that can be updated`);
+  if (source.spec !== value.spec || value.spec !== result.spec)
+    fail(at, `${source.name}: ${source.spec} cannot take ${value.name}: ${value.spec}`);
+  if (operators.filter(({ kind, inputs }) => kind === "update" && inputs.includes(source.id)).length > 1)
+    fail(at, `${source.name} is updated twice`);
 }
 
 /** A name as it is shown. @param {string} text */
-function shownName(text) {
+export function shownName(text) {
   const line = printable(text);
   return line.length <= LONGEST_NAME ? line : `${line.slice(0, LONGEST_NAME - 1)}…`;
 }
@@ -209,7 +246,7 @@ function titled(scope, labels, name) {
 }
 
 /** Lists of numbers end to end, and where each begins. @param {number[][]} lists @returns {Lists} */
-function endToEnd(lists) {
+export function endToEnd(lists) {
   const first = new Int32Array(lists.length + 1);
   lists.forEach((list, i) => (first[i + 1] = first[i] + list.length));
   return { first, items: Int32Array.from(lists.flat()) };
@@ -239,7 +276,9 @@ function pageGraph(name, data, operators, results) {
       results: Int32Array.from(results),
     },
     operators: {
-      names: operators.map((each) => titled(each.scope, each.outputs.map((id) => data[id].label).filter(Boolean), each.name)),
+      names: operators.map((each) =>
+        titled(each.scope, each.outputs.map((id) => data[id].label).filter(Boolean), each.name),
+      ),
       plain: operators.map((each) => each.name),
       kinds: operators.map(({ kind }) => shownName(kind)),
       scopes: operators.map(({ scope }) => shownName(scope)),

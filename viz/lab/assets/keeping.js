@@ -1,5 +1,12 @@
 /** Toggling of saved values: what a click on a graph node changes in the chosen schedule. */
 
+import { listAt } from "../../player/assets/columns.js";
+import { cellName } from "../../player/assets/details.js";
+
+/**
+ * @import { Choice, Offers } from "./offers.js"
+ */
+
 /** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
 function valuesOf(offers, view, cell) {
   const { operators, forward_count: forward } = offers.graph;
@@ -21,10 +28,11 @@ function valuesOf(offers, view, cell) {
  * @param {Offers} offers @param {Choice[]} choices so far; the last one is shown
  * @returns {{choice: Choice, keeps: boolean, values: number[], name: string, change: string} | null}
  */
-function toggled(offers, choices, panel, cell, value) {
+export function toggled(offers, choices, panel, cell, value) {
   const now = choices.at(-1);
   const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
-  const values = value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
+  const values =
+    value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
   if (!values.length) return null;
   const kept = new Set(offers.keptBy(now));
   const keeps = !values.every((each) => kept.has(each));

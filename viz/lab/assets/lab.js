@@ -1,10 +1,30 @@
 /** The interactive planning page (lab): a player with a choice of budget and saved values. */
 
+import { byId } from "../../player/assets/controls.js";
+import { tipLines } from "../../player/assets/details.js";
+import { countText, counted } from "../../player/assets/format.js";
+import { cutTo } from "../../player/assets/graph.js";
+import { Player } from "../../player/assets/main.js";
+import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
+import { ownName } from "../../player/assets/reasons.js";
+import { middleOf } from "../../player/assets/tip.js";
+import { Challenge } from "./challenge.js";
+import { FrontierPlot } from "./frontier.js";
+import { toggled } from "./keeping.js";
+import { connectControls } from "./lab_controls.js";
+import { Offers } from "./offers.js";
+import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
+
+/**
+ * @import { Panel } from "../../player/assets/panel.js"
+ * @import { Choice } from "./offers.js"
+ */
+
 const TWICE = 450; // milliseconds within which two clicks are one
 const FADING = 3000; // milliseconds that a tip stays under a finger
 const NAME_ROOM = 110; // pixels of a name on a button
 
-class Lab extends Player {
+export class Lab extends Player {
   /** Called by the player when all else is there. */
   place() {
     const [model] = this.models;
@@ -15,7 +35,10 @@ class Lab extends Player {
     this.choice = this.start = this.asked.isAsked
       ? this.offers.keeping([])
       : (first ?? this.offers.within(model.live[model.peakStep] * model.unit));
-    [this.budget, this.past, this.coming] = [null, [], []];
+    this.budget = null;
+    this.past = [];
+    this.coming = [];
+    this.pointed = /** @type {PointerEvent} */ (null); // what was pressed last
     this.keeps = true; // whether a click keeps or drops
     this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
       this.drag(choice, settled);
@@ -165,7 +188,7 @@ class Lab extends Player {
     this.aim();
   }
 
-  /** The effect of a click on a cell, as text; empty if there is none. */
+  /** The effect of a click on a cell, as text; empty if there is none. @param {Panel} panel @param {number} cell */
   preview(panel, cell) {
     const found = this.keeps ? this.toggled(panel, cell) : null;
     if (!found) return [];
@@ -205,11 +228,13 @@ class Lab extends Player {
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
     this.plot.show(plan, this.budget ?? this.asked.budget);
-    byId("lab-now").textContent = `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
+    byId("lab-now").textContent =
+      `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
     byId("lab-budget").placeholder = offers.memory(plan.peak);
     byId("lab-advice").textContent = offers.advice(plan);
-    byId("lab-kept").textContent = `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
+    byId("lab-kept").textContent =
+      `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
     byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
@@ -226,7 +251,8 @@ class Lab extends Player {
     const { offers } = this;
     if (offers.isProven(cost, peak)) return "Optimal: nothing within this peak costs less";
     const best = offers.bestWithin(peak);
-    if (best < cost) return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
+    if (best < cost)
+      return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
     const bound = Math.max(offers.boundAt(peak), offers.least);
     return `The best known; at most ${percentText((100 * (cost - bound)) / bound).slice(1)} above any other`;
   }

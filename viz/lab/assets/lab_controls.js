@@ -1,7 +1,14 @@
 /** Event handlers of the interactive planning page (lab): buttons, fields and keys. */
 
+import { byId } from "../../player/assets/controls.js";
+import { commandText, pythonText } from "./texts.js";
+
+/**
+ * @import { Lab } from "./lab.js"
+ */
+
 /** @param {Lab} lab */
-function connectControls(lab) {
+export function connectControls(lab) {
   const policy = byId("lab-policy");
   policy.append(...lab.offers.named.map(({ title, name }) => new Option(title, name)));
   policy.addEventListener("change", () => {

@@ -8,11 +8,18 @@
  * @typedef {{verbs: Int32Array, targets: Int32Array}} Steps
  */
 
+import { COMPUTE, FREE } from "../../player/assets/allocation.js";
+import { listAt } from "../../player/assets/columns.js";
+
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ */
+
 /** The order that saves some forward values and recomputes all others once, at their first read in the
  * backward pass.
- * @param {any} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
+ * @param {Graph} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
  */
-function retainingOrder(graph, keep) {
+export function retainingOrder(graph, keep) {
   const { data, operators, forward_count: forward } = graph;
   const count = operators.names.length;
   const order = Array.from({ length: forward }, (_, i) => i);
@@ -37,9 +44,9 @@ function retainingOrder(graph, keep) {
 }
 
 /** The operators that compute some values from resident ones, in order.
- * @param {any} graph @param {number[]} wanted @param {Uint8Array} resident
+ * @param {Graph} graph @param {number[]} wanted @param {Uint8Array} resident
  */
-function producersOf(graph, wanted, resident) {
+export function producersOf(graph, wanted, resident) {
   const needed = new Set();
   const todo = [...wanted];
   while (todo.length) {
@@ -53,7 +60,7 @@ function producersOf(graph, wanted, resident) {
 }
 
 /** The order without second evaluations of operators that may be evaluated only once.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 function withoutRepeats(graph, order) {
   const once = new Set(graph.planning.once);
@@ -62,7 +69,7 @@ function withoutRepeats(graph, order) {
 }
 
 /** The order as it is carried out: nothing twice that may not be, and updates last.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
 function settledOrder(graph, order) {
   const positions = withoutRepeats(graph, order);
@@ -70,9 +77,9 @@ function settledOrder(graph, order) {
 }
 
 /** The steps of an order: each evaluation, then frees of values after their last use (liveness).
- * @param {any} graph @param {ArrayLike<number>} order of operators @returns {Steps}
+ * @param {Graph} graph @param {ArrayLike<number>} order of operators @returns {Steps}
  */
-function loweredSteps(graph, order) {
+export function loweredSteps(graph, order) {
   const { operators, data } = graph;
   const positions = settledOrder(graph, order);
   const wanted = new Uint8Array(data.names.length);
@@ -109,9 +116,9 @@ function loweredSteps(graph, order) {
 
 /** The checkpoints of an order: forward values that are computed once and saved.
  * Where nothing is recomputed, nothing was chosen, and none is.
- * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
  */
-function keptValues(graph, order) {
+export function keptValues(graph, order) {
   const { operators, data, forward_count: forward } = graph;
   const positions = withoutRepeats(graph, order);
   if (new Set(positions).size === positions.length) return [];
@@ -149,7 +156,7 @@ class Updates {
     }
   }
 
-  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. @param {number} value */
   oldSource(value) {
     const { bases, producers } = this.graph.data;
     for (; bases[value] >= 0; value = bases[value]) if (this.source.has(producers[value])) return -1;

@@ -5,16 +5,30 @@
  * DOM here.
  *
  * @typedef {{key: string, kind: "point" | "named" | "kept", title: string, note: string,
- *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string}} Choice
+ *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string, name?: string,
+ *     keep?: number[], keptKey?: string, steps?: any, peak?: number, cost?: number}} Choice
+ */
+
+import { barsOfView } from "../../player/assets/bars.js";
+import { listAt } from "../../player/assets/columns.js";
+import { countText, counted, liveText, sizeText } from "../../player/assets/format.js";
+import { modelOf } from "../../player/assets/model.js";
+import { lastAtMost } from "../../player/assets/state.js";
+import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
+import { costOfTimes, fatesOf, firstReaders, replayed } from "./replay.js";
+import { MINUS, costText, percentText, rangesText } from "./texts.js";
+
+/**
+ * @import { Graph } from "../../player/assets/data.js"
  */
 
 const MOST_HELD = 2e6; // steps of the schedules that are kept at hand: some 150 MB
 const MOST_MODELLED = 4e5; // steps of those that are kept with all that is shown of them
 const MOST_CHALLENGES = 5;
-const TIGHT = 1e-9; // a relative difference that is rounding
+export const TIGHT = 1e-9; // a relative difference that is rounding
 
-class Offers {
-  /** @param {any} lab as unpacked @param {any} graph @param {any} first the trace that is there */
+export class Offers {
+  /** @param {any} lab as unpacked @param {Graph} graph @param {any} first the trace that is there */
   constructor(lab, graph, first, inNodes) {
     this.lab = lab;
     this.graph = Object.assign(graph, { planning: lab.planning });
@@ -23,6 +37,7 @@ class Offers {
     this.unit = lab.planning.unit;
     this.size = inNodes ? graph.data.nbytes[graph.data.producers.findIndex((p) => p >= 0)] : 1;
     this.least = costOfTimes(graph, new Uint8Array(graph.operators.names.length).fill(1));
+    this.places = /** @type {Map<number, number>} */ (null); // of candidates
     this.planned = new Map();
     this.models = new Map();
     this.candidates = Array.from(graph.data.producers.keys()).filter((value) => this.canKeep(value));
@@ -43,17 +58,18 @@ class Offers {
       return Object.assign(choice, { peak, cost });
     });
     const peaks = [...this.points, ...this.named].map(({ peak }) => peak);
-    [this.lowest, this.highest] = [Math.min(...peaks, lab.smallest), Math.max(...peaks)];
+    this.lowest = Math.min(...peaks, lab.smallest);
+    this.highest = Math.max(...peaks);
     this.stored = this.plan(this.keeping(this.candidates));
   }
 
-  /** Whether policy ``retain`` accepts a value: an output of the forward pass. */
+  /** Whether policy ``retain`` accepts a value: an output of the forward pass. @param {number} value */
   canKeep(value) {
     const producer = this.graph.data.producers[value];
     return producer >= 0 && producer < this.graph.forward_count;
   }
 
-  /** The name by which Python finds a value. */
+  /** The name by which Python finds a value. @param {number} value */
   nameOf(value) {
     this.places ??= new Map(this.candidates.map((candidate, place) => [candidate, place]));
     return this.lab.planning.names[this.places.get(value)];
@@ -117,7 +133,8 @@ class Offers {
   keptBy(choice) {
     if (choice.keep) return choice.keep;
     // Not only the checkpoints: a policy may save more than it calls checkpoints.
-    if (this.plan(choice).replay.recomputations) return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
+    if (this.plan(choice).replay.recomputations)
+      return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
     this.graph.firstReader ??= firstReaders(this.graph);
     return this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
   }
@@ -177,9 +194,7 @@ class Offers {
     }
     const sorted = [...budgets].sort((a, b) => b - a);
     const apart = Math.max(1, Math.ceil(sorted.length / MOST_CHALLENGES));
-    this.asked = sorted
-      .filter((_, i) => i % apart === 0)
-      .map((budget) => ({ budget, best: this.bestWithin(budget) }));
+    this.asked = sorted.filter((_, i) => i % apart === 0).map((budget) => ({ budget, best: this.bestWithin(budget) }));
     return this.asked;
   }
 

@@ -4,6 +4,8 @@
  * runs. Dicts are objects without a prototype, so that a key is nothing but a key.
  */
 
+import { FormatError, typeName } from "./reader.js";
+
 const MOST_MADE = 30_000_000; // that one file makes and keeps
 const HIGHEST_STACK = 100_000;
 const MOST_OPEN = 1_000; // marks at once; short tuples nest without one, and nothing recurses into them
@@ -11,12 +13,23 @@ const OF_MEMO = 2; // values, for whose memory an entry of the memo stands
 const LONGEST_NUMBER = 8; // bytes of an integer
 const STOP = 0x2e;
 const CODE = {
-  0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6f: "OBJ", 0x81: "NEWOBJ",
-  0x92: "NEWOBJ_EX", 0x50: "PERSID", 0x51: "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4",
+  0x63: "GLOBAL",
+  0x93: "STACK_GLOBAL",
+  0x52: "REDUCE",
+  0x62: "BUILD",
+  0x69: "INST",
+  0x6f: "OBJ",
+  0x81: "NEWOBJ",
+  0x92: "NEWOBJ_EX",
+  0x50: "PERSID",
+  0x51: "BINPERSID",
+  0x82: "EXT1",
+  0x83: "EXT2",
+  0x84: "EXT4",
 };
 
 /** The data of a pickle. @param {Uint8Array} content @param {string} path what errors call it */
-function readPickle(content, path) {
+export function readPickle(content, path) {
   return new PickleMachine(content, path).run();
 }
 
@@ -56,7 +69,9 @@ class PickleMachine {
 
   refuse(code) {
     if (CODE[code]) {
-      this.fail(`${CODE[code]} would load or call code; legal is plain data alone, and nothing of the file was executed`);
+      this.fail(
+        `${CODE[code]} would load or call code; legal is plain data alone, and nothing of the file was executed`,
+      );
     }
     this.fail(`0x${code.toString(16).padStart(2, "0")} is no instruction of plain data in a pickle of protocol 2 to 5`);
   }
@@ -80,7 +95,8 @@ class PickleMachine {
   /** Count what takes memory. @param {number} values */
   count(values) {
     this.made += values;
-    if (this.made > MOST_MADE) this.fail(`more than ${MOST_MADE} values are made and kept; record fewer events (max_entries=100000)`);
+    if (this.made > MOST_MADE)
+      this.fail(`more than ${MOST_MADE} values are made and kept; record fewer events (max_entries=100000)`);
   }
 
   push(value) {

@@ -6,6 +6,14 @@
  * same.
  */
 
+import { listAt } from "../../player/assets/columns.js";
+import { cutTo, textWidth } from "../../player/assets/graph.js";
+import { endToEnd, shownName } from "./graphs.js";
+
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ */
+
 const [PLACED_WIDTH, LINE_HIGH, MARGIN] = [800, 92, 40]; // pixels
 const [ROUND, GROUP_WIDE, GROUP_HIGH] = [30, 64, 32];
 const [APART_ROUND, APART_GROUP] = [48, 100]; // from cell to cell
@@ -17,9 +25,9 @@ const LABEL_SIZE = 11;
  */
 
 /** All views of a graph, the whole one first.
- * @param {any} graph @param {Record<string, string>} symbols what a node says, by its operator's kind
+ * @param {Graph} graph @param {Record<string, string>} symbols what a node says, by its operator's kind
  */
-function placedViews(graph, symbols) {
+export function placedViews(graph, symbols) {
   const { operators, forward_count: forward } = graph;
   const adjoints = Array.from({ length: forward }, () => []);
   const alone = [];
@@ -35,7 +43,13 @@ function placedViews(graph, symbols) {
     views[index] = viewOf(graph, title, parent, cells, others, symbols);
     return index;
   };
-  open(graph.name, Array.from({ length: forward }, (_, i) => i), 0, null, alone);
+  open(
+    graph.name,
+    Array.from({ length: forward }, (_, i) => i),
+    0,
+    null,
+    alone,
+  );
   return views;
 }
 
@@ -55,7 +69,9 @@ function foldedCells(graph, members, depth) {
 /** Operators in their order, in no more runs than one can read. @param {number[]} operators */
 function runsToRead(operators) {
   const wide = Math.ceil(operators.length / MOST_CELLS);
-  return Array.from({ length: wide && Math.ceil(operators.length / wide) }, (_, k) => operators.slice(k * wide, (k + 1) * wide));
+  return Array.from({ length: wide && Math.ceil(operators.length / wide) }, (_, k) =>
+    operators.slice(k * wide, (k + 1) * wide),
+  );
 }
 
 function single(graph, i, depth) {
@@ -121,7 +137,9 @@ function viewOf(graph, title, parent, cells, others, symbols) {
     groups: Uint8Array.from(list, ({ group, mirror }) => Number(group || Boolean(list[mirror]?.group))),
     backward: Uint8Array.from(list, ({ backward }) => backward),
     operators: endToEnd(list.map(({ operators }) => operators)),
-    data: endToEnd(list.map(({ operators }) => operators.flatMap((i) => Array.from(listAt(graph.operators.outputs, i))))),
+    data: endToEnd(
+      list.map(({ operators }) => operators.flatMap((i) => Array.from(listAt(graph.operators.outputs, i)))),
+    ),
     x: tenths(x),
     y: tenths(y),
     arrows: lines.near,
@@ -170,7 +188,8 @@ function arrowsBetween(graph, list, x, y, heights) {
 function edge(x, y, heights, from, to) {
   const [dx, dy] = [x[to] - x[from], y[to] - y[from]];
   const long = Math.max(Math.hypot(dx, dy), 1);
-  const reach = (cell) => heights[cell] / 2 + (Math.abs(dy) < 1 && heights[cell] === GROUP_HIGH ? (GROUP_WIDE - GROUP_HIGH) / 2 : 0) + 1;
+  const reach = (cell) =>
+    heights[cell] / 2 + (Math.abs(dy) < 1 && heights[cell] === GROUP_HIGH ? (GROUP_WIDE - GROUP_HIGH) / 2 : 0) + 1;
   const at = (cell, sign) => [x[cell] + (sign * dx * reach(cell)) / long, y[cell] + (sign * dy * reach(cell)) / long];
   return [at(from, 1), at(to, -1)];
 }

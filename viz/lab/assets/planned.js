@@ -3,16 +3,33 @@
  * the page finds by itself: save every n-th value, recompute all others.
  */
 
+import { COMPUTE } from "../../player/assets/allocation.js";
+import { leastPeak } from "../../player/assets/blocks.js";
+import { counted } from "../../player/assets/format.js";
+import { endToEnd, readGraph, shownName } from "./graphs.js";
+import { loweredSteps, producersOf, retainingOrder } from "./lowering.js";
+import { Offers } from "./offers.js";
+import { placedViews } from "./placing.js";
+import { DocumentReader } from "./reader.js";
+import { costOfTimes, firstReaders, replayed } from "./replay.js";
+import { UPDATE_STEP, checkedReplay, readSchedule, readTrace } from "./schedules.js";
+
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ * @import { Measured } from "../../player/assets/measured.js"
+ */
+
 const EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 const MOST_PLANNED = 20_000; // operators of a graph for which more than the two ends are planned
 
 /** The content of a file, parsed and validated. @param {string} text JSON @param {string} path
  * @param {Record<string, number>} dtypes
  */
-function readPlan(text, path, dtypes) {
+export function readPlan(text, path, dtypes) {
   const reader = new DocumentReader(path);
   const document = reader.document(text);
-  if (document.schema === "tinyckpt.graph") return { path, graph: readGraph(reader, document, "graph", dtypes), own: null };
+  if (document.schema === "tinyckpt.graph")
+    return { path, graph: readGraph(reader, document, "graph", dtypes), own: null };
   const isTrace = document.schema === "tinyckpt.trace";
   const own = isTrace ? readTrace(reader, document, dtypes) : readSchedule(reader, document, "schedule", dtypes);
   if (!isTrace) checkedReplay(reader, own);
@@ -45,8 +62,17 @@ function labOf({ path, graph, own }, titles) {
   const [peaks, costs] = [points.map(({ peak }) => peak), points.map(({ cost }) => cost)];
   const count = graph.operators.names.length;
   const order = Array.from({ length: count }, (_, i) => i);
-  const stored = { name: "store_all", title: titles.store_all, note: "every operator once, in order", order, checkpoints: [] };
-  const named = own && own.policy !== "store_all" ? [ownOf(own, titles), stored] : [own ? { ...stored, ...ownOf(own, titles) } : stored];
+  const stored = {
+    name: "store_all",
+    title: titles.store_all,
+    note: "every operator once, in order",
+    order,
+    checkpoints: [],
+  };
+  const named =
+    own && own.policy !== "store_all"
+      ? [ownOf(own, titles), stored]
+      : [own ? { ...stored, ...ownOf(own, titles) } : stored];
   const least = leastPeak({ graph, inNodes: false });
   return {
     planning: graph.planning,
@@ -65,11 +91,14 @@ function labOf({ path, graph, own }, titles) {
     bounds: [[Math.max(...peaks), leastCost(graph)]],
     challenge: null,
     smallest: least,
-    proof: ["one operator alone takes that much, or all results do", "whatever the results need is evaluated once at least"],
+    proof: [
+      "one operator alone takes that much, or all results do",
+      "whatever the results need is evaluated once at least",
+    ],
   };
 }
 
-/** Lower bound on cost: each operator that the results need is evaluated once. */
+/** Lower bound on cost: each operator that the results need is evaluated once. @param {Graph} graph */
 function leastCost(graph) {
   const resident = new Uint8Array(graph.data.names.length);
   const needed = producersOf(graph, Array.from(graph.data.results), resident);
@@ -81,15 +110,25 @@ function leastCost(graph) {
 /** The schedule that a document has, as a policy that can be chosen. */
 function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
   const steps = { verbs: verbs.map((verb) => (verb === UPDATE_STEP ? COMPUTE : verb)), targets };
-  const order = Int32Array.from(Array.from(steps.verbs.keys()).filter((step) => steps.verbs[step] === COMPUTE), (step) => targets[step]);
+  const order = Int32Array.from(
+    Array.from(steps.verbs.keys()).filter((step) => steps.verbs[step] === COMPUTE),
+    (step) => targets[step],
+  );
   const title = Object.hasOwn(titles, policy) ? titles[policy] : policy.replaceAll("_", " ");
-  return { name: policy, title: shownName(title), note: shownName(note), order, checkpoints: Int32Array.from(checkpoints).sort(), steps };
+  return {
+    name: policy,
+    title: shownName(title),
+    note: shownName(note),
+    order,
+    checkpoints: Int32Array.from(checkpoints).sort(),
+    steps,
+  };
 }
 
 /** The data of a page that plays a plan, with measured memory if there is any.
  * @param {ReturnType<typeof readPlan>} plan @param {Measured | null} measured @param {any} constants
  */
-function dataOfPlan(plan, measured, { titles, bands, symbols }) {
+export function dataOfPlan(plan, measured, { titles, bands, symbols }) {
   const graph = { ...plan.graph, views: placedViews(plan.graph, symbols) };
   const lab = labOf({ ...plan, graph }, titles);
   const first = { graph: 0, bands, strip_words: "live memory", ...(measured ? { measured: 0 } : {}) };

@@ -4,30 +4,30 @@
  * written.
  */
 
-const BEYOND = 2 ** 63; // bytes and extents from here on belong to no machine
+export const BEYOND = 2 ** 63; // bytes and extents from here on belong to no machine
 const DOCUMENT_VERSION = 2;
 const KINDS = ["graph", "schedule", "trace"];
 const MOST_SHOWN = 80; // characters of what is wrong
 
-class FormatError extends Error {}
+export class FormatError extends Error {}
 
 /** The name of a value's type, as Python has it. @param {any} value */
-function typeName(value) {
+export function typeName(value) {
   if (value === null || value === undefined) return "NoneType";
-  if (Array.isArray(value)) return value.isTuple ? "tuple" : "list"; // of a pickle
+  if (Array.isArray(value)) return /** @type {any} */ (value).isTuple ? "tuple" : "list"; // of a pickle
   if (typeof value === "number") return Number.isInteger(value) ? "int" : "float";
   return { boolean: "bool", string: "str", object: "dict" }[typeof value];
 }
 
 /** A value as Python writes it in a sentence. @param {any} value */
-function plainText(value) {
+export function plainText(value) {
   const words = { NoneType: "None", bool: value ? "True" : "False" }[typeName(value)] ?? String(value);
   if (typeof value !== "number") return words;
   return { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[words] ?? words.replace(/e([+-])(\d)$/, "e$10$2");
 }
 
 /** A text in quotes, as Python writes it. @param {string} text */
-function quoted(text) {
+export function quoted(text) {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
   const escapes = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
   const inside = text.replace(/[\\\p{C}\u2028\u2029]/gu, (c) => escapes[c] ?? codeText(c));
@@ -42,16 +42,16 @@ function codeText(letter) {
 }
 
 /** A text with what does not print written out. @param {string} text */
-function printable(text) {
+export function printable(text) {
   return text.replace(/[\p{C}\u2028\u2029]/gu, (c) => quoted(c).slice(1, -1));
 }
 
 /** Some text, cut. @param {string} text */
-function shortened80(text) {
+export function shortened80(text) {
   return Array.from(text).slice(0, MOST_SHOWN).join("");
 }
 
-class DocumentReader {
+export class DocumentReader {
   /** @param {string} path what errors call the document */
   constructor(path) {
     this.path = path;
@@ -67,7 +67,9 @@ class DocumentReader {
     try {
       return JSON.parse(text);
     } catch (error) {
-      throw new FormatError(`${this.path} is not a complete JSON document (${error.message}); was the file cut short?`);
+      throw new FormatError(
+        `${this.path} is not a complete JSON document (${/** @type {Error} */ (error).message}); was the file cut short?`,
+      );
     }
   }
 
@@ -78,13 +80,17 @@ class DocumentReader {
     const schema = isObject ? content.schema : undefined;
     if (!KINDS.some((kind) => schema === `tinyckpt.${kind}`)) {
       const legal = KINDS.map((kind) => `'tinyckpt.${kind}'`).join(", ");
-      const other = Object.hasOwn(content ?? {}, "schema") ? `the schema is ${quoted(shortened80(plainText(schema)))}` : "it has no schema";
+      const other = Object.hasOwn(content ?? {}, "schema")
+        ? `the schema is ${quoted(shortened80(plainText(schema)))}`
+        : "it has no schema";
       const found = isObject ? other : `it is no object, but ${typeName(content)}`;
       throw new FormatError(`${this.path}: ${found}; expected one of ${legal}`);
     }
     if (content.version !== DOCUMENT_VERSION) {
       const found = shortened80(plainText(content.version));
-      throw new FormatError(`${this.path}: version ${found} of ${schema}; this tinyckpt reads version ${DOCUMENT_VERSION}; newer files need a newer one`);
+      throw new FormatError(
+        `${this.path}: version ${found} of ${schema}; this tinyckpt reads version ${DOCUMENT_VERSION}; newer files need a newer one`,
+      );
     }
     return content;
   }
@@ -109,7 +115,8 @@ class DocumentReader {
 
   only(document, legal, where) {
     for (const key of Object.keys(document)) {
-      if (!legal.includes(key)) this.fail(where, `${quoted(shortened80(key))} means nothing here; legal are ${legal.join(", ")}`);
+      if (!legal.includes(key))
+        this.fail(where, `${quoted(shortened80(key))} means nothing here; legal are ${legal.join(", ")}`);
     }
   }
 
@@ -133,7 +140,8 @@ class DocumentReader {
   }
 
   oneOf(value, legal, where) {
-    if (!legal.includes(value)) this.fail(where, `${quoted(shortened80(plainText(value)))} must be one of ${legal.join(", ")}`);
+    if (!legal.includes(value))
+      this.fail(where, `${quoted(shortened80(plainText(value)))} must be one of ${legal.join(", ")}`);
     return value;
   }
 

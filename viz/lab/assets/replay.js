@@ -7,61 +7,65 @@
  * page's data, and those lowered here. No DOM here.
  */
 
+import { Allocation, COMPUTE, FREE, OFFLOAD } from "../../player/assets/allocation.js";
+import { listAt } from "../../player/assets/columns.js";
+
+/**
+ * @import { Graph } from "../../player/assets/data.js"
+ * @import { Steps } from "./lowering.js"
+ */
+
+/** Live bytes by band, resident values, and bytes on the host. */
+class Bands extends Allocation {
+  /** @param {Graph} graph */
+  constructor(graph) {
+    super(graph);
+    this.forward = graph.forward_count;
+    this.held = [0, 0, 0]; // kept, recomputed, gradients
+    this.values = 0;
+    this.waiting = 0;
+  }
+
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    this.values += Number(now > 0) - Number(this.resident[value] > 0);
+    super.become(value, now);
+  }
+
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    const owner = this.owner.items[block];
+    const band = this.data.producers[owner] >= this.forward ? 2 : this.again.items[block];
+    this.held[band] += sign * this.data.sizes[owner];
+  }
+
+  /** @param {number} value @param {number} sign */
+  move(value, sign) {
+    this.waiting += sign * this.data.sizes[value];
+  }
+}
+
 /** Live memory at every step: values and bytes, in bands that add up to all bytes.
  * At an evaluation, with its inputs, outputs and workspace; else after the step.
  *
- * @param {any} graph @param {Steps} steps
+ * @param {Graph} graph @param {Steps} steps
  */
-function replayed(graph, { verbs, targets }) {
-  const { data, operators, forward_count: forward } = graph;
+export function replayed(graph, { verbs, targets }) {
   const count = verbs.length;
   const column = () => new Float64Array(count);
   const [kept, recomputed, gradients, workspace, bytes, host] = Array.from({ length: 6 }, column);
   const nodes = new Int32Array(count);
-  const block = new Int32Array(data.names.length).fill(-1); // a source's is not ours
-  const [owner, band, holders] = [[], [], []]; // by block
-  const times = new Int32Array(operators.names.length);
-  const held = [0, 0, 0];
-  let [resident, waiting, evaluations] = [0, 0, 0];
-
-  const hold = (value, again, fetched) => {
-    const base = data.bases[value];
-    if (base < 0 || fetched) {
-      const own = data.producers[value] >= forward ? 2 : Number(again);
-      block[value] = owner.push(value) - 1;
-      band.push(own);
-      holders.push(0);
-      held[own] += data.sizes[value];
-    } else block[value] = block[base];
-    if (block[value] >= 0) holders[block[value]]++;
-    resident++;
-  };
-  const release = (value) => {
-    const own = block[value];
-    block[value] = -1;
-    resident--;
-    if (own >= 0 && --holders[own] === 0) held[band[own]] -= data.sizes[owner[own]];
-  };
-
+  const memory = new Bands(graph);
+  const { held, times } = memory;
   for (let step = 0; step < count; step++) {
-    const target = targets[step];
-    if (verbs[step] === COMPUTE) {
-      const again = times[target]++ > 0;
-      for (const value of listAt(operators.outputs, target)) hold(value, again, false);
-      workspace[step] = operators.workspace[target];
-      evaluations++;
-    } else if (verbs[step] === FETCH) {
-      hold(target, times[data.producers[target]] > 1, true);
-      waiting -= data.sizes[target];
-    } else {
-      release(target);
-      if (verbs[step] === OFFLOAD) waiting += data.sizes[target];
-    }
-    nodes[step] = resident;
+    memory.take(verbs[step], targets[step]);
+    if (verbs[step] === COMPUTE) workspace[step] = graph.operators.workspace[targets[step]];
+    nodes[step] = memory.values;
     [kept[step], recomputed[step], gradients[step]] = held;
     bytes[step] = held[0] + held[1] + held[2] + workspace[step];
-    host[step] = waiting;
+    host[step] = memory.waiting;
   }
+  const evaluations = times.reduce((sum, n) => sum + n, 0);
   const once = times.reduce((sum, n) => sum + Number(n > 0), 0);
   const moves = host.some((amount) => amount > 0);
   return {
@@ -77,11 +81,11 @@ function replayed(graph, { verbs, targets }) {
 
 /** The fates of the forward values that the backward pass reads.
  *
- * @param {any} graph @param {Steps} steps @param {Iterable<number>} checkpoints
+ * @param {Graph} graph @param {Steps} steps @param {Iterable<number>} checkpoints
  * @returns {{data: number[], times: number[], reasons: string[]}}
  */
-function fatesOf(graph, { verbs, targets }, checkpoints) {
-  const { data, operators, forward_count: forward } = graph;
+export function fatesOf(graph, { verbs, targets }, checkpoints) {
+  const { operators, forward_count: forward } = graph;
   const [computed, dropped, moved] = [new Map(), new Map(), new Set()];
   const note = (map, value, step) => (map.has(value) ? map.get(value).push(step) : map.set(value, [step]));
   for (let step = 0; step < verbs.length; step++) {
@@ -115,8 +119,8 @@ function fatesOf(graph, { verbs, targets }, checkpoints) {
   return found;
 }
 
-/** For every value the first backward operator that reads it; -1 if none does. */
-function firstReaders(graph) {
+/** For every value the first backward operator that reads it; -1 if none does. @param {Graph} graph */
+export function firstReaders(graph) {
   const { data, operators, forward_count: forward } = graph;
   const first = new Int32Array(data.names.length).fill(-1);
   for (let i = operators.names.length - 1; i >= forward; i--) {
@@ -125,8 +129,8 @@ function firstReaders(graph) {
   return first;
 }
 
-/** The cost of all evaluations. @param {any} graph @param {ArrayLike<number>} times of each operator */
-function costOfTimes(graph, times) {
+/** The cost of all evaluations. @param {Graph} graph @param {ArrayLike<number>} times of each operator */
+export function costOfTimes(graph, times) {
   const { costs } = graph.planning;
   let [sum, lost] = [0, 0]; // with what rounding took, so that it is Python's exact sum but for the last digit
   for (let i = 0; i < times.length; i++) {

@@ -3,12 +3,21 @@
  * errors. The schedule of a trace is replayed, and its numbers must be those in the document.
  */
 
+import { Allocation, COMPUTE, FETCH, OFFLOAD } from "../../player/assets/allocation.js";
+import { listAt } from "../../player/assets/columns.js";
+import { readGraph } from "./graphs.js";
+import { FormatError, typeName } from "./reader.js";
+
+/**
+ * @import { DocumentReader } from "./reader.js"
+ */
+
 const STEP_NAMES = ["compute", "free", "offload", "fetch", "update"]; // the first four are VERBS
-const UPDATE_STEP = 4;
+export const UPDATE_STEP = 4;
 const COLUMNS_OF_TRACE = ["nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations_so_far"];
 
 /** @param {DocumentReader} reader @param {any} document @param {string} where */
-function readSchedule(reader, document, where, dtypes) {
+export function readSchedule(reader, document, where, dtypes) {
   const graph = readGraph(reader, reader.get(document, "graph", ["dict"], where), `${where}.graph`, dtypes);
   const rows = reader.get(document, "steps", ["list"], where);
   const [verbs, targets] = [new Int32Array(rows.length), new Int32Array(rows.length)];
@@ -22,7 +31,11 @@ function readSchedule(reader, document, where, dtypes) {
   const policy = reader.get(document, "policy", ["str"], where);
   readOptions(reader, reader.get(document, "options", ["dict"], where), `${where}.options`);
   const note = reader.get(document, "note", ["str"], where);
-  const checkpoints = reader.counts(reader.get(document, "checkpoints", ["list"], where), `${where}.checkpoints`, graph.data.names.length);
+  const checkpoints = reader.counts(
+    reader.get(document, "checkpoints", ["list"], where),
+    `${where}.checkpoints`,
+    graph.data.names.length,
+  );
   return { graph, verbs, targets, policy, note, checkpoints };
 }
 
@@ -37,42 +50,53 @@ function readOptions(reader, options, where) {
 }
 
 /** A trace's schedule, whose numbers are its own. */
-function readTrace(reader, document, dtypes) {
+export function readTrace(reader, document, dtypes) {
   const schedule = readSchedule(reader, reader.get(document, "schedule", ["dict"], "trace"), "schedule", dtypes);
-  const columns = COLUMNS_OF_TRACE.map((name) => reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`));
+  const columns = COLUMNS_OF_TRACE.map((name) =>
+    reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`),
+  );
   const seconds = reader.get(document, "seconds", ["list"], "trace");
   if (seconds.length) reader.row(seconds, schedule.verbs.length, "trace.seconds");
   seconds.forEach((value, i) => reader.number(value, `trace.seconds[${i}]`));
   const replayed = checkedReplay(reader, schedule);
-  if (columns.some((column, i) => column.length !== replayed[i].length || column.some((value, k) => value !== replayed[i][k]))) {
+  if (
+    columns.some(
+      (column, i) => column.length !== replayed[i].length || column.some((value, k) => value !== replayed[i][k]),
+    )
+  ) {
     throw new FormatError(`${reader.path}: the numbers are not those of its schedule; was it edited?`);
   }
   return schedule;
 }
 
 /** The columns of a schedule's trace, or an error that names the first step that is not legal. */
-function checkedReplay(reader, schedule) {
+export function checkedReplay(reader, schedule) {
   const machine = new Verifier(reader, schedule);
-  const rows = Array.from(schedule.verbs, (_, step) => machine.take(step));
+  const rows = Array.from(schedule.verbs, (_, step) => machine.row(step));
   machine.checkOutputs();
   return COLUMNS_OF_TRACE.map((_, column) => rows.map((row) => row[column]));
 }
 
 /** The machine without arrays that knows whether a schedule is legal: ``tinyckpt.replay``. */
-class Verifier {
+class Verifier extends Allocation {
   constructor(reader, schedule) {
-    Object.assign(this, schedule);
+    super(schedule.graph);
+    this.graph = schedule.graph;
+    this.policy = schedule.policy;
+    this.verbs = schedule.verbs;
+    this.targets = schedule.targets;
     this.reader = reader;
     const { data, operators } = this.graph;
-    const count = data.names.length;
     this.kinds = Uint8Array.from(data.roles, (role) => Number(role === "cotangent"));
     for (const value of data.results) this.kinds[value] = 2;
-    this.block = new Int32Array(count).fill(-2); // -1 is a source's
-    this.holders = [];
-    this.owners = [];
     this.live = [0, 0, 0];
-    [this.nodes, this.host, this.evaluations] = [0, 0, 0];
-    [this.freedAt, this.onHost, this.updatedAt, this.onceAt] = [1, 2, 3, 4].map(() => new Map());
+    this.nodes = 0;
+    this.host = 0;
+    this.evaluations = 0;
+    this.freedAt = new Map();
+    this.onHost = new Map();
+    this.updatedAt = new Map();
+    this.onceAt = new Map();
     this.once = new Set(this.graph.planning.once);
     this.isUpdate = operators.kinds.map((kind) => kind === "update");
   }
@@ -81,17 +105,16 @@ class Verifier {
     throw new FormatError(`${this.reader.path}: the schedule is not legal: step ${step}: ${what}`);
   }
 
-  /** A step's verb and the name of its operand. */
+  /** A step's verb and the name of its operand. @param {number} step */
   said(step) {
     const evaluates = this.verbs[step] === COMPUTE || this.verbs[step] === UPDATE_STEP;
     const { plain } = evaluates ? this.graph.operators : this.graph.data;
     return `${STEP_NAMES[this.verbs[step]]} ${plain[this.targets[step]]}`;
   }
 
-  /** Do one step. @returns {number[]} the trace's row */
-  take(step) {
+  /** Do one step. @param {number} step @returns {number[]} the trace's row */
+  row(step) {
     const [verb, target] = [this.verbs[step], this.targets[step]];
-    const { sizes } = this.graph.data;
     let workspace = 0;
     if (verb === COMPUTE || verb === UPDATE_STEP) {
       workspace = this.compute(step, target, verb);
@@ -99,11 +122,9 @@ class Verifier {
     } else if (verb === FETCH) this.fetch(step, target);
     else {
       this.require(step, target, false);
-      if (verb === OFFLOAD) {
-        this.host += sizes[target];
-        this.onHost.set(target, step);
-      }
-      this.release(step, target);
+      if (verb === OFFLOAD) this.onHost.set(target, step);
+      this.freedAt.set(target, step);
+      this.take(verb, target);
     }
     return [this.nodes, ...this.live, workspace, this.host, this.evaluations];
   }
@@ -111,9 +132,13 @@ class Verifier {
   compute(step, operator, verb) {
     const { data, operators } = this.graph;
     const name = operators.plain[operator];
-    if (this.isUpdate[operator] !== (verb === UPDATE_STEP)) this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
+    if (this.isUpdate[operator] !== (verb === UPDATE_STEP))
+      this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
     if (this.once.has(operator) && this.onceAt.has(operator)) {
-      this.fail(step, `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep its outputs`);
+      this.fail(
+        step,
+        `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep its outputs`,
+      );
     }
     this.onceAt.set(operator, step);
     const inputs = listAt(operators.inputs, operator);
@@ -121,49 +146,42 @@ class Verifier {
     if (this.updatedAt.size) for (const value of inputs) this.requireOld(step, value);
     const outputs = listAt(operators.outputs, operator);
     for (const value of outputs) {
-      if (this.block[value] !== -2 || this.onHost.has(value)) {
-        this.fail(step, `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`);
+      if (this.resident[value] || this.onHost.has(value)) {
+        this.fail(
+          step,
+          `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still resident; free it first`,
+        );
       }
     }
-    for (const value of outputs) {
-      if (data.bases[value] < 0) this.allocate(value);
-      else this.hold(value, Math.max(this.block[data.bases[value]], -1));
-    }
+    this.take(COMPUTE, operator);
     this.evaluations++;
     return operators.workspace[operator];
   }
 
   fetch(step, value) {
     if (!this.onHost.delete(value)) this.fail(step, `fetch ${this.graph.data.plain[value]}, which is not on the host`);
-    this.host -= this.graph.data.sizes[value];
-    this.allocate(value);
+    this.take(FETCH, value);
   }
 
-  allocate(value) {
-    this.holders.push(0);
-    this.owners.push(value);
-    this.live[this.kinds[value]] += this.graph.data.sizes[value];
-    this.hold(value, this.holders.length - 1);
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    this.nodes += Number(now > 0) - Number(this.resident[value] > 0);
+    super.become(value, now);
   }
 
-  hold(value, block) {
-    if (block >= 0) this.holders[block]++;
-    this.block[value] = block;
-    this.nodes++;
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    const owner = this.owner.items[block];
+    this.live[this.kinds[owner]] += sign * this.data.sizes[owner];
   }
 
-  release(step, value) {
-    const block = this.block[value];
-    this.block[value] = -2;
-    this.nodes--;
-    this.freedAt.set(value, step);
-    if (block < 0 || --this.holders[block]) return;
-    const owner = this.owners[block];
-    this.live[this.kinds[owner]] -= this.graph.data.sizes[owner];
+  /** @param {number} value @param {number} sign */
+  move(value, sign) {
+    this.host += sign * this.data.sizes[value];
   }
 
   require(step, value, isRead) {
-    if (this.block[value] !== -2) return;
+    if (this.resident[value]) return;
     const { plain, producers } = this.graph.data;
     const said = this.said(step);
     if (producers[value] < 0) {
@@ -176,7 +194,7 @@ class Verifier {
     this.fail(step, `${need} has not been computed yet`);
   }
 
-  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. @param {number} value */
   oldSource(value) {
     const { bases, producers } = this.graph.data;
     for (; bases[value] >= 0; value = bases[value]) if (this.isUpdate[producers[value]]) return -1;
@@ -188,7 +206,10 @@ class Verifier {
     if (!this.updatedAt.has(source)) return;
     const { plain } = this.graph.data;
     const shows = source === value ? "" : `, a view of ${plain[source]}`;
-    this.fail(step, `${this.said(step)} needs ${plain[value]}${shows} as it was before its update at step ${this.updatedAt.get(source)}`);
+    this.fail(
+      step,
+      `${this.said(step)} needs ${plain[value]}${shows} as it was before its update at step ${this.updatedAt.get(source)}`,
+    );
   }
 
   checkOutputs() {
@@ -196,8 +217,11 @@ class Verifier {
     const illegal = (what) => {
       throw new FormatError(`${this.reader.path}: the schedule is not legal: ${this.policy}: ${what}`);
     };
-    const missing = Array.from(results).filter((value) => this.block[value] === -2 && producers[value] >= 0);
-    if (missing.length) illegal(`the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`);
+    const missing = Array.from(results).filter((value) => !this.resident[value] && producers[value] >= 0);
+    if (missing.length)
+      illegal(
+        `the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`,
+      );
     for (const value of results) {
       if (!this.updatedAt.has(this.oldSource(value))) continue;
       illegal(`the result ${plain[value]} shows a source that is updated; return what it is updated to, or a copy`);

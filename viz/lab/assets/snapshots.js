@@ -3,19 +3,26 @@
  * ``tinyckpt.documents.torch_snapshots`` and ``tinyckpt.documents.measured_memory`` do, with the same errors.
  */
 
+import { readPickle } from "./pickles.js";
+import { BEYOND, DocumentReader, FormatError, quoted, shortened80, typeName } from "./reader.js";
+
+/**
+ * @import { Measured } from "../../player/assets/measured.js"
+ */
+
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";
-const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
+export const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
 const MOST_SAMPLES = 1_000_000; // of a list
 const MOST_MOMENTS = 100_000; // of one measurement that are kept, to be drawn
 const MOST_EVENTS = 10_000_000; // of one device
 const MOST_BLOCKS = 1_000_000; // of one device, over all of its segments
-const PICKLE = 0x80; // with which every pickle since protocol 2 begins
+export const PICKLE = 0x80; // with which every pickle since protocol 2 begins
 
 /** What each device of a snapshot held, or the one thing that a list is about; what is measured first.
  * @param {Uint8Array} content @param {string} path
  * @returns {{names: string[], of: (index: number) => Measured}}
  */
-function readMeasured(content, path) {
+export function readMeasured(content, path) {
   const reader = new DocumentReader(path);
   if (content[0] !== PICKLE) {
     const [times, held] = readSamples(reader, content);
@@ -27,7 +34,8 @@ function readMeasured(content, path) {
   const found = [];
   const read = (device) => {
     const events = snapshot.device_traces[device];
-    if (events.length > MOST_EVENTS) reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
+    if (events.length > MOST_EVENTS)
+      reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
     const ends = inUse(reader, Object.hasOwn(snapshot, "segments") ? snapshot.segments : [], device);
     const { timed, times, held } = heldOver(reader, events, ends, device);
     return measuredOf(path, `device ${device} of a PyTorch snapshot`, timed ? "seconds" : "events", times, held);
@@ -62,8 +70,12 @@ function thinned(held) {
 function busyDevices(reader, content) {
   const { path } = reader;
   if (typeName(content) === "list") throw new FormatError(`${path}: it has segments and no events: ${RECORD}`);
-  if (typeName(content) !== "dict") throw new FormatError(`${path}: it holds ${content?.isTuple ? "tuple" : typeName(content)}, which is no memory snapshot`);
-  if (!Object.hasOwn(content, "device_traces")) throw new FormatError(`${path}: it has no device_traces, so it is no memory snapshot`);
+  if (typeName(content) !== "dict")
+    throw new FormatError(
+      `${path}: it holds ${content?.isTuple ? "tuple" : typeName(content)}, which is no memory snapshot`,
+    );
+  if (!Object.hasOwn(content, "device_traces"))
+    throw new FormatError(`${path}: it has no device_traces, so it is no memory snapshot`);
   const traces = reader.check(content.device_traces, ["list"], "device_traces");
   traces.forEach((trace, i) => reader.check(trace, ["list"], `device_traces[${i}]`));
   const busy = Array.from(traces.keys()).filter((i) => traces[i].length);
@@ -141,7 +153,8 @@ function staircase(reader, device, before, changes, moments) {
     times[i + 1] = timed ? (latest - moments[0]) * 1e-6 : i + 1;
     held[i + 1] = held[i] + change;
   });
-  if (held.some((amount) => amount >= BEYOND)) reader.fail(`device_traces[${device}]`, "more bytes are held than any machine has");
+  if (held.some((amount) => amount >= BEYOND))
+    reader.fail(`device_traces[${device}]`, "more bytes are held than any machine has");
   return { timed, times, held };
 }
 
@@ -156,7 +169,9 @@ function readSamples(reader, content) {
   const rows = /^\s*[[{]/.test(text) ? jsonRows(reader, text) : csvRows(reader, text);
   if (!rows.length) throw new FormatError(`${reader.path}: it has no moments; expected pairs of seconds and bytes`);
   if (rows.length > MOST_SAMPLES) {
-    throw new FormatError(`${reader.path}: ${rows.length.toLocaleString("en-US")} moments; at most 10,000,000 are read`);
+    throw new FormatError(
+      `${reader.path}: ${rows.length.toLocaleString("en-US")} moments; at most 10,000,000 are read`,
+    );
   }
   const [times, held] = [new Float64Array(rows.length), new Float64Array(rows.length)];
   rows.forEach(([where, row], i) => {

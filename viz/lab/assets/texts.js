@@ -3,13 +3,34 @@
  * Python code to copy.
  */
 
-const MINUS = "\u2212";
-const MULTIPLES = { b: 1, bytes: 1, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 };
-const LARGE = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6]];
+/**
+ * @import { Choice, Offers } from "./offers.js"
+ */
+
+export const MINUS = "\u2212";
+const MULTIPLES = {
+  b: 1,
+  bytes: 1,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
+};
+/** @type {[string, number][]} */
+const LARGE = [
+  ["P", 1e15],
+  ["T", 1e12],
+  ["G", 1e9],
+  ["M", 1e6],
+];
 const MOST_RUN = 3; // numbers in a row that are written one by one
 
 /** A cost with its unit; the same text as in Python. @param {number} cost @param {string} unit */
-function costText(cost, unit) {
+export function costText(cost, unit) {
   if (unit === "FLOPs" || unit === "bytes moved") {
     const large = LARGE.find(([, factor]) => cost >= factor);
     if (large) return `${Number((cost / large[1]).toPrecision(5))} ${large[0]}${unit}`;
@@ -20,7 +41,7 @@ function costText(cost, unit) {
 }
 
 /** A change in per cent, with its sign. @param {number} share */
-function percentText(share) {
+export function percentText(share) {
   const amount = Math.abs(share);
   const digits = amount >= 100 ? 0 : amount >= 0.1 ? 1 : 2;
   return `${share < 0 ? MINUS : "+"}${amount.toFixed(digits)} %`;
@@ -29,7 +50,7 @@ function percentText(share) {
 /** The bytes of a budget such as "64 MiB", "9 nodes" or "50 %"; null if it is none.
  * @param {string} text @param {Offers} offers
  */
-function budgetOf(text, offers) {
+export function budgetOf(text, offers) {
   const match = /^\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*$/.exec(text);
   if (!match) return null;
   const [amount, unit] = [Number(match[1]), match[2].toLowerCase()];
@@ -40,7 +61,7 @@ function budgetOf(text, offers) {
 }
 
 /** Ascending numbers as text: runs as 3-7. @param {number[]} numbers */
-function rangesText(numbers) {
+export function rangesText(numbers) {
   const runs = runsOfNumbers(numbers);
   return runs.map(([low, high]) => (low === high ? `${low}` : `${low}-${high}`)).join(",") || "none";
 }
@@ -48,7 +69,7 @@ function rangesText(numbers) {
 /** The numbers of such a text; null if it is none, or one of them is not allowed.
  * @param {string} text @param {(n: number) => boolean} allowed @param {number} most
  */
-function numbersOf(text, allowed, most) {
+export function numbersOf(text, allowed, most) {
   if (text === "none") return [];
   const found = [];
   for (const run of text.split(",")) {
@@ -75,7 +96,9 @@ function runsOfNumbers(numbers) {
 /** A list of numbers as Python writes it, runs as ranges. @param {ArrayLike<number>} numbers */
 function pythonList(numbers) {
   const parts = runsOfNumbers(Array.from(numbers)).flatMap(([low, high]) =>
-    high - low < MOST_RUN ? Array.from({ length: high - low + 1 }, (_, i) => `${low + i}`) : [`*range(${low}, ${high + 1})`],
+    high - low < MOST_RUN
+      ? Array.from({ length: high - low + 1 }, (_, i) => `${low + i}`)
+      : [`*range(${low}, ${high + 1})`],
   );
   return wrapped(parts, "    ");
 }
@@ -91,7 +114,7 @@ function wrapped(parts, indent) {
 }
 
 /** The program that makes a choice's schedule. @param {Offers} offers @param {Choice} choice */
-function pythonText(offers, choice) {
+export function pythonText(offers, choice) {
   const { lab } = offers;
   const graph =
     lab.network === null
@@ -113,7 +136,7 @@ function pythonText(offers, choice) {
 }
 
 /** The command that plays a choice's schedule, or plans for its budget. */
-function commandText(offers, choice) {
+export function commandText(offers, choice) {
   const network = shellWord(offers.lab.network ?? "graph.json");
   if (choice.kind === "named") {
     // A policy may come from a file that anybody wrote.

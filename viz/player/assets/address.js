@@ -3,20 +3,28 @@
  * search.
  */
 
+import { coarse, setSingle } from "./rows.js";
+
+/**
+ * @import { Player } from "./main.js"
+ */
+
 const DIGITS = 8; // of a place on the axis
 
 /** The part of an address, each name with its "&". @param {Player} player */
-function placeText(player) {
+export function placeText(player) {
   const { panels, chosen, scales, navigation, solo, opening } = player;
   const { extent } = scales;
   const said = [];
   const views = (player.difference ? [player.difference] : panels).map((panel) => panel.index);
   if (views.some(Boolean)) said.push(`open=${views.join(",")}`);
   const { selected, value } = chosen;
-  if (selected >= 0 || value >= 0) said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
+  if (selected >= 0 || value >= 0)
+    said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
   if (player.difference) said.push(`difference=${player.difference.models.map(({ id }) => id + 1).join("-")}`);
   if (solo !== opening) said.push(`alone=${solo + 1}`);
-  if (!extent.isWhole) said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
+  if (!extent.isWhole)
+    said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
   if (scales.single !== coarse.matches) said.push(`rows=${scales.single ? "each" : "all"}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
   if (navigation.search.active) said.push(`find=${encodeURIComponent(navigation.search.query)}`);
@@ -27,7 +35,7 @@ function placeText(player) {
  * what cannot be is left out.
  * @param {Player} player @param {URLSearchParams} parameters
  */
-function goToPlace(player, parameters) {
+export function goToPlace(player, parameters) {
   const { panels, navigation } = player;
   const alone = wholeIn(parameters.get("alone"), 0, panels.length);
   const solo = alone === null || panels.length < 2 ? player.opening : alone - 1;
@@ -39,7 +47,7 @@ function goToPlace(player, parameters) {
     if (view !== panel.index) panel.open(view);
   });
   // Whoever opens a link stands nowhere yet.
-  if (focused === document.body) document.activeElement.blur();
+  if (focused === document.body) /** @type {HTMLElement} */ (focused).blur();
   goToPart(player, parameters);
   const single = { each: true, all: false }[parameters.get("rows") ?? ""] ?? coarse.matches;
   if (single !== player.scales.single) setSingle(player, single);
@@ -59,17 +67,20 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
 /** Select the node that a URL names, if it exists.
  * @param {Player} player @param {string} text
  */
-function goToSelection(player, text) {
+export function goToSelection(player, text) {
   const [, id = "0", kind, number] = /^(?:(\d+)\.)?([vc])(\d+)$/.exec(text) ?? [];
   const panel = player.difference ?? player.panels[Number(id)];
-  const place = panel && kind ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1) : null;
+  const place =
+    panel && kind
+      ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1)
+      : null;
   if (place === null) player.choose(player.chosen, -1);
   else if (kind === "v") player.choose(panel, -1, place);
   else player.choose(panel, place);
 }
 
 /** A whole number within bounds; null for anything else. */
-function wholeIn(text, least, most) {
+export function wholeIn(text, least, most) {
   if (!/^\d{1,9}$/.test(text ?? "")) return null;
   const number = Number(text);
   return least <= number && number <= most ? number : null;

@@ -7,31 +7,60 @@
  * several traces, a step includes the wait after it.
  *
  * @typedef {"step" | "evaluation" | "FLOPs" | "time" | "progress"} Axis
+ *
+ * @typedef {object} Scales what all charts of a page share
+ * @property {Axis} align
+ * @property {boolean} lively whether what happens is animated
+ * @property {number} ticks
+ * @property {number} tick
+ * @property {number} highest amount of memory
+ * @property {number | null} host the most memory on the host, where values go there
+ * @property {boolean} several
+ * @property {string} front ledger or graph
+ * @property {Extent} extent
+ * @property {(ledger: any) => void} drawn called with every ledger that was drawn anew
+ * @property {string} kind of the vertical axis
+ * @property {number} broken where a vertical axis is broken; 0 for nowhere
+ * @property {number} least the smallest amount of a block
+ * @property {boolean} single whether each row is as high as one can read and touch
+ * @property {number} large how many times as large as usual letters are
+ */
+
+import { COMPUTE } from "./allocation.js";
+import { areComparable } from "./progress.js";
+import { lastAtMost } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
  */
 
 const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time", "progress"]);
-const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
+export const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
 
-/** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
-function axesOf(models) {
-  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, time: (model) => Boolean(model.times), progress: () => models.length > 1 && areComparable(models) };
+/** The axes that are possible for some traces. @param {Model[]} models @returns {Axis[]} */
+export function axesOf(models) {
+  const known = {
+    FLOPs: (model) => total(model, "FLOPs") > 0,
+    time: (model) => Boolean(model.times),
+    progress: () => models.length > 1 && areComparable(models),
+  };
   return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
 }
 
-/** Where a whole trace ends. @param {any} model @param {Axis} axis */
-function total(model, axis) {
+/** Where a whole trace ends. @param {Model} model @param {Axis} axis */
+export function total(model, axis) {
   return placesOf(model, axis)[model.count];
 }
 
 /** Where every step of a trace begins, and at last where the trace ends.
- * @param {any} model @param {Axis} axis @returns {Float64Array}
+ * @param {Model} model @param {Axis} axis @returns {Float64Array}
  */
-function placesOf(model, axis) {
+export function placesOf(model, axis) {
   if (!model.places.has(axis)) model.places.set(axis, placesAlong(model, axis));
   return model.places.get(axis);
 }
 
-/** @param {any} model @param {Axis} axis */
+/** @param {Model} model @param {Axis} axis */
 function placesAlong(model, axis) {
   const { count, verbs, targets } = model;
   const { flops } = model.graph.operators;
@@ -52,14 +81,14 @@ function placesAlong(model, axis) {
 }
 
 /** The position of a trace's cursor: the end of its step, or the position of the traces it waits for.
- * @param {any} model @param {{extent: Extent, tick: number}} scales @param {number} step
+ * @param {Model} model @param {{extent: Extent, tick: number}} scales @param {number} step
  */
-function presentOf(model, { extent: { axis }, tick }, step) {
+export function presentOf(model, { extent: { axis }, tick }, step) {
   return axis === "progress" ? Math.min(tick + 1, total(model, axis)) : placesOf(model, axis)[step + 1];
 }
 
 /** The part of the axis that is in sight: all that shows time shows this one. */
-class Extent {
+export class Extent {
   constructor() {
     this.axis = /** @type {Axis} */ ("step");
     this.whole = 1;
@@ -80,7 +109,7 @@ class Extent {
 
   /** Take on some traces along an axis: show all of them, or the same part as before. What is shown
    * is drawn anew by whoever calls this.
-   * @param {any[]} models @param {Axis} axis
+   * @param {Model[]} models @param {Axis} axis
    */
   fit(models, axis) {
     const { isWhole, from, to } = this;
@@ -88,7 +117,10 @@ class Extent {
     this.axis = axis;
     this.whole = Math.max(...models.map((model) => total(model, axis)), 1);
     if (isWhole) this.go(0, this.whole);
-    else this.go(...(steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to]));
+    else {
+      const [begin, end] = steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to];
+      this.go(begin, end);
+    }
   }
 
   /** Show a part. @param {number} from @param {number} to */
@@ -104,12 +136,12 @@ class Extent {
     this.to = this.from + width;
   }
 
-  /** Where a place is, in pixels of a width. */
+  /** Where a place is, in pixels of a width. @param {number} place @param {number} width */
   pixel(place, width) {
     return Math.round((place - this.from) * this.scale(width));
   }
 
-  /** How many pixels of a width are a unit of the axis. */
+  /** How many pixels of a width are a unit of the axis. @param {number} width */
   scale(width) {
     return width / (this.to - this.from);
   }
@@ -119,7 +151,7 @@ class Extent {
     return this.from + (pixel / width) * (this.to - this.from);
   }
 
-  /** The step at a place; of those without width, the last. @param {any} model */
+  /** The step at a place; of those without width, the last. @param {Model} model */
   stepAt(model, place) {
     return Math.min(lastAtMost(placesOf(model, this.axis), place), model.count - 1);
   }
@@ -127,9 +159,9 @@ class Extent {
 
 /** The step that every column of pixels shows: of those in it, the one with the most live memory,
  * a moment that was; -1 where the trace has ended.
- * @param {any} model @param {Extent} extent @param {number} width in pixels
+ * @param {Model} model @param {Extent} extent @param {number} width in pixels
  */
-function stepOfColumn(model, extent, width) {
+export function stepOfColumn(model, extent, width) {
   const places = placesOf(model, extent.axis);
   const shown = new Int32Array(width).fill(-1);
   const end = places[model.count];
@@ -150,7 +182,7 @@ function stepOfColumn(model, extent, width) {
 /** From the lowest step that columns show, the first column of each step or of one after it.
  * @param {Int32Array} shown the step of every column
  */
-function firstColumns(shown) {
+export function firstColumns(shown) {
   const [lowest, highest] = [shown[0] ?? 0, shown[shown.length - 1] ?? -1];
   const first = new Int32Array(highest - lowest + 1);
   for (let step = lowest, x = 0; step <= highest; step++) {

@@ -1,7 +1,19 @@
 /** Bars of a space-time diagram (ledger): live intervals of values, marks of evaluations. */
 
+import { COUNTED } from "./axis.js";
+import { Column } from "./columns.js";
+import { historyOfView } from "./model.js";
+import { firstAfter } from "./reasons.js";
+import { DROPPED, NOT_YET, isStaying, lastAtMost } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Ledger } from "./ledger.js"
+ * @import { History } from "./state.js"
+ */
+
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
-const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
+export const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
 
 /**
  * The bars of a view: from when to when a cell holds the same, those of cell c from first[c] to
@@ -16,9 +28,9 @@ const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
  * @property {Float64Array} shares how much
  * @property {Float64Array} keeps the part of it that was kept, or stays
  *
- * @param {any} model @param {number} view @returns {Bars}
+ * @param {Model} model @param {number} view @returns {Bars}
  */
-function barsOfView(model, view) {
+export function barsOfView(model, view) {
   const history = historyOfView(model, view);
   history.bars ??= barsOf(history, model.count);
   return history.bars;
@@ -27,7 +39,9 @@ function barsOfView(model, view) {
 /** @param {History} history @param {number} count of steps @returns {Bars} */
 function barsOf(history, count) {
   const { steps, looks, shares, keeps } = history;
-  const [begins, ends, amounts, parts] = [Int32Array, Int32Array, Float64Array, Float64Array].map((Type) => new Column(Type));
+  const [begins, ends, amounts, parts] = [Int32Array, Int32Array, Float64Array, Float64Array].map(
+    (Type) => new Column(Type),
+  );
   const [fills, stay] = [new Column(Uint8Array), new Column(Uint8Array)];
   const first = new Int32Array(history.first.length);
   for (let cell = 0; cell + 1 < first.length; cell++) {
@@ -36,7 +50,8 @@ function barsOf(history, count) {
       next = i + 1;
       const fill = looks[i] & 7;
       if (fill === NOT_YET || fill === DROPPED) continue;
-      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
+      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i])
+        next++;
       begins.push(Math.max(steps[i], 0));
       ends.push(next < last ? steps[next] : count);
       fills.push(fill);
@@ -60,7 +75,7 @@ function barsOf(history, count) {
 /** Draw what a cell holds: of a group, the higher the nearer that is to the most it ever holds.
  * @param {Ledger} ledger @param {number} cell
  */
-function drawBars(ledger, cell) {
+export function drawBars(ledger, cell) {
   const { model, places, view, index } = ledger;
   const bars = barsOfView(model, index);
   const { begins, ends, fills, stay, shares, keeps } = bars;
@@ -72,7 +87,11 @@ function drawBars(ledger, cell) {
   const last = bars.first[cell + 1];
   let drawn = -1; // the last column, and how high it is filled there, of bars thinner than it
   let drawnTo = 0;
-  for (let i = Math.max(bars.first[cell], lastAtMost(ends, ledger.sight.step, bars.first[cell], last) + 1); i < last; i++) {
+  for (
+    let i = Math.max(bars.first[cell], lastAtMost(ends, ledger.sight.step, bars.first[cell], last) + 1);
+    i < last;
+    i++
+  ) {
     const left = Math.round((places[begins[i]] - from) * scale);
     if (left >= width) break;
     const right = Math.max(Math.round((places[ends[i]] - from) * scale), left + 1);
@@ -90,7 +109,7 @@ function drawBars(ledger, cell) {
 /** Draw the marks of a cell's evaluations: of a group's above its bars, else as high as these.
  * @param {Ledger} ledger @param {number} cell
  */
-function drawEvaluations(ledger, cell) {
+export function drawEvaluations(ledger, cell) {
   const { model, places, ink, view, layers } = ledger;
   const { from, scale, width } = ledger.sight;
   const { computes, again } = model;

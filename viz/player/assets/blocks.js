@@ -5,13 +5,21 @@
  * every step the blocks and the workspace add up to the trace's live memory, to the byte.
  */
 
-const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
-const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
-const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
-const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
+import { Allocation, COMPUTE } from "./allocation.js";
+import { Column, listAt } from "./columns.js";
+import { grouped } from "./state.js";
+
+/**
+ * @import { Graph, Model, Trace } from "./data.js"
+ */
+
+export const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
+export const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
+export const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
+export const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
 
 /** The value whose memory a value's view is in, itself if it is no view. */
-function rootOf(data, value) {
+export function rootOf(data, value) {
   while (data.bases[value] >= 0) value = data.bases[value];
   return value;
 }
@@ -26,52 +34,64 @@ function rootOf(data, value) {
  * @property {Uint8Array} bands
  * @property {Float64Array} amounts bytes, or nodes where memory is counted in them
  *
- * @param {any} model @returns {Blocks}
+ * @param {Model} model @returns {Blocks}
  */
-function blocksOf(model) {
-  model.blocks.known ??= blocksAlong(model);
+export function blocksOf(model) {
   return model.blocks.known;
 }
 
-function blocksAlong(model) {
-  const { data, operators } = model.graph;
-  const inside = new Int32Array(data.names.length).fill(-1);
-  const [values, begins, again, ends, holders] = [1, 2, 3, 4, 5].map(() => new Column());
-  const resident = new Uint8Array(data.names.length);
-  const hold = (value, step, repeated, fetched) => {
-    if (resident[value]) return;
-    resident[value] = 1;
-    const base = data.bases[value];
-    if (base < 0 || fetched) {
-      inside[value] = values.push(value);
-      begins.push(step);
-      again.push(Number(repeated));
-      ends.push(model.count);
-      holders.push(0);
-    } else inside[value] = inside[base];
-    if (inside[value] >= 0) holders.items[inside[value]]++;
-  };
-  const release = (value, step) => {
-    if (resident[value] && inside[value] >= 0 && --holders.items[inside[value]] === 0) {
-      ends.items[inside[value]] = step;
-    }
-    resident[value] = 0;
-  };
-  const times = new Int32Array(operators.names.length);
-  for (let step = 0; step < model.count; step++) {
-    const [verb, target] = [model.verbs[step], model.targets[step]];
-    if (verb === COMPUTE) {
-      const repeated = times[target]++ > 0;
-      const { first, items } = operators.outputs;
-      for (let i = first[target]; i < first[target + 1]; i++) hold(items[i], step, repeated, false);
-    } else if (verb === FETCH) hold(target, step, times[data.producers[target]] > 1, true);
-    else release(target, step);
+/** The live intervals of all blocks and values of a trace, in the order in which they begin. */
+class Lifetimes extends Allocation {
+  /** @param {Trace} trace @param {Graph} graph */
+  constructor(trace, graph) {
+    super(graph);
+    this.blocks = { begins: new Column(), ends: new Column() };
+    this.values = { data: new Column(), begins: new Column(), ends: new Column() };
+    this.open = new Int32Array(graph.data.names.length); // by value, its interval
+    this.end = trace.verbs.length;
+    for (this.step = 0; this.step < this.end; this.step++) this.take(trace.verbs[this.step], trace.targets[this.step]);
   }
-  return stackedBlocks(model, { values: values.done(), begins: begins.done(), ends: ends.done(), again: again.done() });
+
+  /** @param {number} value @param {number} now */
+  become(value, now) {
+    if (now && !this.resident[value]) {
+      this.open[value] = this.values.data.push(value);
+      this.values.begins.push(this.step);
+      this.values.ends.push(this.end);
+    } else if (!now && this.resident[value]) this.values.ends.items[this.open[value]] = this.step;
+    super.become(value, now);
+  }
+
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
+    if (sign < 0) {
+      this.blocks.ends.items[block] = this.step;
+      return;
+    }
+    this.blocks.begins.push(this.step);
+    this.blocks.ends.push(this.end);
+  }
+}
+
+/** Live intervals of the values and blocks of a trace.
+ * @param {Trace} trace @param {Graph} graph
+ */
+export function lifetimesOf(trace, graph) {
+  const { owner, again, blocks, values } = new Lifetimes(trace, graph);
+  const { first, order } = grouped(graph.data.names.length, values.data.done());
+  return {
+    blocks: { values: owner.done(), begins: blocks.begins.done(), ends: blocks.ends.done(), again: again.done() },
+    // Of value d: first[d]..first[d+1].
+    spans: {
+      first,
+      begins: order.map((i) => values.begins.items[i]),
+      ends: order.map((i) => values.ends.items[i]),
+    },
+  };
 }
 
 /** Blocks in stacking order: by band, long-lived ones at the bottom. */
-function stackedBlocks(model, { values, begins, ends, again }) {
+export function stackedBlocks(model, { values, begins, ends, again }) {
   const { graph } = model;
   const [checkpoints, results] = [new Set(model.checkpoints), new Set()];
   for (const value of graph.data.results) results.add(rootOf(graph.data, value));
@@ -92,9 +112,9 @@ function stackedBlocks(model, { values, begins, ends, again }) {
 
 /** Live memory at every step, by what it is: forward values that were kept, and those that were
  * recomputed, gradients, workspace; and all of it.
- * @param {any} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
+ * @param {Model} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
  */
-function bandsOf(model) {
+export function bandsOf(model) {
   const { values, begins, ends, bands: kinds, amounts } = blocksOf(model);
   const bands = [0, 1, 2, 3].map(() => new Float64Array(model.count));
   for (let i = 0; i < values.length; i++) {
@@ -112,21 +132,21 @@ function bandsOf(model) {
   return { bands, live };
 }
 
-/** The smallest amount of a block, of those that are any. @param {any} model */
-function leastBlock(model) {
+/** The smallest amount of a block, of those that are any. @param {Model} model */
+export function leastBlock(model) {
   return blocksOf(model).amounts.reduce((least, amount) => (amount > 0 && amount < least ? amount : least), Infinity);
 }
 
 /** The one size of all values, where memory is counted in nodes. */
-function nodeSize({ data }) {
+export function nodeSize({ data }) {
   return data.nbytes[data.producers.findIndex((producer) => producer >= 0)];
 }
 
 /** Live blocks of a step, from the bottom up; the value of workspace is -1.
- * @param {any} model @param {number} step
+ * @param {Model} model @param {number} step
  * @returns {{value: number, band: number, amount: number, begin: number, end: number}[]}
  */
-function blocksAt(model, step) {
+export function blocksAt(model, step) {
   const { values, begins, ends, bands, amounts } = blocksOf(model);
   const found = [];
   for (let i = 0; i < values.length; i++) {
@@ -140,9 +160,9 @@ function blocksAt(model, step) {
 }
 
 /** What nobody has less room than: what one operator of those that the results need reads, makes and
- * works with, or all results. @param {any} model
+ * works with, or all results. @param {{graph: Graph, inNodes: boolean}} model
  */
-function leastPeak({ graph, inNodes }) {
+export function leastPeak({ graph, inNodes }) {
   const { data, operators } = graph;
   const wanted = new Set(data.results);
   const amountOf = (values) => {
@@ -163,9 +183,9 @@ function leastPeak({ graph, inNodes }) {
 }
 
 /** The peak if every operator is evaluated once, in order, and every value kept to its last reader.
- * @param {any} model
+ * @param {Model} model
  */
-function storeAllPeak({ graph, inNodes }) {
+export function storeAllPeak({ graph, inNodes }) {
   const { data, operators } = graph;
   const count = operators.names.length;
   const last = new Int32Array(data.names.length).fill(-1); // by block: the operator that wants it last
@@ -176,7 +196,10 @@ function storeAllPeak({ graph, inNodes }) {
   }
   for (const value of data.results) last[rootOf(data, value)] = count;
   const amount = (root) => (data.producers[root] < 0 ? 0 : inNodes ? 1 : data.nbytes[root]);
-  const leaving = grouped(count + 1, last.map((operator, root) => (data.bases[root] < 0 && operator >= 0 ? operator : count)));
+  const leaving = grouped(
+    count + 1,
+    last.map((operator, root) => (data.bases[root] < 0 && operator >= 0 ? operator : count)),
+  );
   let [live, most] = [0, 0];
   for (let operator = 0; operator < count; operator++) {
     for (const value of listAt(operators.outputs, operator)) if (data.bases[value] < 0) live += amount(value);

@@ -4,6 +4,12 @@
  * ``viz/captions.py``, computed lazily.
  */
 
+import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
+import { listAt } from "./columns.js";
+import { sizeText } from "./format.js";
+import { cutTo, textWidth } from "./graph.js";
+import { ownName, readBy } from "./reasons.js";
+
 const MOST_IN_CAPTION = 3; // names
 const SHORT = 24; // characters of a short name
 
@@ -20,18 +26,18 @@ function shortName(name) {
 }
 
 /** The caption of a step; empty before the first one. */
-function captionOf(model, step, name = wholeName) {
+export function captionOf(model, step, name = wholeName) {
   return clausesOf(model, step, name).join("; ");
 }
 
 /** The same in ever fewer letters, for where there is less room. @returns {string[]} */
-function captionsOf(model, step) {
+export function captionsOf(model, step) {
   const brief = clausesOf(model, step, shortName);
   return [captionOf(model, step), brief.join("; "), ...brief.slice(-1)];
 }
 
 /** The longest of some texts that fits; the last one, cut, where none does. @param {string[]} texts */
-function fitting(texts, size, room) {
+export function fitting(texts, size, room) {
   return texts.find((text) => textWidth(text, size) <= room) ?? cutTo(texts.at(-1), size, room);
 }
 
@@ -43,11 +49,13 @@ function clausesOf(model, step, name) {
   if (verb === FREE) return freedClauses(model, step, name);
   const { names, sizes } = model.graph.data;
   const target = model.targets[step];
-  return [`${name(names[target])} ${verb === OFFLOAD ? "goes to" : "comes back from"} the host (${sizeText(sizes[target])})`];
+  return [
+    `${name(names[target])} ${verb === OFFLOAD ? "goes to" : "comes back from"} the host (${sizeText(sizes[target])})`,
+  ];
 }
 
 /** The first of the values that are freed one after the other up to a step. */
-function firstFree(model, step) {
+export function firstFree(model, step) {
   while (step > 0 && model.verbs[step - 1] === FREE) step--;
   return step;
 }

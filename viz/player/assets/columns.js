@@ -32,18 +32,19 @@ function unpackedDeep(node, bytes) {
 }
 
 /** The data of a page. @param {string} text JSON */
-async function dataOf(text) {
+export async function dataOf(text) {
   const { content, columns } = JSON.parse(text);
   return unpackedDeep(content, await inflated(columns));
 }
 
 /** @param {Lists} lists @param {number} i @returns {Int32Array} */
-function listAt(lists, i) {
+export function listAt(lists, i) {
   return lists.items.subarray(lists.first[i], lists.first[i + 1]);
 }
 
 /** A typed array that grows. */
-class Column {
+export class Column {
+  /** @param {any} [Type] of typed array */
   constructor(Type = Int32Array) {
     this.items = new Type(1024);
     this.length = 0;

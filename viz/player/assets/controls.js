@@ -1,16 +1,25 @@
 /** Playback controls of a player: buttons, keys and the URL. */
 
-const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
+import { framePng, frameSvg, save } from "./export.js";
+import { Presentation } from "./present.js";
+import { Printing } from "./print.js";
+import { setSingle } from "./rows.js";
+
+/**
+ * @import { Player } from "./main.js"
+ */
+
+export const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
 const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most
 
 /** The speed at which a trace of some ticks begins, in ticks a second. */
-function firstSpeed(ticks, reduced) {
+export function firstSpeed(ticks, reduced) {
   if (reduced) return 2;
   return SPEEDS.find((speed) => speed >= 4 && ticks / speed <= LONGEST_PLAY) ?? SPEEDS.at(-1);
 }
 
 /** @param {string} id @returns {any} */
-function byId(id) {
+export function byId(id) {
   return document.getElementById(id);
 }
 
@@ -19,8 +28,8 @@ function besidesStep(hash) {
   return hash.replace(/^#?[^&]*/, "");
 }
 
-class Controls {
-  /** @param {Playback} player */
+export class Controls {
+  /** @param {Player} player or another, without the controls that its page does not have */
   constructor(player) {
     this.player = player;
     this.scrub = byId("scrub");
@@ -35,7 +44,9 @@ class Controls {
     this.printing = new Printing(player);
     document.addEventListener("keydown", (event) => this.key(event));
     const foot = document.querySelector("footer");
-    new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(foot);
+    new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(
+      foot,
+    );
     window.addEventListener("hashchange", () => {
       this.follow();
       this.write(false);
@@ -139,7 +150,8 @@ class Controls {
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
     const axes = byId("axis");
-    if (axes.options.length !== player.axes.length) axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
+    if (axes.options.length !== player.axes.length)
+      axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
     axes.value = player.align;
     byId("scale").value = player.scales.kind;
     byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));

@@ -1,11 +1,21 @@
 /** Details of a node, and of the live values at a step, as text. */
 
-const MOST_STEPS = 12; // listed of those at which an operator is evaluated
+import { listAt } from "./columns.js";
+import { countText, counted, listed, liveText, sizeText } from "./format.js";
+import { isAgain, isResident, residentAt, stepWords } from "./model.js";
+import { lookWords } from "./words.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ * @import { Model, View } from "./data.js"
+ */
+
+export const MOST_STEPS = 12; // listed of those at which an operator is evaluated
 const MOST_NAMES = 8;
 const MOST_VALUES = 4; // that are described one by one
 
 /** Evaluations of operators up to a step, and in total. */
-function evaluationsOf(model, operators, step) {
+export function evaluationsOf(model, operators, step) {
   const { first, order } = model.evaluatedAt;
   let sofar = 0;
   let all = 0;
@@ -20,7 +30,7 @@ function evaluationsOf(model, operators, step) {
   return { sofar, all, steps: steps.sort((a, b) => a - b) };
 }
 
-/** When a value is resident, in words. */
+/** When a value is resident, in words. @param {Model} model @param {number} value */
 function spanWords(model, value) {
   const { first, begins, ends } = model.spans;
   const words = [];
@@ -34,7 +44,7 @@ function spanWords(model, value) {
   return `${steps} ${words.join(", ")}${rest > 0 ? `, and ${countText(rest)} more times` : ""}`;
 }
 
-/** Why a value is saved, recomputed or freed. */
+/** Why a value is saved, recomputed or freed. @param {Model} model @param {number} value */
 function whyWords(model, value) {
   const { graph } = model;
   const known = model.fateOf.get(value);
@@ -46,28 +56,35 @@ function whyWords(model, value) {
   return "the backward half does not read it: held until its last reader has run";
 }
 
-/** The names of the operators that a cell stands for. */
-function cellName(model, view, cell) {
+/** The names of the operators that a cell stands for. @param {Model} model @param {View} view @param {number} cell */
+export function cellName(model, view, cell) {
   const operators = listAt(view.operators, cell);
   if (view.groups[cell]) return `${view.titles[cell]}: ${counted(operators.length, "operator")}`;
-  return listed(Array.from(operators, (i) => model.graph.operators.names[i]), 3);
+  return listed(
+    Array.from(operators, (i) => model.graph.operators.names[i]),
+    3,
+  );
 }
 
 /** The facts about a cell, or about one value, as pairs of term and text; steps as numbers.
  * @returns {[string, string | number[]][]}
  */
-function factsOf(panel, cell, value) {
+export function factsOf(panel, cell, value) {
   const { model, step, view } = panel;
   const { operators: ops, data } = model.graph;
   const operators = value < 0 ? listAt(view.operators, cell) : [data.producers[value]];
-  const values = value < 0 ? listAt(view.data, cell) : [value];
+  const values = value < 0 ? Array.from(listAt(view.data, cell)) : [value];
   const kinds = [...new Set(Array.from(operators, (i) => ops.kinds[i]))];
   const scopes = [...new Set(Array.from(operators, (i) => ops.scopes[i]).filter(Boolean))];
   const { sofar, all, steps } = evaluationsOf(model, operators, step);
   const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
   const held = values.filter((i) => isResident(model.spans, i, step));
   const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
-  const facts = value < 0 ? [["now", lookWords(panel.ledger.history, cell, step)]] : [["now", held.length ? "resident" : "not resident"]];
+  /** @type {[string, string | number[]][]} */
+  const facts =
+    value < 0
+      ? [["now", lookWords(panel.ledger.history, cell, step)]]
+      : [["now", held.length ? "resident" : "not resident"]];
   // What is asked first is in sight in the smallest card.
   if (values.length === 1) facts.push(["why", whyWords(model, values[0])]);
   facts.push(["operator", listed(kinds, 4)]);
@@ -86,8 +103,8 @@ function factsOf(panel, cell, value) {
   return facts;
 }
 
-/** Live memory of a step by band, and the live values, as lines of text. */
-function liveLines(model, step) {
+/** Live memory of a step by band, and the live values, as lines of text. @param {Model} model @param {number} step */
+export function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
   const bands = model.bands.filter((band) => band.live[step] > 0);
   const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
@@ -103,7 +120,7 @@ function liveLines(model, step) {
 }
 
 /** The card of the node that is selected. */
-class Details {
+export class Details {
   /** @param {(step: number) => void} onSeek @param {() => void} onClose */
   constructor(onSeek, onClose) {
     this.card = document.getElementById("node");
@@ -121,7 +138,8 @@ class Details {
     const state = [panel.title, panel.index, cell, value, ...facts.map(([term]) => term)].join();
     const title = value < 0 ? cellName(panel.model, panel.view, cell) : panel.model.graph.data.names[value];
     if (state !== this.state || panel.model !== this.model) this.build(title, facts);
-    [this.state, this.model] = [state, panel.model];
+    this.state = state;
+    this.model = panel.model;
     facts.forEach(([, fact], i) => {
       // Only what differs, so that a button that is in use stays.
       const dd = this.list.children[2 * i + 1];
@@ -157,8 +175,8 @@ class Details {
   }
 }
 
-/** The tooltip of a node: the essentials. */
-function tipLines(panel, cell) {
+/** The tooltip of a node: the essentials. @param {Panel} panel @param {number} cell */
+export function tipLines(panel, cell) {
   const { model, step, view } = panel;
   const operators = listAt(view.operators, cell);
   const values = Array.from(listAt(view.data, cell));

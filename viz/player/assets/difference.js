@@ -1,6 +1,17 @@
 /** Controls of the difference view: whether two policies are overlaid, and which two. */
 
-class Differences {
+import { wholeIn } from "./address.js";
+import { byId } from "./controls.js";
+import { DifferencePanel, SIDES } from "./difference_panel.js";
+import { pairOf } from "./differing.js";
+import { areComparable } from "./progress.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Player } from "./main.js"
+ */
+
+export class Differences {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;
@@ -18,7 +29,7 @@ class Differences {
     return models.filter((model) => models.some((other) => other !== model && areComparable([model, other])));
   }
 
-  /** Those that a policy can be compared with. */
+  /** Those that a policy can be compared with. @param {Model} model */
   partners(model) {
     return this.known.filter((other) => other !== model && areComparable([model, other]));
   }
@@ -34,7 +45,9 @@ class Differences {
       badge.textContent = side;
       const select = document.createElement("select");
       select.setAttribute("aria-label", `Policy ${side}`);
-      select.addEventListener("change", () => this.chosen(SIDES.indexOf(side), this.player.models[Number(select.value)]));
+      select.addEventListener("change", () =>
+        this.chosen(SIDES.indexOf(side), this.player.models[Number(select.value)]),
+      );
       label.append(badge, select);
       return select;
     });
@@ -123,7 +136,9 @@ class Differences {
 
   /** Apply a URL. @param {URLSearchParams} parameters */
   follow(parameters) {
-    const ids = (parameters.get("difference") ?? "").split("-").map((text) => wholeIn(text, 1, this.player.models.length));
+    const ids = (parameters.get("difference") ?? "")
+      .split("-")
+      .map((text) => wholeIn(text, 1, this.player.models.length));
     const [a, b] = ids.map((id) => (id === null ? null : this.player.models[id - 1]));
     if (!a || !b || a === b || !areComparable([a, b])) this.close();
     else if (this.panel?.pair.a !== a || this.panel.pair.b !== b) this.open(a, b);

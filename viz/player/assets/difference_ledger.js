@@ -4,22 +4,58 @@
  * as far as both have them, and beyond that each in a colour of its own, the other's hatched.
  */
 
-const LANES_OF_TWO = [[0.05, 0.65], [0.68, 0.97]]; // of a row's height: forward, backward
+import { COUNTED, placesOf, presentOf } from "./axis.js";
+import { WIDEST_MARK } from "./bars.js";
+import { cellName } from "./details.js";
+import { amountText } from "./difference_strip.js";
+import { differencesAlong } from "./differing.js";
+import { counted } from "./format.js";
+import { svgElement } from "./graph.js";
+import { Ledger } from "./ledger.js";
+import { LedgerPointer } from "./pointing.js";
+import { Rail } from "./rail.js";
+import { colours } from "./raster.js";
+import { firstAfter } from "./reasons.js";
+import { grouped, lastAtMost } from "./state.js";
+
+/**
+ * @import { DifferencePanel } from "./difference_panel.js"
+ */
+
+const LANES_OF_TWO = [
+  [0.05, 0.65],
+  [0.68, 0.97],
+]; // of a row's height: forward, backward
 const THIN_LANE = 4; // pixels, below which a lane has no two halves
 const [BOTH_MARK, ADDED] = [2, 2]; // pixels: how wide a mark of both is; how far one's own stands out
-const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
+export const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
 
-class DifferenceLedger extends Ledger {
+/** The panel of a difference that a ledger is in. @param {Ledger} ledger @returns {DifferencePanel} */
+function differenceOf(ledger) {
+  return /** @type {any} */ (ledger.panel);
+}
+
+/** The ledger of a pointer. @param {LedgerPointer} pointer @returns {DifferenceLedger} */
+function ledgerOf(pointer) {
+  return /** @type {any} */ (pointer.ledger);
+}
+
+export class DifferenceLedger extends Ledger {
   /** @param {number} index */
   open(index) {
     super.open(index);
     const { pair } = this.panel;
     const cells = this.view.labels.length;
     const cellAt = (model, step) => (this.cellOf[model.targets[step]] < 0 ? cells : this.cellOf[model.targets[step]]);
-    this.evaluated = [pair.a, pair.b].map((model) => grouped(cells + 1, model.computes.map((step) => cellAt(model, step))));
+    this.evaluated = [pair.a, pair.b].map((model) =>
+      grouped(
+        cells + 1,
+        model.computes.map((step) => cellAt(model, step)),
+      ),
+    );
     this.layers.canvas.setAttribute(
       "aria-label",
-      `What ${counted(this.rows.count, "row")} of ${this.view.title} hold in ${this.panel.titles.join(" and ")}; the same as a table is beside it`,
+      `What ${counted(this.rows.count, "row")} of ${this.view.title} hold in ${differenceOf(this).titles.join(" and ")}; the same as a table is beside it`,
     );
   }
 
@@ -46,7 +82,9 @@ class DifferenceLedger extends Ledger {
     return Math.max(...[pair.a, pair.b].map((model, side) => this.x(presentOf(model, this.scales, steps[side]))));
   }
 
-  /** Upper and lower edge of what a cell holds: as much of its row as there is, for two halves. */
+  /** Upper and lower edge of what a cell holds: as much of its row as there is, for two halves.
+   * @param {number} cell @returns {[number, number]}
+   */
   lane(cell) {
     const [from, to] = LANES_OF_TWO[this.view.backward[cell]];
     const top = this.top(this.rows.row[cell]);
@@ -55,7 +93,7 @@ class DifferenceLedger extends Ledger {
   }
 
   /** Live bytes of a cell over time; equal records are merged.
-   * @param {number} cell @param {(from: number, to: number, amounts: number[], record: number) => boolean} visit whether to go on
+   * @param {number} cell @param {(from: number, to: number, amounts: number[], record?: number) => boolean} visit whether to go on
    */
   eachBar(cell, visit) {
     const { first, places, both, onlyA, onlyB } = this.along;
@@ -88,7 +126,13 @@ class DifferenceLedger extends Ledger {
       if (right <= 0 || (right === drawn && right - left === 1)) return true;
       drawn = right;
       if (isThin) this.thinBar(left, high, right, low, amounts);
-      else this.halves(left, right, middle, amounts.map((amount) => this.heightOf(amount, cell, room)));
+      else
+        this.halves(
+          left,
+          right,
+          middle,
+          amounts.map((amount) => this.heightOf(amount, cell, room)),
+        );
       return true;
     });
   }
@@ -98,7 +142,9 @@ class DifferenceLedger extends Ledger {
     return amount ? Math.max(1, Math.round((amount / this.along.most[cell]) * room)) : 0;
   }
 
-  /** The bar of one side upon that of the other. */
+  /** The bar of one side upon that of the other.
+   * @param {number} left @param {number} right @param {number} middle @param {number[]} amounts
+   */
   halves(left, right, middle, [both, a, b]) {
     const { ink, layers } = this;
     const thick = Math.max(1, Math.round(layers.ratio));
@@ -110,7 +156,9 @@ class DifferenceLedger extends Ledger {
     layers.future.outline(left, middle + both, end, middle + both + b, ink["only-b"], thick);
   }
 
-  /** A bar in a row without room for two halves: as whoever alone holds more. */
+  /** A bar in a row without room for two halves: as whoever alone holds more.
+   * @param {number} left @param {number} top @param {number} right @param {number} bottom @param {number[]} amounts
+   */
   thinBar(left, top, right, bottom, [both, a, b]) {
     const colour = this.ink[!a && !b ? "in-both" : a >= b ? "only-a" : "only-b"];
     this.layers.box(left, top, right, bottom, colour, Math.max(1, Math.round(this.layers.ratio)));
@@ -125,8 +173,14 @@ class DifferenceLedger extends Ledger {
     if (isGroup ? !mark : low - high < THIN_LANE * thick) return;
     // Those that one adds stand out of its half.
     const boxes = isGroup
-      ? [[high, high + mark], [low - mark, low]]
-      : [[high, middle], [middle, low]];
+      ? [
+          [high, high + mark],
+          [low - mark, low],
+        ]
+      : [
+          [high, middle],
+          [middle, low],
+        ];
     const out = isGroup ? 0 : ADDED * thick;
     this.marksOfSide(cell, 0, boxes[0], [boxes[0][0] - out, boxes[0][1]], thick);
     this.marksOfSide(cell, 1, boxes[1], [boxes[1][0], boxes[1][1] + out], thick);
@@ -161,7 +215,7 @@ class DifferenceLedger extends Ledger {
     over.cursor(column, 6, ink);
     if (this.selected) this.outlined(this.selected, checkpoint);
     if (this.hovered) this.outlined(this.hovered, ink);
-    panel.active.forEach((step, side) => step >= 0 && this.frameOf(step, side, ink, halo));
+    differenceOf(this).active.forEach((step, side) => step >= 0 && this.frameOf(step, side, ink, halo));
   }
 
   /** A frame around the operator that one side evaluates now. */
@@ -180,7 +234,7 @@ class DifferenceLedger extends Ledger {
     over.frame(left - air, top - air, right, bottom + air, halo, 2);
   }
 
-  /** A frame around a bar, or around all of a row. */
+  /** A frame around a bar, or around all of a row. @param {any} bar @param {string} ink */
   outlined({ cell, from, to }, ink) {
     if (!this.isInSight(cell)) return;
     const [high, low] = this.lane(cell);
@@ -189,7 +243,7 @@ class DifferenceLedger extends Ledger {
     this.over.frame(left - air, high - air, Math.max(right, left + 2) + air, low + air, ink, 2);
   }
 
-  /** Mark a cell, or that of a value; -1 for none. */
+  /** Mark a cell, or that of a value; -1 for none. @param {number} cell @param {number} value */
   select(cell, value) {
     const home = value >= 0 ? this.homeOf[value] : cell;
     this.selected = home < 0 ? null : { cell: home };
@@ -216,19 +270,21 @@ class DifferencePointer extends LedgerPointer {
   heldIn(cell, event) {
     const place = this.placeAt(event);
     let found = null;
-    this.ledger.eachBar(cell, (from, to, amounts) => {
+    ledgerOf(this).eachBar(cell, (from, to, amounts) => {
       if (from <= place && place < to) found = { cell, from, to, begin: from, amounts };
       return from <= place;
     });
     return found;
   }
 
+  /** @param {any} found */
   lines({ cell, amounts: [both, a, b] }) {
     const { panel, view, rows } = this.ledger;
     const { inNodes } = panel.model;
     const name = view.groups[cell] ? rows.names[rows.row[cell]] : cellName(panel.model, view, cell);
-    const size = (amount) => (this.ledger.along.isHeavy[cell] ? amountText(amount, inNodes) : counted(amount, "view"));
-    const [one, other] = panel.titles;
+    const size = (amount) =>
+      ledgerOf(this).along.isHeavy[cell] ? amountText(amount, inNodes) : counted(amount, "view");
+    const [one, other] = differenceOf(this.ledger).titles;
     return [
       `${name}${view.backward[cell] && view.groups[cell] ? ", backward" : ""}`,
       ...(both ? [`in both: ${size(both)}`] : []),
@@ -239,7 +295,7 @@ class DifferencePointer extends LedgerPointer {
 }
 
 /** The rail of a difference: what a row's cells hold now, in the one above, in the other below. */
-class DifferenceRail extends Rail {
+export class DifferenceRail extends Rail {
   isRinged() {
     return false;
   }
@@ -247,15 +303,19 @@ class DifferenceRail extends Rail {
   node(cell, x, parent) {
     const node = svgElement("g", { class: "halves", "data-of": cell, transform: `translate(${x} 0)` }, parent);
     svgElement("rect", { class: "ground", x: -6.5, y: -6.5, width: 13, height: 13, rx: 3 }, node);
-    for (const [name, y] of [["upper", -6], ["lower", 0.5]]) svgElement("rect", { class: name, x: -6, y, width: 12, height: 5.5, rx: 1.5 }, node);
+    for (const [name, y] of [
+      ["upper", -6],
+      ["lower", 0.5],
+    ])
+      svgElement("rect", { class: name, x: -6, y, width: 12, height: 5.5, rx: 1.5 }, node);
   }
 
   show(step, whole = false) {
-    const { rows, panel } = this.ledger;
+    const { rows } = this.ledger;
     for (const [row, element] of this.shown) {
       let changed = whole;
       for (const node of element.querySelectorAll(".halves")) {
-        const look = panel.lookOf(Number(node.dataset.of));
+        const look = differenceOf(this.ledger).lookOf(Number(node.dataset.of));
         if (!whole && node.dataset.held === look) continue;
         changed = true;
         node.dataset.held = look;
@@ -266,10 +326,13 @@ class DifferenceRail extends Rail {
   }
 
   words(rows, row) {
-    const { panel, view } = this.ledger;
-    const words = [[rows.forward[row], "forward"], [rows.backward[row], "backward"]]
+    const { view } = this.ledger;
+    const words = [
+      [rows.forward[row], "forward"],
+      [rows.backward[row], "backward"],
+    ]
       .filter(([cell]) => cell >= 0)
-      .map(([cell, half]) => `${half} ${panel.heldWords(cell)}`);
+      .map(([cell, half]) => `${half} ${differenceOf(this.ledger).heldWords(cell)}`);
     return `${rows.names[row]}${this.cellOf(row) in view.opens ? ", opens" : ""}: ${words.join("; ")}`;
   }
 }

@@ -1,6 +1,23 @@
 /** Difference panel of two policies: space-time diagram, memory plot and counters. */
 
-const SIDES = ["A", "B"];
+import { COMPUTE } from "./allocation.js";
+import { placesOf, total } from "./axis.js";
+import { captionsOf, fitting } from "./caption.js";
+import { listAt } from "./columns.js";
+import { MOST_STEPS, evaluationsOf, factsOf } from "./details.js";
+import { DifferenceLedger, DifferenceRail } from "./difference_ledger.js";
+import { DifferenceStrip, amountText, liveOf, savedText } from "./difference_strip.js";
+import { amountOf, differenceAt, heavyCells } from "./differing.js";
+import { DASH, changeText, countText, counted, listed, shortLive } from "./format.js";
+import { historyOfView, isResident, stepOfTick } from "./model.js";
+import { Panel } from "./panel.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ * @import { Pair } from "./differing.js"
+ */
+
+export const SIDES = ["A", "B"];
 const HOW = {
   progress: "aligned at each operator's first evaluation; before it, the one with less to do waits",
   step: "steps of each, from its own beginning",
@@ -9,7 +26,7 @@ const HOW = {
   time: "time of each, from its own beginning",
 };
 
-class DifferencePanel extends Panel {
+export class DifferencePanel extends Panel {
   /** @param {Pair} pair @param {any} scales @param {any} events @param {number} index of the view */
   constructor(pair, scales, events, index) {
     super(pair.a, scales, events, index, pair);
@@ -61,7 +78,10 @@ class DifferencePanel extends Panel {
   /** Total bytes that the other saves, and evaluations that it adds. */
   get subtitle() {
     const { a, b } = this.pair;
-    const [peaks, counts] = [[a, b].map((one) => one.live[one.peakStep]), [a, b].map(({ computes }) => computes.length)];
+    const [peaks, counts] = [
+      [a, b].map((one) => one.live[one.peakStep]),
+      [a, b].map(({ computes }) => computes.length),
+    ];
     const change = changeText(peaks[1] - peaks[0], a.inNodes);
     const signed = (amount) => (amount ? `${amount < 0 ? "\u2212" : "+"}${countText(Math.abs(amount))}` : "\u00b10");
     const percent = `${signed(Math.round((100 * (peaks[1] - peaks[0])) / Math.max(peaks[0], 1)))} %`;
@@ -108,16 +128,18 @@ class DifferencePanel extends Panel {
     return sums;
   }
 
-  /** Which halves of a cell's node are filled with what: words of the style sheet. */
+  /** Which halves of a cell's node are filled with what: words of the style sheet. @param {number} cell */
   lookOf(cell) {
     const [both, a, b] = this.amounts.map((sums) => sums[cell] > 0);
     return [both && "both", a && "a", b && "b"].filter(Boolean).join(" ");
   }
 
-  /** Live memory of a cell at the current step, as text. */
+  /** Live memory of a cell at the current step, as text. @param {number} cell */
   heldWords(cell) {
-    const isHeavy = this.ledger.along?.isHeavy[cell];
-    const texts = this.amounts.map((sums) => (isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes)));
+    const isHeavy = /** @type {DifferenceLedger} */ (this.ledger).along?.isHeavy[cell];
+    const texts = this.amounts.map((sums) =>
+      isHeavy === 0 ? countText(sums[cell]) : shortLive(sums[cell], this.model.inNodes),
+    );
     const words = ["in both", "only in A", "only in B"].filter((_, kind) => this.amounts[kind][cell] > 0);
     if (!words.length) return "in neither";
     return words.map((word) => `${word} ${texts[["in both", "only in A", "only in B"].indexOf(word)]}`).join(", ");
@@ -138,10 +160,22 @@ class DifferencePanel extends Panel {
     this.strip.show(this.step);
     const { inNodes } = this.model;
     const both = (text) => this.models.map((model, side) => text(model, steps[side])).join(" | ");
-    this.write("step", both((_, step) => (step < 0 ? DASH : countText(step))));
-    this.write("evaluations", both((model, step) => (step < 0 ? "0" : countText(model.evaluations[step]))));
-    this.write("live", both((model, step) => (step < 0 ? "0" : shortLive(model.live[step], inNodes))));
-    this.write("peak", both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))));
+    this.write(
+      "step",
+      both((_, step) => (step < 0 ? DASH : countText(step))),
+    );
+    this.write(
+      "evaluations",
+      both((model, step) => (step < 0 ? "0" : countText(model.evaluations[step]))),
+    );
+    this.write(
+      "live",
+      both((model, step) => (step < 0 ? "0" : shortLive(model.live[step], inNodes))),
+    );
+    this.write(
+      "peak",
+      both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))),
+    );
     this.say();
     if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
   }
@@ -160,7 +194,8 @@ class DifferencePanel extends Panel {
   does(side) {
     const [model, step, other] = [this.models[side], this.steps[side], SIDES[1 - side]];
     const { align, tick } = this.scales;
-    if (align === "progress" && tick >= 0 && this.active[side] < 0) return [tick < total(model, align) ? `waits for ${other}` : "has ended"];
+    if (align === "progress" && tick >= 0 && this.active[side] < 0)
+      return [tick < total(model, align) ? `waits for ${other}` : "has ended"];
     return step < 0 ? ["before the first step"] : captionsOf(model, step);
   }
 
@@ -169,7 +204,10 @@ class DifferencePanel extends Panel {
     const { align } = this.scales;
     const { anchors, a, b } = this.pair;
     const firsts = Math.max(...[a, b].map(({ again }) => again.length - again.reduce((sum, one) => sum + one, 0)));
-    const rest = align === "progress" && firsts > anchors ? `; ${counted(firsts - anchors, "operator")} of ${countText(firsts)} in another order, and not aligned` : "";
+    const rest =
+      align === "progress" && firsts > anchors
+        ? `; ${counted(firsts - anchors, "operator")} of ${countText(firsts)} in another order, and not aligned`
+        : "";
     return HOW[align] + rest;
   }
 
@@ -178,7 +216,9 @@ class DifferencePanel extends Panel {
     const { only } = this.held;
     const { inNodes } = this.model;
     const items = only.flatMap((blocks, side) => {
-      const own = blocks.filter(({ amount }) => amount > 0).sort((x, y) => y.amount - x.amount || x.band - y.band || x.begin - y.begin);
+      const own = blocks
+        .filter(({ amount }) => amount > 0)
+        .sort((x, y) => y.amount - x.amount || x.band - y.band || x.begin - y.begin);
       return own.map((block) => ({ ...block, side, model: this.models[side], step: this.steps[side] }));
     });
     const sums = only.map((blocks) => shortLive(amountOf(blocks), inNodes));
@@ -201,7 +241,9 @@ class DifferencePanel extends Panel {
     return { head: ["row", "forward", "backward", "evaluated in A", "in B"], lines };
   }
 
-  /** The facts about a cell or a value, once where they are the same in both. */
+  /** The facts about a cell or a value, once where they are the same in both.
+   * @returns {[string, string | number[]][]}
+   */
   facts(cell, value) {
     const [one, other] = this.models.map((model, side) => {
       const ledger = { history: historyOfView(model, this.index) };
@@ -210,7 +252,15 @@ class DifferencePanel extends Panel {
     const text = (fact) => (typeof fact === "string" ? fact : listed(Array.from(fact, countText), MOST_STEPS));
     return one.flatMap(([term, fact], i) => {
       const [own, others] = [text(fact), text(other[i][1])];
-      return own === others ? [[term, own]] : [[`${term} in A`, own], [`${term} in B`, others]];
+      /** @type {[string, string][]} */
+      const said =
+        own === others
+          ? [[term, own]]
+          : [
+              [`${term} in A`, own],
+              [`${term} in B`, others],
+            ];
+      return said;
     });
   }
 

@@ -3,7 +3,16 @@
  * minimum of both; above it, in the colour of the larger one, the excess.
  */
 
-class DifferenceStrip extends Strip {
+import { presentOf, stepOfColumn } from "./axis.js";
+import { DIFFERENCE_INKS } from "./difference_ledger.js";
+import { SIDES } from "./difference_panel.js";
+import { changeText, counted, shortLive, shortSize } from "./format.js";
+import { stepWords } from "./model.js";
+import { colours } from "./raster.js";
+import { Strip, placed } from "./strip.js";
+import { WORDS } from "./timeline.js";
+
+export class DifferenceStrip extends Strip {
   limits() {
     const { a, b } = this.panel.pair;
     const lines = [...[a, b].map((model, side) => [`peak of ${SIDES[side]}`, model.live[model.peakStep]])];
@@ -30,12 +39,13 @@ class DifferenceStrip extends Strip {
     canvas.addEventListener("pointerleave", (event) => events.hover(event, this.panel, null));
   }
 
-  /** The tooltip of a position: action and live memory of each. */
+  /** The tooltip of a position: action and live memory of each. @param {number} place */
   wordsAt(place) {
     const { pair, model } = this.panel;
     const steps = [pair.a, pair.b].map((one) => this.scales.extent.stepAt(one, place));
     const live = steps.map((step, side) => liveOf(pair, side, step));
-    const line = (one, side) => `${SIDES[side]}: ${stepWords(one, steps[side])}, ${amountText(live[side], model.inNodes)}`;
+    const line = (one, side) =>
+      `${SIDES[side]}: ${stepWords(one, steps[side])}, ${amountText(live[side], model.inNodes)}`;
     return [savedText(live, model.inNodes), ...[pair.a, pair.b].map(line)];
   }
 
@@ -48,7 +58,13 @@ class DifferenceStrip extends Strip {
     if (!this.layers.past) return;
     this.ink = colours(this.element, DIFFERENCE_INKS);
     const { a, b } = this.panel.pair;
-    this.layers.canvas.setAttribute("aria-label", `Memory of both over time; at the peaks ${savedText([a, b].map((one) => one.live[one.peakStep]), a.inNodes)}`);
+    this.layers.canvas.setAttribute(
+      "aria-label",
+      `Memory of both over time; at the peaks ${savedText(
+        [a, b].map((one) => one.live[one.peakStep]),
+        a.inNodes,
+      )}`,
+    );
   }
 
   /** Both peaks stand at the axis: upon the lines they would hide the curves. */
@@ -86,7 +102,11 @@ class DifferenceStrip extends Strip {
 
   /** What lies below both curves, and between them; where one has ended there is nothing to compare. */
   areas() {
-    const { ink, layers, curves: [one, other] } = this;
+    const {
+      ink,
+      layers,
+      curves: [one, other],
+    } = this;
     const { past, future, ratio } = layers;
     const floor = past.height;
     const thick = Math.max(1, Math.round(ratio));
@@ -126,7 +146,11 @@ class DifferenceStrip extends Strip {
   x() {
     const { scales, layers, panel } = this;
     const { pair, steps } = panel;
-    return Math.max(...[pair.a, pair.b].map((model, side) => scales.extent.pixel(presentOf(model, scales, steps[side]), layers.past.width)));
+    return Math.max(
+      ...[pair.a, pair.b].map((model, side) =>
+        scales.extent.pixel(presentOf(model, scales, steps[side]), layers.past.width),
+      ),
+    );
   }
 
   numberText() {
@@ -145,17 +169,17 @@ function aboveGround(words) {
 }
 
 /** Live memory of one side of a pair after a step. */
-function liveOf({ a, b }, side, step) {
+export function liveOf({ a, b }, side, step) {
   return step < 0 ? 0 : (side ? b : a).live[step];
 }
 
-/** An amount with its unit. */
-function amountText(amount, inNodes) {
+/** An amount with its unit. @param {number} amount @param {boolean} inNodes */
+export function amountText(amount, inNodes) {
   return inNodes ? counted(amount, "value") : shortSize(amount);
 }
 
 /** How much less the second of two amounts is, or more, in words. @param {number[]} live */
-function savedText([one, other], inNodes) {
+export function savedText([one, other], inNodes) {
   if (one === other) return `both hold ${amountText(one, inNodes)}`;
   const percent = Math.round((100 * Math.abs(one - other)) / Math.max(one, other));
   const [less, more] = other < one ? ["B", "A"] : ["A", "B"];

@@ -6,6 +6,16 @@
  * in both up to the smaller of the two.
  */
 
+import { placesOf } from "./axis.js";
+import { blocksAt, blocksOf } from "./blocks.js";
+import { Column } from "./columns.js";
+import { onlyEvaluated } from "./progress.js";
+import { grouped, homes, taken } from "./state.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ */
+
 /**
  * @typedef {object} Pair
  * @property {any} a @property {any} b
@@ -15,7 +25,7 @@
  *
  * @param {any} a @param {any} b @returns {Pair}
  */
-function pairOf(a, b) {
+export function pairOf(a, b) {
   return { a, b, ...onlyEvaluated(a, b), sweeps: new Map() };
 }
 
@@ -24,7 +34,7 @@ function pairOf(a, b) {
  * @returns {{both: any[], only: any[][], shared: number}} blocks of both, in the first trace, and of
  *     each alone; and how much is in both
  */
-function differenceAt({ a, b }, steps) {
+export function differenceAt({ a, b }, steps) {
   const [own, others] = [blocksAt(a, steps[0]), blocksAt(b, steps[1])];
   const left = new Map();
   for (const { value } of others) left.set(value, (left.get(value) ?? 0) + 1);
@@ -50,7 +60,7 @@ function differenceAt({ a, b }, steps) {
 }
 
 /** How much some blocks are. */
-function amountOf(blocks) {
+export function amountOf(blocks) {
   return blocks.reduce((sum, { amount }) => sum + amount, 0);
 }
 
@@ -82,7 +92,7 @@ function changesOf(model, home, isHeavy) {
 }
 
 /** Whether each cell of a view has memory of its own. */
-function heavyCells(graph, home, cells) {
+export function heavyCells(graph, home, cells) {
   const isHeavy = new Uint8Array(cells);
   home.forEach((cell, value) => cell >= 0 && graph.data.nbytes[value] > 0 && (isHeavy[cell] = 1));
   return isHeavy;
@@ -92,7 +102,7 @@ function heavyCells(graph, home, cells) {
  * alone. Records of cell c are first[c]..first[c+1], each from its place on.
  * @param {Pair} pair @param {Axis} axis @param {number} index of the view
  */
-function differencesAlong(pair, axis, index) {
+export function differencesAlong(pair, axis, index) {
   const key = `${axis} ${index}`;
   const places = [pair.a, pair.b].map((model) => placesOf(model, axis));
   const known = pair.sweeps.get(key);

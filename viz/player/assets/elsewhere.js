@@ -1,5 +1,15 @@
 /** Summary of what lies outside an expanded group: live memory, and current activity. */
 
+import { COMPUTE } from "./allocation.js";
+import { blocksAt } from "./blocks.js";
+import { shortLive } from "./format.js";
+import { homes } from "./state.js";
+
+/**
+ * @import { Graph } from "./data.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const HOMES = new WeakMap(); // by view: which cell every operator is in
 
 /** The cell of a view that an operator is in; -1 if in none. */
@@ -10,10 +20,10 @@ function cellIn(graph, index, operator) {
 }
 
 /** The view that shows an operator and is nearest to another one, above it or the same.
- * @param {any} graph @param {number} index of that other @param {number} operator
+ * @param {Graph} graph @param {number} index of that other @param {number} operator
  * @param {boolean} inside whether to open all groups that it is in
  */
-function viewWith(graph, index, operator, inside) {
+export function viewWith(graph, index, operator, inside) {
   let view = index;
   while (cellIn(graph, view, operator) < 0 && graph.views[view].parent !== null) view = graph.views[view].parent;
   if (!inside) return view;
@@ -30,7 +40,7 @@ function heldElsewhere({ model, ledger, step }) {
 }
 
 /** Say beside the way to an open group what is active elsewhere; the button leads there. @param {Panel} panel */
-function showElsewhere(panel) {
+export function showElsewhere(panel) {
   const nav = panel.part(".path");
   if (nav.hidden || panel.pair) return;
   panel.beyond ??= elsewhereOf(panel);
@@ -38,7 +48,9 @@ function showElsewhere(panel) {
   if (nav.lastChild !== element) nav.append(element);
   const { model, step, index } = panel;
   const amount = step < 0 ? 0 : heldElsewhere(panel);
-  const words = amount ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held` : "nothing is held elsewhere";
+  const words = amount
+    ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held`
+    : "nothing is held elsewhere";
   if (held.textContent !== words) held.textContent = words;
   const operator = step >= 0 && model.verbs[step] === COMPUTE ? model.targets[step] : -1;
   const away = operator >= 0 && cellIn(model.graph, index, operator) < 0;

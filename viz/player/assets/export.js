@@ -1,13 +1,21 @@
 /** Export of the current frame to a file: SVG, and PNG rendered from it. */
 
-const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
+import { captionsOf, fitting } from "./caption.js";
+import { SVG, cutTo, ruler, svgElement } from "./graph.js";
+import { HEAD, outlinesOf, runsOf, wordsEnd } from "./timeline.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
+export const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
 const FRAME_CAPTION = 22;
 const PNG_SCALE = 2;
 const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
 
 /** Copy an SVG element with its looks as attributes, so that it needs no style sheet. */
 function standalone(element) {
-  const copy = element.cloneNode(true);
+  const copy = /** @type {any} */ (element.cloneNode(true));
   const originals = [element, ...element.querySelectorAll("*")];
   const copies = [copy, ...copy.querySelectorAll("*")];
   copies.forEach((target, i) => {
@@ -28,7 +36,7 @@ function standalone(element) {
 }
 
 /** A builder of one frame. */
-class Frame {
+export class Frame {
   constructor() {
     this.style = getComputedStyle(document.documentElement);
     this.root = svgElement("svg", { xmlns: SVG, "font-family": "Inter, system-ui, sans-serif" });
@@ -51,7 +59,13 @@ class Frame {
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
     const host = panel.host ? [["host", "on the host"]] : [];
-    for (const [key, name] of [...host, ["peak", "peak so far"], ["live", "live"], ["evaluations", "evaluations"], ["step", "step"]]) {
+    for (const [key, name] of [
+      ...host,
+      ["peak", "peak so far"],
+      ["live", "live"],
+      ["evaluations", "evaluations"],
+      ["step", "step"],
+    ]) {
       const words = panel.counters[key].textContent;
       right -= Math.max(ruler.measureText(words).width, 5.8 * name.length);
       this.text(right, top + 24, name, 12, "muted");
@@ -81,7 +95,14 @@ class Frame {
   }
 
   caption(panel) {
-    this.text(FRAME_MARGIN, this.top + 13, fitting(captionsOf(panel.model, panel.step), 12, FRAME_WIDTH - 2 * FRAME_MARGIN), 12, "ink", 600);
+    this.text(
+      FRAME_MARGIN,
+      this.top + 13,
+      fitting(captionsOf(panel.model, panel.step), 12, FRAME_WIDTH - 2 * FRAME_MARGIN),
+      12,
+      "ink",
+      600,
+    );
     this.top += FRAME_CAPTION;
   }
 
@@ -96,10 +117,17 @@ class Frame {
     const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
     const now = timeline.nowAt(width);
     model.bands.forEach(({ fill }, band) => {
-      const past = timeline.areas(runs, band, unit, 1).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
+      const past = timeline
+        .areas(runs, band, unit, 1)
+        .map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
       const boxes = [...past, ...future].filter(([left, low, right, high]) => right > left && high > low);
-      const d = boxes.map(([left, low, right, high]) => `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`).join("");
+      const d = boxes
+        .map(
+          ([left, low, right, high]) =>
+            `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`,
+        )
+        .join("");
       if (d) svgElement("path", { d, fill: this.ink(fill) }, group);
     });
     for (const { amount, dashes } of model.strip_lines) {
@@ -172,14 +200,25 @@ function saveLedger(frame, panel) {
     for (const line of element.querySelectorAll(".limit")) {
       const { x, y, width } = place(line);
       const dashes = line.classList.contains("budget") ? "" : "4 3";
-      svgElement("path", { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes }, frame.root);
+      svgElement(
+        "path",
+        { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes },
+        frame.root,
+      );
     }
     for (const words of element.querySelectorAll(".name, .axis span, .limit span, .number, .ghost")) {
       const { x, y, width, height } = place(words);
       if (words.closest(".plot")) svgElement("rect", { x, y, width, height, fill: frame.ink("panel") }, frame.root);
       const strong = words.matches(".name, .number, .ghost");
       const size = Number.parseFloat(getComputedStyle(words).fontSize) * scale;
-      frame.text(x, y + height / 2 + 0.36 * size, words.textContent, size, strong ? "ink" : "muted", strong ? 600 : 400);
+      frame.text(
+        x,
+        y + height / 2 + 0.36 * size,
+        words.textContent,
+        size,
+        strong ? "ink" : "muted",
+        strong ? 600 : 400,
+      );
     }
     frame.top += whole.height * scale + FRAME_GAP;
   }
@@ -187,7 +226,7 @@ function saveLedger(frame, panel) {
 }
 
 /** The present frame of some panels as SVG text. @param {Panel[]} panels */
-function frameSvg(panels) {
+export function frameSvg(panels) {
   const frame = new Frame();
   for (const panel of panels) frame.panel(panel);
   frame.legend();
@@ -198,7 +237,7 @@ function frameSvg(panels) {
 /** The present frame of some panels as PNG; null if the browser has no canvas as large.
  * @param {Panel[]} panels @returns {Promise<Blob | null>}
  */
-async function framePng(panels) {
+export async function framePng(panels) {
   const url = URL.createObjectURL(new Blob([frameSvg(panels)], { type: "image/svg+xml" }));
   try {
     const image = new Image();
@@ -214,7 +253,7 @@ async function framePng(panels) {
 }
 
 /** Offer a file for saving. @param {Blob} blob @param {string} name */
-function save(blob, name) {
+export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;

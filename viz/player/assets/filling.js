@@ -1,8 +1,19 @@
 /** Memory breakdown of a step: every resident value, largest first, with the reason it is live. */
 
+import { blocksAt } from "./blocks.js";
+import { SIDES } from "./difference_panel.js";
+import { counted, shortLive, shortSize } from "./format.js";
+import { LongList, fillRow } from "./longlist.js";
+import { reasonOf } from "./reasons.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const FILLING_ROW = 42; // pixels; the same in the style sheet
 
-class Filling {
+export class Filling {
   /** @param {(panel: Panel, value: number) => void} onChoose @param {() => void} onPeak */
   constructor(onChoose, onPeak) {
     this.onChoose = onChoose;
@@ -13,7 +24,7 @@ class Filling {
     this.items = [];
     this.active = 0;
     this.element.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       if (row) this.choose(Number(row.dataset.index));
     });
     this.element.addEventListener("keydown", (event) => this.key(event));
@@ -28,8 +39,12 @@ class Filling {
   /** Show the live values of a policy after a step. @param {Panel} panel @param {number} step */
   show(panel, step) {
     const { model } = panel;
-    if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair) return;
-    [this.panel, this.model, this.step, this.value] = [panel, model, step, panel.value];
+    if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair)
+      return;
+    this.panel = panel;
+    this.model = model;
+    this.step = step;
+    this.value = panel.value;
     const { items, title, total } = panel.fills();
     this.items = items;
     this.title.textContent = title;
@@ -57,7 +72,12 @@ class Filling {
     row.id = `filling-${index}`;
     row.setAttribute("aria-label", `${name}, ${size}, ${why}`);
     row.setAttribute("aria-selected", String(item.value >= 0 && item.value === this.value));
-    fillRow(row, [["swatch", ""], ["name", name], ["size", model.inNodes ? "" : size], ["why", why]]);
+    fillRow(row, [
+      ["swatch", ""],
+      ["name", name],
+      ["size", model.inNodes ? "" : size],
+      ["why", why],
+    ]);
   }
 
   /** Mark the row that the keyboard is at. */
@@ -88,9 +108,9 @@ class Filling {
 }
 
 /** The live values of a policy after a step, by size, and their total.
- * @param {any} model @param {number} step
+ * @param {Model} model @param {number} step
  */
-function filledBy(model, step) {
+export function filledBy(model, step) {
   const items = blocksAt(model, step).filter(({ amount }) => amount > 0);
   items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
   const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];

@@ -1,11 +1,11 @@
 /** Formatting of amounts and counts; the same texts as in Python. */
 
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const THIN_SPACE = "\u2009";
-const DASH = "\u2013";
+export const DASH = "\u2013";
 
 /** @param {number} nbytes @returns {string} */
-function sizeText(nbytes) {
+export function sizeText(nbytes) {
   let unit = 0;
   while (nbytes >= 1024 && unit < UNITS.length - 1) {
     nbytes /= 1024;
@@ -19,28 +19,28 @@ function sizeText(nbytes) {
 }
 
 /** @param {number} count @returns {string} */
-function countText(count) {
+export function countText(count) {
   return String(count).replace(/\B(?=(\d{3})+$)/g, THIN_SPACE);
 }
 
 /** @param {number} amount @param {boolean} inNodes @returns {string} */
-function liveText(amount, inNodes) {
+export function liveText(amount, inNodes) {
   return inNodes ? countText(amount) : sizeText(amount);
 }
 
 /** @param {number} count @param {string} what @returns {string} */
-function counted(count, what) {
+export function counted(count, what) {
   return `${countText(count)} ${what}${count === 1 ? "" : "s"}`;
 }
 
 /** @param {string[]} names @param {number} most @returns {string} */
-function listed(names, most) {
+export function listed(names, most) {
   const rest = names.length - most;
   return names.slice(0, most).join(", ") + (rest > 0 ? `, and ${countText(rest)} more` : "");
 }
 
 /** Bytes with three significant digits. @param {number} nbytes @returns {string} */
-function shortSize(nbytes) {
+export function shortSize(nbytes) {
   let unit = 0;
   // Rounded to three digits, 1000 KiB would have four.
   while (nbytes >= (unit ? 999.5 : 1024) && unit < UNITS.length - 1) {
@@ -51,12 +51,12 @@ function shortSize(nbytes) {
 }
 
 /** @param {number} amount @param {boolean} inNodes @returns {string} */
-function shortLive(amount, inNodes) {
+export function shortLive(amount, inNodes) {
   return inNodes ? countText(amount) : shortSize(amount);
 }
 
 /** A difference with its sign. @param {number} change @param {boolean} inNodes */
-function changeText(change, inNodes) {
+export function changeText(change, inNodes) {
   if (!change) return "\u00b10";
   return `${change > 0 ? "+" : "\u2212"}${shortLive(Math.abs(change), inNodes)}`;
 }

@@ -1,11 +1,15 @@
 /** Player in an iframe: follows the theme of the site around it. */
 
+/**
+ * @import { Playback } from "./playback.js"
+ */
+
 const THEMES = ["auto", "light", "dark"];
 
 /** Ask whoever frames this page for the theme, and follow it; a page with its own keeps that.
  * @param {Playback} player
  */
-function followFrame(player) {
+export function followFrame(player) {
   const root = document.documentElement;
   if (parent === window || root.dataset.theme !== "auto") return;
   addEventListener("message", ({ source, data }) => {

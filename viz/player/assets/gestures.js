@@ -7,6 +7,10 @@
  * Handlers are delegated to the container of all panels, since panels may be replaced at any time.
  */
 
+/**
+ * @import { Navigation } from "./navigation.js"
+ */
+
 const [WHEEL, PINCHED] = [0.0022, 0.012]; // how much nearer a pixel of a wheel brings; of a touchpad's pinch
 const LINE = 16; // pixels of a wheel that counts lines
 const [DRAGGED, TREMBLED] = [4, 10]; // pixels from which a press is a drag; a finger's
@@ -14,7 +18,7 @@ const SWIPED = 30; // pixels from which a touch is a step
 const PLOTS = ".ledger .plot, .strip .plot";
 const SCRUBBED = ".strip, .timeline, .wide, select"; // where a finger that moves sideways does something else
 
-class Gestures {
+export class Gestures {
   /** @param {Navigation} navigation */
   constructor(navigation) {
     this.navigation = navigation;
@@ -40,7 +44,14 @@ class Gestures {
   wheel(event) {
     const plot = event.target.closest(PLOTS);
     // Where a ledger scrolls, the wheel is the rows', unless with Ctrl.
-    if (!plot || (plot.closest(".scrolls") && !event.ctrlKey && !event.shiftKey && Math.abs(event.deltaY) >= Math.abs(event.deltaX))) return;
+    if (
+      !plot ||
+      (plot.closest(".scrolls") &&
+        !event.ctrlKey &&
+        !event.shiftKey &&
+        Math.abs(event.deltaY) >= Math.abs(event.deltaX))
+    )
+      return;
     this.wheeled(event, plot.clientWidth, this.placeAt(event.clientX, plot));
   }
 
@@ -63,7 +74,8 @@ class Gestures {
     this.touches.set(event.pointerId, event);
     this.held = null;
     if (!plot) {
-      if (event.pointerType === "touch" && this.touches.size === 1 && !event.target.closest(SCRUBBED)) this.beginSwipe(event);
+      if (event.pointerType === "touch" && this.touches.size === 1 && !event.target.closest(SCRUBBED))
+        this.beginSwipe(event);
       return;
     }
     if (this.touches.size === 2) this.beginPinch(plot);
@@ -76,7 +88,14 @@ class Gestures {
   begin(event, plot) {
     const free = event.shiftKey || this.navigation.extent.isWhole;
     const kind = !free ? "pan" : event.pointerType === "touch" && !event.shiftKey ? "swipe" : "range";
-    this.held = { kind, plot, x: event.clientX, place: this.placeAt(event.clientX, plot), sight: this.navigation.sight, far: false };
+    this.held = {
+      kind,
+      plot,
+      x: event.clientX,
+      place: this.placeAt(event.clientX, plot),
+      sight: this.navigation.sight,
+      far: false,
+    };
   }
 
   /** A finger beside what shows time: it steps. */
@@ -113,7 +132,10 @@ class Gestures {
   pinch(held, width) {
     const [a, b] = [...this.touches.values()];
     const most = this.navigation.extent.whole;
-    const wide = Math.min(Math.max((held.wide * held.apart) / Math.max(distance(a, b), 1), Math.min(this.navigation.least, most)), most);
+    const wide = Math.min(
+      Math.max((held.wide * held.apart) / Math.max(distance(a, b), 1), Math.min(this.navigation.least, most)),
+      most,
+    );
     const left = held.plot.getBoundingClientRect().left;
     const share = ((a.clientX + b.clientX) / 2 - left) / width;
     this.navigation.around(held.place - share * wide, wide);

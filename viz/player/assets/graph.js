@@ -1,10 +1,24 @@
 /** SVG drawing of a graph view, with its nodes styled by their state at a step. */
 
-const SVG = "http://www.w3.org/2000/svg";
+import { COMPUTE } from "./allocation.js";
+import { cellName } from "./details.js";
+import { counted } from "./format.js";
+import { addStripes, stripeGroup } from "./host.js";
+import { GraphLights } from "./lights.js";
+import { historyOfView } from "./model.js";
+import { coarse } from "./rows.js";
+import { RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
+import { cellWords } from "./words.js";
+
+/**
+ * @import { Model } from "./data.js"
+ */
+
+export const SVG = "http://www.w3.org/2000/svg";
 const ARROWS_A_PATH = 16;
-const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
-const LEAST_FILL = 3; // pixels of a group of which anything is resident
-const CORNER = 6; // radius of a group's corners
+export const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
+export const LEAST_FILL = 3; // pixels of a group of which anything is resident
+export const CORNER = 6; // radius of a group's corners
 const DASH_AND_GAP = 4.4; // pixels
 const DASHES = 10; // units of a rim's length that a dash and a gap take in the style sheet
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
@@ -12,23 +26,23 @@ const REACH = 18; // pixels on the screen around a node that still mean it
 const [TOUCHED, LABELLED_FROM] = [24, 0.9]; // pixels of a node that a finger finds; the scale that labels need
 
 /** @param {string} name @param {Record<string, any>} [attributes] @param {Element} [parent] */
-function svgElement(name, attributes = {}, parent = undefined) {
+export function svgElement(name, attributes = {}, parent = undefined) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   parent?.append(element);
   return element;
 }
 
-const ruler = document.createElement("canvas").getContext("2d");
+export const ruler = document.createElement("canvas").getContext("2d");
 
 /** How wide a text is. @param {string} text @param {number} size of the font */
-function textWidth(text, size) {
+export function textWidth(text, size) {
   ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
   return ruler.measureText(text).width;
 }
 
 /** A text cut to a width. */
-function cutTo(text, size, room) {
+export function cutTo(text, size, room) {
   let cut = text;
   while (cut && textWidth(cut === text ? cut : `${cut}…`, size) > room) cut = cut.slice(0, -1);
   return cut === text ? cut : `${cut}…`;
@@ -56,14 +70,14 @@ function drawArrows(lines, head, width, kind, parent) {
 }
 
 /** The points of a polyline. @returns {[number, number][]} */
-function pointsOf(lines, i) {
+export function pointsOf(lines, i) {
   const points = [];
   for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
   return points;
 }
 
 /** An arrow's shaft and its head as paths. @param {[number, number][]} points @param {number} head how long that is */
-function arrowPaths(points, head) {
+export function arrowPaths(points, head) {
   const [x1, y1] = points.at(-1);
   const [x0, y0] = points.at(-2);
   const length = Math.max(Math.hypot(x1 - x0, y1 - y0), 1e-9);
@@ -76,13 +90,15 @@ function arrowPaths(points, head) {
 }
 
 /** Up to which part of its height a group is filled: the surface never runs through the label. */
-function shownShare(share) {
+export function shownShare(share) {
   if (Math.abs(share - 0.5) >= LABEL_BAND / 2) return share;
   return 0.5 + (share > 0.5 ? LABEL_BAND / 2 : -LABEL_BAND / 2);
 }
 
-/** The part of a rounded square around 0, 0 that is filled from below to a share of its height. */
-function levelPath([width, height], share) {
+/** The part of a rounded square around 0, 0 that is filled from below to a share of its height.
+ * @param {number[]} size @param {number} share
+ */
+export function levelPath([width, height], share) {
   if (!(share > 0)) return "";
   const corner = Math.min(CORNER, height / 4);
   const [x, bottom] = [width / 2, height / 2];
@@ -98,8 +114,8 @@ function levelPath([width, height], share) {
   return `M${-edge} ${y}${arc} ${-x} ${top}V${bottom - corner}${arc} ${corner - x} ${bottom}H${x - corner}${arc} ${x} ${bottom - corner}V${top}${arc} ${edge} ${y}z`;
 }
 
-class GraphView {
-  /** @param {any} model @param {number} index of the view @param {(cell: number) => void} onChoose */
+export class GraphView {
+  /** @param {Model} model @param {number} index of the view @param {(cell: number) => void} onChoose */
   constructor(model, index, onChoose) {
     this.model = model;
     this.index = index;
@@ -110,6 +126,8 @@ class GraphView {
     this.focused = 0;
     this.selected = -1;
     this.names = []; // of cells, as labels say them
+    this.home = /** @type {Int32Array} */ (null); // by operator, its cell
+    this.homeOf = /** @type {Int32Array} */ (null); // by value
     this.build();
   }
 
@@ -137,7 +155,7 @@ class GraphView {
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.element.addEventListener("focusin", (event) => {
-      const own = event.target.closest("[data-cell]");
+      const own = /** @type {any} */ (event.target).closest("[data-cell]");
       if (own) this.focus(Number(own.dataset.cell), false);
     });
     this.nodes[0]?.setAttribute("tabindex", "0");
@@ -150,13 +168,13 @@ class GraphView {
     words.textContent = cutTo(text, 10, right - left);
   }
 
-  /** Width and height of a cell. @returns {[number, number]} */
+  /** Width and height of a cell. @param {number} cell @returns {[number, number]} */
   size(cell) {
     const { view } = this;
     return [view.widths[cell] / 10, view.heights[cell] / 10];
   }
 
-  /** Where a cell's centre is. @returns {[number, number]} */
+  /** Where a cell's centre is. @param {number} cell @returns {[number, number]} */
   centre(cell) {
     return [this.view.x[cell] / 10, this.view.y[cell] / 10];
   }
@@ -177,19 +195,23 @@ class GraphView {
     };
   }
 
-  /** Build the node of a cell, as it looks before anything is shown. */
+  /** Build the node of a cell, as it looks before anything is shown. @param {number} cell */
   node(cell) {
     const { view } = this;
     const stroke = this.size(cell)[1] >= 14 ? 1.5 : 1;
     const opens = cell in view.opens;
     const kinds = ["node", view.backward[cell] && "backward", view.groups[cell] && "group", opens && "opens"];
-    const node = svgElement("g", {
-      class: kinds.filter(Boolean).join(" "),
-      "data-cell": cell,
-      role: "button",
-      tabindex: -1,
-      "aria-pressed": false,
-    }, this.element);
+    const node = svgElement(
+      "g",
+      {
+        class: kinds.filter(Boolean).join(" "),
+        "data-cell": cell,
+        role: "button",
+        tabindex: -1,
+        "aria-pressed": false,
+      },
+      this.element,
+    );
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
     const rim = this.around(cell, -stroke / 2);
     const length = 2 * (rim.width + rim.height) - (8 - 2 * Math.PI) * rim.rx;
@@ -214,7 +236,7 @@ class GraphView {
     label.textContent = view.labels[cell];
   }
 
-  /** The names of the operators that a cell stands for. */
+  /** The names of the operators that a cell stands for. @param {number} cell */
   name(cell) {
     return cellName(this.model, this.view, cell);
   }
@@ -236,7 +258,7 @@ class GraphView {
     if (coarse.matches) this.reveal(active);
   }
 
-  /** Bring a cell into sight, where the graph is wider than the screen. */
+  /** Bring a cell into sight, where the graph is wider than the screen. @param {number} cell */
   reveal(cell) {
     const holder = this.element.parentElement;
     if (!holder?.classList.contains("wide")) return;
@@ -251,7 +273,10 @@ class GraphView {
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
     this.names[cell] ??= `${this.name(cell)}${cell in this.view.opens ? ", opens" : ""}`;
-    node.setAttribute("aria-label", `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`);
+    node.setAttribute(
+      "aria-label",
+      `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`,
+    );
     if (!this.view.groups[cell]) return;
     const kept = (history.looks[change] & 7) === RECOMPUTED ? history.keeps[change] : 0;
     this.fillGroup(node, cell, history.shares[change], kept);
@@ -271,7 +296,7 @@ class GraphView {
     node.classList.toggle("deep", kept > 0.5);
   }
 
-  /** The cell whose operator a step evaluates; -1 if none here. */
+  /** The cell whose operator a step evaluates; -1 if none here. @param {number} step */
   activeCell(step) {
     if (step < 0 || this.model.verbs[step] !== COMPUTE) return -1;
     this.home ??= homes(this.model.graph.operators.names.length, this.view.operators);
@@ -283,7 +308,7 @@ class GraphView {
     for (const [name, value] of Object.entries(this.around(cell, beyond))) element.setAttribute(name, String(value));
   }
 
-  /** Mark a cell as the selected one; -1 for none. */
+  /** Mark a cell as the selected one; -1 for none. @param {number} cell */
   select(cell) {
     this.nodes[this.selected]?.setAttribute("aria-pressed", "false");
     this.nodes[cell]?.setAttribute("aria-pressed", "true");
@@ -294,7 +319,7 @@ class GraphView {
 
   /** The cell at a point of the screen, or the one nearest to it; -1 if none is near. */
   cellAt(clientX, clientY) {
-    const screen = this.element.getScreenCTM();
+    const screen = /** @type {SVGGraphicsElement} */ (this.element).getScreenCTM();
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(screen.inverse());
     const reach = Math.min(Math.max(5, REACH / screen.a), this.view.diameter);
     let nearest = -1;
@@ -310,7 +335,7 @@ class GraphView {
   }
 
   chosen(event) {
-    const own = event.target.closest("[data-cell]");
+    const own = /** @type {any} */ (event.target).closest("[data-cell]");
     const cell = own ? Number(own.dataset.cell) : this.cellAt(event.clientX, event.clientY);
     if (cell >= 0) this.focus(cell, false);
     this.onChoose(cell);
@@ -340,7 +365,7 @@ class GraphView {
   resized() {
     const holder = this.element.parentElement;
     holder?.classList.toggle("wide", holder.scrollWidth > holder.clientWidth);
-    const scale = this.element.getScreenCTM()?.a ?? 1;
+    const scale = /** @type {SVGGraphicsElement} */ (this.element).getScreenCTM()?.a ?? 1;
     this.element.classList.toggle("small", 9 * scale < HIDDEN_BELOW);
   }
 }

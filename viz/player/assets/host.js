@@ -1,11 +1,26 @@
 /** Display of offloading: drawing and counters of values in host memory. */
 
+import { placesOf, stepOfColumn } from "./axis.js";
+import { counted, sizeText } from "./format.js";
+import { CORNER, LABEL_BAND, LEAST_FILL, shownShare, svgElement } from "./graph.js";
+import { part } from "./lights.js";
+import { roundToEven } from "./memory.js";
+import { stepOfTick } from "./model.js";
+import { LEVELS } from "./state.js";
+import { Timeline, heightOf, outlinesOf } from "./timeline.js";
+import { TimeLane } from "./times.js";
+
+/**
+ * @import { Memory } from "./memory.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
 const LABELLED = 20; // pixels of height from which an operator's node has room for a label
 
 /** A value is on the host now, or is not any more. @param {Memory} memory */
-function countOnHost(memory, data, sign) {
+export function countOnHost(memory, data, sign) {
   const cell = memory.home[data];
   if (cell < 0) return;
   memory.waiting[cell] += sign;
@@ -15,21 +30,21 @@ function countOnHost(memory, data, sign) {
 /** Which part of a cell's bytes is on the host; of its values, where all of them are views.
  * @param {Memory} memory @param {number} cell of which something is there
  */
-function hostedShare(memory, cell) {
+export function hostedShare(memory, cell) {
   const total = memory.allBytes[cell];
   return Math.min(total ? memory.waitingBytes[cell] / total : memory.waiting[cell] / memory.allValues[cell], 1);
 }
 
 /** How many of LEVELS parts are on the host, where anything is: LEVELS only if everything is. */
-function hostedLevel(share) {
+export function hostedLevel(share) {
   return share === 1 ? LEVELS : Math.max(1, Math.min(LEVELS - 1, roundToEven(LEVELS * share)));
 }
 
 /** Stripes of a node around a point, of what waits on the host: a group's from where what is resident
  * ends, and as far as its bytes are on the host, with one stripe at least. An operator's everywhere,
  * but for where its label stands.
- * @param {[number, number]} size @param {number} corner @param {number} stroke
- * @param {[number, number] | null} range shares of the height, or null for an operator
+ * @param {number[]} size @param {number} corner @param {number} stroke
+ * @param {number[] | null} range shares of the height, or null for an operator
  */
 function stripesPath([width, height], corner, stroke, range) {
   const most = Math.floor((height / 2 - stroke - STRIPE / 2) / STRIPE_AND_GAP);
@@ -55,7 +70,7 @@ function stripesPath([width, height], corner, stroke, range) {
 }
 
 /** Give a node its stripes, which the style sheet shows where it is on the host. */
-function addStripes(graph, cell, node) {
+export function addStripes(graph, cell, node) {
   const [x, y] = graph.centre(cell);
   const size = graph.size(cell);
   const stroke = size[1] >= 14 ? 1.5 : 1;
@@ -64,7 +79,7 @@ function addStripes(graph, cell, node) {
 }
 
 /** Stripe a group by its share in host memory, above the resident part. */
-function stripeGroup(graph, node, cell, share, hosted) {
+export function stripeGroup(graph, node, cell, share, hosted) {
   const size = graph.size(cell);
   const low = share > 0 ? Math.max(shownShare(share), LEAST_FILL / size[1]) : 0;
   const range = [low, shownShare(Math.min(share + hosted, 1))];
@@ -81,7 +96,7 @@ class HostLane extends Timeline {
     this.canvas.setAttribute("aria-label", `Memory on the host over ${counted(model.count, "step")}; most ${words}`);
   }
 
-  /** Below the ledger, this is on the ledger's axis. */
+  /** Below the ledger, this is on the ledger's axis. @param {number} width */
   stepsOf(width) {
     return this.scales.front === "graph" ? super.stepsOf(width) : stepOfColumn(this.model, this.scales.extent, width);
   }
@@ -97,14 +112,15 @@ class HostLane extends Timeline {
     const boxes = outlinesOf(runs, band, unit, thick);
     for (const { left, right, tops } of runs) {
       const high = heightOf(tops, band, unit);
-      for (let up = 0; up < high; up += STRIPE_AND_GAP * thick) boxes.push([left, up, right, Math.min(up + thick, high)]);
+      for (let up = 0; up < high; up += STRIPE_AND_GAP * thick)
+        boxes.push([left, up, right, Math.min(up + thick, high)]);
     }
     return boxes;
   }
 }
 
 /** Additional parts of a panel: a counter; and for an offloading policy, a caption and a lane. */
-class HostPart {
+export class HostPart {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -170,7 +186,7 @@ class HostPart {
 }
 
 /** The legend's entry, between those of memory and those of activity. */
-function explainHost() {
+export function explainHost() {
   const entry = document.createElement("li");
   const icon = svgElement("svg", { viewBox: "-11 -11 22 22", "aria-hidden": true }, entry);
   const node = svgElement("g", { class: "node", "data-look": "on the host" }, icon);
@@ -180,5 +196,3 @@ function explainHost() {
   entry.append("on the host");
   document.querySelectorAll("#legend li")[2].after(entry);
 }
-
-explainHost();

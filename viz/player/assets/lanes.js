@@ -3,7 +3,16 @@
  * future outlined. Each kind of work has a fill, and a hatch where colours could be confused.
  */
 
-const FILLS = [
+import { countText, sizeText } from "./format.js";
+import { BACKWARD, FORWARD, INPUTS, NOTHING, UPDATE } from "./pipeline_model.js";
+import { isPrinting, pixelRatio } from "./print.js";
+
+/**
+ * @import { PipelineModel } from "./pipeline_model.js"
+ */
+
+/** @type {[string, number, string?][]} */
+const BLOCK_FILLS = [
   ["kept", 1, ""],
   ["recomputing", 1, "lines"],
   ["gradient", 1, ""],
@@ -13,7 +22,7 @@ const FILLS = [
 ];
 const [ROW_HIGH, LANE_HIGH, LANE_GAP, CURVE_HIGH, CURVE_GAP] = [19, 26, 9, 26, 6]; // pixels
 const [LEFT, TOP, CAPTION, FOOT, AIR] = [34, 4, 30, 24, 8]; // pixels
-const [WORDS, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
+const [BLOCK_FONT, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
 const ROOM_SHARE = 0.68; // of the screen's height, that lanes take when they are shown large
 const THIN = 3; // pixels, below which a block has no sides that could be told apart
 const ODD = 0.8; // strength of every second micro-batch's fill
@@ -41,10 +50,12 @@ function labelOn(colour) {
   return 1.05 / light > light / 0.0551 ? "#FFFFFF" : "#0A101C";
 }
 
-class Lanes {
-  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[]}} scales shared by all */
+export class Lanes {
+  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[], shown: number, large: number}} scales shared by all */
   constructor(element, model, scales) {
-    [this.element, this.model, this.scales] = [element, model, scales];
+    this.element = element;
+    this.model = model;
+    this.scales = scales;
     this.canvas = element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
     this.lane = Math.max(LANE_HIGH, ROW_HIGH * model.rows);
@@ -52,7 +63,9 @@ class Lanes {
     this.height = this.curves + model.devices * (CURVE_HIGH + CURVE_GAP) + FOOT;
     element.style.height = `${this.height}px`;
     this.large = 1; // pixels of the screen for one of these
-    [this.time, this.selected, this.running] = [0, NOTHING, []];
+    this.time = 0;
+    this.selected = NOTHING;
+    this.running = [];
   }
 
   laneTop(device) {
@@ -84,7 +97,7 @@ class Lanes {
     return device >= 0 && device < this.model.devices ? device : NOTHING;
   }
 
-  /** The box of a block: left, top, width and height in pixels. */
+  /** The box of a block: left, top, width and height in pixels. @param {number} block */
   boxOf(block) {
     const { model } = this;
     const device = model.device[block];
@@ -129,16 +142,16 @@ class Lanes {
   /** What texts need, and the colours of blocks: once for all of them. */
   measure(context) {
     const { model } = this;
-    context.font = WORDS;
+    context.font = BLOCK_FONT;
     // As much for all schedules, so that their times are above each other.
     const widest = Math.max(...this.scales.beside.map((words) => context.measureText(words).width));
     this.right = Math.ceil(widest) + 2 * AIR;
     context.font = NUMBERS;
     this.number = context.measureText("0".repeat(String(model.micro_batches - 1).length)).width + 4;
     const ground = this.ink("background");
-    this.fills = FILLS.map(([name, share]) => [1, ODD].map((odd) => mixed(this.ink(name), ground, share * odd)));
+    this.fills = BLOCK_FILLS.map(([name, share]) => [1, ODD].map((odd) => mixed(this.ink(name), ground, share * odd)));
     this.faint = this.fills.map(([even]) => mixed(even, ground, FAINT));
-    this.outlines = FILLS.map(([name]) => this.ink(name));
+    this.outlines = BLOCK_FILLS.map(([name]) => this.ink(name));
     this.ground = ground;
   }
 
@@ -168,7 +181,8 @@ class Lanes {
     if (!future) {
       context.fillStyle = fill;
       context.fillRect(left, top, wide, height);
-      if (FILLS[kind][2] && width >= THIN) this.drawStrokes(context, FILLS[kind][2], [left, top, wide, height]);
+      if (BLOCK_FILLS[kind][2] && width >= THIN)
+        this.drawStrokes(context, BLOCK_FILLS[kind][2], [left, top, wide, height]);
     } else if (width < THIN) {
       context.fillStyle = this.outlines[kind];
       for (const edge of [top, top + height - 1]) context.fillRect(left, edge, wide, 1);
@@ -211,7 +225,7 @@ class Lanes {
   drawNumber(context, i, [left, top, width, height], ground) {
     context.font = NUMBERS;
     [context.textAlign, context.textBaseline] = ["center", "middle"];
-    if (FILLS[this.model.kind[i]][2]) {
+    if (BLOCK_FILLS[this.model.kind[i]][2]) {
       context.fillStyle = ground;
       context.fillRect(left + (width - this.number) / 2, top + height / 2 - 6, this.number, 12);
     }
@@ -283,7 +297,7 @@ class Lanes {
   drawWords(context) {
     const { model } = this;
     context.fillStyle = this.ink("muted");
-    context.font = WORDS;
+    context.font = BLOCK_FONT;
     context.textBaseline = "middle";
     for (let device = 0; device < model.devices; device++) {
       const top = this.laneTop(device);
@@ -291,7 +305,9 @@ class Lanes {
       context.textAlign = "right";
       if (model.rows > 1) {
         const high = this.lane / model.rows;
-        model.stages_of[device].forEach((stage, row) => context.fillText(String(stage), LEFT - AIR, top + (row + 0.5) * high));
+        model.stages_of[device].forEach((stage, row) =>
+          context.fillText(String(stage), LEFT - AIR, top + (row + 0.5) * high),
+        );
       } else context.fillText(String(device), LEFT - AIR, top + this.lane / 2);
       context.fillText(String(device), LEFT - AIR, curve);
       context.textAlign = "left";

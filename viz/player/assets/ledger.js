@@ -5,15 +5,32 @@
  * is outlined.
  */
 
-const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
+import { COMPUTE } from "./allocation.js";
+import { placesOf, presentOf } from "./axis.js";
+import { drawBars, drawEvaluations } from "./bars.js";
+import { listAt } from "./columns.js";
+import { counted } from "./format.js";
+import { LedgerLights } from "./lights.js";
+import { historyOfView, isResident } from "./model.js";
+import { Overlay } from "./overlay.js";
+import { LedgerPointer } from "./pointing.js";
+import { Layers, colours } from "./raster.js";
+import { readAt, readsOf } from "./reasons.js";
+import { RowWindow } from "./rows.js";
+import { GRADIENT, KEPT, ON_HOST, RECOMPUTED, grouped, homes, lastAtMost } from "./state.js";
+
+/**
+ * @import { View } from "./data.js"
+ * @import { Panel } from "./panel.js"
+ */
+
+export const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
 const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
 const MOST_ARROWS = 40;
-const INKS = [
-  "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying",
-];
+const INKS = ["background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying"];
 
-/** Which cells share a row; that of the first forward one is the lowest. @param {any} view */
+/** Which cells share a row; that of the first forward one is the lowest. @param {View} view */
 function rowsOf(view) {
   const forward = [];
   const backward = [];
@@ -27,7 +44,7 @@ function rowsOf(view) {
   return { count: forward.length, forward, backward: names.map((_, i) => backward[i] ?? -1), row, names };
 }
 
-class Ledger {
+export class Ledger {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -70,7 +87,10 @@ class Ledger {
     const cells = this.view.labels.length;
     // What is not in this view comes last.
     const cellAt = (step) => this.cellOf[targets[step]];
-    this.marks = grouped(cells + 1, computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))));
+    this.marks = grouped(
+      cells + 1,
+      computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))),
+    );
     this.most = new Float64Array(cells); // the largest share of each that is ever held
     const { first, shares } = this.history;
     for (let cell = 0; cell < cells; cell++) {
@@ -83,7 +103,7 @@ class Ledger {
     );
   }
 
-  /** The evaluations of a cell, as positions among all. */
+  /** The evaluations of a cell, as positions among all. @param {number} cell */
   marksOf(cell) {
     const { first, order } = this.marks;
     return order.subarray(first[cell], first[cell + 1]);
@@ -107,14 +127,14 @@ class Ledger {
     return past.height + this.window.below * ratio;
   }
 
-  /** Whether anything of a cell's row is in sight. */
+  /** Whether anything of a cell's row is in sight. @param {number} cell */
   isInSight(cell) {
     const [first, end] = this.window.range;
     const row = this.rows.row[cell];
     return first <= row && row < end;
   }
 
-  /** Upper and lower edge of a cell's bars. @returns {[number, number]} */
+  /** Upper and lower edge of a cell's bars. @param {number} cell @returns {[number, number]} */
   lane(cell) {
     const top = this.top(this.rows.row[cell]);
     const height = this.rowHeight;
@@ -123,7 +143,7 @@ class Ledger {
     return [high, Math.max(high + 1, Math.round(top + to * height) - (height > 12 ? 1 : 0))];
   }
 
-  /** Where a place on the axis is, in pixels of the canvas. */
+  /** Where a place on the axis is, in pixels of the canvas. @param {number} place */
   x(place) {
     return this.scales.extent.pixel(place, this.layers.past.width);
   }
@@ -171,7 +191,7 @@ class Ledger {
     }
   }
 
-  /** Height of the marks of a group's evaluations, above its bars. */
+  /** Height of the marks of a group's evaluations, above its bars. @param {number} cell */
   markHeight(cell) {
     const [high, low] = this.lane(cell);
     return low - high >= 6 ? Math.max(2, Math.round((low - high) / 5)) : 0;
@@ -191,15 +211,18 @@ class Ledger {
     // Bars that follow each other stay apart where there is room.
     const end = right - left > 4 * thick ? right - thick : right;
     if (left < past.end) {
-      if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
+      if (fill === RECOMPUTED && bottom - top >= 4 * thick)
+        past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
       else past.rect(left, top, end, bottom, colour);
-      if (kept > 0 && stays && kept >= 4 * thick) past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
+      if (kept > 0 && stays && kept >= 4 * thick)
+        past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
       else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
     }
-    if (right > future.first) future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
+    if (right > future.first)
+      future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
   }
 
-  /** Draw a cell's live intervals and evaluations. */
+  /** Draw a cell's live intervals and evaluations. @param {number} cell */
   draw(cell) {
     drawBars(this, cell);
     drawEvaluations(this, cell);
@@ -224,7 +247,7 @@ class Ledger {
     return cell < 0 ? -1 : this.rows.row[cell];
   }
 
-  /** Draw the cursor, the active and the selected node, and the arrows of the hovered one. */
+  /** Draw the cursor, the active and the selected node, and the arrows of the hovered one. @param {number} column */
   overlay(column) {
     const { over, model, step } = this;
     const { ink, halo, checkpoint } = this.panel.colours;
@@ -246,12 +269,13 @@ class Ledger {
     if (!marked) this.readArrows(step, ink, halo);
   }
 
-  /** A frame around a value's bar, or around all of a cell. */
+  /** A frame around a value's bar, or around all of a cell. @param {any} bar @param {string} ink */
   outlined({ cell, begin, end }, ink) {
     if (cell < 0) return;
     const [high, low] = this.lane(cell);
     const air = 2 * this.over.ratio;
-    const [left, right] = begin === undefined ? [0, this.layers.past.width] : [this.x(this.places[begin]), this.x(this.places[end])];
+    const [left, right] =
+      begin === undefined ? [0, this.layers.past.width] : [this.x(this.places[begin]), this.x(this.places[end])];
     this.over.frame(left - air, high - air, Math.max(right, left + 2) + air, low + air, ink, 2);
   }
 
@@ -259,7 +283,8 @@ class Ledger {
   readArrows(step, ink, halo = null) {
     const to = this.cellOf[this.model.targets[step]];
     const x = this.x((this.places[step] + this.places[step + 1]) / 2);
-    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink, halo);
+    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS))
+      this.arrow(x, this.homeOf[value], to, ink, halo);
   }
 
   /** Arrows from what a value was made of, and to whoever reads it while it is there; of a group, to
@@ -275,7 +300,8 @@ class Ledger {
       return;
     }
     if (model.verbs[begin] === COMPUTE) this.readArrows(begin, this.panel.colours.ink);
-    for (const read of readsOf(model, value, begin, end, MOST_ARROWS).slice(0, MOST_ARROWS)) this.readerArrow(this.homeOf[value], read);
+    for (const read of readsOf(model, value, begin, end, MOST_ARROWS).slice(0, MOST_ARROWS))
+      this.readerArrow(this.homeOf[value], read);
   }
 
   /** An arrow from a cell to an evaluation that reads of it. */
@@ -292,15 +318,19 @@ class Ledger {
     this.over.arrow(x, up ? high : low, up ? bottom : top, ink, halo);
   }
 
-  /** Mark a cell, or a value of it at a step; -1 for none. */
+  /** Mark a cell, or a value of it at a step; -1 for none. @param {number} cell @param {number} value */
   select(cell, value) {
     const root = value;
     const home = value >= 0 ? this.homeOf[value] : cell;
     this.selected = home < 0 ? null : { cell: home };
     if (root >= 0 && home >= 0) {
       const { spans } = this.model;
-      const at = Math.max(lastAtMost(spans.begins, Math.max(this.panel.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
-      if (at < spans.first[value + 1]) this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
+      const at = Math.max(
+        lastAtMost(spans.begins, Math.max(this.panel.step, 0), spans.first[value], spans.first[value + 1]),
+        spans.first[value],
+      );
+      if (at < spans.first[value + 1])
+        this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
     }
     if (!this.layers.past) return;
     if (home >= 0 && this.window.reveal(this.rows.row[home])) this.window.moved();

@@ -4,13 +4,25 @@
  * graph.
  */
 
+import { MOST_LIT, freedBetween, ghostText, inputsAt } from "./action.js";
+import { COMPUTE } from "./allocation.js";
+import { countText } from "./format.js";
+import { arrowPaths, pointsOf, svgElement } from "./graph.js";
+import { grouped, homes } from "./state.js";
+
+/**
+ * @import { GraphView } from "./graph.js"
+ * @import { Ledger } from "./ledger.js"
+ * @import { Rail } from "./rail.js"
+ */
+
 const MOST_GHOSTS = 8; // that have their bytes beside them
 const GHOST_HIGH = 16; // pixels
 const PULSE = { duration: 420, easing: "ease-out" }; // milliseconds
 const POP = { duration: 220, easing: "ease-out" };
 
 /** An element with a class and a text. */
-function part(tag, name, text = "") {
+export function part(tag, name, text = "") {
   const element = document.createElement(tag);
   element.className = name;
   element.textContent = text;
@@ -34,7 +46,7 @@ const PULSING = [
   { opacity: 0, transform: "scale(1.9)" },
 ];
 
-class LedgerLights {
+export class LedgerLights {
   /** @param {Ledger} ledger */
   constructor(ledger) {
     this.ledger = ledger;
@@ -74,12 +86,13 @@ class LedgerLights {
       if (ledger.homeOf[value] >= 0) over.lit(...lane(value, begin, end), ink, halo);
     }
     for (const { values } of this.freed.values()) {
-      for (const { value, begin, end } of values.slice(0, MOST_LIT)) over.ghost(...lane(value, begin, end), ink, background);
+      for (const { value, begin, end } of values.slice(0, MOST_LIT))
+        over.ghost(...lane(value, begin, end), ink, background);
     }
     this.place(column);
   }
 
-  /** Place byte counts next to freed nodes, and the pulse around the active node. */
+  /** Place byte counts next to freed nodes, and the pulse around the active node. @param {number} column */
   place(column) {
     const { ledger } = this;
     const { ratio } = ledger.over;
@@ -167,7 +180,7 @@ function ledgerRow({ rows }, cell) {
   return cell < 0 ? -1 : rows.row[cell];
 }
 
-class GraphLights {
+export class GraphLights {
   /** @param {GraphView} graph while it is built: below the nodes */
   constructor(graph) {
     const { view, element } = graph;
@@ -194,9 +207,13 @@ class GraphLights {
     lit.delete(active);
     lit.delete(-1);
     this.edges(active < 0 ? [] : edgesBetween(view, lit, active));
-    const rings = Array.from(lit, (cell) => svgElement("rect", { class: "lit", ...graph.around(cell, graph.history.ringed[cell] ? 3 : 2.5) }));
+    const rings = Array.from(lit, (cell) =>
+      svgElement("rect", { class: "lit", ...graph.around(cell, graph.history.ringed[cell] ? 3 : 2.5) }),
+    );
     const freed = freedBetween(model, since, step, graph.homeOf);
-    const ghosts = Array.from(freed.keys(), (cell) => svgElement("rect", { class: "haunt", ...graph.around(cell, 2.5) }));
+    const ghosts = Array.from(freed.keys(), (cell) =>
+      svgElement("rect", { class: "haunt", ...graph.around(cell, 2.5) }),
+    );
     this.below.replaceChildren(...rings, ...ghosts);
     this.top.replaceChildren(...this.tags(freed));
     for (const ghost of [...ghosts, ...this.top.children]) animated(ghost, POPPING, POP, lively);

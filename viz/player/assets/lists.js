@@ -1,5 +1,16 @@
 /** Lists of a policy's schedule and generated program, which scroll with the current step. */
-class Reading {
+
+import { VERBS } from "./allocation.js";
+import { countText, liveText } from "./format.js";
+import { LongList, fillRow } from "./longlist.js";
+import { isAgain, targetName } from "./model.js";
+import { lastAtMost } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
+ */
+
+export class Reading {
   /** @param {(step: number) => void} onSeek */
   constructor(onSeek) {
     this.model = null;
@@ -11,12 +22,12 @@ class Reading {
     this.steps = new LongList(steps, (row, index) => this.fillStep(row, index));
     this.program = new LongList(program, (row, index) => this.fillLine(row, index));
     steps.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       if (row) onSeek(Number(row.dataset.index));
     });
     for (const list of [steps, program]) list.addEventListener("keydown", (event) => this.key(event, onSeek));
     program.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
+      const row = /** @type {any} */ (event.target).closest(".row");
       const step = row ? lastAtMost(this.model.lines, Number(row.dataset.index)) : -1;
       if (step >= 0) onSeek(step);
     });
@@ -31,7 +42,7 @@ class Reading {
     event.stopPropagation();
   }
 
-  /** Read another policy. */
+  /** Read another policy. @param {Model} model */
   read(model) {
     if (this.model === model) return;
     this.model = model;

@@ -3,7 +3,7 @@
 const ROW = 24; // pixels; the same in the style sheet
 const TALLEST = 8e6; // pixels: browsers draw nothing beyond some tens of millions
 
-class LongList {
+export class LongList {
   /**
    * @param {HTMLElement} element scrolls
    * @param {(row: HTMLElement, index: number) => void} fill writes an entry into a row
@@ -109,7 +109,7 @@ class LongList {
 }
 
 /** @param {HTMLElement} row @param {[string, string][]} parts class and text of each */
-function fillRow(row, parts) {
+export function fillRow(row, parts) {
   while (row.childElementCount < parts.length) row.append(document.createElement("span"));
   parts.forEach(([name, text], i) => {
     const span = row.children[i];

@@ -1,10 +1,36 @@
 /** The player: one current position in time for all policies, and the views that follow it. */
 
+import { goToPlace, goToSelection, placeText } from "./address.js";
+import { Extent, axesOf } from "./axis.js";
+import { STAYING_BAND, blocksOf, leastBlock } from "./blocks.js";
+import { Controls, byId, firstSpeed } from "./controls.js";
+import { Details, liveLines, tipLines } from "./details.js";
+import { Differences } from "./difference.js";
+import { Filling } from "./filling.js";
+import { explainHost } from "./host.js";
+import { Reading } from "./lists.js";
+import { Measurements } from "./measured.js";
+import { measure, modelOf, stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { Navigation } from "./navigation.js";
+import { Panel } from "./panel.js";
+import { Playback } from "./playback.js";
+import { stopsOf } from "./present.js";
+import { coarse, offerRows } from "./rows.js";
+import { SCALES, breakOf } from "./scale.js";
+import { LedgerTable } from "./table.js";
+import { Tip } from "./tip.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Axis, Scales } from "./axis.js"
+ * @import { DifferencePanel } from "./difference_panel.js"
+ */
+
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
-class Player extends Several {
+export class Player extends Playback {
   /** @param {any} data as unpacked */
   constructor(data) {
     super();
@@ -15,9 +41,10 @@ class Player extends Several {
     this.opening = this.models.length > 2 ? 0 : -1; // which one alone is open at first; -1 for all
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
+    /** @type {Scales} */
     this.scales = {
       align: this.align,
-      lively: false, // whether what happens is animated
+      lively: false,
       ticks: 0,
       tick: -1,
       highest: data.highest,
@@ -25,12 +52,12 @@ class Player extends Several {
       several: this.models.length > 1,
       front: document.documentElement.dataset.front,
       extent: new Extent(),
-      drawn: (ledger) => {}, // called with every ledger that was drawn anew
+      drawn: (ledger) => {},
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
-      single: coarse.matches, // whether each row is as high as one can read and touch
-      large: 1, // how many times as large as usual letters are
+      single: coarse.matches,
+      large: 1,
     };
     if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
     if (data.measured) this.measurements = new Measurements(this);
@@ -68,6 +95,7 @@ class Player extends Several {
     if (this.scales.several) this.differences = new Differences(this);
     this.first = this.scales.front;
     byId("reading").open = this.first === "graph";
+    if (data.host !== null) explainHost();
     this.place();
   }
 
@@ -88,13 +116,15 @@ class Player extends Several {
     this.read(this.models[0]);
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
+      signal: this.life.signal,
+    });
     this.explain();
     if (!this.controls.follow()) this.show(-1);
   }
 
   /** Show another schedule of the same graph in the first one's place.
-   * @param {any} model @param {(model: any) => number} tickAt the position to show
+   * @param {Model} model @param {(model: any) => number} tickAt the position to show
    */
   replace(model, tickAt) {
     const [panel] = this.panels;
@@ -105,7 +135,7 @@ class Player extends Several {
     this.models[0] = model;
     panel.take(model);
     this.measure();
-    extent.go(...inSight.map((share) => share * extent.whole));
+    extent.go(inSight[0] * extent.whole, inSight[1] * extent.whole);
     this.go(tickAt(model));
     panel.show(this.tick, this.align);
     panel.select(panel.selected, panel.value); // of a value, the time in memory that is now
@@ -131,7 +161,9 @@ class Player extends Several {
       checkpoint: there((model) => model.checkpoints.length > 0),
       measured: there((model) => Boolean(model.measured)),
     };
-    for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
+    /** @type {NodeListOf<HTMLElement>} */
+    const items = document.querySelectorAll("[data-if]");
+    for (const item of items) item.hidden = !known[item.dataset.if];
   }
 
   get ticks() {
@@ -171,7 +203,7 @@ class Player extends Several {
     this.table.show(chosen);
   }
 
-  /** Show the ledger first, or the graph. @param {"ledger" | "graph"} front */
+  /** Show the ledger first, or the graph. @param {string} front */
   setFront(front) {
     if (front === "graph") this.differences?.close();
     this.scales.front = front;
@@ -294,7 +326,7 @@ class Player extends Several {
     this.settle();
   }
 
-  /** Show a policy's schedule and program. */
+  /** Show a policy's schedule and program. @param {Model} model */
   read(model) {
     this.reading.read(model);
     byId("policy").value = String(model.id);
@@ -303,7 +335,8 @@ class Player extends Several {
 
   /** Select a cell of a panel, or a value; -1 for none. */
   choose(panel, cell, value = -1) {
-    for (const other of new Set([...this.panels, ...this.visible])) other.select(...(other === panel ? [cell, value] : [-1, -1]));
+    for (const other of new Set([...this.panels, ...this.visible]))
+      other.select(...(other === panel ? [cell, value] : [-1, -1]));
     this.chosen = panel;
     for (const other of this.panels) other.element.classList.toggle("chosen", other === panel);
     byId("whose").value = String(panel.model.id);
@@ -314,7 +347,7 @@ class Player extends Several {
   }
 
   /** Keep or drop what a cell holds, where that can be chosen. @returns {boolean} whether it was */
-  flip() {
+  flip(panel, cell) {
     return false;
   }
 
@@ -346,5 +379,97 @@ class Player extends Several {
   recolour() {
     this.resized();
     this.navigation.minimap.resized();
+  }
+
+  // Several policies: in full, one sparkline each, or the difference of two ---------------------------
+
+  /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
+  get difference() {
+    return this.differences?.panel ?? null;
+  }
+
+  /** The policies that share the axis. */
+  get compared() {
+    return this.difference?.models ?? this.models;
+  }
+
+  get axes() {
+    return axesOf(this.compared);
+  }
+
+  /** The panels shown in full: policies, or the difference of two. */
+  get visible() {
+    if (this.difference) return [this.difference];
+    return this.solo < 0 ? this.panels : [this.panels[this.solo]];
+  }
+
+  /** The others, a row each. */
+  get rows() {
+    return this.solo < 0 || this.difference ? [] : this.panels.filter(({ model }) => model.id !== this.solo);
+  }
+
+  /** Others are compared, or along another axis: go to a step of one of those before.
+   * @param {Axis} align @param {Model} model @param {number} step
+   */
+  recompare(align, model, step) {
+    this.align = align;
+    if (this.navigation.loop) this.navigation.toggleLoop();
+    // What is not compared may have no place on the axis of what is.
+    for (const panel of this.panels) if (!this.visible.includes(panel)) panel.hide();
+    this.measure();
+    const { extent } = this.scales;
+    extent.set(0, extent.whole);
+    this.controls.rescale();
+    if (!this.compared.includes(this.reading.model)) this.read(this.compared[0]);
+    const tick = this.compared.includes(model) ? tickOfStep(model, step, align) : this.tick;
+    this.show(tick);
+    this.resized();
+    this.settle();
+  }
+
+  /** Open one policy, or compare it. @param {number} id -1 for all of them */
+  pick(id) {
+    if (this.difference) this.differences.take(id);
+    else this.setSolo(id);
+  }
+
+  /** Open one policy, the others being a row each; asked again, or for none, open all of them.
+   * @param {number} id
+   */
+  setSolo(id) {
+    this.solo = id === this.solo ? -1 : id;
+    this.arrange();
+    if (this.solo >= 0) this.read(this.models[this.solo]);
+    if (!this.visible.includes(this.chosen)) this.choose(this.visible[0], -1);
+    this.show(this.tick);
+    this.resized();
+    this.settle();
+  }
+
+  /** The step that a policy is at; before the first one if it is not compared. @param {Model} model */
+  stepOf(model) {
+    return this.compared.includes(model) ? stepOfTick(model, this.tick, this.align) : -1;
+  }
+
+  /** Say of every policy in which form it is. */
+  arrange() {
+    const { solo } = this;
+    byId("panels").classList.toggle("rows", solo >= 0);
+    for (const panel of this.panels) panel.arrange(solo >= 0 && panel.model.id !== solo, panel.model.id === solo);
+  }
+
+  /** Open the policy above another one, or below it. */
+  openNeighbour({ model }, by) {
+    const panel = this.panels[model.id + by];
+    if (!panel) return;
+    if (this.solo >= 0) this.setSolo(panel.model.id);
+    panel.part(".solo").focus();
+  }
+
+  /** Show the side cards for a policy: its memory breakdown, its table, its program. @param {Panel} panel */
+  turn(panel) {
+    if (!this.visible.includes(panel)) this.setSolo(panel.model.id);
+    else if (panel !== this.chosen) this.choose(panel, -1);
+    this.read(panel.model);
   }
 }

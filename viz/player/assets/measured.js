@@ -6,15 +6,30 @@
  * evaluations; events without times along its steps. So every moment has a fixed position among the
  * steps, on every axis, at every zoom.
  *
- * @typedef {{source: string, what: string, unit: string, span: number, base: number,
+ * @typedef {{source: string, what: string, unit: string, span: number, base: number, before?: number,
  *     moments: ArrayLike<number>, held: ArrayLike<number>}} Measured
+ */
+
+import { placesOf, total } from "./axis.js";
+import { byId } from "./controls.js";
+import { counted, shortLive, shortSize } from "./format.js";
+import { stepOfTick, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+import { breakOf } from "./scale.js";
+import { lastAtMost } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Axis, Extent } from "./axis.js"
+ * @import { Player } from "./main.js"
+ * @import { Panel } from "./panel.js"
  */
 
 const MOST_APART = 8; // times that plan and measurement differ, from which the axis is logarithmic
 const RESOLUTION = 2 ** -30; // of the whole, to which moments are rounded
 const [CASING, THICK] = [4.5, 2]; // pixels of the line's ground, and of the line
 
-/** The axis along which a measurement is aligned. @param {any} model @returns {Axis} */
+/** The axis along which a measurement is aligned. @param {Model} model @returns {Axis} */
 function axisOfMeasured(model) {
   if (model.measured.unit === "events") return "step";
   return model.times ? "time" : total(model, "FLOPs") > 0 ? "FLOPs" : "evaluation";
@@ -32,7 +47,7 @@ function stepWithin(places, place) {
   return over < about ? step : step + over / (places[step + 1] - places[step]);
 }
 
-/** The position of every moment among the steps. @param {any} model @returns {Float64Array} */
+/** The position of every moment among the steps. @param {Model} model @returns {Float64Array} */
 function stepsOfMoments(model) {
   const { moments } = model.measured;
   const places = placesOf(model, axisOfMeasured(model));
@@ -45,9 +60,9 @@ function stepsOfMoments(model) {
 }
 
 /** The most that was held between each two of some places among the steps; -1 beyond the end.
- * @param {any} model @param {Float64Array} edges ascending, one more than there are parts
+ * @param {Model} model @param {Float64Array} edges ascending, one more than there are parts
  */
-function measuredBetween(model, edges) {
+export function measuredBetween(model, edges) {
   model.measuredSteps ??= stepsOfMoments(model);
   const { held } = model.measured;
   const among = model.measuredSteps;
@@ -64,22 +79,22 @@ function measuredBetween(model, edges) {
   return most.map((amount) => (amount < 0 ? -1 : Math.max(0, amount - model.measured.base) / model.unit));
 }
 
-/** The measured maximum, in the unit of memory. @param {any} model */
-function measuredPeak({ measured, unit }) {
+/** The measured maximum, in the unit of memory. @param {Model} model */
+export function measuredPeak({ measured, unit }) {
   return Math.max(0, measured.held.reduce((a, b) => Math.max(a, b), 0) - measured.base) / unit;
 }
 
-/** Where each column of pixels begins, among the steps. @param {any} model @param {Extent} extent */
-function edgesOf(model, extent, width) {
+/** Where each column of pixels begins, among the steps. @param {Model} model @param {Extent} extent */
+export function edgesOf(model, extent, width) {
   const places = placesOf(model, extent.axis);
   return Float64Array.from({ length: width + 1 }, (_, x) => stepWithin(places, extent.place(x, width)));
 }
 
 /** Draw amounts, one a column, as a line with a ground of its own.
- * @param {CanvasRenderingContext2D} context @param {Float64Array} amounts
+ * @param {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} context @param {Float64Array} amounts
  * @param {(amount: number) => number} high pixels above the ground @param {Record<string, string>} ink
  */
-function drawMeasured(context, amounts, high, ink, ratio) {
+export function drawMeasured(context, amounts, high, ink, ratio) {
   const { height } = context.canvas;
   context.beginPath();
   let drawn = false;
@@ -92,7 +107,12 @@ function drawMeasured(context, amounts, high, ink, ratio) {
     drawn = true;
   });
   context.lineJoin = "round";
-  for (const [stroke, wide] of [[ink.background, CASING], [ink.ink, THICK]]) {
+  /** @type {[string, number][]} */
+  const strokes = [
+    [ink.background, CASING],
+    [ink.ink, THICK],
+  ];
+  for (const [stroke, wide] of strokes) {
     context.strokeStyle = stroke;
     context.lineWidth = wide * ratio;
     context.stroke();
@@ -115,7 +135,7 @@ function canvasOver(below) {
 }
 
 /** The line of one policy, over its strip in blocks and over that of the graph. */
-class MeasuredLine {
+export class MeasuredLine {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -132,7 +152,10 @@ class MeasuredLine {
   /** Describe the measurement of the strip, less the omitted base. */
   tell() {
     const { strip } = this.panel;
-    strip.layers.canvas.setAttribute("aria-label", `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`);
+    strip.layers.canvas.setAttribute(
+      "aria-label",
+      `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`,
+    );
   }
 
   text(amount) {
@@ -158,10 +181,15 @@ class MeasuredLine {
     const stepsOf = (width) =>
       Float64Array.from({ length: width + 1 }, (_, x) => {
         const tick = (x * scales.ticks) / width;
-        const [step, next] = [tick, tick + 1].map((t) => (t >= ticksOf(model, scales.align) ? model.count : stepOfTick(model, Math.floor(t), scales.align)));
+        const [step, next] = [tick, tick + 1].map((t) =>
+          t >= ticksOf(model, scales.align) ? model.count : stepOfTick(model, Math.floor(t), scales.align),
+        );
         return step + (next - step) * (tick % 1);
       });
-    return { stepsOf, unit: (amount) => Math.min(amount, scales.highest) * panel.timeline.unit(panel.timeline.canvas.height) };
+    return {
+      stepsOf,
+      unit: (amount) => Math.min(amount, scales.highest) * panel.timeline.unit(panel.timeline.canvas.height),
+    };
   }
 
   /** @param {HTMLCanvasElement} canvas @param {(width: number) => Float64Array} edges */
@@ -187,7 +215,7 @@ class MeasuredLine {
 }
 
 /** What a page says of its measurements, and whether what was there before is left out. */
-class Measurements {
+export class Measurements {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;
@@ -228,7 +256,9 @@ class Measurements {
     const model = this.models.find((each) => each.measured === measured);
     const p = document.createElement("p");
     const span = measured.unit === "events" ? counted(measured.span, "event") : secondsText(measured.span);
-    p.append(`Measured: ${measured.source}, ${measured.what}; its ${span} laid along the schedule's ${this.alongWords(model)}, ends aligned.`);
+    p.append(
+      `Measured: ${measured.source}, ${measured.what}; its ${span} laid along the schedule's ${this.alongWords(model)}, ends aligned.`,
+    );
     const before = measured.before ?? measured.base;
     if (before > 0) {
       const label = document.createElement("label");

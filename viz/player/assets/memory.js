@@ -5,17 +5,24 @@
  * any value in it is resident. Counters are by cell of a view: resident values, recomputed values,
  * live bytes, and bytes allocated by recomputations.
  */
-class Memory {
-  /** @param {any} graph @param {any} view */
-  constructor(graph, view) {
-    this.data = graph.data;
+
+import { Allocation } from "./allocation.js";
+import { rootOf } from "./blocks.js";
+import { countOnHost } from "./host.js";
+import { LEVELS, homes } from "./state.js";
+
+/**
+ * @import { Graph, View } from "./data.js"
+ * @import { Touched } from "./state.js"
+ */
+
+export class Memory extends Allocation {
+  /** @param {Graph} graph @param {View} view @param {Touched} touched gets the cells that a step may change */
+  constructor(graph, view, touched) {
+    super(graph);
+    this.touched = touched;
     this.home = homes(graph.data.names.length, view.data);
     const cells = view.labels.length;
-    this.resident = new Uint8Array(this.home.length); // 2 for values that were recomputed
-    this.block = new Int32Array(this.home.length).fill(-1); // a source's is not ours
-    this.owner = new Column(); // by block, the value that it was taken for
-    this.again = new Column(Uint8Array); // by block, whether a recomputation took it
-    this.holders = new Column(); // by block, resident values in it
     this.values = new Int32Array(cells);
     this.recomputed = new Int32Array(cells);
     this.bytes = new Float64Array(cells);
@@ -33,48 +40,21 @@ class Memory {
     });
   }
 
-  /**
-   * A value is resident now. What comes back from the host has memory of its own, a view too.
-   * @param {Touched} touched gets the cells that this may change
-   */
-  hold(data, recomputed, fetched, touched) {
-    if (!this.resident[data]) {
-      const base = this.data.bases[data];
-      this.block[data] = base < 0 || fetched ? this.take(data, recomputed) : this.block[base];
-      if (this.block[data] >= 0) this.holders.items[this.block[data]]++;
-    }
-    this.become(data, recomputed ? 2 : 1, touched);
-  }
-
-  /** A value is resident no more; its block goes with the last one in it. @param {Touched} touched */
-  release(data, touched) {
-    const block = this.block[data];
-    if (this.resident[data] && block >= 0 && --this.holders.items[block] === 0) this.countBytes(block, -1);
-    this.become(data, 0, touched);
-  }
-
-  /** A new block for a value. */
-  take(data, recomputed) {
-    this.holders.push(0);
-    this.again.push(Number(recomputed));
-    const block = this.owner.push(data);
-    this.countBytes(block, 1);
-    return block;
-  }
-
-  become(data, now, touched) {
+  /** @param {number} data @param {number} now */
+  become(data, now) {
     const before = this.resident[data];
-    this.resident[data] = now;
+    super.become(data, now);
     const cell = this.home[data];
     if (cell >= 0) {
       this.values[cell] += Number(now > 0) - Number(before > 0);
       this.recomputed[cell] += Number(now === 2) - Number(before === 2);
     }
-    touched.add(cell);
-    if (this.block[data] >= 0) touched.add(this.home[this.owner.items[this.block[data]]]);
+    this.touched.add(cell);
+    if (this.block[data] >= 0) this.touched.add(this.home[this.owner.items[this.block[data]]]);
   }
 
-  countBytes(block, sign) {
+  /** @param {number} block @param {number} sign */
+  count(block, sign) {
     const owner = this.owner.items[block];
     const cell = this.home[owner];
     if (cell < 0) return;
@@ -84,17 +64,22 @@ class Memory {
     if (this.stays[owner]) this.bytesStaying[cell] += bytes;
   }
 
+  /** @param {number} data @param {number} sign */
+  move(data, sign) {
+    countOnHost(this, data, sign);
+  }
+
   /** Whether any resident memory of a cell is recomputed: bytes of a group, if it has any. */
   isRecomputed(cell, group) {
     return (group && this.bytes[cell] ? this.bytesAgain : this.recomputed)[cell] > 0;
   }
 
-  /** The share of a cell's bytes that is resident and kept. */
+  /** The share of a cell's bytes that is resident and kept. @param {number} cell */
   keptShare(cell) {
     return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
   }
 
-  /** Which part of a cell's bytes is of gradients that stay. */
+  /** Which part of a cell's bytes is of gradients that stay. @param {number} cell */
   stayingShare(cell) {
     return Math.min(this.bytesStaying[cell] / Math.max(this.allBytes[cell], 1), 1);
   }
@@ -105,13 +90,13 @@ class Memory {
     return share > 0 && level ? Math.min(level - 1, Math.max(1, roundToEven(LEVELS * share))) : 0;
   }
 
-  /** The resident share of a cell's bytes; of its values, where all are views. */
+  /** The resident share of a cell's bytes; of its values, where all are views. @param {number} cell */
   share(cell) {
     const total = this.allBytes[cell];
     return total ? Math.min(this.bytes[cell] / total, 1) : this.values[cell] / Math.max(this.allValues[cell], 1);
   }
 
-  /** The level in LEVELS parts: 0 only if nothing is resident, LEVELS only if everything is. */
+  /** The level in LEVELS parts: 0 only if nothing is resident, LEVELS only if everything is. @param {number} cell */
   level(cell) {
     if (!this.values[cell] && !this.bytes[cell]) return 0;
     const share = this.share(cell);
@@ -120,7 +105,7 @@ class Memory {
   }
 }
 
-/** By value, whether it is the memory of a gradient that stays to the end. @param {any} graph */
+/** By value, whether it is the memory of a gradient that stays to the end. @param {Graph} graph */
 function stayingGradients(graph) {
   if (graph.staying) return graph.staying;
   const { data, forward_count: forward } = graph;
@@ -133,7 +118,7 @@ function stayingGradients(graph) {
 }
 
 /** The nearest integer; halves to the even one, as Python rounds. */
-function roundToEven(x) {
+export function roundToEven(x) {
   const nearest = Math.round(x);
   return nearest - x === 0.5 && nearest % 2 ? nearest - 1 : nearest;
 }

@@ -1,11 +1,22 @@
 /** Minimap of the whole trace above the scrubber: live memory, visible range, loop, matches. */
 
+import { placesOf, presentOf, stepOfColumn } from "./axis.js";
+import { byId } from "./controls.js";
+import { countText } from "./format.js";
+import { drawMeasured, edgesOf, measuredBetween } from "./measured.js";
+import { PAN, ZOOM } from "./navigation.js";
+import { Scale } from "./scale.js";
+
+/**
+ * @import { Navigation } from "./navigation.js"
+ */
+
 const EDGE = 9; // pixels around an edge of what is in sight, by which it can be drawn
 const EDGE_OF_FINGER = 16;
 const MINIMAP_HEAD = 3; // pixels above the highest amount
 const SMALLEST_SHARE = 1 / 24; // that something in it is drawn with, of its height
 
-class Minimap {
+export class Minimap {
   /** @param {Navigation} navigation */
   constructor(navigation) {
     this.navigation = navigation;
@@ -19,14 +30,21 @@ class Minimap {
     element.addEventListener("pointerdown", (event) => this.down(event));
     element.addEventListener("pointermove", (event) => this.move(event));
     for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, (event) => this.up(event));
-    element.addEventListener("wheel", (event) => navigation.gestures.wheeled(event, element.clientWidth, this.placeAt(event)), { passive: false });
+    element.addEventListener(
+      "wheel",
+      (event) => navigation.gestures.wheeled(event, element.clientWidth, this.placeAt(event)),
+      { passive: false },
+    );
     element.addEventListener("keydown", (event) => this.key(event));
   }
 
   resized() {
     this.ratio = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.canvas;
-    [this.canvas.width, this.canvas.height] = [Math.round(clientWidth * this.ratio), Math.round(clientHeight * this.ratio)];
+    [this.canvas.width, this.canvas.height] = [
+      Math.round(clientWidth * this.ratio),
+      Math.round(clientHeight * this.ratio),
+    ];
     this.curve = null;
     this.draw();
   }
@@ -39,7 +57,12 @@ class Minimap {
     const { model, models } = panel;
     const scale = new Scale(kind, highest, broken);
     const style = getComputedStyle(this.element);
-    this.ink = Object.fromEntries(["ink", "muted", "background", "panel", "not-yet-outline", "kept", "halo"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.ink = Object.fromEntries(
+      ["ink", "muted", "background", "panel", "not-yet-outline", "kept", "halo"].map((name) => [
+        name,
+        style.getPropertyValue(`--${name}`),
+      ]),
+    );
     const whole = { axis: extent.axis, from: 0, place: (pixel) => (pixel / width) * extent.whole };
     const curve = new OffscreenCanvas(width, height);
     const context = curve.getContext("2d");
@@ -50,7 +73,8 @@ class Minimap {
     const highs = new Float64Array(width);
     for (const one of models) {
       stepOfColumn(one, /** @type {any} */ (whole), width).forEach((step, x) => {
-        if (step >= 0 && one.live[step]) highs[x] = Math.max(highs[x], scale.at(one.live[step]) * room, SMALLEST_SHARE * room);
+        if (step >= 0 && one.live[step])
+          highs[x] = Math.max(highs[x], scale.at(one.live[step]) * room, SMALLEST_SHARE * room);
       });
     }
     highs.forEach((high, x) => context.fillRect(x, height - high, 1, high));
@@ -59,7 +83,10 @@ class Minimap {
       drawMeasured(context, amounts, (amount) => Math.min(scale.at(amount), 1) * room, this.ink, this.ratio / 2);
     }
     this.curve = curve;
-    [this.panel, this.model, this.axis, this.kind] = [panel, model, extent.axis, kind];
+    this.panel = panel;
+    this.model = model;
+    this.axis = extent.axis;
+    this.kind = kind;
   }
 
   draw() {
@@ -68,7 +95,14 @@ class Minimap {
     if (!width || !height || !player.visible) return;
     const { extent, kind } = player.scales;
     const [panel] = player.visible;
-    if (!this.curve || this.panel !== panel || this.model !== panel.model || this.axis !== extent.axis || this.kind !== kind) this.drawCurve();
+    if (
+      !this.curve ||
+      this.panel !== panel ||
+      this.model !== panel.model ||
+      this.axis !== extent.axis ||
+      this.kind !== kind
+    )
+      this.drawCurve();
     const x = (place) => Math.round((place / extent.whole) * width);
     context.drawImage(this.curve, 0, 0);
     const [left, right] = [x(extent.from), Math.max(x(extent.to), x(extent.from) + 2 * ratio)];
@@ -97,7 +131,13 @@ class Minimap {
     const wide = 6 * ratio;
     context.fillStyle = this.ink.muted;
     context.beginPath();
-    context.roundRect(Math.min(Math.max(edge - wide / 2, 0), width - wide), 0.22 * height, wide, 0.56 * height, 2 * ratio);
+    context.roundRect(
+      Math.min(Math.max(edge - wide / 2, 0), width - wide),
+      0.22 * height,
+      wide,
+      0.56 * height,
+      2 * ratio,
+    );
     context.fill();
   }
 
@@ -181,7 +221,10 @@ class Minimap {
     if (held.anew && high - low < Math.max(least, 0.004 * navigation.extent.whole) && !held.drawn) return;
     held.drawn = true;
     if (high - low >= least) navigation.set(low, high);
-    else if (held.fixed === from || held.fixed === to) navigation.set(...(place < held.fixed ? [held.fixed - least, held.fixed] : [held.fixed, held.fixed + least]));
+    else if (held.fixed === from || held.fixed === to) {
+      const begin = place < held.fixed ? held.fixed - least : held.fixed;
+      navigation.set(begin, begin + least);
+    }
   }
 
   up(event) {

@@ -6,10 +6,22 @@
  * @property {Int32Array} steps the step that each tick shows
  */
 
-/** Add to a trace all that is derived from its columns, once.
- * @param {any} trace @param {any} graph @param {number} id @param {boolean} inNodes
+import { COMPUTE, VERBS } from "./allocation.js";
+import { placesOf, total } from "./axis.js";
+import { bandsOf, lifetimesOf, nodeSize, stackedBlocks } from "./blocks.js";
+import { Column } from "./columns.js";
+import { placesByProgress } from "./progress.js";
+import { grouped, historyOf, lastAtMost } from "./state.js";
+
+/**
+ * @import { Graph, Model, Trace, View } from "./data.js"
+ * @import { Axis } from "./axis.js"
  */
-function modelOf(trace, graph, id, inNodes) {
+
+/** Add to a trace all that is derived from its columns, once.
+ * @param {Trace} trace @param {Graph} graph @param {number} id @param {boolean} inNodes
+ */
+export function modelOf(trace, graph, id, inNodes) {
   const count = trace.verbs.length;
   const evaluations = new Int32Array(count);
   const times = new Int32Array(graph.operators.names.length);
@@ -22,7 +34,8 @@ function modelOf(trace, graph, id, inNodes) {
     }
     evaluations[step] = computes.length;
   }
-  const model = {
+  const { blocks, spans } = lifetimesOf(trace, graph);
+  const model = /** @type {Model} */ ({
     ...trace,
     id,
     inNodes,
@@ -32,18 +45,19 @@ function modelOf(trace, graph, id, inNodes) {
     evaluations,
     computes: computes.done(),
     again: again.done(), // by evaluation: whether its operator was evaluated before
-    spans: spansOf(trace, graph),
+    spans,
     evaluatedAt: grouped(times.length, targets.done()),
     isCheckpoint: new Set(trace.checkpoints),
     fateOf: new Map(Array.from(trace.fates.data, (data, i) => [data, i])),
     // Computed lazily.
     histories: new Map(),
     places: new Map(),
-    blocks: {},
+    blocks: { known: null },
     readers: {},
     runs: {},
     tickSteps: new Map(),
-  };
+  });
+  model.blocks.known = stackedBlocks(model, blocks);
   const { bands, live } = bandsOf(model);
   const named = trace.bands.map((band, i) => ({ ...band, live: bands[i] }));
   return { ...model, bands: named, live, ...peaksOf(live) };
@@ -62,44 +76,14 @@ function peaksOf(live) {
   return { peaks, peakStep };
 }
 
-/** Live intervals of every value: resident from a step, freed at another.
- * @param {any} trace @param {any} graph
- * @returns {{first: Int32Array, begins: Int32Array, ends: Int32Array}} spans of value d are
- *     first[d]..first[d+1]
- */
-function spansOf(trace, graph) {
-  const count = graph.data.names.length;
-  const open = new Int32Array(count).fill(-1);
-  const [data, begins, ends] = [new Column(), new Column(), new Column()];
-  const begin = (value, step) => {
-    if (open[value] >= 0) return;
-    open[value] = data.push(value);
-    begins.push(step);
-    ends.push(trace.verbs.length);
-  };
-  const { first: outputs, items } = graph.operators.outputs;
-  for (let step = 0; step < trace.verbs.length; step++) {
-    const target = trace.targets[step];
-    if (trace.verbs[step] === COMPUTE) {
-      for (let i = outputs[target]; i < outputs[target + 1]; i++) begin(items[i], step);
-    } else if (trace.verbs[step] === FETCH) begin(target, step);
-    else if (open[target] >= 0) {
-      ends.items[open[target]] = step;
-      open[target] = -1;
-    }
-  }
-  const { first, order } = grouped(count, data.done());
-  return { first, begins: order.map((i) => begins.items[i]), ends: order.map((i) => ends.items[i]) };
-}
-
 /** Whether a value is resident after a step. */
-function isResident(spans, value, step) {
+export function isResident(spans, value, step) {
   const at = lastAtMost(spans.begins, step, spans.first[value], spans.first[value + 1]);
   return at >= 0 && spans.ends[at] > step;
 }
 
-/** The values that are resident after a step, largest first. */
-function residentAt(model, step) {
+/** The values that are resident after a step, largest first. @param {Model} model @param {number} step */
+export function residentAt(model, step) {
   const found = [];
   for (let value = 0; value < model.graph.data.names.length; value++) {
     if (isResident(model.spans, value, step)) found.push(value);
@@ -108,8 +92,8 @@ function residentAt(model, step) {
   return found.sort((a, b) => nbytes[b] - nbytes[a] || a - b);
 }
 
-/** The history of one of the graph's views, made when it is first asked for. */
-function historyOfView(model, view) {
+/** The history of one of the graph's views, made when it is first asked for. @param {Model} model @param {number} view */
+export function historyOfView(model, view) {
   if (!model.histories.has(view)) {
     model.histories.set(view, historyOf(model, model.graph, model.graph.views[view]));
   }
@@ -119,9 +103,9 @@ function historyOfView(model, view) {
 /** Where the ticks of an axis are, which all traces share: a tick a step, or one an evaluation; of
  * FLOPs and time, one an evaluation of the trace that takes the most, and the others as far; of
  * progress, one an evaluation of those that are not waiting.
- * @param {any[]} models @param {Axis} axis @returns {number} how many there are
+ * @param {Model[]} models @param {Axis} axis @returns {number} how many there are
  */
-function measure(models, axis) {
+export function measure(models, axis) {
   if (axis === "step") return Math.max(...models.map((model) => model.count));
   if (axis === "evaluation") return Math.max(...models.map((model) => model.computes.length));
   if (axis === "progress") {
@@ -132,18 +116,22 @@ function measure(models, axis) {
   const moments = Float64Array.from(longest.computes, (step) => placesOf(longest, axis)[step + 1]);
   for (const model of models) {
     const places = placesOf(model, axis);
-    const steps = model === longest ? longest.computes : Int32Array.from(moments, (place) => lastAtMost(places, place) - 1);
+    const steps =
+      model === longest ? longest.computes : Int32Array.from(moments, (place) => lastAtMost(places, place) - 1);
     const last = lastAtMost(steps, model.count - 2) + 2;
-    model.tickSteps.set(axis, { steps: steps.map((step) => Math.min(step, model.count - 1)), count: Math.min(last, steps.length) });
+    model.tickSteps.set(axis, {
+      steps: steps.map((step) => Math.min(step, model.count - 1)),
+      count: Math.min(last, steps.length),
+    });
   }
   return moments.length;
 }
 
 /** The step that a tick shows: the tick itself, or that of the tick-th evaluation from 0.
  * A shorter trace stays at its end.
- * @param {any} model @param {number} tick @param {Axis} align
+ * @param {Model} model @param {number} tick @param {Axis} align
  */
-function stepOfTick(model, tick, align) {
+export function stepOfTick(model, tick, align) {
   if (tick < 0) return -1;
   if (align === "step") return Math.min(tick, model.count - 1);
   if (align === "progress") return Math.min(lastAtMost(placesOf(model, align), tick), model.count - 1);
@@ -151,8 +139,8 @@ function stepOfTick(model, tick, align) {
   return tick < steps.length ? steps[tick] : model.count - 1;
 }
 
-/** The tick at which a step is shown. */
-function tickOfStep(model, step, align) {
+/** The tick at which a step is shown. @param {Model} model @param {number} step @param {Axis} align */
+export function tickOfStep(model, step, align) {
   if (align === "step" || step < 0) return step;
   const evaluation = Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
   if (align === "evaluation") return evaluation;
@@ -160,27 +148,27 @@ function tickOfStep(model, step, align) {
   return Math.max(0, lastAtMost(model.tickSteps.get(align).steps, step));
 }
 
-/** How many ticks a trace has. */
-function ticksOf(model, align) {
+/** How many ticks a trace has. @param {Model} model @param {Axis} align */
+export function ticksOf(model, align) {
   if (align === "step") return model.count;
   if (align === "progress") return total(model, align);
   return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 
-/** A step as text. */
-function stepWords(model, step) {
+/** A step as text. @param {Model} model @param {number} step */
+export function stepWords(model, step) {
   if (step < 0) return "before the first step";
   const verb = model.verbs[step];
   return `${VERBS[verb]} ${targetName(model, step)}`;
 }
 
-/** The name of a step's operand. */
-function targetName(model, step) {
+/** The name of a step's operand. @param {Model} model @param {number} step */
+export function targetName(model, step) {
   const nodes = model.verbs[step] === COMPUTE ? model.graph.operators : model.graph.data;
   return nodes.names[model.targets[step]];
 }
 
-/** Whether a step evaluates an operator that was evaluated before. */
-function isAgain(model, step) {
+/** Whether a step evaluates an operator that was evaluated before. @param {Model} model @param {number} step */
+export function isAgain(model, step) {
   return model.verbs[step] === COMPUTE && model.again[model.evaluations[step] - 1] === 1;
 }

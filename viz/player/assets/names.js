@@ -1,13 +1,15 @@
 /** Truncation of row labels to the available width, such that labels stay distinct. */
 
-const NAME_SIZE = 12.5; // pixels of a row's letters; the same in the style sheet
+import { cutTo, textWidth } from "./graph.js";
+
+export const NAME_SIZE = 12.5; // pixels of a row's letters; the same in the style sheet
 const LONGEST_TRIED = 60; // letters of a name that anything is tried with: no row has room for more
 const SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉";
 
 /** The names of rows, each in its room; cut ones that would be alike differ by their numbers.
  * @param {string[]} names @param {(row: number) => number} roomOf in pixels @returns {string[]}
  */
-function namesApart(names, roomOf) {
+export function namesApart(names, roomOf) {
   const said = names.map((name, row) => shortened(name, roomOf(row)));
   renameAlike(names, said, (row) => cutTo(names[row], NAME_SIZE, roomOf(row)));
   renameAlike(names, said, (row) => shortened(initials(names[row]), roomOf(row)));

@@ -5,10 +5,24 @@
  * frame.
  */
 
-const LEAST_TICKS = 4; // in sight, where ticks are of one width
-const [ZOOM, PAN] = [1.3, 0.15]; // of a key: how much nearer, and which part of what is in sight
+import { COUNTED, placesOf, presentOf } from "./axis.js";
+import { byId } from "./controls.js";
+import { showElsewhere } from "./elsewhere.js";
+import { countText } from "./format.js";
+import { Gestures } from "./gestures.js";
+import { Minimap } from "./minimap.js";
+import { stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { Search } from "./search.js";
 
-class Navigation {
+/**
+ * @import { Model } from "./data.js"
+ * @import { Player } from "./main.js"
+ */
+
+const LEAST_TICKS = 4; // in sight, where ticks are of one width
+export const [ZOOM, PAN] = [1.3, 0.15]; // of a key: how much nearer, and which part of what is in sight
+
+export class Navigation {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;
@@ -52,7 +66,7 @@ class Navigation {
     this.extent.set(from, to);
   }
 
-  /** The visible range, or the requested one. @returns {[number, number]} */
+  /** The visible range, or the requested one. @returns {number[]} */
   get sight() {
     return this.wanted ?? [this.extent.from, this.extent.to];
   }
@@ -91,7 +105,7 @@ class Navigation {
     return from < now && now < to ? now : (from + to) / 2;
   }
 
-  /** Bring a moment into sight. @param {any} model @param {number[]} steps any of these */
+  /** Bring a moment into sight. @param {Model} model @param {number[]} steps any of these */
   reveal(model, steps) {
     const [from, to] = this.sight;
     const places = Array.from(steps, (step) => placesOf(model, this.extent.axis)[step]);
@@ -148,7 +162,7 @@ class Navigation {
     return compared.reduce((a, b) => (ticksOf(b, align) > ticksOf(a, align) ? b : a));
   }
 
-  /** The tick at a place. */
+  /** The tick at a place. @param {number} place */
   tickAt(place) {
     const { align, ticks } = this.player;
     if (align === "progress") return Math.min(Math.floor(Math.max(place, 0)), ticks - 1);
@@ -186,7 +200,9 @@ class Navigation {
 
   looped() {
     byId("loop").setAttribute("aria-pressed", String(this.loop !== null));
-    byId("loop").title = this.loop ? `${this.rangeWords()}, again and again (L)` : "Play what is in sight again and again (L)";
+    byId("loop").title = this.loop
+      ? `${this.rangeWords()}, again and again (L)`
+      : "Play what is in sight again and again (L)";
     this.slid();
     this.player.settle();
   }

@@ -1,6 +1,8 @@
 /** Canvas overlay of the charts: cursor, marks and arrows, redrawn at every step. */
 
-class Overlay {
+import { isPrinting, pixelRatio } from "./print.js";
+
+export class Overlay {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;

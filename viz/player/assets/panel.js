@@ -1,13 +1,34 @@
 /** Panel of one policy: heading, counters, graph and timeline, at one step. */
 
+import { freedSince } from "./action.js";
+import { captionOf, captionsOf, fitting } from "./caption.js";
+import { factsOf } from "./details.js";
+import { filledBy } from "./filling.js";
+import { DASH, countText, counted, liveText, sizeText } from "./format.js";
+import { GraphView, textWidth } from "./graph.js";
+import { HostPart } from "./host.js";
+import { Ledger } from "./ledger.js";
+import { MeasuredLine } from "./measured.js";
+import { isAgain, stepOfTick, stepWords, ticksOf } from "./model.js";
+import { Rail } from "./rail.js";
+import { Sparkline } from "./sparkline.js";
+import { Strip } from "./strip.js";
+import { Timeline } from "./timeline.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Axis } from "./axis.js"
+ * @import { Pair } from "./differing.js"
+ */
+
 const LONGEST_SIZE = "1000.0 MiB";
 const COUNTER = 16; // pixels of its letters; the same in the style sheet
 
-class Panel {
+export class Panel {
   /**
-   * @param {any} model
+   * @param {Model} model
    * @param {any} scales shared by all timelines
-   * @param {{choose: Function, hover: Function, seek: Function, solo: Function}} events
+   * @param {Record<string, Function>} events
    * @param {number} [index] of the view that is open
    * @param {Pair | null} [pair] of which this is the difference
    */
@@ -17,12 +38,12 @@ class Panel {
     this.scales = scales;
     this.events = events;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
-    this.element = template.content.firstElementChild.cloneNode(true);
+    this.element = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
     this.part(".solo").textContent = String(model.id + 1);
     this.part(".solo").addEventListener("click", () => events.solo(model.id));
     this.part(".title").addEventListener("click", () => events.turn(this));
     this.counters = Object.fromEntries(
-      Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
+      Array.from(this.parts("[data-counter]"), (element) => [element.dataset.counter, element]),
     );
     this.heading();
     this.caption = this.part(".caption");
@@ -34,6 +55,7 @@ class Panel {
     this.selected = this.value = -1;
     this.step = -1;
     this.since = 0; // the first step of which it shows what is freed
+    this.beyond = /** @type {any} */ (null); // what is active elsewhere
     if (scales.host !== null && !pair) this.host = new HostPart(this, scales);
     if (scales.several && !pair) this.spark = new Sparkline(this, scales);
     if (model.measured && !pair) this.measured = new MeasuredLine(this, scales);
@@ -41,7 +63,7 @@ class Panel {
   }
 
   /** Take on another schedule of the same graph, on a page of one; the view stays open.
-   * @param {any} model
+   * @param {Model} model
    */
   take(model) {
     this.model = model;
@@ -72,7 +94,10 @@ class Panel {
     const solo = this.part(".solo");
     solo.setAttribute("aria-pressed", String(isAlone));
     const { title } = this.model;
-    solo.setAttribute("aria-label", isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`);
+    solo.setAttribute(
+      "aria-label",
+      isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`,
+    );
   }
 
   makeLedger(scales) {
@@ -128,6 +153,11 @@ class Panel {
     if (focused >= 0) this.graph.focus(focused, true);
   }
 
+  /** @param {string} selector @returns {NodeListOf<HTMLElement>} */
+  parts(selector) {
+    return this.element.querySelectorAll(selector);
+  }
+
   /** @param {string} selector @returns {any} */
   part(selector) {
     return this.element.querySelector(selector);
@@ -139,7 +169,8 @@ class Panel {
     const of = (count) => `${countText(count)} / ${countText(count)}`;
     const live = model.inNodes ? countText(model.live[model.peakStep]) : LONGEST_SIZE;
     const longest = { step: of(model.count - 1), evaluations: of(model.computes.length), live, peak: live };
-    for (const [name, text] of Object.entries(longest)) counters[name].style.setProperty("--longest", `${Math.ceil(textWidth(text, COUNTER))}px`);
+    for (const [name, text] of Object.entries(longest))
+      counters[name].style.setProperty("--longest", `${Math.ceil(textWidth(text, COUNTER))}px`);
   }
 
   listen() {
@@ -206,7 +237,7 @@ class Panel {
     );
   }
 
-  /** Leave the present view for one that it is in. */
+  /** Leave the present view for one that it is in. @param {number} index */
   left(index) {
     this.open(index);
     this.events.choose(this, -1);
@@ -289,7 +320,9 @@ class Panel {
       return;
     }
     const style = getComputedStyle(this.element);
-    this.colours = Object.fromEntries(["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.colours = Object.fromEntries(
+      ["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
+    );
     this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
     // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
     this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;
@@ -320,7 +353,7 @@ class Panel {
     return filledBy(this.model, this.step);
   }
 
-  /** The facts about a cell, or a value. */
+  /** The facts about a cell, or a value. @returns {[string, string | number[]][]} */
   facts(cell, value) {
     return factsOf(this, cell, value);
   }

@@ -1,6 +1,15 @@
 /** Player of pipeline schedules: one current time for all of them, and the views that follow it. */
 
-const TICKS = 6000; // of the whole
+import { Controls, byId } from "./controls.js";
+import { countText } from "./format.js";
+import { Lanes } from "./lanes.js";
+import { LongList, fillRow } from "./longlist.js";
+import { NOTHING, PipelineModel } from "./pipeline_model.js";
+import { Playback, start } from "./playback.js";
+import { inOrder } from "./present.js";
+import { Tip } from "./tip.js";
+
+const SCRUB_TICKS = 6000; // of the whole
 const LASTS = [120, 60, 30, 15, 8, 4, 2]; // seconds that the whole may last
 const SAME = 1e-9; // of the whole: a tick that near a moment is meant to be there
 
@@ -9,7 +18,7 @@ class PipelinePanel {
   constructor(model, scales, events) {
     this.model = model;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
-    this.element = template.content.firstElementChild.cloneNode(true);
+    this.element = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
     this.element.setAttribute("aria-label", model.title_text);
     this.part(".title").textContent = model.title_text;
     this.part(".subtitle").textContent = model.subtitle;
@@ -19,7 +28,10 @@ class PipelinePanel {
     solo.addEventListener("click", () => events.solo(model.id));
     this.lanes = new Lanes(this.part(".lanes"), model, scales);
     const all = `${model.subtitle}; makespan ${model.timeText(model.makespan)}, ${model.bubble} of all devices' time idle`;
-    this.part(".lanes").setAttribute("aria-label", `${model.title_text}: ${all}. Arrow down and up choose a device, Enter a block.`);
+    this.part(".lanes").setAttribute(
+      "aria-label",
+      `${model.title_text}: ${all}. Arrow down and up choose a device, Enter a block.`,
+    );
     this.device = 0;
     this.listen(events);
   }
@@ -86,9 +98,17 @@ class PipelinePlayer extends Playback {
     super();
     this.models = data.traces.map((trace, id) => new PipelineModel(trace, id));
     const beside = this.models.flatMap((model) => [...model.idle, ...model.peakTexts]);
-    this.scales = { large: 1, shown: data.traces.length, longest: data.longest, highest: data.highest, beside: [...new Set(beside)] };
+    this.scales = {
+      large: 1,
+      shown: data.traces.length,
+      longest: data.longest,
+      highest: data.highest,
+      beside: [...new Set(beside)],
+    };
     this.moments = Float64Array.from(new Set(this.models.flatMap((model) => Array.from(model.moments)))).sort();
-    [this.time, this.tick, this.solo] = [0, 0, -1];
+    this.time = 0;
+    this.tick = 0;
+    this.solo = -1;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.speed = this.speeds[this.motion.matches ? 1 : 3];
     const events = {
@@ -102,7 +122,7 @@ class PipelinePlayer extends Playback {
     this.tip = new Tip();
     this.list = new LongList(byId("steps"), (row, index) => this.fill(row, index));
     this.listen();
-    this.controls = new Controls(this);
+    this.controls = new Controls(/** @type {any} */ (this));
     this.place();
   }
 
@@ -131,15 +151,19 @@ class PipelinePlayer extends Playback {
         byId("policy").append(new Option(name, `${model.id} ${device}`));
       }
     }
-    const kinds = new Set(this.models.flatMap((model) => Array.from(model.kind).filter((_, i) => model.end[i] > model.begin[i])));
+    const kinds = new Set(
+      this.models.flatMap((model) => Array.from(model.kind).filter((_, i) => model.end[i] > model.begin[i])),
+    );
     for (const item of byId("legend").querySelectorAll("[data-kinds]")) {
       item.hidden = !item.dataset.kinds.split(" ").some((kind) => kinds.has(Number(kind)));
     }
     this.read(this.models[0], 0);
     const scrub = byId("scrub");
-    [scrub.min, scrub.max, scrub.step] = ["0", String(TICKS), "any"];
+    [scrub.min, scrub.max, scrub.step] = ["0", String(SCRUB_TICKS), "any"];
     new ResizeObserver(() => this.resized()).observe(holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
+      signal: this.life.signal,
+    });
     this.resized();
     if (!this.controls.follow()) this.show(0);
   }
@@ -149,28 +173,37 @@ class PipelinePlayer extends Playback {
   }
 
   get ticks() {
-    return TICKS + 1;
+    return SCRUB_TICKS + 1;
   }
 
   get share() {
-    return this.tick / TICKS;
+    return this.tick / SCRUB_TICKS;
   }
 
   /** The moments of the chosen schedule at which a presentation stops. */
   get stops() {
     const { model } = this.chosen;
-    const firstOf = (...kinds) => Math.min(...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]));
-    const times = [["forward", 0], ["first recomputation", firstOf(1)], ["first backward", firstOf(2, 3)], ["peak", model.peakTime], ["end", model.makespan]];
+    const firstOf = (...kinds) =>
+      Math.min(
+        ...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]),
+      );
+    const times = [
+      ["forward", 0],
+      ["first recomputation", firstOf(1)],
+      ["first backward", firstOf(2, 3)],
+      ["peak", model.peakTime],
+      ["end", model.makespan],
+    ];
     const known = times.filter(([, time]) => Number.isFinite(time));
-    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * TICKS })));
+    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * SCRUB_TICKS })));
   }
 
   get speeds() {
-    return LASTS.map((seconds) => TICKS / seconds);
+    return LASTS.map((seconds) => SCRUB_TICKS / seconds);
   }
 
   speedText(speed) {
-    return `all in ${TICKS / speed} s`;
+    return `all in ${SCRUB_TICKS / speed} s`;
   }
 
   /** The last moment at which anything changes, up to a time. */
@@ -184,11 +217,11 @@ class PipelinePlayer extends Playback {
     return Math.max(low - 1, 0);
   }
 
-  /** Show a tick: the moment that is meant, or any time between two. */
+  /** Show a tick: the moment that is meant, or any time between two. @param {number} tick */
   show(tick) {
-    this.tick = Math.min(Math.max(tick, 0), TICKS);
+    this.tick = Math.min(Math.max(tick, 0), SCRUB_TICKS);
     const near = SAME * this.scales.longest;
-    const time = (this.tick / TICKS) * this.scales.longest;
+    const time = (this.tick / SCRUB_TICKS) * this.scales.longest;
     const moment = this.moments[this.momentBefore(time + near)];
     // Without motion, the cursor leaps from moment to moment.
     this.time = time - moment <= near || (this.playing && this.motion.matches) ? moment : time;
@@ -199,7 +232,7 @@ class PipelinePlayer extends Playback {
   }
 
   seekTime(time) {
-    this.seek((time / this.scales.longest) * TICKS);
+    this.seek((time / this.scales.longest) * SCRUB_TICKS);
   }
 
   /** Go to the next moment at which anything changes, or back to the last. */
@@ -271,7 +304,10 @@ class PipelinePlayer extends Playback {
     const { model, device } = this.reading;
     const block = model.first[device] + index;
     row.dataset.kind = String(model.kind[block]);
-    fillRow(row, [["number", this.startText(model, block)], ["name", model.title(block)]]);
+    fillRow(row, [
+      ["number", this.startText(model, block)],
+      ["name", model.title(block)],
+    ]);
   }
 
   /** Select a block of a panel; NOTHING for none. */
@@ -290,7 +326,10 @@ class PipelinePlayer extends Playback {
         return [dt, dd];
       }),
     );
-    byId("status").textContent = `${model.title(block)}: ${model.facts(block).map(([term, text]) => `${term} ${text}`).join("; ")}`;
+    byId("status").textContent = `${model.title(block)}: ${model
+      .facts(block)
+      .map(([term, text]) => `${term} ${text}`)
+      .join("; ")}`;
     this.read(model, model.device[block]);
   }
 
@@ -307,8 +346,10 @@ class PipelinePlayer extends Playback {
     const block = model.runningAt(at.device, at.time);
     const held = `device ${at.device} holds ${model.heldText(model.heldAt(at.device, at.time))}`;
     if (block === NOTHING) {
-      const next = model.blockAt(at.device, at.time) === NOTHING ? model.first[at.device] : model.blockAt(at.device, at.time) + 1;
-      const then = next < model.first[at.device + 1] ? [`then ${model.title(next)}`, `it waits ${model.waits(next)}`] : [];
+      const next =
+        model.blockAt(at.device, at.time) === NOTHING ? model.first[at.device] : model.blockAt(at.device, at.time) + 1;
+      const then =
+        next < model.first[at.device + 1] ? [`then ${model.title(next)}`, `it waits ${model.waits(next)}`] : [];
       return this.tip.show(event, ["idle", held, ...then]);
     }
     const span = `${model.timeText(model.begin[block])} to ${model.timeText(model.end[block])}`;

@@ -3,18 +3,58 @@
  * waits for.
  */
 
-const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
-const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
-const NOTHING = -1;
+import { countText, sizeText } from "./format.js";
 
-class PipelineModel {
-  /** @param {any} data of one trace, unpacked @param {number} id */
+const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
+export const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
+export const NOTHING = -1;
+
+/**
+ * The data of a schedule, as ``viz/player/pipelines.py`` writes it: columns have an entry per block,
+ * those of a device after each other.
+ *
+ * @typedef {object} PipelineData
+ * @property {string} title_text
+ * @property {string} subtitle
+ * @property {string} measure the unit of time
+ * @property {string} bubble
+ * @property {boolean} counts whether memory is counted in activations, not bytes
+ * @property {boolean} folded
+ * @property {number} makespan
+ * @property {number} way how long a message takes
+ * @property {number} stages
+ * @property {number} depth stages of one replica
+ * @property {number} micro_batches
+ * @property {number} rows of a lane
+ * @property {number[][]} stages_of by device
+ * @property {number[]} device_of by stage
+ * @property {number[]} peaks by device
+ * @property {string[]} idle by device
+ * @property {number[]} moments that begin, end and ready refer to
+ * @property {Int32Array} first blocks of device d are first[d]..first[d+1]
+ * @property {Int32Array} kind
+ * @property {Int32Array} stage
+ * @property {Int32Array} micro_batch
+ * @property {ArrayLike<number>} begin
+ * @property {ArrayLike<number>} end
+ * @property {ArrayLike<number>} ready when its inputs were there; -1 if it has none
+ * @property {Int32Array} by_message whether it was a message that it waited for
+ * @property {Float64Array} during memory while it runs
+ * @property {Float64Array} after memory after it
+ */
+const Data = /** @type {new () => PipelineData} */ (/** @type {any} */ (Object));
+
+export class PipelineModel extends Data {
+  /** @param {PipelineData} data unpacked @param {number} id */
   constructor(data, id) {
+    super();
     Object.assign(this, data);
     this.id = id;
     this.devices = this.first.length - 1;
     const times = (places) => Float64Array.from(places, (place) => (place < 0 ? NaN : this.moments[place]));
-    [this.begin, this.end, this.ready] = [times(data.begin), times(data.end), times(data.ready)];
+    this.begin = times(data.begin);
+    this.end = times(data.end);
+    this.ready = times(data.ready);
     this.peakTexts = Array.from(this.peaks, (peak) => `peak ${this.counts ? countText(peak) : sizeText(peak)}`);
     this.device = new Int32Array(this.kind.length);
     this.highest = new Float64Array(this.kind.length); // on its device, up to the block
@@ -68,12 +108,13 @@ class PipelineModel {
     let busy = 0;
     for (let device = 0; device < this.devices; device++) {
       const block = this.blockAt(device, time);
-      if (block !== NOTHING) busy += this.busyBefore(device, block) + Math.min(time, this.end[block]) - this.begin[block];
+      if (block !== NOTHING)
+        busy += this.busyBefore(device, block) + Math.min(time, this.end[block]) - this.begin[block];
     }
     return Math.max(0, 1 - busy / (this.devices * time));
   }
 
-  /** How long a device has computed before a block. */
+  /** How long a device has computed before a block. @param {number} device @param {number} block */
   busyBefore(device, block) {
     if (!this.spent) {
       this.spent = new Float64Array(this.kind.length);
@@ -89,13 +130,14 @@ class PipelineModel {
   get peakTime() {
     let [most, time] = [-1, 0];
     for (let i = 0; i < this.kind.length; i++) {
-      if (this.during[i] > most || (this.during[i] === most && this.begin[i] < time)) [most, time] = [this.during[i], this.begin[i]];
+      if (this.during[i] > most || (this.during[i] === most && this.begin[i] < time))
+        [most, time] = [this.during[i], this.begin[i]];
       if (this.after[i] > most) [most, time] = [this.after[i], this.end[i]];
     }
     return time;
   }
 
-  /** The blocks of the same micro-batch: of one replica, since each has its own. */
+  /** The blocks of the same micro-batch: of one replica, since each has its own. @param {number} block */
   alike(block) {
     if (this.kind[block] === UPDATE) return [];
     const replica = (i) => Math.floor(this.stage[i] / this.depth);
@@ -116,7 +158,7 @@ class PipelineModel {
     return this.measure ? `${number} ${this.measure}` : number;
   }
 
-  /** A short description of a block. */
+  /** A short description of a block. @param {number} block */
   title(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     const of = this.stages > this.devices ? `, stage ${stage}` : "";
@@ -124,7 +166,7 @@ class PipelineModel {
     return `${NAMES[kind]} of micro-batch ${countText(this.micro_batch[block])}${of}`;
   }
 
-  /** The inputs of a block, and the devices that computed them. */
+  /** The inputs of a block, and the devices that computed them. @param {number} block */
   needs(block) {
     const [kind, stage] = [this.kind[block], this.stage[block]];
     if (this.by_message[block]) return "what its device receives before it";
@@ -138,7 +180,7 @@ class PipelineModel {
     return `the backward of stage ${stage + 1}, ${from(stage + 1)}`;
   }
 
-  /** The reason of a block's wait, as a sentence. */
+  /** The reason of a block's wait, as a sentence. @param {number} block */
   waits(block) {
     const needs = this.needs(block);
     const device = this.device[block];
@@ -152,9 +194,10 @@ class PipelineModel {
     return `${there}, as the device was free`;
   }
 
-  /** The facts about a block, as pairs of term and text. @returns {[string, string][]} */
+  /** The facts about a block, as pairs of term and text. @param {number} block @returns {[string, string][]} */
   facts(block) {
     const length = this.end[block] - this.begin[block];
+    /** @type {[string, string][]} */
     const facts = [
       ["device", countText(this.device[block])],
       ["stage", countText(this.stage[block])],

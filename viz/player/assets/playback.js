@@ -1,18 +1,55 @@
 /** Playback: play, pause, seek. */
 
+import { dataOf } from "./columns.js";
+import { SPEEDS, byId } from "./controls.js";
+import { countText } from "./format.js";
+import { followFrame } from "./framed.js";
+
+/**
+ * @import { Controls } from "./controls.js"
+ */
+
 const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
 const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
 
 /**
- * What all players do. Each has ``ticks`` and ``show(tick)``, which keeps the tick; and in words
- * what is there, where that is, and the address that leads there.
+ * What all players do.
  */
-class Playback {
+export class Playback {
   constructor() {
     this.tick = -1;
+    this.speed = 1; // ticks a second
     this.playing = false;
+    this.controls = /** @type {Controls} */ (null);
     this.life = new AbortController(); // of listeners that do not go with the page's elements
   }
+
+  // What each player has of its own -----------------------------------------------------------------
+
+  /** How many positions there are. */
+  get ticks() {
+    return 0;
+  }
+
+  /** Keep a position, and show it. @param {number} tick */
+  show(tick) {
+    this.tick = tick;
+  }
+
+  /** The moments at which a presentation stops. @returns {{name: string, tick: number}[]} */
+  get stops() {
+    return [];
+  }
+
+  /** What is there, in words. */
+  words() {
+    return "";
+  }
+
+  /** Draw anew in other colours. */
+  recolour() {}
+
+  // What all of them do -----------------------------------------------------------------------------
 
   get speeds() {
     return SPEEDS;
@@ -105,14 +142,14 @@ function firstFrame() {
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
 
-/** Make a player of the page's data, or leave the still and the table. @param {(data: any) => Playback} make */
-async function start(make) {
+/** Make a player of the page's data, or leave the still and the table. @param {(data: any) => any} make */
+export async function start(make) {
   const root = document.documentElement;
   try {
     // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
     await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
     const player = make(await dataOf(byId("data").textContent));
-    window.player = player;
+    /** @type {any} */ (window).player = player;
     root.dataset.begun = "true"; // from here on no error takes the page away
     followFrame(player);
     await firstFrame();

@@ -1,6 +1,21 @@
 /** Hit testing and pointer actions in a space-time diagram (ledger). */
 
-class LedgerPointer {
+import { COMPUTE } from "./allocation.js";
+import { AGAIN_BAND, KEPT_BAND, PASSING_BAND, STAYING_BAND } from "./blocks.js";
+import { listAt } from "./columns.js";
+import { evaluationsOf } from "./details.js";
+import { countText, shortSize } from "./format.js";
+import { MIDDLE } from "./ledger.js";
+import { isAgain } from "./model.js";
+import { blockLines } from "./reasons.js";
+import { DROPPED, NOT_YET, changeAt, lastAtMost } from "./state.js";
+import { heldBytes, lookWords, sizesOf } from "./words.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ */
+
+export class LedgerPointer {
   /** @param {Ledger} ledger */
   constructor(ledger) {
     this.ledger = ledger;
@@ -67,7 +82,7 @@ class LedgerPointer {
     return this.heldAt(cell, this.stepAt(event));
   }
 
-  /** Live memory of a cell after a step, if any. */
+  /** Live memory of a cell after a step, if any. @param {number} cell @param {number} step */
   heldAt(cell, step) {
     const { history, view, model } = this.ledger;
     const fill = history.looks[changeAt(history, cell, step)] & 7;
@@ -81,14 +96,20 @@ class LedgerPointer {
     return { cell, step };
   }
 
-  /** The tooltip of a bar. */
+  /** The tooltip of a bar. @param {any} found */
   lines({ cell, value, begin, end, step }) {
     const { model, view, history } = this.ledger;
     if (value === undefined) return groupLines(model, view, history, cell, step);
     const { graph } = model;
     const forward = graph.data.producers[value] < graph.forward_count;
     const again = begin >= 0 && model.verbs[begin] === COMPUTE && isAgain(model, begin);
-    const band = forward ? (again ? AGAIN_BAND : KEPT_BAND) : graph.data.results.includes(value) ? STAYING_BAND : PASSING_BAND;
+    const band = forward
+      ? again
+        ? AGAIN_BAND
+        : KEPT_BAND
+      : graph.data.results.includes(value)
+        ? STAYING_BAND
+        : PASSING_BAND;
     return blockLines(model, { value, band, amount: model.inNodes ? 1 : graph.data.sizes[value], begin, end, step });
   }
 }

@@ -3,12 +3,18 @@
  * selected by their numbers or by the two keys of a clicker. Playback pauses at each.
  */
 
+import { byId } from "./controls.js";
+
+/**
+ * @import { Model } from "./data.js"
+ */
+
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual
 const LETTERS = 1.6;
 const LARGEST = 6;
 const FADES = 2500; // milliseconds without a move after which the dot goes
 
-class Presentation {
+export class Presentation {
   /** @param {any} player has stops: what is there, in order, as { name, tick } */
   constructor(player) {
     this.player = player;
@@ -19,7 +25,8 @@ class Presentation {
     window.addEventListener("keydown", key, true);
     window.addEventListener("resize", () => this.isOn && this.fit());
     document.addEventListener("fullscreenchange", () => document.fullscreenElement || this.end());
-    for (const name of ["pointermove", "pointerdown"]) window.addEventListener(name, (event) => this.point(event), true);
+    for (const name of ["pointermove", "pointerdown"])
+      window.addEventListener(name, (event) => this.point(event), true);
     for (const name of ["pointercancel", "pointerleave"]) this.root.addEventListener(name, () => this.fade());
   }
 
@@ -28,7 +35,11 @@ class Presentation {
     const add = (tag, id, parent) => Object.assign(parent.appendChild(document.createElement(tag)), { id });
     const begin = add("button", "present", document.querySelector(".tools"));
     document.querySelector("#help").before(begin);
-    Object.assign(begin, { type: "button", textContent: "present", title: "Present: the whole screen, large letters (F)" });
+    Object.assign(begin, {
+      type: "button",
+      textContent: "present",
+      title: "Present: the whole screen, large letters (F)",
+    });
     begin.addEventListener("click", () => this.begin());
     const transport = document.querySelector(".transport");
     this.list = add("nav", "stops", transport);
@@ -48,7 +59,7 @@ class Presentation {
   begin() {
     if (this.isOn) return;
     this.isOn = true;
-    document.activeElement?.blur(); // the keys are the presentation's
+    /** @type {HTMLElement | null} */ (document.activeElement)?.blur(); // the keys are the presentation's
     this.root.classList.add("staged", "presenting");
     // Where there is no such thing, or it is not allowed, the page fills its window.
     this.root.requestFullscreen?.()?.catch(() => {});
@@ -88,7 +99,10 @@ class Presentation {
     if (words !== this.words) {
       this.words = words;
       const button = ({ name }, i) => {
-        const element = Object.assign(document.createElement("button"), { type: "button", title: `${name} (${i + 1})` });
+        const element = Object.assign(document.createElement("button"), {
+          type: "button",
+          title: `${name} (${i + 1})`,
+        });
         element.dataset.stop = String(i);
         element.append(Object.assign(document.createElement("b"), { textContent: String(i + 1) }), ` ${name}`);
         return element;
@@ -101,15 +115,17 @@ class Presentation {
       else element.removeAttribute("aria-current");
     });
     const current = this.list.children[now];
-    if (current) this.list.scrollLeft = current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
+    if (current)
+      this.list.scrollLeft =
+        current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
   }
 
-  /** The last stop up to a tick; -1 before all. */
+  /** The last stop up to a tick; -1 before all. @param {number} tick */
   at(tick) {
     return this.player.stops.findLastIndex((stop) => stop.tick <= tick + 1e-6);
   }
 
-  /** Go to a stop, if there is one. */
+  /** Go to a stop, if there is one. @param {number} index */
   go(index) {
     const stop = this.player.stops[index];
     if (stop) this.player.seek(stop.tick);
@@ -177,17 +193,22 @@ class Presentation {
 }
 
 /** The moments of a trace at which a presentation stops, each where there is one.
- * @param {any} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
+ * @param {Model} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
  */
-function stopsOf(model, tickOf) {
+export function stopsOf(model, tickOf) {
   const again = model.again.indexOf(1);
-  const steps = [["forward", model.computes[0] ?? 0], ["peak", model.peakStep], ["end", model.count - 1]];
+  /** @type {[string, number][]} */
+  const steps = [
+    ["forward", model.computes[0] ?? 0],
+    ["peak", model.peakStep],
+    ["end", model.count - 1],
+  ];
   if (again >= 0) steps.push(["first recomputation", model.computes[again]]);
   return inOrder(steps.map(([name, step]) => ({ name, tick: tickOf(step) })));
 }
 
 /** Stops as they follow each other; those of one moment are one. */
-function inOrder(stops) {
+export function inOrder(stops) {
   const names = new Map();
   for (const { name, tick } of stops) names.set(tick, [...(names.get(tick) ?? []), name]);
   return [...names].map(([tick, own]) => ({ name: own.join(", "), tick })).sort((a, b) => a.tick - b.tick);

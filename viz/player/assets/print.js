@@ -8,15 +8,15 @@ const FINE = 3; // pixels of a picture for one of the sheet, at least
 let leastRatio = 1;
 
 /** Pixels of a picture for one of the page. */
-function pixelRatio() {
+export function pixelRatio() {
   return Math.max(window.devicePixelRatio || 1, leastRatio);
 }
 
-function isPrinting() {
+export function isPrinting() {
   return leastRatio > 1;
 }
 
-class Printing {
+export class Printing {
   /** @param {any} player */
   constructor(player) {
     this.player = player;

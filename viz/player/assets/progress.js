@@ -8,8 +8,15 @@
  * aligned: a longest one for two schedules; for three or more, one order common to all.
  */
 
-/** Whether some traces have a graph in common. @param {any[]} models */
-function areComparable(models) {
+import { COMPUTE } from "./allocation.js";
+import { lastAtMost } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
+ */
+
+/** Whether some traces have a graph in common. @param {Model[]} models */
+export function areComparable(models) {
   return models.length > 1 && models.every(({ graph }) => graph === models[0].graph);
 }
 
@@ -19,7 +26,7 @@ function firstOf({ evaluatedAt: { first, order } }, operator) {
 }
 
 /** The first evaluations that come in one order in all traces, as positions among those of each.
- * @param {any[]} models @returns {number[][]} by trace
+ * @param {Model[]} models @returns {number[][]} by trace
  */
 function anchorsOf(models) {
   const [one, ...others] = models;
@@ -49,7 +56,7 @@ function longestRising(items, keyOf) {
 
 /** Walk from first evaluation to first evaluation: for each part, where it begins and ends among the
  * evaluations of each trace, and whether it ends in one that all have.
- * @param {any[]} models @param {(begins: number[], ends: number[], isClosed: boolean) => void} visit
+ * @param {Model[]} models @param {(begins: number[], ends: number[], isClosed: boolean) => void} visit
  */
 function eachPart(models, visit) {
   const anchors = anchorsOf(models);
@@ -59,14 +66,18 @@ function eachPart(models, visit) {
     visit(begins, ends, true);
     begins = ends;
   }
-  visit(begins, models.map(({ computes }) => computes.length), false);
+  visit(
+    begins,
+    models.map(({ computes }) => computes.length),
+    false,
+  );
   return anchors[0].length;
 }
 
 /** Where every step of some traces stands along their progress, as ``placesOf`` has it.
- * @param {any[]} models of one graph @returns {Float64Array[]} by trace
+ * @param {Model[]} models of one graph @returns {Float64Array[]} by trace
  */
-function placesByProgress(models) {
+export function placesByProgress(models) {
   const evaluated = models.map(({ computes }) => new Float64Array(computes.length));
   let at = 0;
   eachPart(models, (begins, ends, isClosed) => {
@@ -93,7 +104,7 @@ function placesByProgress(models) {
  * evaluations it does not evaluate that operator, or less often.
  * @returns {{only: Uint8Array[], anchors: number}} by trace and evaluation; and how many stand at one place
  */
-function onlyEvaluated(a, b) {
+export function onlyEvaluated(a, b) {
   const models = [a, b];
   const only = models.map(({ computes }) => new Uint8Array(computes.length));
   const left = new Int32Array(a.graph.operators.names.length);

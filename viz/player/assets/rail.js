@@ -1,11 +1,22 @@
 /** Row labels of the space-time diagram (rail): name and node state at the current step. */
 
+import { levelPath, svgElement, textWidth } from "./graph.js";
+import { NAME_SIZE, namesApart } from "./names.js";
+import { coarse } from "./rows.js";
+import { changeAt, isStaying, lookText } from "./state.js";
+import { cellsOf } from "./table.js";
+import { cellWords } from "./words.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ */
+
 const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels
 const [LEAST_RAIL, RAIL_SHARE] = [111, 0.24]; // in pixels; of the panel's width
 const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
 
-class Rail {
+export class Rail {
   /** @param {Ledger} ledger @param {(cell: number) => void} onChoose */
   constructor(ledger, onChoose) {
     this.ledger = ledger;
@@ -106,7 +117,10 @@ class Rail {
     const wide = Math.round(Math.min(Math.max(asked, least), Math.max(RAIL_SHARE * whole, least)));
     if (wide !== this.wide) this.forget();
     this.wide = wide;
-    this.names ??= namesApart(this.ledger.rows.names, (row) => wide / large - NODES_WIDTH - (this.opens(row) ? 24 : 12));
+    this.names ??= namesApart(
+      this.ledger.rows.names,
+      (row) => wide / large - NODES_WIDTH - (this.opens(row) ? 24 : 12),
+    );
     return wide;
   }
 
@@ -138,8 +152,15 @@ class Rail {
     if (this.names[row] !== rows.names[row]) element.title = rows.names[row];
     name.textContent = this.names[row] + (this.opens(row) ? " ›" : "");
     element.append(name);
-    const nodes = svgElement("svg", { width: NODES_WIDTH, height: NODE + 4, viewBox: `0 -10 ${NODES_WIDTH} 20`, "aria-hidden": true }, element);
-    for (const [own, x] of [[rows.forward[row], FORWARD_X], [rows.backward[row], BACKWARD_X]]) {
+    const nodes = svgElement(
+      "svg",
+      { width: NODES_WIDTH, height: NODE + 4, viewBox: `0 -10 ${NODES_WIDTH} 20`, "aria-hidden": true },
+      element,
+    );
+    for (const [own, x] of [
+      [rows.forward[row], FORWARD_X],
+      [rows.backward[row], BACKWARD_X],
+    ]) {
       if (own >= 0) this.node(own, x, nodes);
     }
     return element;
@@ -160,8 +181,13 @@ class Rail {
     const { view } = this.ledger;
     const group = view.groups[cell];
     const kinds = ["node", view.backward[cell] && "backward", group && "group"];
-    const node = svgElement("g", { class: kinds.filter(Boolean).join(" "), "data-of": cell, transform: `translate(${x} 0)` }, parent);
-    const rect = (name, size, radius) => svgElement("rect", { class: name, x: -size / 2, y: -size / 2, width: size, height: size, rx: radius }, node);
+    const node = svgElement(
+      "g",
+      { class: kinds.filter(Boolean).join(" "), "data-of": cell, transform: `translate(${x} 0)` },
+      parent,
+    );
+    const rect = (name, size, radius) =>
+      svgElement("rect", { class: name, x: -size / 2, y: -size / 2, width: size, height: size, rx: radius }, node);
     rect("disc", 13, group ? 3 : 6.5).setAttribute("pathLength", "70");
     if (group) for (const level of ["level", "level kept"]) svgElement("path", { class: level, d: "" }, node);
   }
@@ -247,6 +273,8 @@ class Rail {
 
 /** The states of a row's cells at a step, as text. */
 function rowWords({ rows, view, history, model }, row, step) {
-  const halves = cellsOf(rows, row).map((cell, i) => (cell < 0 ? "" : `${["forward", "backward"][i]} ${cellWords(model.graph, view, history, cell, step)}`));
+  const halves = cellsOf(rows, row).map((cell, i) =>
+    cell < 0 ? "" : `${["forward", "backward"][i]} ${cellWords(model.graph, view, history, cell, step)}`,
+  );
   return halves.filter(Boolean).join("; ");
 }

@@ -3,6 +3,8 @@
  * per frame one by one. Edges are whole pixels; right and bottom are exclusive.
  */
 
+import { isPrinting, pixelRatio } from "./print.js";
+
 const HATCH = 6; // pixels from stripe to stripe
 
 class Raster {
@@ -69,7 +71,7 @@ class Raster {
 }
 
 /** The page's colours as pixels, by their names. @param {Element} element @param {string[]} names */
-function colours(element, names) {
+export function colours(element, names) {
   const style = getComputedStyle(element);
   return Object.fromEntries(names.map((name) => [name, pixelOf(style.getPropertyValue(`--${name}`))]));
 }
@@ -81,7 +83,7 @@ function pixelOf(text) {
 }
 
 /** Two rasters of one size as one picture: the past up to a column, and from there on the future. */
-class Layers {
+export class Layers {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;

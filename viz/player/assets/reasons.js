@@ -1,9 +1,19 @@
 /** Reasons why a value is live at a step, from the trace alone: its next reader. */
 
+import { AGAIN_BAND, BAND_NAMES, PASSING_BAND, STAYING_BAND, rootOf } from "./blocks.js";
+import { listAt } from "./columns.js";
+import { countText, listed, shortLive } from "./format.js";
+import { isAgain, isResident, targetName } from "./model.js";
+import { grouped } from "./state.js";
+
+/**
+ * @import { Model } from "./data.js"
+ */
+
 const MOST_READERS = 2; // that are named
 
 /** The readers of a block, views included, by the value it was allocated for.
- * @param {any} model
+ * @param {Model} model
  */
 function readersOf(model) {
   if (model.readers.known) return model.readers.known;
@@ -12,7 +22,8 @@ function readersOf(model) {
   const roots = items.map((value) => rootOf(data, value));
   const { first: begin, order } = grouped(data.names.length, roots);
   const reader = new Int32Array(items.length);
-  for (let operator = 0; operator + 1 < first.length; operator++) reader.fill(operator, first[operator], first[operator + 1]);
+  for (let operator = 0; operator + 1 < first.length; operator++)
+    reader.fill(operator, first[operator], first[operator + 1]);
   model.readers.known = { first: begin, operators: order.map((i) => reader[i]) };
   return model.readers.known;
 }
@@ -22,7 +33,7 @@ function readersOf(model) {
  * @param {number} [most] of each operator
  * @returns {{operator: number, step: number}[]}
  */
-function readsOf(model, value, after, before, most = 1) {
+export function readsOf(model, value, after, before, most = 1) {
   const { first, operators } = readersOf(model);
   const root = rootOf(model.graph.data, value);
   const found = [];
@@ -38,7 +49,7 @@ function readsOf(model, value, after, before, most = 1) {
 }
 
 /** Where the first of some evaluations is that is after a step. */
-function firstAfter(model, evaluations, after) {
+export function firstAfter(model, evaluations, after) {
   let [low, high] = [0, evaluations.length];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -48,26 +59,26 @@ function firstAfter(model, evaluations, after) {
   return low;
 }
 
-/** The values that a step's operator reads and the caller did not give. */
-function readAt(model, step) {
+/** The values that a step's operator reads and the caller did not give. @param {Model} model @param {number} step */
+export function readAt(model, step) {
   return readBy(model, model.targets[step]);
 }
 
 /** The values that an operator reads and the caller did not give, each once. */
-function readBy(model, operator) {
+export function readBy(model, operator) {
   const { data, operators } = model.graph;
   return [...new Set(listAt(operators.inputs, operator))].filter((value) => data.producers[value] >= 0);
 }
 
 /** A name without the scopes that it is in: what stands beside says those. */
-function ownName(name) {
+export function ownName(name) {
   return name.slice(name.lastIndexOf("/") + 1);
 }
 
-/** Why a block is there after a step. @param {any} model @param {number} step
- * @param {{value: number, band: number, begin: number, end: number}} block
+/** Why a block is there after a step.
+ * @param {Model} model @param {{value: number, band: number, begin: number, end: number}} block @param {number} step
  */
-function reasonOf(model, { value, band, begin, end }, step) {
+export function reasonOf(model, { value, band, begin, end }, step) {
   if (value < 0) return `while ${ownName(targetName(model, step))} is evaluated`;
   const { names } = model.graph.data;
   const reads = readsOf(model, value, step, end);
@@ -78,7 +89,8 @@ function reasonOf(model, { value, band, begin, end }, step) {
     const from = readAt(model, begin).map((source) => ownName(names[source]));
     what = begin === step ? "recomputed now" : `recomputed${from.length ? ` from ${listed(from, 1)}` : ""}`;
   }
-  if (!reads.length) return `${what}${end === model.count ? ", a result: stays to the end" : `, until step ${countText(end)}`}`;
+  if (!reads.length)
+    return `${what}${end === model.count ? ", a result: stays to the end" : `, until step ${countText(end)}`}`;
   return `${what}, ${readersText(model, reads)}`;
 }
 
@@ -88,7 +100,11 @@ function readersText(model, reads) {
   const again = reads.filter(({ step }) => isAgain(model, step));
   const others = reads.filter(({ step }) => !isAgain(model, step));
   const texts = [];
-  const nameAll = (some) => listed(some.map(({ operator }) => ownName(names[operator])), MOST_READERS);
+  const nameAll = (some) =>
+    listed(
+      some.map(({ operator }) => ownName(names[operator])),
+      MOST_READERS,
+    );
   if (others.length) texts.push(`for ${nameAll(others)}`);
   if (again.length) texts.push(`to recompute ${nameAll(again)}`);
   return texts.join(" and ");
@@ -100,12 +116,16 @@ function gradientReason(model, reads, step, end) {
   const { data, operators } = model.graph;
   const [{ step: next, operator }] = reads;
   const missing = readAt(model, next).filter((value) => !isResident(model.spans, value, step));
-  if (missing.length) return `gradient, waits for ${listed(missing.map((value) => ownName(data.names[value])), 1)}`;
+  if (missing.length)
+    return `gradient, waits for ${listed(
+      missing.map((value) => ownName(data.names[value])),
+      1,
+    )}`;
   return `gradient, for ${ownName(operators.names[operator])}`;
 }
 
 /** The tooltip of a block. */
-function blockLines(model, { value, amount, band, begin, end, step }) {
+export function blockLines(model, { value, amount, band, begin, end, step }) {
   const size = shortLive(amount, model.inNodes);
   if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
   const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;

@@ -5,11 +5,18 @@
  * The browser scrolls; the part that shows rows sticks to the ledger's upper edge and is redrawn.
  */
 
+import { byId } from "./controls.js";
+
+/**
+ * @import { Ledger } from "./ledger.js"
+ * @import { Player } from "./main.js"
+ */
+
 const [READ_ROW, TOUCHED_ROW] = [24, 28]; // pixels of a row that is read, that a finger finds
 const AROUND = 1.5; // rows beyond one that is brought into sight
-const coarse = matchMedia("(pointer: coarse)");
+export const coarse = matchMedia("(pointer: coarse)");
 
-class RowWindow {
+export class RowWindow {
   /** @param {Ledger} ledger */
   constructor(ledger) {
     this.ledger = ledger;
@@ -87,14 +94,14 @@ class RowWindow {
 }
 
 /** Show each row as high as one can read it, or all of them. @param {Player} player @param {boolean} single */
-function setSingle(player, single) {
+export function setSingle(player, single) {
   player.scales.single = single;
   player.resized();
   player.settle();
 }
 
 /** Offer it where rows are low. @param {Player} player */
-function offerRows(player) {
+export function offerRows(player) {
   const button = byId("rows");
   button.hidden = !player.visible.some(({ ledger }) => ledger.window.isCrowded);
   button.setAttribute("aria-pressed", String(player.scales.single));

@@ -1,14 +1,18 @@
 /** Vertical axis of memory: linear, logarithmic, or broken where one spike dwarfs the rest. */
 
-const SCALES = ["linear", "log", "broken"];
+/**
+ * @import { Model } from "./data.js"
+ */
+
+export const SCALES = ["linear", "log", "broken"];
 const OCTAVES = 10; // that a logarithmic axis shows below the highest, at most
-const BREAK = 0.8; // of the height, below which a broken axis is linear
+export const BREAK = 0.8; // of the height, below which a broken axis is linear
 const USUAL = 0.97; // of all steps, which are below the break
 const SPIKE = 2.5; // times what is usual, from which a peak hides the rest
 const SAMPLES = 4096;
 
-/** Where an axis would be broken, or 0 where no spike hides anything. @param {any[]} models */
-function breakOf(models, highest) {
+/** Where an axis would be broken, or 0 where no spike hides anything. @param {Model[]} models */
+export function breakOf(models, highest) {
   const sample = [];
   for (const { live, count } of models) {
     for (let i = 0, n = Math.min(count, SAMPLES); i < n; i++) sample.push(live[Math.floor((i * count) / n)]);
@@ -18,7 +22,7 @@ function breakOf(models, highest) {
   return usual > 0 && highest > SPIKE * usual ? 1.1 * usual : 0;
 }
 
-class Scale {
+export class Scale {
   /** @param {string} kind @param {number} highest @param {number} broken where, for a broken one
    * @param {number} least the smallest of the amounts that are stacked
    */
@@ -29,7 +33,7 @@ class Scale {
     this.floor = Math.min(Math.max(this.highest / 2 ** OCTAVES, least), this.highest);
   }
 
-  /** How high an amount is, as a share. */
+  /** How high an amount is, as a share. @param {number} amount */
   at(amount) {
     if (this.kind === "log") return Math.log2(1 + amount / this.floor) / Math.log2(1 + this.highest / this.floor);
     if (this.kind !== "broken") return amount / this.highest;

@@ -3,12 +3,26 @@
  * on the ledger of the open view; a group shows that it contains some.
  */
 
+import { listAt } from "./columns.js";
+import { byId } from "./controls.js";
+import { evaluationsOf } from "./details.js";
+import { viewWith } from "./elsewhere.js";
+import { countText, listed } from "./format.js";
+import { LongList, fillRow } from "./longlist.js";
+import { firstAfter } from "./reasons.js";
+
+/**
+ * @import { Graph, Model } from "./data.js"
+ * @import { Ledger } from "./ledger.js"
+ * @import { Player } from "./main.js"
+ */
+
 const FOUND_ROW = 42; // pixels; the same in the style sheet
 const MARK_APART = 5; // pixels from mark to mark
 const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
 const FOUND_INK = { light: 0.35, dark: 0.16 }; // of the halo's colour upon a row
 
-class Search {
+export class Search {
   /** @param {Player} player */
   constructor(player) {
     this.player = player;
@@ -88,7 +102,7 @@ class Search {
     this.look(query);
   }
 
-  /** The operators of a graph that match. @returns {number[]} */
+  /** The operators of a graph that match. @param {Graph} graph @returns {number[]} */
   matches(graph) {
     if (!this.active) return [];
     if (!this.found.has(graph)) {
@@ -110,7 +124,7 @@ class Search {
     return this.texts.get(graph);
   }
 
-  /** When matches are evaluated, in order. @param {any} model */
+  /** When matches are evaluated, in order. @param {Model} model */
   evaluationsOf(model) {
     const known = this.found.get(model);
     if (known) return known;
@@ -120,7 +134,7 @@ class Search {
     return steps;
   }
 
-  /** By operator, whether it matches. */
+  /** By operator, whether it matches. @param {Graph} graph */
   hits(graph) {
     const { operators } = graph;
     if (!this.found.has(operators)) {
@@ -136,7 +150,9 @@ class Search {
   show() {
     const { items } = this;
     this.element.classList.toggle("empty", !this.active);
-    this.total.textContent = this.active ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}` : "";
+    this.total.textContent = this.active
+      ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}`
+      : "";
     if (this.list.count !== items.length) this.list.reset(items.length);
     this.list.current = -1;
     this.list.refill();
@@ -154,8 +170,15 @@ class Search {
     row.id = `found-${index}`;
     row.setAttribute("aria-selected", String(index === this.at));
     const made = Array.from(listAt(graph.operators.outputs, operator), (value) => graph.data.names[value]);
-    const where = [kinds[operator], scopes[operator] && `in ${scopes[operator]}`, made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`];
-    fillRow(row, [["name", names[operator]], ["why", where.filter(Boolean).join(", ")]]);
+    const where = [
+      kinds[operator],
+      scopes[operator] && `in ${scopes[operator]}`,
+      made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`,
+    ];
+    fillRow(row, [
+      ["name", names[operator]],
+      ["why", where.filter(Boolean).join(", ")],
+    ]);
   }
 
   key(event) {
@@ -190,7 +213,7 @@ class Search {
     const view = viewWith(graph, panel.index, operator, inside);
     const focused = document.activeElement;
     if (view !== panel.index) panel.open(view);
-    if (this.element.contains(focused)) focused.focus();
+    if (this.element.contains(focused)) /** @type {HTMLElement} */ (focused).focus();
     const [value = -1] = listAt(graph.operators.outputs, operator);
     this.player.choose(panel, panel.ledger.cellOf[operator], panel.ledger.homeOf[value] >= 0 ? value : -1);
     this.player.navigation.reveal(panel.model, evaluationsOf(panel.model, [operator], 0).steps);
@@ -217,10 +240,13 @@ class Search {
     // Upon what is light this darkens the ground and leaves bars as they are; likewise in the dark.
     const scheme = style.colorScheme === "dark" ? "dark" : "light";
     canvas.style.mixBlendMode = { light: "darken", dark: "lighten" }[scheme];
-    const colours = Object.fromEntries(["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    const colours = Object.fromEntries(
+      ["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
+    );
     const hit = this.hits(model.graph);
     const cells = new Set();
-    for (const operator of this.matches(model.graph)) if (ledger.isInSight(cellOf[operator])) cells.add(cellOf[operator]);
+    for (const operator of this.matches(model.graph))
+      if (ledger.isInSight(cellOf[operator])) cells.add(cellOf[operator]);
     for (const cell of cells) this.markRow(context, ledger, cell, colours, FOUND_INK[scheme]);
     context.fillStyle = colours.ink;
     context.strokeStyle = colours.background;
@@ -237,7 +263,11 @@ class Search {
   markRow(context, ledger, cell, colours, light) {
     const [high, low] = ledger.lane(cell);
     const { past, ratio } = ledger.layers;
-    for (const [ink, alpha, wide] of [["background", 1], ["halo", light], ["ink", 1, 4 * ratio]]) {
+    for (const [ink, alpha, wide] of [
+      ["background", 1],
+      ["halo", light],
+      ["ink", 1, 4 * ratio],
+    ]) {
       context.globalAlpha = alpha;
       context.fillStyle = colours[ink];
       context.fillRect(0, high, wide ?? past.width, low - high);
@@ -253,7 +283,11 @@ class Search {
     const y = Math.max(ledger.lane(cell)[0], 0);
     const size = 3.5 * ratio;
     let [count, before] = [0, -Infinity];
-    for (let i = firstAfter(model, own, ledger.scales.extent.stepAt(model, ledger.scales.extent.from) - 1); i < own.length; i++) {
+    for (
+      let i = firstAfter(model, own, ledger.scales.extent.stepAt(model, ledger.scales.extent.from) - 1);
+      i < own.length;
+      i++
+    ) {
       const step = model.computes[own[i]];
       const x = ledger.x(places[step]);
       if (x > past.width) break;

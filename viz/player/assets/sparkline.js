@@ -3,7 +3,18 @@
  * axis. Of several policies one is open, and the others are such rows.
  */
 
-class Sparkline {
+import { presentOf, stepOfColumn } from "./axis.js";
+import { counted, shortLive, shortSize } from "./format.js";
+import { stepOfTick } from "./model.js";
+import { pixelRatio } from "./print.js";
+import { Scale } from "./scale.js";
+
+/**
+ * @import { Axis } from "./axis.js"
+ * @import { Panel } from "./panel.js"
+ */
+
+export class Sparkline {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -18,7 +29,7 @@ class Sparkline {
     this.element.querySelector(".brief").textContent = this.costs;
     panel.part(":scope > header").after(this.element);
     panel.element.addEventListener("click", (event) => {
-      if (this.isShown && !event.target.closest("button")) panel.events.solo(this.model.id);
+      if (this.isShown && !(/** @type {any} */ (event.target).closest("button"))) panel.events.solo(this.model.id);
     });
     panel.part(".solo").addEventListener("keydown", (event) => this.key(event));
   }

@@ -3,10 +3,17 @@
  * are summed and painted together: most of a hundred thousand.
  */
 
+import { firstColumns } from "./axis.js";
+import { BAND_FILLS, STRIPES, WORKSPACE_BAND, blocksOf } from "./blocks.js";
+
+/**
+ * @import { Strip } from "./strip.js"
+ */
+
 // Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.
 const [APART, HATCHED, OUTLINED] = [4, 7, 9];
 
-class Stack {
+export class Stack {
   /** @param {Strip} strip with the step that each of its columns shows */
   constructor({ layers, ink, room, scale, model, shown }) {
     this.layers = layers;

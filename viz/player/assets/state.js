@@ -9,16 +9,24 @@
  * of it where the rest is recomputed, in four, and the part in host memory.
  */
 
+import { COMPUTE } from "./allocation.js";
+import { Column, listAt } from "./columns.js";
+import { hostedLevel, hostedShare } from "./host.js";
+import { Memory } from "./memory.js";
+
+/**
+ * @import { Graph, Trace, View } from "./data.js"
+ * @import { Lists } from "./columns.js"
+ */
+
 const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient", "on the host"];
 const ACTIVITIES = ["", " computing", " recomputing"];
-const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
-const LEVELS = 8; // of a group's fill
-const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
+export const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
+export const LEVELS = 8; // of a group's fill
 const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
-const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
-function lookText(look, ringed) {
+export function lookText(look, ringed) {
   const [fill, held, kept, hosted] = [FILLS[look & 7], (look >> 5) & 15, (look >> 9) & 15, look >> 13];
   let level = (held ? ` ${held}/${LEVELS}` : "") + (kept ? `, ${kept}/${LEVELS} kept` : "");
   if (hosted) level += (look & 7) === ON_HOST ? ` ${hosted}/${LEVELS}` : `, ${hosted}/${LEVELS} on the host`;
@@ -31,7 +39,7 @@ function lookText(look, ringed) {
  * @param {number} [low] where to begin
  * @param {number} [high] where to end
  */
-function lastAtMost(values, x, low = 0, high = values.length) {
+export function lastAtMost(values, x, low = 0, high = values.length) {
   const begin = low;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -46,7 +54,7 @@ function lastAtMost(values, x, low = 0, high = values.length) {
  * @param {ArrayLike<number>} keys one an entry
  * @returns {{first: Int32Array, order: Int32Array}} entries of key k: order[first[k]..first[k+1]]
  */
-function grouped(count, keys) {
+export function grouped(count, keys) {
   const first = new Int32Array(count + 1);
   for (let i = 0; i < keys.length; i++) first[keys[i] + 1]++;
   for (let k = 0; k < count; k++) first[k + 1] += first[k];
@@ -59,7 +67,7 @@ function grouped(count, keys) {
 /** For every node of a list of lists, which list it is in; -1 where in none.
  * @param {number} count of nodes @param {Lists} lists
  */
-function homes(count, lists) {
+export function homes(count, lists) {
   const home = new Int32Array(count).fill(-1);
   for (let i = 0; i + 1 < lists.first.length; i++) for (const node of listAt(lists, i)) home[node] = i;
   return home;
@@ -78,15 +86,16 @@ function homes(count, lists) {
  * @property {Float64Array} waits which part is on the host
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
+ * @property {any} [bars] of the ledger, when they are first drawn
  *
- * @param {any} trace @param {any} graph @param {any} view
+ * @param {Trace} trace @param {Graph} graph @param {View} view
  * @returns {History}
  */
-function historyOf(trace, graph, view) {
+export function historyOf(trace, graph, view) {
   const cells = view.labels.length;
   const cellOfOperator = homes(graph.operators.names.length, view.operators);
-  const memory = new Memory(graph, view);
-  const times = new Int32Array(graph.operators.names.length);
+  const touched = new Touched(cells);
+  const memory = new Memory(graph, view, touched);
   const evaluated = new Uint8Array(cells);
   const [cellOf, at, looks] = [new Column(), new Column(), new Column(Uint32Array)];
   const [amounts, keeps, waits] = [1, 2, 3].map(() => new Column(Float64Array));
@@ -120,26 +129,15 @@ function historyOf(trace, graph, view) {
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
-  const touched = new Touched(cells);
-  const { first: outputs, items } = graph.operators.outputs;
   for (let step = 0; step < trace.verbs.length; step++) {
-    const target = trace.targets[step];
+    const [verb, target] = [trace.verbs[step], trace.targets[step]];
     touched.clear();
     touched.add(active);
-    active = -1;
-    if (trace.verbs[step] === COMPUTE) {
-      active = cellOfOperator[target];
-      again = times[target]++ > 0;
-      touched.add(active);
-      if (active >= 0) evaluated[active] = 1;
-      for (let i = outputs[target]; i < outputs[target + 1]; i++) memory.hold(items[i], again, false, touched);
-    } else if (trace.verbs[step] === FETCH) {
-      memory.hold(target, times[graph.data.producers[target]] > 1, true, touched);
-      countOnHost(memory, target, -1);
-    } else {
-      memory.release(target, touched);
-      if (trace.verbs[step] === OFFLOAD) countOnHost(memory, target, 1);
-    }
+    active = verb === COMPUTE ? cellOfOperator[target] : -1;
+    touched.add(active);
+    if (active >= 0) evaluated[active] = 1;
+    memory.take(verb, target);
+    again = verb === COMPUTE && memory.times[target] > 1;
     for (let i = 0; i < touched.count; i++) note(touched.cells[i], step);
   }
 
@@ -157,14 +155,14 @@ function historyOf(trace, graph, view) {
 }
 
 /** A column in another order. @param {Column} column @param {Int32Array} order */
-function taken({ items }, order) {
+export function taken({ items }, order) {
   const found = new items.constructor(order.length);
   for (let i = 0; i < order.length; i++) found[i] = items[order[i]];
   return found;
 }
 
 /** The cells that a step touches, each once. */
-class Touched {
+export class Touched {
   /** @param {number} cells how many there are */
   constructor(cells) {
     this.seen = new Int32Array(cells);
@@ -201,19 +199,19 @@ function ringedCells(trace, graph, view, home, cellOfOperator) {
 }
 
 /** Where in a history a cell's state at a step is. @param {History} history */
-function changeAt(history, cell, step) {
+export function changeAt(history, cell, step) {
   return lastAtMost(history.steps, step, history.first[cell], history.first[cell + 1]);
 }
 
 /** Whether all resident values of a cell are result gradients. @param {History} history @param {number} change */
-function isStaying({ looks, shares, keeps }, change) {
+export function isStaying({ looks, shares, keeps }, change) {
   return (looks[change] & 7) === GRADIENT && keeps[change] > 0 && keeps[change] >= shares[change];
 }
 
 /** The cells that may look different at two steps, or null for all of them.
  * @param {History} history @param {number} from @param {number} to
  */
-function changedBetween(history, from, to) {
+export function changedBetween(history, from, to) {
   const { steps, cells } = history.touched;
   const low = Math.min(from, to);
   const high = Math.max(from, to);

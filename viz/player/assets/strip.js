@@ -1,9 +1,26 @@
 /** Plot of memory over time (memory strip): one block per resident tensor. */
 
+import { presentOf, stepOfColumn } from "./axis.js";
+import { blocksAt, blocksOf, leastPeak, rootOf, storeAllPeak } from "./blocks.js";
+import { liveLines } from "./details.js";
+import { changeText, counted, shortLive } from "./format.js";
+import { measuredPeak } from "./measured.js";
+import { Overlay } from "./overlay.js";
+import { Layers, colours } from "./raster.js";
+import { blockLines } from "./reasons.js";
+import { BREAK, Scale } from "./scale.js";
+import { Stack } from "./stack.js";
+import { lastAtMost } from "./state.js";
+import { WORDS } from "./timeline.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
 const NUMBER_ROOM = 150; // pixels that the number is wide
 
-class Strip {
+export class Strip {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
@@ -40,7 +57,11 @@ class Strip {
   /** The amounts that the curve is compared with. */
   limits() {
     const { model } = this;
-    const lines = [["peak", model.live[model.peakStep]], ["lower bound", leastPeak(model)]];
+    /** @type {[string, number][]} */
+    const lines = [
+      ["peak", model.live[model.peakStep]],
+      ["lower bound", leastPeak(model)],
+    ];
     if (model.budget !== null) lines.push(["budget", model.budget]);
     if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
     if (model.measured) lines.push(["measured", measuredPeak(model)]);
@@ -154,7 +175,12 @@ class Strip {
       const beyond = amount > this.highest * 1.0001;
       const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
       if (same[0] !== name) continue;
-      const line = placed("div", "", beyond ? `${high}px` : at(amount), `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`);
+      const line = placed(
+        "div",
+        "",
+        beyond ? `${high}px` : at(amount),
+        `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`,
+      );
       const words = document.createElement("span");
       words.textContent = `${same.join(" = ")} ${shortLive(amount, model.inNodes)}${beyond ? " ↑" : ""}`;
       line.append(words);
@@ -165,7 +191,8 @@ class Strip {
     const room = this.plot.clientWidth;
     const taken = []; // where words stand, and how wide they are
     lines.forEach(({ words, y }, i) => {
-      const beside = (place) => taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
+      const beside = (place) =>
+        taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
       // At the top of a narrow strip stands the number of the moment.
       const isUnder = y > high - WORDS && beside(y) + widths[i] > room - NUMBER_ROOM * scales.large;
       const place = isUnder ? y - WORDS * scales.large : y;
@@ -178,7 +205,7 @@ class Strip {
     });
   }
 
-  /** The column where the present is. */
+  /** The column where the present is. @param {number} step */
   x(step) {
     const { scales, layers } = this;
     return scales.extent.pixel(presentOf(this.model, scales, step), layers.past.width);
@@ -199,7 +226,7 @@ class Strip {
     if (this.number.textContent !== text) this.number.textContent = text;
   }
 
-  /** Live memory after a step, and its change. */
+  /** Live memory after a step, and its change. @param {number} step */
   numberText(step) {
     const { model } = this;
     const live = step < 0 ? 0 : model.live[step];
@@ -209,7 +236,7 @@ class Strip {
     return measured ? `${text}  ${measured.words(step)}` : text;
   }
 
-  /** Mark the blocks of a value; -1 for none. */
+  /** Mark the blocks of a value; -1 for none. @param {number} value */
   select(value) {
     this.value = value;
     this.show(this.step);
@@ -240,7 +267,7 @@ class Strip {
 }
 
 /** An element that stands so far above the ground. */
-function placed(tag, text, bottom, name = "") {
+export function placed(tag, text, bottom, name = "") {
   const element = document.createElement(tag);
   element.className = name;
   element.textContent = text;

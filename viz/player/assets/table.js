@@ -4,11 +4,19 @@
  * readers.
  */
 
+import { DASH, countText } from "./format.js";
+import { firstAfter } from "./reasons.js";
+import { cellWords, heldWords } from "./words.js";
+
+/**
+ * @import { Panel } from "./panel.js"
+ */
+
 const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at steps", "backward held at steps"];
 
-class LedgerTable {
+export class LedgerTable {
   constructor() {
-    this.details = document.getElementById("as-table");
+    this.details = /** @type {HTMLDetailsElement} */ (document.getElementById("as-table"));
     this.head = this.details.querySelector("thead tr");
     this.body = this.details.querySelector("tbody");
     this.details.addEventListener("toggle", () => this.show(this.panel));
@@ -18,12 +26,14 @@ class LedgerTable {
   show(panel) {
     this.panel = panel;
     if (!panel || !this.details.open) return;
-    if (panel.pair) return this.showDifference(panel.table());
+    if (panel.pair) return this.showDifference(/** @type {any} */ (panel).table());
     const { model, step, index } = panel;
     const rows = `${model.id} ${index}`;
     if (this.model !== model || this.rows !== rows) this.build(panel);
     else if (this.step === step) return;
-    [this.model, this.rows, this.step] = [model, rows, step];
+    this.model = model;
+    this.rows = rows;
+    this.step = step;
     this.lines.forEach((cells, row) => {
       this.texts(panel, row).forEach((text, i) => {
         if (cells[i].textContent !== text) cells[i].textContent = text;
@@ -64,12 +74,15 @@ class LedgerTable {
     const looks = cells.map((cell) => (cell < 0 ? DASH : cellWords(model.graph, view, history, cell, step)));
     const own = cells.filter((cell) => cell >= 0).map((cell) => ledger.marksOf(cell));
     const sum = (counts) => countText(counts.reduce((all, count) => all + count, 0));
-    return [...looks, `${sum(own.map((marks) => firstAfter(model, marks, step)))} of ${sum(own.map((marks) => marks.length))}`];
+    return [
+      ...looks,
+      `${sum(own.map((marks) => firstAfter(model, marks, step)))} of ${sum(own.map((marks) => marks.length))}`,
+    ];
   }
 }
 
 /** The cells of a row, forward and backward; -1 for none. */
-function cellsOf({ forward, backward }, row) {
+export function cellsOf({ forward, backward }, row) {
   return [forward[row], backward[row]];
 }
 

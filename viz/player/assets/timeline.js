@@ -5,11 +5,20 @@
  * moment, not the maximum of each band.
  */
 
-const HEAD = 14; // pixels above the highest peak, for the strip's own text
-const WORDS = 15; // pixels that words upon a line of a strip are high
+import { counted } from "./format.js";
+import { stepOfTick, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Axis, Scales } from "./axis.js"
+ */
+
+export const HEAD = 14; // pixels above the highest peak, for the strip's own text
+export const WORDS = 15; // pixels that words upon a line of a strip are high
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
- * @param {any} model
+ * @param {Model} model
  * @param {Axis} align
  * @param {number} ticks of the longest trace: what the width stands for
  * @param {number} width in pixels
@@ -31,10 +40,10 @@ function tickOfColumn(model, align, ticks, width) {
 }
 
 /** Columns of equal height together: left, right, and the top of every band.
- * @param {any} model @param {Int32Array} steps one a column
+ * @param {Model} model @param {Int32Array} steps one a column
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
-function runsOf(model, steps) {
+export function runsOf(model, steps) {
   const runs = [];
   for (let x = 0; x < steps.length; x++) {
     const step = steps[x];
@@ -42,7 +51,7 @@ function runsOf(model, steps) {
     let sum = 0;
     const tops = model.bands.map((band) => (sum += band.live[step]));
     const last = runs.at(-1);
-    if (last && last.tops.every((top, i) => top === tops[i])) last.right = x + 1;
+    if (last?.tops.every((top, i) => top === tops[i])) last.right = x + 1;
     else runs.push({ left: x, right: x + 1, tops });
   }
   return runs;
@@ -61,7 +70,7 @@ function areasOf(runs, band, unit) {
 /** A band's upper edge, where there is one, and the steps up to it and down, as areas likewise.
  * @param {number} thick how thick the lines are
  */
-function outlinesOf(runs, band, unit, thick) {
+export function outlinesOf(runs, band, unit, thick) {
   const boxes = [];
   let [end, before, was] = [0, 0, false];
   const step = (x, to) => boxes.push([x, Math.min(before, to), x + thick, Math.max(before, to)]);
@@ -77,7 +86,7 @@ function outlinesOf(runs, band, unit, thick) {
 }
 
 /** How high the top of a band is, in whole pixels; that of none is the ground. */
-function heightOf(tops, band, unit) {
+export function heightOf(tops, band, unit) {
   return band < 0 ? 0 : Math.round(tops[band] * unit);
 }
 
@@ -85,18 +94,18 @@ function heightOf(tops, band, unit) {
  * so near above or below that they would meet.
  * @param {{amount: number}[]} lines @param {number[]} widths of the words @param {number} unit pixels of height
  */
-function wordsEnd(lines, widths, unit) {
+export function wordsEnd(lines, widths, unit) {
   return lines.map(({ amount }, i) => {
     const near = widths.filter((_, k) => k < i && Math.abs(lines[k].amount - amount) * unit < WORDS);
     return near.reduce((sum, width) => sum + width, 0);
   });
 }
 
-class Timeline {
+export class Timeline {
   /**
    * @param {HTMLElement} element
-   * @param {any} model
-   * @param {{ticks: number, highest: number, align: Axis}} scales shared by all
+   * @param {Model} model
+   * @param {Scales} scales shared by all
    */
   constructor(element, model, scales) {
     this.element = element;
@@ -111,7 +120,7 @@ class Timeline {
     this.take(model);
   }
 
-  /** Take on a schedule. */
+  /** Take on a schedule. @param {Model} model */
   take(model) {
     this.model = model;
     for (const span of this.words) span.remove();
@@ -179,7 +188,7 @@ class Timeline {
     return columns.map((tick) => (tick < 0 ? -1 : stepOfTick(this.model, tick, this.scales.align)));
   }
 
-  /** The column where the future begins. */
+  /** The column where the future begins. @param {number} width */
   nowAt(width) {
     return Math.min(width, Math.floor(((this.tick + 1) * width) / this.scales.ticks));
   }

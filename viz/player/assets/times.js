@@ -3,13 +3,28 @@
  * Times are integer shares of the longest timeline of the page.
  */
 
+import { COMPUTE } from "./allocation.js";
+import { FRAME_MARGIN, FRAME_STRIP, FRAME_WIDTH } from "./export.js";
+import { svgElement } from "./graph.js";
+import { part } from "./lights.js";
+import { isAgain, stepOfTick, tickOfStep, ticksOf } from "./model.js";
+import { pixelRatio } from "./print.js";
+import { lastAtMost } from "./state.js";
+import { HEAD } from "./timeline.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Frame } from "./export.js"
+ * @import { Panel } from "./panel.js"
+ */
+
 const TICKS = 1e9; // the whole width
 const GUTTER = 76; // pixels at the left for the lanes' names; the same in the style sheet
 const ROW_OF = [0, -1, 1, 2]; // by verb
 const LANES = ["compute", "to the host", "back"];
 const SHADE = 0.25; // of full colour: what is lost
 
-/** Until when all evaluations up to each step have ended. @param {any} model */
+/** Until when all evaluations up to each step have ended. @param {Model} model */
 function momentsOf(model) {
   const moments = new Float64Array(model.count);
   let now = 0;
@@ -20,7 +35,7 @@ function momentsOf(model) {
   return moments;
 }
 
-/** Stalls: pairs of begin and end. @param {any} model */
+/** Stalls: pairs of begin and end. @param {Model} model */
 function stallsOf(model) {
   const stalls = [];
   let now = 0;
@@ -32,7 +47,7 @@ function stallsOf(model) {
   return stalls;
 }
 
-class TimeLane {
+export class TimeLane {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.model = panel.model;

@@ -1,5 +1,6 @@
 /** Tooltip at the pointer. */
-class Tip {
+
+export class Tip {
   constructor() {
     this.element = document.getElementById("tip");
   }
@@ -8,7 +9,7 @@ class Tip {
     this.element.hidden = true;
   }
 
-  /** @param {PointerEvent} event where @param {string[]} lines what it says */
+  /** @param {{clientX: number, clientY: number}} event where @param {string[]} lines what it says */
   show(event, lines) {
     this.element.hidden = false;
     this.element.replaceChildren(
@@ -27,7 +28,7 @@ class Tip {
 }
 
 /** Where the middle of an element is on the screen, as an event says it. @param {Element} element */
-function middleOf(element) {
+export function middleOf(element) {
   const { left, top, width, height } = element.getBoundingClientRect();
   return { clientX: left + width / 2, clientY: top + height / 2 };
 }
