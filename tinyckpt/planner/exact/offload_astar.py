@@ -406,8 +406,12 @@ class OffloadSearch:
             deadline: by ``time.monotonic``.
 
         Raises:
-            SearchLimitError: if states or time do not suffice; ``steps`` are the best by then.
+            SearchLimitError: if states or time do not suffice; ``steps`` are the best by then. Or if
+                times have no common unit in which a makespan is less than UNREACHABLE.
         """
+        space = self.space
+        if len(space.cost) * sum(space.cost) + 2 * sum(space.lasts.values()) >= UNREACHABLE:
+            raise SearchLimitError
         self.remaining = fronts(self.space, states, deadline)
         self.states, self.most, self.deadline = 0, states, deadline
         least = self.estimate(TimedState(0, 0))

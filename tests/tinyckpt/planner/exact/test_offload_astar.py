@@ -16,6 +16,7 @@ from tests.tinyckpt.planner.offload.event_machine import Ticking
 from tinyckpt.core.costs import Costs
 from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.exact.offload_astar import NO_COPY, Front, OffloadSearch
+from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.cost_models import custom
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import smallest_budget
@@ -100,6 +101,17 @@ def test_offload_astar_with_unequal_costs_equals_exhaustive_search(
     check(graph, costs, link, nodes * BYTES, found)
     trace = tc.replay(tc.Schedule(graph, tuple(found[1]), "searched"))
     assert max(trace.host) <= host
+
+
+@pytest.mark.parametrize("bandwidth", [1e-30, 1e30])
+def test_plan_with_extreme_bandwidth_is_found_without_the_search(bandwidth: float) -> None:
+    # Ticks, the common unit of all times, are too many for it.
+    graph = tc.networks.chain(4)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth)
+    with pytest.raises(SearchLimitError):
+        OffloadSearch(graph, costs, link, 4 * BYTES).cheapest(10**5)
+    schedule = tc.plan_with_host(graph, link, budget=4 * BYTES, costs=costs)
+    assert tc.replay(schedule).peak_bytes <= 4 * BYTES
 
 
 @pytest.mark.nightly
