@@ -152,5 +152,3 @@
  *
  * @typedef {Omit<Trace, "graph"> & Derived} Model
  */
-
-export {};
