@@ -185,8 +185,9 @@ export class HostPart {
   }
 }
 
-/** The legend's entry, between those of memory and those of activity. */
+/** The legend's entry, once, between those of memory and those of activity; shown where values go there. */
 export function explainHost() {
+  if (document.querySelector('#legend [data-if="hosted"]')) return;
   const entry = document.createElement("li");
   const icon = svgElement("svg", { viewBox: "-11 -11 22 22", "aria-hidden": true }, entry);
   const node = svgElement("g", { class: "node", "data-look": "on the host" }, icon);
