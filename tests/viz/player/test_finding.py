@@ -6,18 +6,16 @@ import pytest
 
 import tinyckpt as tc
 from tests.viz.conftest import Open
-from tests.viz.player.conftest import Player
-from tests.viz.player.player_driver import TICK, go_to, traces_of, until, written
-from tests.viz.player.test_navigation import WHOLE, sight
+from tests.viz.player.player_driver import TICK, traces_of, until, written
+from tests.viz.player.test_navigation import WHOLE, opened, sight
 from tests.viz.player.test_player_page import NAMES, named
 from tinyckpt.core.schedule import EVALUATIONS, data_title, operator_title
 
-pytestmark = pytest.mark.browser
 
-
-def test_search_groups_and_history_lead_through_a_network(player: Player) -> None:
+@pytest.mark.browser
+def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
-    page = player("resnet50", "#step=300")
+    page = opened(tmp_path, open_page, "resnet50", "#step=300")
     graph = trace.graph
     texts = [
         "\n".join(
@@ -70,13 +68,50 @@ def test_search_groups_and_history_lead_through_a_network(player: Player) -> Non
     assert page.is_hidden("#search")
     assert not page.evaluate("player.navigation.search.active")
     assert page.evaluate(TICK) == 300
-    # An open group says what is active elsewhere.
+
+
+@pytest.mark.browser
+def test_match_out_of_view_is_scrolled_into_view(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16", "#step=40&from=60&to=80")
+    page.keyboard.press("/")
+    page.keyboard.type("f3")
+    page.keyboard.press("Enter")
+    low, high = sight(page)
+    assert high - low == pytest.approx(20)
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    steps = [place for place, step in enumerate(trace.steps) if step == tc.Compute(2)]
+    assert any(low <= step < high for step in steps)
+    page.fill("#search-input", "nothing is called this")
+    assert page.inner_text("#search-total") == "0"
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+
+
+@pytest.mark.browser
+def test_hostile_names_are_searchable(tmp_path: Path, open_page: Open) -> None:
+    trace = tc.replay(tc.plan(named(NAMES), "store_all"))
+    page = open_page(written(tmp_path, [trace], "ledger"))
+    page.keyboard.press("/")
+    for query in ("<", "(", "[", "\\", ".*", "%", "é"):
+        page.fill("#search-input", query)
+        page.keyboard.press("ArrowDown")
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# Elsewhere, and links ----------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_expanded_group_shows_activity_elsewhere(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("resnet50", ("sqrt_n",))
     step = next(
         place for place, step in enumerate(trace.steps)
         if isinstance(step, EVALUATIONS)
         and trace.graph.operators[step.operator].scope == "stage4/block4"
     )  # fmt: skip
-    go_to(page, f"#step={step}&open=3")
+    page = opened(tmp_path, open_page, "resnet50", f"#step={step}&open=3")
     held = page.evaluate("""() => { const {strip, ledger, step} = player.panels[0];
         const away = strip.blocks(step).filter(({value}) => value >= 0 && ledger.homeOf[value] < 0);
         return away.reduce((sum, {amount}) => sum + amount, 0); }""")
@@ -87,9 +122,11 @@ def test_search_groups_and_history_lead_through_a_network(player: Player) -> Non
     assert page.is_hidden(".elsewhere button")
     page.click(".path button >> nth=0")
     assert page.is_hidden(".path")
-    # The browser's history leads back and forth.
-    page.evaluate("location.hash = '#step=300'")
-    until(page, TICK, 300)
+
+
+@pytest.mark.browser
+def test_history_navigates_through_views(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "resnet50", "#step=300")
     page.keyboard.press("w")
     until(page, "location.hash.includes('from=')")
     zoomed = sight(page)
@@ -119,37 +156,7 @@ def test_search_groups_and_history_lead_through_a_network(player: Player) -> Non
     assert page.is_visible(".path")
 
 
-def test_match_out_of_view_is_scrolled_into_view(player: Player) -> None:
-    page = player("chain:16", "#step=40&from=60&to=80")
-    page.keyboard.press("/")
-    page.keyboard.type("f3")
-    page.keyboard.press("Enter")
-    low, high = sight(page)
-    assert high - low == pytest.approx(20)
-    (trace,) = traces_of("chain:16", ("sqrt_n",))
-    steps = [place for place, step in enumerate(trace.steps) if step == tc.Compute(2)]
-    assert any(low <= step < high for step in steps)
-    page.fill("#search-input", "nothing is called this")
-    assert page.inner_text("#search-total") == "0"
-    page.keyboard.press("Enter")
-    page.keyboard.press("ArrowDown")
-
-
-def test_hostile_names_are_searchable(player: Player) -> None:
-    trace = tc.replay(tc.plan(named(NAMES), "store_all"))
-    page = player([trace])
-    page.keyboard.press("/")
-    for query in ("<", "(", "[", "\\", ".*", "%", "é"):
-        page.fill("#search-input", query)
-        page.keyboard.press("ArrowDown")
-    assert page.evaluate("window.broken") is None
-    assert page.locator("img").count() == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-# Elsewhere, and links ----------------------------------------------------------------------------
-
-
+@pytest.mark.browser
 def test_link_restores_the_whole_view(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("resnet50", ("sqrt_n", "store_all"))
     path = written(tmp_path, traces, "ledger")
@@ -170,6 +177,7 @@ def test_link_restores_the_whole_view(tmp_path: Path, open_page: Open) -> None:
     assert open_page(path, wrong).is_visible(".ledger")
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("front", ["ledger", "graph"])
 def test_link_marks_the_live_interval_of_its_step(
     front: str, tmp_path: Path, open_page: Open

@@ -1,13 +1,12 @@
 """Navigation in time: zoom, pan, ranges and minimap, by mouse, keyboard and touch."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viz.player.conftest import Player
-from tests.viz.player.player_driver import TICK, go_to, traces_of, until
-
-pytestmark = pytest.mark.browser
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import TICK, traces_of, until, written
 
 SIGHT = "() => [player.scales.extent.from, player.scales.extent.to]"
 WHOLE = "player.scales.extent.isWhole"
@@ -26,11 +25,20 @@ def over(page: Any, share: float, part: str = ".ledger .plot") -> tuple[float, f
     return box["x"] + share * box["width"], box["y"] + box["height"] / 2
 
 
+def opened(
+    tmp_path: Path, open_page: Open, network: str, fragment: str = "", **options: Any
+) -> Any:
+    return open_page(
+        written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), fragment, **options
+    )
+
+
 # What is in sight --------------------------------------------------------------------------------
 
 
-def test_wheel_keys_drag_and_minimap_change_the_visible_range(player: Player) -> None:
-    page = player("chain:16", "#step=40")
+@pytest.mark.browser
+def test_wheel_zooms_around_the_pointer_and_pans(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16", "#step=40")
     count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
     for part in (".ledger .plot", ".strip .plot", "#minimap"):
         page.mouse.move(*over(page, 0.25, part))
@@ -53,8 +61,11 @@ def test_wheel_keys_drag_and_minimap_change_the_visible_range(player: Player) ->
     low, high = sight(page)
     assert high - low == pytest.approx(4)
     assert page.evaluate(TICK) == 40
-    # Keys and buttons.
-    go_to(page, "#step=40")
+
+
+@pytest.mark.browser
+def test_keys_and_buttons_zoom_and_pan(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16", "#step=40")
     page.keyboard.press("d")
     assert page.evaluate(WHOLE)
     for _ in range(4):
@@ -83,8 +94,11 @@ def test_wheel_keys_drag_and_minimap_change_the_visible_range(player: Player) ->
     page.evaluate(FRAME)
     assert page.evaluate(WHOLE)
     assert page.get_attribute("#minimap", "aria-valuetext") == "all of it"
-    # A drag moves it, and is no click.
-    go_to(page, "#step=40&from=20&to=60")
+
+
+@pytest.mark.browser
+def test_drag_pans_and_does_not_click(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16", "#step=40&from=20&to=60")
     page.mouse.move(*over(page, 0.5))
     page.mouse.down()
     page.mouse.move(*over(page, 0.25), steps=4)
@@ -94,8 +108,12 @@ def test_wheel_keys_drag_and_minimap_change_the_visible_range(player: Player) ->
     assert page.evaluate(TICK) == 40
     page.mouse.click(*over(page, 0.5))  # which a click still is
     assert page.evaluate(TICK) != 40 or page.is_visible("#node")
-    # The minimap.
-    go_to(page, "#step=-1")
+
+
+@pytest.mark.browser
+def test_minimap_moves_and_resizes_the_visible_range(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16")
+    count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
 
     def drag(a: float, b: float) -> list[float]:
         page.mouse.move(*over(page, a, "#minimap"))
@@ -112,9 +130,10 @@ def test_wheel_keys_drag_and_minimap_change_the_visible_range(player: Player) ->
     assert sight(page)[0] == 0
 
 
-def test_pinch_zooms_and_one_finger_steps_or_pans(player: Player) -> None:
+@pytest.mark.browser
+def test_pinch_zooms_and_one_finger_steps_or_pans(tmp_path: Path, open_page: Open) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-    page = player("chain:16", "#step=40", **phone)
+    page = opened(tmp_path, open_page, "chain:16", "#step=40", **phone)
     devtools = page.context.new_cdp_session(page)
 
     def touch(kind: str, *shares: float) -> None:
@@ -146,8 +165,9 @@ def test_pinch_zooms_and_one_finger_steps_or_pans(player: Player) -> None:
         assert min(button.bounding_box()["width"], button.bounding_box()["height"]) >= 24
 
 
-def test_axis_change_keeps_the_visible_range(player: Player) -> None:
-    page = player("resnet50", "#step=300&from=200&to=400&loop=250-350")
+@pytest.mark.browser
+def test_axis_change_keeps_the_visible_range(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "resnet50", "#step=300&from=200&to=400&loop=250-350")
     page.select_option("#axis", "FLOPs")
     places = page.evaluate("Array.from(player.models[0].places.get('FLOPs'))")
     assert sight(page) == [places[200], places[400]]
@@ -163,8 +183,9 @@ def test_axis_change_keeps_the_visible_range(player: Player) -> None:
 # A range -----------------------------------------------------------------------------------------
 
 
-def test_range_loops_during_playback(player: Player) -> None:
-    page = player("chain:16", "#step=40")
+@pytest.mark.browser
+def test_range_loops_during_playback(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:16", "#step=40")
     count = len(traces_of("chain:16", ("sqrt_n",))[0].steps)
     for part in (".ledger .plot", ".strip .plot"):
         page.mouse.move(*over(page, 0.5 / count, part))

@@ -14,7 +14,6 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open, assert_accessible
-from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import until
 from tinyckpt.pipeline import (
     Footprint,
@@ -137,9 +136,9 @@ def schedules() -> list[PipelineTrace]:
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_page_state_equals_the_replay_at_every_moment(player: Player) -> None:
+def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page: Open) -> None:
     traces = schedules()
-    page = player(traces)
+    page = open_page(viz.player(traces, tmp_path / "p.html"))
     moments = sorted(
         {
             Fraction(time, trace.unit)
@@ -172,10 +171,10 @@ def test_page_state_equals_the_replay_at_every_moment(player: Player) -> None:
 
 
 @pytest.mark.browser
-def test_steps_advance_to_the_next_change(player: Player) -> None:
+def test_steps_advance_to_the_next_change(tmp_path: Path, open_page: Open) -> None:
     costs = PipelineCosts(forward=Fraction(1, 3), communication=Fraction(1, 7))
     trace = replay_pipeline(one_f_one_b(2, 3), costs)
-    page = player(trace)
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
     moments = unpacked(page_data([trace], None)["traces"][0]["moments"])
     forwards = [page.evaluate("player.time")]
     for _ in range(len(moments)):
@@ -204,11 +203,11 @@ def click(page: Any, time: float, device: int, panel: int = 0) -> None:
 
 
 @pytest.mark.browser
-def test_block_tooltip_names_action_and_wait(player: Player) -> None:
+def test_block_tooltip_names_action_and_wait(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(
         one_f_one_b(2, 3), PipelineCosts(communication=1), Footprint(2048, 1024, backward=4096)
     )
-    page = player(trace)
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
     click(page, 4.5, 1)  # F0 1-2 is there at 2: 2-3, B0 3-5
     assert page.inner_text("#node-title") == "backward of micro-batch 0"
     facts = page.locator("#node-facts dd").all_inner_texts()
@@ -238,11 +237,9 @@ def test_block_tooltip_names_action_and_wait(player: Player) -> None:
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_playback_ends_and_one_schedule_can_be_isolated(
-    tmp_path: Path, open_page: Open, player: Player
-) -> None:
+def test_playback_ends_and_one_schedule_can_be_isolated(tmp_path: Path, open_page: Open) -> None:
     traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
-    page = player(traces, reduced_motion="no-preference")
+    page = open_page(viz.player(traces, tmp_path / "p.html"), reduced_motion="no-preference")
     page.select_option("#speed", index=6)
     page.click("#play")
     until(page, "player.time", float(traces[0].makespan))
@@ -256,9 +253,9 @@ def test_playback_ends_and_one_schedule_can_be_isolated(
 
 
 @pytest.mark.browser
-def test_reduced_motion_steps_by_changes(player: Player) -> None:
+def test_reduced_motion_steps_by_changes(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(gpipe(2, 4))
-    page = player(trace)
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
     shown = page.evaluate(
         """() => { player.playing = true; const shown = [];
         for (let tick = 0; tick <= 6000; tick += 7) { player.show(tick); shown.push(player.time); }
@@ -271,10 +268,13 @@ def test_reduced_motion_steps_by_changes(player: Player) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_pipeline_page_is_accessible(theme: Any, width: int, player: Player) -> None:
+def test_pipeline_page_is_accessible(
+    theme: Any, width: int, tmp_path: Path, open_page: Open
+) -> None:
     traces = [replay_pipeline(zb_h1(4, 8, "late")), replay_pipeline(interleaved(2, 4))]
+    path = viz.player(traces, tmp_path / "p.html")
     size = {"width": width, "height": 900}
-    page = player(traces, "#time=9", color_scheme=theme, viewport=size)
+    page = open_page(path, "#time=9", color_scheme=theme, viewport=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     click(page, 0.5, 0)
     for act in (lambda: None, lambda: page.keyboard.press("?")):
@@ -302,14 +302,14 @@ def test_hostile_names_are_text_and_fallback_is_a_picture(tmp_path: Path, open_p
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
-def test_lane_texts_are_not_truncated(width: int, player: Player) -> None:
+def test_lane_texts_are_not_truncated(width: int, tmp_path: Path, open_page: Open) -> None:
     size = Footprint(2**29 + 5, 2**28, backward=2**30 - 9)
     traces = [
         replay_pipeline(gpipe(2, 3), None, size),
         replay_pipeline(one_f_one_b(2, 2), None, Footprint()),
     ]
     screen = {"width": width, "height": 800}
-    page = player(traces, viewport=screen)
+    page = open_page(viz.player(traces, tmp_path / "p.html"), viewport=screen)
     room, words = page.evaluate(
         """() => { const [{ lanes }] = player.panels;
         lanes.context.font = "11px Inter, system-ui, sans-serif";
@@ -321,9 +321,9 @@ def test_lane_texts_are_not_truncated(width: int, player: Player) -> None:
 
 
 @pytest.mark.browser
-def test_replicas_have_their_own_micro_batches(player: Player) -> None:
+def test_replicas_have_their_own_micro_batches(tmp_path: Path, open_page: Open) -> None:
     trace = replay_pipeline(data_parallel(gpipe(2, 2), 2))
-    page = player(trace)
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
     # Of each device F0 F1 B0 B1 and the update: the two of its replica are alike.
     assert page.evaluate("player.models[0].alike(1)") == [1, 3, 6, 8]
     assert page.evaluate("player.models[0].alike(12)") == [10, 12, 15, 17]
