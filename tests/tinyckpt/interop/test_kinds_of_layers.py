@@ -148,6 +148,7 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "encoder": (encoder, (5, 3, 8)),
 }
 QUICK = ("LSTM", "GRU", "LayerNorm")
+AVX512 = "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
 def marked(names: dict[str, Any]) -> list[Any]:
@@ -158,7 +159,9 @@ def marked(names: dict[str, Any]) -> list[Any]:
 def test_layer_peaks_and_gradients_equal_plain_training(name: str) -> None:
     make, shape = LAYERS[name]
     torch.manual_seed(0)
-    check(Loss(make()), (torch.randn(shape),), "bi" in name)
+    # A GRU's gradients are made by other products, which without AVX-512 round otherwise.
+    decomposed = "bi" in name or ("GRU" in name and not AVX512)
+    check(Loss(make()), (torch.randn(shape),), decomposed)
 
 
 @pytest.mark.parametrize("name", marked(NORMS))
