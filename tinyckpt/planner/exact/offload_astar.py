@@ -406,8 +406,8 @@ class OffloadSearch:
             deadline: by ``time.monotonic``.
 
         Raises:
-            SearchLimitError: if states or time do not suffice; ``steps`` are the best by then. Or if
-                times have no common unit in which a makespan is less than UNREACHABLE.
+            SearchLimitError: if states or time do not suffice; ``steps`` are the best by then. Or
+                if times have no common unit in which a makespan is less than UNREACHABLE.
         """
         space = self.space
         if len(space.cost) * sum(space.cost) + 2 * sum(space.lasts.values()) >= UNREACHABLE:
