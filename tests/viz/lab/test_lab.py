@@ -227,10 +227,11 @@ def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
     in_sight = """() => { const {activeRow, window} = player.panels[0].ledger;
         const [first, end] = window.range;
         return activeRow < 0 || (first <= activeRow && activeRow < end); }"""
-    rows = set()
-    for i in range(page.evaluate("() => player.offers.points.length")):
-        page.evaluate("step => player.show(step)", 100 + 20 * i)
-        page.evaluate("i => { player.drag(player.offers.points[i]); player.present(); }", i)
+    rows, points = set(), page.evaluate("() => player.offers.points.length")
+    for step in range(0, 360, 20):
+        page.evaluate("step => player.show(step)", step)
+        page.evaluate("i => player.drag(player.offers.points[i])", step // 20 % points)
+        page.evaluate("() => player.present()")
         assert page.evaluate(in_sight)
         rows.add(page.evaluate("() => player.panels[0].ledger.activeRow"))
     assert len(rows) > 3
