@@ -18,15 +18,25 @@ from benchmarks.zoo.trials import Outcome, advised, compiled, planned
 
 # With make test-deep, large ones too.
 NAMES = [name for name, entry in MODELS.items() if not entry.large or PROFILE == "deep"]
+# One of each kind in every run; the others with make nightly.
+ALWAYS = {
+    "tied and parametrised", "module under two names", "cache that blocks fill",
+    "buffer moved in place", "batch and instance norm", "LSTM and GRU", "custom function",
+    "experts by route", "autocast", "checkpoint inside", "generator of its own",
+    "ResNet-18", "RegNet", "ViT", "Swin",
+    "Llama", "BERT", "ModernBERT", "T5", "Mixtral",
+}  # fmt: skip
+ZOO = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.nightly) for name in NAMES]
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*its forward changes")]
 
 
 def test_zoo_has_twenty_own_and_twenty_external_models() -> None:
     ours = set(NAMES) & set(GROUPS["Ours"])
     assert min(len(ours), len(NAMES) - len(ours)) >= 20
+    assert len(ALWAYS & set(NAMES)) == 20
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ZOO)
 def test_zoo_model_trains_as_advised(name: str) -> None:
     entry = MODELS[name]
     outcome = advised(entry, halved=PROFILE == "deep")
@@ -36,7 +46,7 @@ def test_zoo_model_trains_as_advised(name: str) -> None:
         assert bool(outcome.size) == entry.wraps, f"{outcome.size} modules may be wrapped"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ZOO)
 def test_zoo_model_trains_as_planned(name: str) -> None:
     entry = MODELS[name]
     outcome = planned(entry)
