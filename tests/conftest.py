@@ -1,16 +1,19 @@
-"""Shared pytest configuration: Hypothesis profiles, and skips that fail in CI."""
+"""Shared pytest configuration: Hypothesis profiles, samples of cases, and skips that fail in CI."""
 
 import gc
 import importlib.util
 import os
+from collections import defaultdict
+from random import Random
 from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+FEWER = 3  # in the default profile a third of the examples that a test asks for
 settings.register_profile(
     "default",
-    max_examples=100,
+    max_examples=100 // FEWER,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -20,15 +23,15 @@ DEEPER = 20  # times as many examples in the deep profile, which also draws new 
 settings.register_profile(
     "deep",
     parent=settings.get_profile("default"),
-    max_examples=DEEPER * settings.get_profile("default").max_examples,
+    max_examples=DEEPER * 100,
     derandomize=False,
 )
 settings.load_profile(PROFILE)
 
 
 def examples(count: int) -> int:
-    """Scale a number of Hypothesis examples by the active profile; ``count`` in the default one."""
-    return DEEPER * count if PROFILE == "deep" else count
+    """Scale a number of Hypothesis examples by the active profile; a few at least."""
+    return DEEPER * count if PROFILE == "deep" else max(min(count, 4), count // FEWER)
 
 
 def with_fixtures(count: int) -> settings:
@@ -53,8 +56,19 @@ def lacking(what: str) -> NoReturn:
     pytest.skip(f"needs {what}", allow_module_level=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests, visibly, where there is no GPU; begin with the longest tests."""
+    """Sample cases; skip GPU tests, visibly, where there is none; begin with the longest tests."""
+    sampled = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            sampled[item.nodeid.partition("[")[0]].append(item)
+    for name, cases in sampled.items():
+        count = cases[0].get_closest_marker("sampled").args[0]  # type: ignore[union-attr]
+        chosen = set(Random(name).sample(range(len(cases)), min(count, len(cases))))
+        for place, item in enumerate(cases):
+            if place not in chosen and PROFILE != "deep":
+                item.add_marker(pytest.mark.nightly)
     # Begun late, they would run alone at the end.
     items.sort(key=lambda item: item.path.name not in ("test_site.py", "test_newcomer.py"))
     from tinyckpt.base.errors import BackendError

@@ -258,7 +258,7 @@ def test_training_is_bitwise_equal_under_every_policy() -> None:
 def test_demo_prints_paths_of_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tinyckpt.cli.demo.PLANNING", 0.5)
+    monkeypatch.setattr("tinyckpt.cli.demo.PLANNING", 2.0)
     monkeypatch.setattr("tinyckpt.cli.demo.GPT_STEPS", 30)
     assert main(["demo", "-o", str(tmp_path / "new" / "folder")]) == 0
     out = capsys.readouterr().out

@@ -261,6 +261,7 @@ def test_recomputation_question_takes_taps(open_questions: Callable[..., Any]) -
     assert said.startswith("Recomputed before b7: f5, f6, f7. You were right.")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])

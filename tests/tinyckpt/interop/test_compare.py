@@ -128,6 +128,7 @@ NORMED: dict[str, Callable[[], Example]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] if n != "dropout" else []) for n in NORMED]
 )

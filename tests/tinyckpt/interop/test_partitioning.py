@@ -72,6 +72,7 @@ def same(found: list[Any], expected: list[Any]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["dropout", "batch norm"])
 def test_aot_autograd_peak_equals_plan(name: str) -> None:
     results = []
@@ -130,6 +131,7 @@ def test_inductor_runs_planned_partition() -> None:
     assert recomputations[0] == 0 < recomputations[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_fused_partition_is_bitwise_equal(name: str) -> None:
     results, counts = [], []

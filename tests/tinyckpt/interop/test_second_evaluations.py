@@ -107,6 +107,7 @@ def check_promise(make: Callable[[], Made]) -> dict[str, str]:
     return {name: reason for name, reason in seen.refused if name.startswith("blocks")}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS],
@@ -221,6 +222,7 @@ def gradients_of_inputs(model: nn.Module, batches: list[Tensor]) -> None:
     x.grad.sub_(gradient).square().sum()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", RESTORED)
 @pytest.mark.parametrize(
     "way", [several_passes, backward_in_other_order, accumulating, retained, gradients_of_inputs]
@@ -293,6 +295,7 @@ def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     assert equal(found, plain)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     ["tied buffers", *(pytest.param(n, marks=pytest.mark.long) for n in (

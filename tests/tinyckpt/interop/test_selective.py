@@ -45,6 +45,7 @@ def test_allocator_confirms_every_candidate_and_gradients_are_plain() -> None:
             assert torch.equal(parameter.grad, gradient), saved
 
 
+@pytest.mark.nightly
 def test_selective_takes_cheapest_candidate_within_budget() -> None:
     model, args = made()
     every = tct.selective(model, *args, budget=1.0).tried

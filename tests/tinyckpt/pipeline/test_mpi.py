@@ -44,6 +44,7 @@ def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1", "v-min", "v-half"])
 def test_four_mpi_processes_equal_one_process(name: str) -> None:
     done = run(name, "1")
@@ -61,6 +62,7 @@ def test_mpi_replicas_equal_one_process(replicas: str) -> None:
     assert found["error"] < 1e-12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("zero", ["0", "1", "2", "3"])
 @pytest.mark.parametrize("replicas", ["2", "4"])
 def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
@@ -70,6 +72,7 @@ def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
     assert max(found["errors"]) < 1e-12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "fault",
     ["killed", "killed before", "killed in a forward", "killed in an all-reduce",
@@ -152,6 +155,7 @@ def test_wrong_number_of_processes_is_refused() -> None:
     assert done.stderr.count("takes 3 processes") == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

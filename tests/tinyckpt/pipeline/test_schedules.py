@@ -206,6 +206,7 @@ def test_pipeline_beyond_memory_limit_is_refused_before_it_is_built() -> None:
         zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("recompute", [None, "late"])

@@ -123,6 +123,7 @@ def test_combination_never_costs_more_than_its_parts() -> None:
                 assert found.row(name).times <= time  # type: ignore[operator]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "lenet5", "vgg16_bn", "bert"])
 def test_network_peaks_equal_replay_and_execution(name: str) -> None:

@@ -52,6 +52,7 @@ POINTS = [
 COMPARED = TechniqueComparison("compared", 2**21, "FLOPs", None, tuple(POINTS))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("chart", CHARTS)
 def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart: str) -> None:
@@ -100,6 +101,7 @@ def test_unknown_letters_and_formulae_are_literal_text(tmp_path: Path) -> None:
         viz.techniques(3, tmp_path / "x.png")  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
 def test_charts_accept_widths_and_titles(tmp_path: Path, chart: str) -> None:

@@ -63,6 +63,7 @@ def test_every_technique_has_a_point_or_a_dash(found: TechniqueComparison, width
     assert axis.get_xlabel() == "peak, KiB"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
 def test_texts_do_not_overlap(found: TechniqueComparison, width: float) -> None:

@@ -22,6 +22,7 @@ def bytes_of(words: str) -> float:
     return float(number.replace("\u2009", "")) * UNITS[unit]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:4", "chain:16", "residual:4x8", "unet", "resnet50"])
 def test_axis_ticks_are_at_their_values(network: str, lab: OpenLab) -> None:
     page = lab(network)
@@ -73,6 +74,7 @@ def test_ticks_of_bytes_are_round(browser: Any) -> None:
     page.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1300)])
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
 def test_no_label_is_under_the_handle(network: str, size: tuple[int, int], lab: OpenLab) -> None:

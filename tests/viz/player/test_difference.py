@@ -128,6 +128,7 @@ def check_added(traces: list[tc.Trace], page: Any) -> None:
         assert one - other == counts[0][operator] - counts[1][operator]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet"])
 @pytest.mark.parametrize("axis", ["progress", "evaluation"])
 def test_difference_bars_and_bytes_are_exact(network: str, axis: str, player: Player) -> None:
@@ -324,6 +325,7 @@ def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_pa
     assert page.is_hidden(".difference .path")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])

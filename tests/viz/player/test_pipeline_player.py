@@ -264,6 +264,7 @@ def test_reduced_motion_steps_by_changes(tmp_path: Path, open_page: Open) -> Non
     assert shown == unpacked(page_data([trace], None)["traces"][0]["moments"])[:-1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.browser
 # What is shown -------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(
     "network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8", "unet"]

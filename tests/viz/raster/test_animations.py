@@ -64,6 +64,7 @@ def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(
@@ -79,6 +80,7 @@ def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: s
             assert np.array_equal(canvas, fresh.canvas)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "names", "policies", "theme", "scale"),
@@ -117,6 +119,7 @@ def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:
     assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(("form", "apart"), [("mp4", 3), ("webm", 4)])
 @pytest.mark.parametrize("width", [800, 641])

@@ -101,6 +101,7 @@ def test_victims_equal_full_scan_on_random_graphs(graph: tc.TrainingGraph, data:
     check_who_goes(graph, costs, score, data.draw(st.integers(20, 95)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["transformer:4x256", "residual:12x16", "unet:1", "chain:60"])
 @pytest.mark.parametrize("score", range(len(ALL_SCORES)))
 def test_victims_equal_full_scan_on_networks(name: str, score: int) -> None:
