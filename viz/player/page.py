@@ -74,12 +74,13 @@ def page(
     view: str = "ledger",
     addition: Addition | None = None,
     measured: Sequence[Measured | None] = (),
+    opening: Mapping[str, int | str] | None = None,
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
     ``clocks`` are the timeline of each trace, or None; without any, none is given. ``view`` is the
     initial one, ``ledger`` or ``graph``; ``addition`` the parts beyond a player; ``measured`` the
-    measurement of each trace, or None.
+    measurement of each trace, or None; ``opening`` what is shown first: ``show`` and ``stop``.
     """
     traces = [row.trace for row in scene.rows]
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
@@ -91,7 +92,7 @@ def page(
     more += [MEASURED] if any(measured) else []
     added = addition or Addition(heading, BEGIN, [], "", {})
     caption, rows = added.table or ("Totals of the whole schedule", table(traces))
-    data = page_data(scene, clocks)
+    data = page_data(scene, clocks) | ({"opening": dict(opening)} if opening else {})
     return filled(
         "player.html",
         styles=[

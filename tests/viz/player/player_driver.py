@@ -80,7 +80,17 @@ def expected_counters(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
 def written(
     tmp_path: Path, traces: Sequence[tc.Trace], view: str = "graph", **options: Any
 ) -> Path:
-    return viz.player(traces, tmp_path / "player.html", view=view, **options)
+    return viz.player(
+        traces, tmp_path / "player.html", view=view, **from_the_start(traces, **options)
+    )
+
+
+def from_the_start(traces: Any, **options: Any) -> dict[str, Any]:
+    """Return options with which a page shows its first policy, or both of two, before any step."""
+    if not isinstance(traces, Sequence) or any(hasattr(trace, "bubble") for trace in traces):
+        return {"stop": "start"} | options if hasattr(traces, "schedule") else options
+    first = {2: "all"}.get(len(traces), traces[0].schedule.policy if traces else None)
+    return {"show": first, "stop": "start"} | options
 
 
 def code_of(page: str) -> str:

@@ -4,6 +4,7 @@ import { framePng, frameSvg, save } from "./export.js";
 import { Presentation } from "./present.js";
 import { Printing } from "./print.js";
 import { setSingle } from "./rows.js";
+import { Stops } from "./stops.js";
 
 /**
  * @import { Player } from "./main.js"
@@ -40,6 +41,7 @@ export class Controls {
     this.speed.addEventListener("change", () => (player.speed = Number(this.speed.value)));
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
     this.buttons();
+    this.stops = new Stops(player);
     this.presentation = new Presentation(player);
     this.printing = new Printing(player);
     document.addEventListener("keydown", (event) => this.key(event));
@@ -61,7 +63,6 @@ export class Controls {
       back: () => player.step(-1),
       next: () => player.step(1),
       last: () => player.seek(player.ticks - 1),
-      "to-peak": () => player.toPeak(),
       front: () => player.setFront(player.scales.front === "graph" ? "ledger" : "graph"),
       rows: () => setSingle(player, !player.scales.single),
       columns: () => this.toggleColumns(),
@@ -133,6 +134,7 @@ export class Controls {
   show() {
     const { player } = this;
     this.presentation.show();
+    this.stops.show();
     const now = String(player.tick);
     if (this.scrub.value !== now) this.scrub.value = now;
     this.scrub.style.setProperty("--share", String(player.share));
@@ -149,6 +151,7 @@ export class Controls {
     const { player } = this;
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
+    this.stops.place();
     const axes = byId("axis");
     if (axes.options.length !== player.axes.length)
       axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
