@@ -63,9 +63,10 @@ export function stopsOf(models, titles, tickOf) {
     [...found.values()].map(({ name, tick, own }) => ({
       name: own.length === models.length ? name : `${name} of ${own.map(({ title }) => title).join(", ")}`,
       tick,
-      words: new Set(own.map(({ words }) => words)).size > 1 || own.length < models.length
-        ? own.map(({ title, words }) => `${title}: ${words}`).join(" ")
-        : own[0].words,
+      words:
+        new Set(own.map(({ words }) => words)).size > 1 || own.length < models.length
+          ? own.map(({ title, words }) => `${title}: ${words}`).join(" ")
+          : own[0].words,
     })),
   );
 }

@@ -29,6 +29,7 @@ import { Tip } from "./tip.js";
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
+const SELDOM = 100; // milliseconds between two changes of lists, while playing
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
 export class Player extends Playback {
@@ -45,6 +46,7 @@ export class Player extends Playback {
     this.differs = show === "difference"; // whether the first two are shown as their difference
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
+    this.listed = 0; // when lists changed last
     /** @type {Scales} */
     this.scales = {
       align: this.align,
@@ -211,6 +213,9 @@ export class Player extends Playback {
     this.navigation.show();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     if (this.scales.front === "graph") return;
+    const now = performance.now();
+    if (this.playing && now - this.listed < SELDOM) return;
+    this.listed = now;
     this.filling.show(chosen, chosen.step);
     this.table.show(chosen);
   }
@@ -276,6 +281,11 @@ export class Player extends Playback {
 
   seekStep(model, step) {
     this.seek(tickOfStep(model, step, this.align));
+  }
+
+  pause() {
+    super.pause();
+    this.beside(); // lists may be late
   }
 
   play() {
