@@ -3,7 +3,7 @@
 import pytest
 
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import LAYER, RINGS, STATE
+from tests.viz.lab.lab_driver import LAYER, RINGS, STATE, workbench
 from tests.viz.player.player_driver import until
 
 pytestmark = pytest.mark.browser
@@ -12,7 +12,7 @@ CLICKED = "() => performance.now() - player.flipped.at > 500"  # so that two are
 
 
 def test_double_click_expands_a_group_without_changes(lab: OpenLab) -> None:
-    page = lab("resnet18:1")
+    page = workbench(lab, "resnet18:1")
     page.select_option("#lab-policy", "sqrt_n")
     state = page.evaluate(STATE)
     page.hover(LAYER["ledger"].format(1))
@@ -29,7 +29,7 @@ def test_double_click_expands_a_group_without_changes(lab: OpenLab) -> None:
 
 
 def test_layer_toggled_twice_restores_the_policy_and_counts_for_a_challenge(lab: OpenLab) -> None:
-    page = lab("chain:16")
+    page = workbench(lab, "chain:16")
     for policy in ("sqrt_n", "store_all"):
         page.select_option("#lab-policy", policy)
         rings = page.evaluate(RINGS)
@@ -50,7 +50,7 @@ def test_layer_toggled_twice_restores_the_policy_and_counts_for_a_challenge(lab:
 
 
 def test_group_toggled_twice_restores_its_saved_values(lab: OpenLab) -> None:
-    page = lab("transformer:4x64")
+    page = workbench(lab, "transformer:4x64")
     page.select_option("#lab-policy", "sqrt_n")
     states, said = [page.evaluate(STATE)], []
     for _ in range(4):

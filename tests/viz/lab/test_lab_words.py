@@ -10,7 +10,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of
+from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of, workbench
 from tinyckpt.base.units import size_text
 from tinyckpt.cli import main
 
@@ -18,20 +18,20 @@ pytestmark = pytest.mark.browser
 
 
 def test_link_restores_the_saved_set(lab: OpenLab) -> None:
-    page = lab("chain:16")
+    page = workbench(lab, "chain:16")
     for cell in (2, 3, 4, 9):
         page.click(LAYER["ledger"].format(cell))
     page.keyboard.press("p")
     shown, tick = page.evaluate(SHOWN), page.evaluate("() => player.tick")
     page.click("#lab-link")
     link = page.input_value("#lab-text")
-    again = lab("chain:16", link[link.index("#") :])
+    again = workbench(lab, "chain:16", link[link.index("#") :])
     assert again.evaluate(SHOWN) == shown
     assert again.evaluate("() => player.tick") == tick
     for wrong in ("keep=1-99999999", "keep=a", "keep=5-1", "policy=none", "budget=1", "budget=x"):
-        page = lab("chain:16", f"#{wrong}")
+        page = workbench(lab, "chain:16", f"#{wrong}")
         assert page.evaluate(STATE) == "policy=sqrt_n", wrong
-    assert lab("chain:16", "#keep=none").evaluate(KEEPING) == []
+    assert workbench(lab, "chain:16", "#keep=none").evaluate(KEEPING) == []
 
 
 @pytest.mark.parametrize("network", ["chain:16", "residual:4x8"])
@@ -39,7 +39,7 @@ def test_copied_command_and_program_reproduce_the_schedule(
     network: str, lab: OpenLab, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = lab(network)
+    page = workbench(lab, network)
     page.click(LAYER["ledger"].format(2))
     for choose in (
         None, "player.take(player.offers.named[1])", "player.take(player.offers.points[0])",
@@ -77,7 +77,7 @@ def test_price_of_more_memory_equals_explain(tmp_path: Path, open_page: Open) ->
 
 
 def test_challenge_reports_the_distance_to_the_budget(lab: OpenLab) -> None:
-    page = lab("chain:16")
+    page = workbench(lab, "chain:16")
     page.select_option("#lab-policy", "store_all")
     page.click("#lab-challenge")
     asked = page.evaluate("() => player.offers.challenges()")

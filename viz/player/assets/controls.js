@@ -1,6 +1,7 @@
 /** Playback controls of a player: buttons, keys and the URL. */
 
 import { framePng, frameSvg, save } from "./export.js";
+import { savedPage } from "./fresh.js";
 import { Presentation } from "./present.js";
 import { Printing } from "./print.js";
 import { setSingle } from "./rows.js";
@@ -69,6 +70,7 @@ export class Controls {
       theme: () => this.toggleTheme(),
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
       png: () => this.savePng(),
+      "save-page": () => save(new Blob([savedPage(player.address())], { type: "text/html" }), this.fileName("html")),
       help: () => this.toggleHelp(),
       "help-close": () => byId("keys").close(),
     };
@@ -162,7 +164,8 @@ export class Controls {
 
   /** Go where the address says. @returns {boolean} whether it says anything */
   follow() {
-    return this.player.follow(new URLSearchParams(location.hash.slice(1)));
+    const saved = document.documentElement.dataset.at ?? "";
+    return this.player.follow(new URLSearchParams(location.hash.slice(1) || saved));
   }
 
   /** Write into the address where the player is; only on a pause, as browsers allow it seldom. What

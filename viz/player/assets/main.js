@@ -59,6 +59,8 @@ export class Player extends Playback {
       front: document.documentElement.dataset.front,
       extent: new Extent(),
       drawn: (ledger) => {},
+      ghostOf: (model) => null,
+      stacked: () => {},
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
@@ -80,6 +82,7 @@ export class Player extends Playback {
       neighbour: (panel, by) => this.openNeighbour(panel, by),
       seekPlace: (place) => this.seek(this.navigation.tickAt(place)),
       flip: (panel, cell) => this.flip(panel, cell),
+      captions: (texts) => this.captions(texts),
     };
     // Observers are told in the order in which they began: the panels' own find that all is drawn.
     new ResizeObserver(() => this.resized()).observe(byId("panels"));
@@ -127,11 +130,11 @@ export class Player extends Playback {
       signal: this.life.signal,
     });
     this.explain();
-    if (!this.controls.follow()) this.open();
+    if (!this.controls.follow()) this.toStop();
   }
 
   /** Go to the page's own stop, of the policy that it is about. */
-  open() {
+  toStop() {
     const model = this.visible[0].models?.[1] ?? this.visible[0].model;
     const own = stopsOf([model], [model.title], (_, step) => this.tickOf(model, step));
     this.show((own.find(({ name }) => name.split(", ").includes(this.stop)) ?? own[0]).tick);
@@ -260,7 +263,7 @@ export class Player extends Playback {
       this.known.models.length !== models.length ||
       models.some((model, i) => this.known.models[i] !== model)
     ) {
-      const titles = this.difference ? SIDES : models.map(({ title }) => title);
+      const titles = this.difference ? SIDES : models.map(({ id }) => String(id + 1));
       const stops = stopsOf(models, titles, (model, step) => this.tickOf(model, step));
       this.known = { models, align, stops };
     }
@@ -382,6 +385,11 @@ export class Player extends Playback {
   /** Keep or drop what a cell holds, where that can be chosen. @returns {boolean} whether it was */
   flip(panel, cell) {
     return false;
+  }
+
+  /** What a policy's panel says of a step, given what happens. @param {string[]} texts each shorter than the last */
+  captions(texts) {
+    return texts;
   }
 
   /** Leave the innermost state: the selection, a view, the isolated policy. */
