@@ -158,7 +158,8 @@ def lab(
         (CAPTION, offered_table(offered)) if asked is None else None,
     )
     held = as_measured(measured, 1)
-    first, opening = nothing_saved(offered), {"show": 0, "stop": "peak"}
+    first = nothing_saved(offered)
+    opening: dict[str, int | str] = {"show": 0, "stop": "peak"}
     if asked is None:
         first, budget = first_shown(offered, show)
         opening |= {} if budget is None else {"budget": budget}

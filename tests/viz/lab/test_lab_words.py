@@ -115,8 +115,8 @@ def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     page = open_page(resnet)
     page.select_option("#lab-policy", "store_all")
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
-    page.click("#to-peak")
-    page.click("#filling-list .row >> nth=0")  # the largest
+    page.keyboard.press("p")
+    page.click("#filling-list .bar >> nth=0")  # the largest
     name = page.inner_text("#filling-list .row >> nth=0 >> .name")
     offered = page.inner_text("#lab-flip")
     assert offered.startswith(f"drop {name.split('/')[-1]}: peak \u2212")

@@ -134,7 +134,7 @@ export class Search {
       if (spellings(word).some((some) => texts.some((text) => text.includes(some)))) return word;
       let [nearest, least] = ["", Math.max(1, Math.floor(word.length / 2)) + 1];
       for (const other of known) {
-        const far = distance(word, other);
+        const far = editDistance(word, other);
         if (far < least) [nearest, least] = [other, far];
       }
       return nearest;
@@ -344,7 +344,7 @@ function spellings(word) {
 }
 
 /** The edit distance of two words. Source: Levenshtein (1966). @param {string} one @param {string} other */
-function distance(one, other) {
+function editDistance(one, other) {
   let before = Array.from({ length: other.length + 1 }, (_, j) => j);
   for (let i = 1; i <= one.length; i++) {
     const now = [i];
