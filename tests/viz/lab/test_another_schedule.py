@@ -8,7 +8,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import STATE, workbench
+from tests.viz.lab.lab_driver import STATE, at_work, workbench
 from tests.viz.player.player_driver import until
 from tinyckpt.base.units import size_text
 
@@ -29,6 +29,7 @@ def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path
     page.evaluate("() => document.documentElement.removeAttribute('data-ready')")
     page.set_input_files("#desk-files", str(tmp_path / "offload.json"))
     page.wait_for_selector("html[data-ready]")
+    at_work(page)
     assert page.is_visible(".timeline.lane")
     dropped = page.evaluate(STATE)
     longer = "() => player.take(player.offers.points[0])"

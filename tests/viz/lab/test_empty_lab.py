@@ -37,6 +37,7 @@ def choose(page: Any, *paths: Path) -> None:
     page.evaluate("() => document.documentElement.removeAttribute('data-ready')")
     page.set_input_files("#desk-files", [str(path) for path in paths])
     page.wait_for_selector("html[data-ready]")
+    page.evaluate("() => player.setMore?.(true)")
 
 
 def drop(page: Any, *paths: Path) -> None:

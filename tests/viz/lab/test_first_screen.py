@@ -101,8 +101,8 @@ def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
     finger = phone.context.new_cdp_session(phone)
     for kind, values in (("Start", 9), ("Move", 7.5), ("Move", points[1] + 0.2)):
         x, y = at_amount(phone, values)
-        points = {"type": f"touch{kind}", "touchPoints": [{"x": x, "y": y}]}
-        finger.send("Input.dispatchTouchEvent", points)
+        touch = {"type": f"touch{kind}", "touchPoints": [{"x": x, "y": y}]}
+        finger.send("Input.dispatchTouchEvent", touch)
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     until(phone, STATE, f"budget={512 * points[1]:.0f}")
 

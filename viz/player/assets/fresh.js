@@ -1,7 +1,7 @@
 /** Copy of the page before any of its scripts ran, from which it can restart, or be saved as it stands. */
 
 export const fresh = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
-fresh.querySelector("body > script:last-of-type").remove(); // these scripts, which it unpacks anew
+fresh.querySelector("body > script:last-of-type")?.remove(); // these scripts, which it unpacks anew
 
 /** The page as a document that opens where an address says. @param {string} address */
 export function savedPage(address) {
