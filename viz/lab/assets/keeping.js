@@ -75,8 +75,13 @@ export class BarActs {
     if (this.choice !== lab.choice) this.known.clear();
     this.choice = lab.choice;
     const rows = Array.from(lab.filling.element.children);
+    const { classList } = lab.filling.element;
     const next = (at) => {
-      if (at >= bars.length) return;
+      if (at >= bars.length)
+        return void classList.toggle(
+          "acts",
+          rows.some((row) => row.querySelector(".act")),
+        );
       const key = String(keptIn(bars[at]));
       const isKnown = this.known.has(key);
       if (!isKnown && (lab.playing || lab.settled)) return;
