@@ -119,7 +119,9 @@ def test_challenge_is_solved_by_touch(challenge: OpenLab) -> None:
         row = page.locator(LAYER["ledger"].format(layer - 1))
         row.scroll_into_view_if_needed()
         row.tap()
+        page.locator("#lab-flip").tap()
         until(page, "() => player.choice.keep.length", count)
+        page.locator("#node-close").tap()
     assert "Done: nothing within it costs less." in page.inner_text("#lab-asked")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
 
