@@ -23,6 +23,8 @@ COUNTERS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
 PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
     document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
     return [({LOOKS})(), ({COUNTERS})()]; }})"""
+# Select the largest value in memory, whatever it is grouped in.
+LARGEST = "() => player.choose(player.chosen, -1, player.filling.items[0].value)"
 TICK = "() => Number(document.getElementById('scrub').value)"
 # What can be touched, and is smaller than 24 pixels.
 SMALL = """() => [...document.querySelectorAll(
