@@ -144,7 +144,7 @@ def test_rows_are_selectable_with_details(tmp_path: Path, open_tab: Shown) -> No
     _, y = tab.middle(".rail-row[data-row='7']")
     tab.hover((tab.middle(".ledger canvas")[0], y))
     tab.until("() => document.getElementById('tip').textContent.startsWith('f8')")
-    tab.click("#filling-list .row")
+    tab.click("#filling-list .bar[aria-pressed]")
     assert tab.evaluate("() => player.chosen.value") >= 0
     tab.press("Escape")
     tab.press("/")

@@ -11,6 +11,7 @@ import { textWidth } from "./graph.js";
 
 const SAME_TICK = 1e-6; // ticks that are rounding
 const [NAME_SIZE_OF_MARK, APART_MARKS] = [11.5, 10]; // pixels of a mark's letters; between two of them
+const [NAME_SIZE_OF_BUTTON, STEP_OF_WIDTH] = [14, 12]; // pixels of the button's letters; of its width
 const THUMB = 9; // pixels from the slider's edge to its thumb's middle
 
 /** Stops as they follow each other; those of one moment are one. @param {Stop[]} stops @returns {Stop[]} */
@@ -59,6 +60,9 @@ export class Stops {
     const { stops, tick } = this.player;
     if (stops !== this.known) {
       this.known = stops;
+      // As wide as the longest name, in steps: what stands beside the button stays where it is.
+      const widest = Math.max(...stops.map(({ name }) => textWidth(name, NAME_SIZE_OF_BUTTON)));
+      this.button.lastElementChild.style.minWidth = `${STEP_OF_WIDTH * Math.ceil(widest / STEP_OF_WIDTH)}px`;
       this.place();
     }
     const { name } = this.next;
