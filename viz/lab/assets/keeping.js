@@ -8,7 +8,7 @@ import { cellName } from "../../player/assets/details.js";
  * @import { Choice, Offers } from "./offers.js"
  */
 
-const IDLE = 150; // milliseconds without a change before effects are planned
+const IDLE_BEFORE_EFFECTS = 150; // milliseconds without a change before effects are planned
 
 /** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
 function valuesOf(offers, view, cell) {
@@ -91,7 +91,10 @@ export class BarActs {
       else this.waiting = setTimeout(() => next(at + 1));
     };
     for (const row of rows) row.querySelector(".act")?.remove();
-    this.waiting = setTimeout(() => next(0), bars.every((bar) => this.known.has(String(keptIn(bar)))) ? 0 : IDLE);
+    this.waiting = setTimeout(
+      () => next(0),
+      bars.every((bar) => this.known.has(String(keptIn(bar)))) ? 0 : IDLE_BEFORE_EFFECTS,
+    );
   }
 
   /** @returns {Toggle | null} */

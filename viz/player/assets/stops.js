@@ -62,7 +62,8 @@ export class Stops {
       this.known = stops;
       // As wide as the longest name, in steps: what stands beside the button stays where it is.
       const widest = Math.max(...stops.map(({ name }) => textWidth(name, NAME_SIZE_OF_BUTTON)));
-      this.button.lastElementChild.style.minWidth = `${STEP_OF_WIDTH * Math.ceil(widest / STEP_OF_WIDTH)}px`;
+      /** @type {HTMLElement} */ (this.button.lastElementChild).style.minWidth =
+        `${STEP_OF_WIDTH * Math.ceil(widest / STEP_OF_WIDTH)}px`;
       this.place();
     }
     const { name } = this.next;
