@@ -30,7 +30,7 @@ print(viz.gif(traces, OUT / "compare.gif", fps=12))
 # for help. It is one self-contained file that works offline: mail it, or put it on a slide.
 
 # %%
-print(viz.player(traces, OUT / "player.html"))
+print(viz.player(traces, OUT / "player.html", show="sqrt_n", stop="peak"))
 
 # %% [markdown]
 # ## Charts for a paper

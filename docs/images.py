@@ -62,7 +62,7 @@ def layers() -> tc.TrainingGraph:
 def screenshot(traces: list[tc.Trace], path: Path) -> Path:
     """Write a screenshot of a player at the peak of the last trace."""
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
-        page_path = viz.player(traces, Path(folder) / "player.html")
+        page_path = viz.player(traces, Path(folder) / "player.html", show="all")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )

@@ -20,9 +20,9 @@ def write(app: Any, error: Exception | None) -> None:
     resnet, _ = tc.networks.network_from_text("resnet50")
     viz.lab(
         resnet, folder / "resnet50.html", network="resnet50", title="ResNet-50",
-        costs=tc.cost.flops(resnet), points=20, time_limit=SECONDS,
+        costs=tc.cost.flops(resnet), points=20, time_limit=SECONDS, show="50 %",
     )  # fmt: skip
     viz.lab(
         tc.networks.chain(16), folder / "chain.html", network="chain:16",
-        title="a chain of 16 layers", time_limit=SECONDS,
+        title="A chain of 16 layers", time_limit=SECONDS, show="50 %",
     )  # fmt: skip

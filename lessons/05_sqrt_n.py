@@ -112,7 +112,7 @@ policies = ("store_all", "sqrt_n", "recompute_all")
 traces = [tc.replay(tc.plan(tc.networks.chain(16), policy)) for policy in policies]
 print(viz.gif(traces, OUT / "05_compare.gif", fps=12))
 print(viz.timeline(traces, OUT / "05_timeline.png"))
-print(viz.player(traces, OUT / "05_player.html"))
+print(viz.player(traces, OUT / "05_player.html", show="sqrt_n", stop="peak"))
 
 # %% [markdown]
 # **Challenge.** 20 layers within 8 values, with as little recomputation as possible. Choose the

@@ -132,7 +132,7 @@ print(viz.gif(builtin, OUT / "06_recursion.gif", fps=8))
 shown = [tc.replay(tc.plan(chain, policy)) for policy in ("store_all", "sqrt_n", "chen_recursive")]
 print(viz.timeline(shown, OUT / "06_timeline.png"))
 print(viz.ledger(builtin, OUT / "06_ledger.png"))
-print(viz.player(shown, OUT / "06_player.html"))
+print(viz.player(shown, OUT / "06_player.html", show="chen_recursive"))
 
 # %% [markdown]
 # **Challenge.** 15 layers again, within 7 values: one more than halving needs. Evicted values are

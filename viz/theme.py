@@ -100,9 +100,33 @@ def faint_edge(theme: Theme) -> RGB:
     return blend(theme.edge, theme.background, 0.5)
 
 
+def ghost(theme: Theme) -> RGB:
+    """Return the colour of another schedule's memory, behind the one that is shown."""
+    return blend(theme.not_yet_outline, theme.background, 0.28)
+
+
 def result_gradient(theme: Theme) -> RGB:
     """Return the colour of gradients that are results: darker than that of temporary cotangents."""
     return blend(theme.gradient, DARK.background, 0.62)
+
+
+def contrast(one: RGB, other: RGB) -> float:
+    """Return the contrast ratio of two colours, 1 to 21. Source: WCAG 2.2, relative luminance."""
+
+    def luminance(colour: RGB) -> float:
+        shares = [value / 255 for value in colour]
+        linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def legible(colour: RGB, theme: Theme) -> RGB:
+    """Return a colour, darker (or lighter on dark) until its contrast on both grounds is 3."""
+    steps = (blend(theme.ink, colour, step / 50) for step in range(51))
+    grounds = (theme.background, theme.panel)
+    return next(ink for ink in steps if min(contrast(ink, ground) for ground in grounds) >= 3)
 
 
 def difference_colours(theme: Theme) -> dict[str, RGB]:

@@ -80,7 +80,8 @@ def test_driver_reports_console_and_requests(firefox: Firefox, tmp_path: Path) -
 @pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
 def test_every_step_matches_python(network: str, tmp_path: Path, open_tab: Shown) -> None:
     traces = traces_of(network, POLICIES)
-    tab = open_tab(viz.player(traces, tmp_path / "player.html", view="graph"))
+    opening = {"view": "graph", "show": "all", "stop": "start"}
+    tab = open_tab(viz.player(traces, tmp_path / "player.html", **opening))
     last = max(len(trace.steps) for trace in traces) - 1
     for step in range(last + 1):
         tab.press("ArrowRight")
@@ -143,7 +144,7 @@ def test_rows_are_selectable_with_details(tmp_path: Path, open_tab: Shown) -> No
     _, y = tab.middle(".rail-row[data-row='7']")
     tab.hover((tab.middle(".ledger canvas")[0], y))
     tab.until("() => document.getElementById('tip').textContent.startsWith('f8')")
-    tab.click("#filling-list .row")
+    tab.click("#filling-list .bar[aria-pressed]")
     assert tab.evaluate("() => player.chosen.value") >= 0
     tab.press("Escape")
     tab.press("/")
@@ -160,6 +161,7 @@ def test_rows_are_selectable_with_details(tmp_path: Path, open_tab: Shown) -> No
 def test_lab_responds_to_drag_and_click(tmp_path: Path, open_tab: Shown) -> None:
     graph = tc.networks.chain(16)
     tab = open_tab(viz.lab(graph, tmp_path / "lab.html", network="chain:16"))
+    tab.evaluate("() => player.setMore(true)")
     assert tab.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
     handle = tab.middle(".frontier .handle")
     x, y = tab.evaluate(

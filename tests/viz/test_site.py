@@ -280,12 +280,15 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     frame.wait_for_selector("html[data-ready]")
     whole = "() => player.models[0].peaks.at(-1)"
     before = frame.evaluate(whole)
-    frame.click("#to-peak")
-    assert frame.inner_text("[data-counter=live]") == frame.inner_text("[data-counter=peak]")
-    frame.click("#filling-list .row >> nth=0")
-    assert frame.inner_text("#lab-flip").startswith("drop ")
-    frame.click("#lab-flip")
+    assert "needs 2.53 GiB to train" in frame.inner_text("h1")
+    assert frame.inner_text(".panel .caption").startswith("Memory is fullest: ")
+    line = frame.locator(".budget-line .knob").bounding_box()
+    page.mouse.move(line["x"] + 8, line["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(line["x"] + 8, line["y"] + 60, steps=4)
+    page.mouse.up()
     assert frame.evaluate(whole) < before
+    frame.click("#lab-more")
     # A drag from the right end of the curve to its middle changes schedule and counters at once.
     shown = frame.inner_text("#lab-now"), frame.inner_text("[data-counter=evaluations]")
     handle = frame.locator(".frontier .handle").bounding_box()
@@ -298,7 +301,7 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     assert all(text != other for text, other in zip(shown, now, strict=True))
     # The other lab takes the same place.
     page.click("a[target=lab] >> nth=1")
-    frame.wait_for_selector("h1 >> text=a chain of 16 layers")
+    frame.wait_for_selector("h1 >> text=A chain of 16 layers")
     assert page.locator("a[target=lab][aria-current]").inner_text() == "a chain of 16 layers"
     visit.close()
 

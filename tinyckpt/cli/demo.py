@@ -76,7 +76,8 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
     traces = [replay(plan(chain(16), policy)) for policy in POLICIES]
     say(table(TRACE_HEADER, [trace_row(trace) for trace in traces]))
     say(f"\n   watch it: {viz.gif(traces, folder / 'chain16.gif', progress=True)}")
-    say(f"   step through it, in a browser: {viz.player(traces, folder / 'chain16.html')}")
+    page = viz.player(traces, folder / "chain16.html", show="sqrt_n")
+    say(f"   step through it, in a browser: {page}")
     say(f"   memory, as a chart: {viz.timeline(traces, folder / 'chain16.svg')}\n")
 
     say("2. An MLP learns 1,797 handwritten digits, once under each policy.\n")

@@ -27,7 +27,7 @@ from ..player.measured import as_measured
 from ..player.page import Addition, asset, page
 from ..scene import Style, scene_of
 from ..theme import THEMES
-from .challenge import challenge_bytes
+from .challenge import budget_bytes
 from .data import lab_data
 from .fallback_table import CAPTION, offered_table
 
@@ -56,6 +56,7 @@ def lab(
     labels: Labels = None,
     group: Grouping = None,
     measured: Measured | None = None,
+    show: str | int | float | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Page: ...
 @overload
@@ -74,6 +75,7 @@ def lab(
     labels: Labels = None,
     group: Grouping = None,
     measured: Measured | None = None,
+    show: str | int | float | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Path: ...
 def lab(
@@ -91,6 +93,7 @@ def lab(
     labels: Labels = None,
     group: Grouping = None,
     measured: Measured | None = None,
+    show: str | int | float | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Path | Page:
     """Write an interactive page: drag the budget, click values to save or recompute them.
@@ -115,6 +118,8 @@ def lab(
             and the program to copy.
         theme, title, labels, group: as in ``viz.player``.
         measured: measured memory, as in ``viz.player``.
+        show: the schedule that is shown first: a policy by name, or the best within a budget as in
+            ``tc.plan``; by default sqrt-n, where it recomputes anything.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
@@ -141,35 +146,47 @@ def lab(
     offered = choices(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
-    asked = None if challenge is None else challenge_bytes(offered, challenge)
+    asked = None if challenge is None else budget_bytes(offered, challenge)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
         heading,
         BEGIN,
         ("lab.css",),
         asset("lab.html"),
-        {"lab": lab_data(offered, network, asked)},
+        {"lab": lab_data(offered, network, asked, title)},
         # The table would give away the answer to a challenge.
         (CAPTION, offered_table(offered)) if asked is None else None,
     )
     held = as_measured(measured, 1)
-    first = first_shown(offered) if asked is None else nothing_saved(offered)
+    first = nothing_saved(offered)
+    opening: dict[str, int | str] = {"show": 0, "stop": "peak"}
+    if asked is None:
+        first, budget = first_shown(offered, show)
+        opening |= {} if budget is None else {"budget": budget}
     scene = scene_of(first, replace(style, in_bytes=any(held)))
-    text = page(scene, theme, None, addition=addition, measured=held)
+    text = page(scene, theme, None, addition=addition, measured=held, opening=opening)
     if path is None:
         return Page(text, 1)
     write_atomically(path, text.encode())
     return DrawnPath(path)
 
 
-def first_shown(offered: Choices) -> Trace:
-    """Return the page's first trace: sqrt-n, else any policy that recomputes, else mid-frontier."""
+def first_shown(offered: Choices, show: str | int | float | None) -> tuple[Trace, int | None]:
+    """Return the page's first trace, and its budget in bytes if it is shown for one.
+
+    Without a wish: sqrt-n, else any policy that recomputes, else mid-frontier.
+    """
     named = dict(offered.named)
-    for trace in (named.get("sqrt_n"), *named.values()):
-        if trace is not None and trace.recomputations:
-            return trace
-    middle = offered.points[len(offered.points) // 2]
-    return replay(offered.found.schedule(middle.peak, certified=False))
+    if show is None:
+        for trace in (named.get("sqrt_n"), *named.values()):
+            if trace is not None and trace.recomputations:
+                return trace, None
+        budget = offered.points[len(offered.points) // 2].peak
+    elif isinstance(show, str) and show in named:
+        return named[show], None
+    else:
+        budget = budget_bytes(offered, show)
+    return replay(offered.found.schedule(budget, certified=False)), budget
 
 
 def nothing_saved(offered: Choices) -> Trace:

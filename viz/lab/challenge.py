@@ -70,8 +70,8 @@ def challenge(
     )
 
 
-def challenge_bytes(offered: Choices, budget: str | int | float) -> int:
-    """Return the budget of a challenge in bytes.
+def budget_bytes(offered: Choices, budget: str | int | float) -> int:
+    """Return a budget within which there is a schedule, in bytes.
 
     Raises:
         BudgetError: if it is none, is in nodes where values differ in size, or no schedule is

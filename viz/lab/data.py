@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 LARGEST_WHOLE = 2**52  # integers up to it, and their differences, are exact in JavaScript
 
 
-def lab_data(offered: Choices, network: str | None, challenge: int | None) -> dict[str, Any]:
+def lab_data(
+    offered: Choices, network: str | None, challenge: int | None, title: str | None
+) -> dict[str, Any]:
     """Return the lab's data, in addition to a player's; the challenge is a budget in bytes."""
     found, points = offered.found, offered.points
+    name, _, size = found.graph.name.partition(":")
+    subject = f"A chain of {size} layers" if name == "chain" and size else found.graph.name
     return {
+        "subject": shown(title if title is not None else subject),
         "planning": planning_data(found.graph, found.costs),
         "network": network,
         "challenge": challenge,

@@ -17,11 +17,11 @@ from ..layout.drawn_nodes import SYMBOLS
 from ..memory_curve import BANDS
 from ..player import SUFFIXES, Page
 from ..player.packing import bundle_columns
-from ..player.page import HOST, MEASURED, SEVERAL, STYLES, TIMES, asset, filled, json_text
+from ..player.page import FRESH, HOST, MEASURED, SEVERAL, STYLES, TIMES, asset, filled, json_text
 from ..scene import TITLES
 from ..theme import THEMES
 
-SCRIPTS = ("fresh", "desk")  # fresh runs before every other module of the page
+SCRIPTS = (FRESH, "desk")
 HEADING = "tinyckpt lab"
 WITHOUT_SCRIPTS = (
     "Scripts are off. With them this page reads a graph, a trace or a memory snapshot that is "

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".htm")
 VIEWS = ("ledger", "graph")
+STOPS = ("start", "peak", "first recomputation", "end")  # moments at which a page may open
 FRAME = (
     '<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="{title}" '
     'style="width: 100%; height: {height}px; border: 0"></iframe>'
@@ -74,6 +75,8 @@ def player(
     group: Grouping = None,
     view: str = "ledger",
     measured: Measurements = None,
+    show: str | None = None,
+    stop: str = "peak",
 ) -> Page: ...
 @overload
 def player(
@@ -86,6 +89,8 @@ def player(
     group: Grouping = None,
     view: str = "ledger",
     measured: Measurements = None,
+    show: str | None = None,
+    stop: str = "peak",
 ) -> Path: ...
 def player(
     traces: Played,
@@ -97,6 +102,8 @@ def player(
     group: Grouping = None,
     view: str = "ledger",
     measured: Measurements = None,
+    show: str | None = None,
+    stop: str = "peak",
 ) -> Path | Page:
     """Write traces as one HTML page: ledger, graph, memory, counters, steps and program, in step.
 
@@ -104,8 +111,9 @@ def player(
     network and no other file; browsers since 2023 play it, and without scripts it shows a still and
     a table.
 
-    Of three traces or more, one is open and the others are a row each. Two of one graph are shown
-    on one ledger as their difference, aligned at the first evaluation of each operator.
+    Two traces of one graph open as their difference, on one ledger, aligned at the first evaluation
+    of each operator. Of three traces or more, one is open and the others are a row each. The page
+    opens at the peak, and has stops: start, peak, first recomputation, end.
 
     A ``Timeline``, which ``tc.timed`` returns, also has lanes over time: evaluations, copies to the
     host and copies back, with stalls shaded.
@@ -124,6 +132,11 @@ def player(
         measured: measured memory, from ``tc.load_measured``: drawn as a line over the planned
             curve, with both ends aligned. One for all traces, or one each, or None. Memory is then
             counted in bytes. Not for pipelines.
+        show: the policy that is open at first, ``"difference"`` of the first two, or ``"all"`` in
+            full; by default the difference of two, and of more the first that recomputes. Not for
+            pipelines.
+        stop: the initial moment: ``start``, ``peak``, ``first recomputation`` or ``end``; the start
+            where the policy has none. Not for pipelines.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
@@ -141,9 +154,13 @@ def player(
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
     if view not in VIEWS:
         raise OptionError(f"unknown view {view!r}; known are {', '.join(VIEWS)}")
+    if stop not in STOPS:
+        raise OptionError(f"unknown stop {stop!r}; known are {', '.join(STOPS)}")
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if any(hasattr(trace, "bubble") for trace in listed):
+        if show is not None or stop != "peak":
+            raise OptionError("show and stop are for traces; a pipeline opens at its peak")
         if labels is not None or group is not None:
             raise OptionError("labels and group are for graphs; a pipeline has devices and blocks")
         if measured is not None:
@@ -152,7 +169,7 @@ def player(
     else:
         own = title if len(listed) == 1 else None  # of a page of several, it belongs to none
         style = Style("dark" if theme == "dark" else "light", own, labels, group)
-        text = trace_page(listed, style, theme, title, view, measured)
+        text = trace_page(listed, style, theme, title, view, measured, show, stop)
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
@@ -166,6 +183,8 @@ def trace_page(
     title: str | None,
     view: str,
     measured: Measurements,
+    show: str | None,
+    stop: str,
 ) -> str:
     """Return the page that plays traces and timelines."""
     clocks = [item if hasattr(item, "stall") else None for item in listed]
@@ -174,4 +193,21 @@ def trace_page(
     traces = [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
     known = as_measured(measured, len(traces))
     scene = scene_of(traces, replace(style, in_bytes=any(known)))
-    return page(scene, theme, title, clocks, view, measured=known)
+    opening = {"show": shown_first(traces, show, view), "stop": stop}
+    return page(scene, theme, title, clocks, view, measured=known, opening=opening)
+
+
+def shown_first(traces: Sequence[Trace], show: str | None, view: str) -> int | str:
+    """Return what a page shows first: the index of a trace, ``difference`` or ``all``."""
+    alike = len(traces) > 1 and traces[0].graph == traces[1].graph
+    if show is None:
+        if len(traces) == 2:
+            return "difference" if alike and view == "ledger" else "all"
+        return next((i for i, trace in enumerate(traces) if trace.recomputations), 0)
+    policies = [trace.schedule.policy for trace in traces]
+    if show in policies:
+        return policies.index(show)
+    if show != "all" and not (show == "difference" and alike):
+        legal = [*dict.fromkeys(policies), *(["difference"] if alike else []), "all"]
+        raise OptionError(f"nothing to show as {show!r}; known are {', '.join(legal)}")
+    return show

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.units import size_text
 
 from ..scene import Scene, count_text, scene_of, title_of
-from ..theme import DARK, LIGHT, Theme, css, difference_colours, faint_edge, result_gradient
+from ..theme import (
+    DARK,
+    LIGHT,
+    Theme,
+    css,
+    difference_colours,
+    faint_edge,
+    ghost,
+    legible,
+    result_gradient,
+)
 from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
 from .data import page_data, shown
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from tinyckpt.planner.offload.simulate import Timeline
 
 STYLES = ("player", "navigation", "lights", "touch", "present")
+FRESH = "fresh"  # runs before every other module of a page
 BEGIN = "begin"  # entry point of a player; the lab has its own
 # Modules of parts that not every page has, which leaves them out.
 SEVERAL = (
@@ -37,6 +48,11 @@ HOST = "host"  # of pages with offloaded values, or with times
 TIMES = "times"  # of pages with times
 MEASURED = "measured"  # of pages with measured memory
 FOLDER = Path(__file__).parents[1]
+# Colours of marks that stand on background and panel; a picture's own are softer.
+MARKS = (
+    "edge", "gradient", "checkpoint", "dropped_forward", "dropped_backward", "not_yet_outline",
+    "recomputed_edge", "in_both",
+)  # fmt: skip
 PACKAGES = ("player", "lab")  # packages of assets, whose names are unique
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
@@ -74,12 +90,13 @@ def page(
     view: str = "ledger",
     addition: Addition | None = None,
     measured: Sequence[Measured | None] = (),
+    opening: Mapping[str, int | str] | None = None,
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
     ``clocks`` are the timeline of each trace, or None; without any, none is given. ``view`` is the
     initial one, ``ledger`` or ``graph``; ``addition`` the parts beyond a player; ``measured`` the
-    measurement of each trace, or None.
+    measurement of each trace, or None; ``opening`` what is shown first: ``show`` and ``stop``.
     """
     traces = [row.trace for row in scene.rows]
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
@@ -91,7 +108,7 @@ def page(
     more += [MEASURED] if any(measured) else []
     added = addition or Addition(heading, BEGIN, [], "", {})
     caption, rows = added.table or ("Totals of the whole schedule", table(traces))
-    data = page_data(scene, clocks)
+    data = page_data(scene, clocks) | ({"opening": dict(opening)} if opening else {})
     return filled(
         "player.html",
         styles=[
@@ -99,7 +116,7 @@ def page(
             *(["several.css"] if several else []),
             *added.styles,
         ],
-        scripts=[added.script],
+        scripts=[FRESH, added.script],
         left_out={HOST, TIMES, MEASURED, *(() if several else SEVERAL)}.difference(more),
         theme=theme,
         front=view,
@@ -168,8 +185,11 @@ def custom_properties(theme: Theme) -> str:
     names = [field.name for field in fields(theme) if field.name != "name"]
     colours = {name: getattr(theme, name) for name in names}
     colours["faint_edge"] = faint_edge(theme)
+    colours["ghost"] = ghost(theme)
+    colours["recomputed_edge"] = theme.recomputed
     colours["staying"] = result_gradient(theme)
     colours |= difference_colours(theme)
+    colours |= {name: legible(colours[name], theme) for name in MARKS}
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 
 

@@ -31,7 +31,7 @@ from ..scene import count_text
 from ..theme import THEMES
 from .data import shown
 from .packing import Packed, bundle_columns, packed
-from .page import filled, json_text, table_of
+from .page import FRESH, filled, json_text, table_of
 
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
@@ -65,7 +65,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
     return filled(
         "pipeline.html",
         styles=("player.css", "touch.css", "present.css", "pipeline.css"),
-        scripts=[SCRIPT],
+        scripts=[FRESH, SCRIPT],
         left_out=LEFT_OUT,
         theme=theme,
         title=html.escape(shown(heading)),

@@ -133,3 +133,14 @@ def place(page: Any, peak: int) -> tuple[float, float]:
     box = page.locator(".frontier").bounding_box()
     x = page.evaluate("peak => player.plot.x(peak)", peak)
     return box["x"] + x, box["y"] + box["height"] / 2
+
+
+def at_work(page: Any) -> Any:
+    """Return a lab with everything shown that stands behind "more", below the first screen."""
+    page.evaluate("() => player.setMore(true)")
+    return page
+
+
+def workbench(lab: Any, *shown: str, **context: Any) -> Any:
+    """Return the open lab of a network with everything shown."""
+    return at_work(lab(*shown, **context))

@@ -8,7 +8,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import STATE
+from tests.viz.lab.lab_driver import STATE, at_work, workbench
 from tests.viz.player.player_driver import until
 from tinyckpt.base.units import size_text
 
@@ -29,6 +29,7 @@ def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path
     page.evaluate("() => document.documentElement.removeAttribute('data-ready')")
     page.set_input_files("#desk-files", str(tmp_path / "offload.json"))
     page.wait_for_selector("html[data-ready]")
+    at_work(page)
     assert page.is_visible(".timeline.lane")
     dropped = page.evaluate(STATE)
     longer = "() => player.take(player.offers.points[0])"
@@ -49,7 +50,7 @@ def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path
 
 
 def test_marks_links_and_loop_follow_the_schedule(lab: OpenLab) -> None:
-    page = lab("chain:16", "#view=ledger")
+    page = workbench(lab, "chain:16", "#view=ledger")
     page.select_option("#axis", "evaluation")  # where a tick is another step of each schedule
     seen = 0
     for value in range(1, 17):
@@ -82,7 +83,7 @@ def test_marks_links_and_loop_follow_the_schedule(lab: OpenLab) -> None:
 
 
 def test_nodes_do_not_fade_during_a_budget_drag(lab: OpenLab) -> None:
-    page = lab("chain:16", reduced_motion="no-preference")
+    page = workbench(lab, "chain:16", reduced_motion="no-preference")
     page.evaluate("() => { player.seek(20); player.seek(21); }")
     stepped = "() => document.getElementById('panels').classList.contains('stepped')"
     assert page.evaluate(stepped)

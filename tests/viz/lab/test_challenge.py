@@ -10,7 +10,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import LAYER, STATE
+from tests.viz.lab.lab_driver import LAYER, STATE, at_work
 from tests.viz.player.player_driver import until
 from tinyckpt.cli import main
 
@@ -41,7 +41,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def challenge(asking: Callable[[str], Path], open_page: Open) -> OpenLab:
     """Return ``challenge(network, **context)``, which returns the open challenge of a network."""
-    return lambda network, **context: open_page(asking(network), **context)
+    return lambda network, **context: at_work(open_page(asking(network), **context))
 
 
 def visible(page: Any) -> list[str]:
@@ -101,7 +101,7 @@ def test_challenge_is_solved_with_keys_or_given_up(challenge: OpenLab) -> None:
 
 @pytest.mark.browser
 def test_page_without_a_challenge_says_so(tmp_path: Path, open_page: Open) -> None:
-    page = open_page(viz.lab(tc.networks.chain(1), tmp_path / "lab.html"))
+    page = at_work(open_page(viz.lab(tc.networks.chain(1), tmp_path / "lab.html")))
     for _ in range(2):
         page.click("#lab-challenge")
         assert page.inner_text("#lab-said").startswith("No challenge here: ")
@@ -119,7 +119,9 @@ def test_challenge_is_solved_by_touch(challenge: OpenLab) -> None:
         row = page.locator(LAYER["ledger"].format(layer - 1))
         row.scroll_into_view_if_needed()
         row.tap()
+        page.locator("#lab-flip").tap()
         until(page, "() => player.choice.keep.length", count)
+        page.locator("#node-close").tap()
     assert "Done: nothing within it costs less." in page.inner_text("#lab-asked")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import engine
+from tests.viz.lab.lab_driver import engine, workbench
 
 pytestmark = pytest.mark.browser
 # What is written beside each line of the costs and below each mark of the peaks, and where it is.
@@ -25,7 +25,7 @@ def bytes_of(words: str) -> float:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:4", "chain:16", "residual:4x8", "unet", "resnet50"])
 def test_axis_ticks_are_at_their_values(network: str, lab: OpenLab) -> None:
-    page = lab(network)
+    page = workbench(lab, network)
     costs = page.evaluate(COSTS)
     assert costs
     for words, y in costs:
@@ -78,7 +78,7 @@ def test_ticks_of_bytes_are_round(browser: Any) -> None:
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1300)])
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
 def test_no_label_is_under_the_handle(network: str, size: tuple[int, int], lab: OpenLab) -> None:
-    page = lab(network, viewport={"width": size[0], "height": size[1]})
+    page = workbench(lab, network, viewport={"width": size[0], "height": size[1]})
     for policy in page.evaluate("() => player.offers.named.map(({ name }) => name)"):
         page.select_option("#lab-policy", policy)
         covered = page.evaluate(

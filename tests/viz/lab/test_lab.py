@@ -5,7 +5,17 @@ import pytest
 import tinyckpt as tc
 from tests.viz.conftest import assert_accessible
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import KEEPING, LAYER, RINGS, SHOWN, STATE, counters, place, steps_of
+from tests.viz.lab.lab_driver import (
+    KEEPING,
+    LAYER,
+    RINGS,
+    SHOWN,
+    STATE,
+    counters,
+    place,
+    steps_of,
+    workbench,
+)
 from tests.viz.player.player_driver import SMALL, until
 
 pytestmark = pytest.mark.browser
@@ -14,7 +24,7 @@ AT_READY = """new MutationObserver((_, observer) => {
   if (!document.documentElement?.dataset.ready) return;
   observer.disconnect();
   const count = all => document.querySelectorAll(all).length;
-  window.atReady = [".rail-row", ".frontier .tick"].map(count);
+  window.atReady = [".rail-row", "#filling-list .row"].map(count);
 }).observe(document, { attributes: true, subtree: true })"""
 
 
@@ -23,14 +33,14 @@ def test_ready_page_has_been_drawn(lab: OpenLab) -> None:
     page.add_init_script(AT_READY)
     page.reload()
     page.wait_for_selector("html[data-ready]")
-    rows, ticks = page.evaluate("window.atReady")
+    rows, bars = page.evaluate("window.atReady")
     assert rows == 17  # sixteen layers, and the loss
-    assert ticks > 4
+    assert bars > 4
 
 
 def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
     graph = tc.networks.chain(16)
-    page = lab("chain:16", "#step=28")
+    page = workbench(lab, "chain:16", "#step=28")
     assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
     page.mouse.move(*place(page, 4608))
     page.mouse.down()
@@ -105,7 +115,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
     page.focus(".frontier .handle")
     page.keyboard.press("End")
     assert page.input_value("#lab-policy") == ""
-    page = lab("residual:4x8")
+    page = workbench(lab, "residual:4x8")
     box = page.locator(".frontier").bounding_box()
     named = page.evaluate(
         "() => player.offers.named.map(n => [n.name, player.plot.x(n.peak), player.plot.y(n.cost)])"
@@ -117,7 +127,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
 
 
 def test_page_points_equal_the_frontier(lab: OpenLab) -> None:
-    page = lab("residual:4x8")
+    page = workbench(lab, "residual:4x8")
     points = page.evaluate(
         """() => player.offers.points.map(p => { const { steps, replay } = player.offers.plan(p);
         return [p.peak, p.cost, Array.from(p.order), Array.from(steps.verbs),
@@ -138,7 +148,7 @@ def test_page_points_equal_the_frontier(lab: OpenLab) -> None:
 )
 def test_click_toggles_a_saved_value(network: str, front: str, lab: OpenLab) -> None:
     graph = tc.networks.network_from_text(network)[0]
-    page = lab(network, f"#view={front}")
+    page = workbench(lab, network, f"#view={front}")
     page.select_option("#lab-policy", "sqrt_n")
     kept = set(page.evaluate("() => player.offers.keptBy(player.choice)"))
     for cell in (2, 7, 7, 11):
@@ -174,7 +184,9 @@ def test_click_toggles_a_saved_value(network: str, front: str, lab: OpenLab) -> 
 
 
 def test_touch_drags_and_taps(lab: OpenLab) -> None:
-    page = lab("chain:16", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = workbench(
+        lab, "chain:16", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
     page.locator(".frontier").scroll_into_view_if_needed()
     page.touchscreen.tap(*place(page, 3700))
     until(page, STATE, "budget=3584")
@@ -182,6 +194,7 @@ def test_touch_drags_and_taps(lab: OpenLab) -> None:
     node.scroll_into_view_if_needed()
     before = set(page.evaluate("() => player.offers.keptBy(player.choice)"))
     node.tap()
+    page.locator("#lab-flip").tap()
     until(page, "() => player.choice.kind", "kept")
     assert len(set(page.evaluate(KEEPING)) ^ before) == 1
     page.locator(".frontier").scroll_into_view_if_needed()
@@ -197,32 +210,8 @@ def test_touch_drags_and_taps(lab: OpenLab) -> None:
     assert page.evaluate(SMALL) == []
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "parts"),
-    [
-        (360, 740, ["#lab-plot", "#lab-now"]),  # a phone
-        (864, 608, ["#lab-plot", ".strip"]),  # a frame on the site
-        (1280, 800, ["#lab-plot", ".strip"]),
-    ],
-)
-def test_budget_is_on_the_first_screen(
-    width: int, height: int, parts: list[str], lab: OpenLab
-) -> None:
-    phone = width < 400
-    page = lab(
-        "chain:16",
-        viewport={"width": width, "height": height},
-        has_touch=phone,
-        is_mobile=phone,
-    )
-    foot = page.evaluate("() => document.querySelector('footer').getBoundingClientRect().top")
-    for part in parts:
-        below = "part => document.querySelector(part).getBoundingClientRect().bottom"
-        assert page.evaluate(below, part) <= foot, part
-
-
 def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
-    page = lab("chain:64", viewport={"width": 1280, "height": 600})
+    page = workbench(lab, "chain:64", viewport={"width": 1280, "height": 600})
     page.click("#rows")
     in_sight = """() => { const {activeRow, window} = player.panels[0].ledger;
         const [first, end] = window.range;
@@ -239,7 +228,7 @@ def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
 
 @pytest.mark.parametrize("width", [360, 900])
 def test_presented_or_printed_lab_has_one_column(width: int, lab: OpenLab) -> None:
-    page = lab("chain:16", viewport={"width": width, "height": 740})
+    page = workbench(lab, "chain:16", viewport={"width": width, "height": 740})
     shape = """() => { const page = getComputedStyle(document.querySelector(".page"));
         return [page.gridTemplateColumns.split(" ").length, page.alignContent]; }"""
     page.keyboard.press("f")
@@ -252,7 +241,7 @@ def test_presented_or_printed_lab_has_one_column(width: int, lab: OpenLab) -> No
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_lab_card_is_accessible(scheme: str, lab: OpenLab) -> None:
-    page = lab("residual:4x8", color_scheme=scheme)
+    page = workbench(lab, "residual:4x8", color_scheme=scheme)
     page.click(LAYER["ledger"].format(2))
     page.click("#lab-challenge")
     page.click("#lab-python")
@@ -260,7 +249,7 @@ def test_lab_card_is_accessible(scheme: str, lab: OpenLab) -> None:
 
 
 def test_view_and_selection_survive_a_schedule_change(lab: OpenLab) -> None:
-    page = lab("chain:16", "#step=20")
+    page = workbench(lab, "chain:16", "#step=20")
     share = "() => { const e = player.scales.extent; return [e.from / e.whole, e.to / e.whole]; }"
     page.evaluate("() => { const e = player.scales.extent; e.set(0.25 * e.whole, 0.5 * e.whole); }")
     page.keyboard.press("k")

@@ -10,28 +10,35 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of
-from tinyckpt.base.units import size_text
+from tests.viz.lab.lab_driver import (
+    KEEPING,
+    LAYER,
+    SHOWN,
+    STATE,
+    at_work,
+    steps_of,
+    workbench,
+)
 from tinyckpt.cli import main
 
 pytestmark = pytest.mark.browser
 
 
 def test_link_restores_the_saved_set(lab: OpenLab) -> None:
-    page = lab("chain:16")
+    page = workbench(lab, "chain:16")
     for cell in (2, 3, 4, 9):
         page.click(LAYER["ledger"].format(cell))
     page.keyboard.press("p")
     shown, tick = page.evaluate(SHOWN), page.evaluate("() => player.tick")
     page.click("#lab-link")
     link = page.input_value("#lab-text")
-    again = lab("chain:16", link[link.index("#") :])
+    again = workbench(lab, "chain:16", link[link.index("#") :])
     assert again.evaluate(SHOWN) == shown
     assert again.evaluate("() => player.tick") == tick
     for wrong in ("keep=1-99999999", "keep=a", "keep=5-1", "policy=none", "budget=1", "budget=x"):
-        page = lab("chain:16", f"#{wrong}")
+        page = workbench(lab, "chain:16", f"#{wrong}")
         assert page.evaluate(STATE) == "policy=sqrt_n", wrong
-    assert lab("chain:16", "#keep=none").evaluate(KEEPING) == []
+    assert workbench(lab, "chain:16", "#keep=none").evaluate(KEEPING) == []
 
 
 @pytest.mark.parametrize("network", ["chain:16", "residual:4x8"])
@@ -39,7 +46,7 @@ def test_copied_command_and_program_reproduce_the_schedule(
     network: str, lab: OpenLab, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = lab(network)
+    page = workbench(lab, network)
     page.click(LAYER["ledger"].format(2))
     for choose in (
         None, "player.take(player.offers.named[1])", "player.take(player.offers.points[0])",
@@ -63,7 +70,7 @@ def test_copied_command_and_program_reproduce_the_schedule(
 def test_price_of_more_memory_equals_explain(tmp_path: Path, open_page: Open) -> None:
     graph = tc.networks.network_from_text("residual:2x8")[0]
     assert tc.frontier(graph, time_limit=60).complete  # so that both know the same
-    page = open_page(viz.lab(graph, tmp_path / "lab.html"))
+    page = at_work(open_page(viz.lab(graph, tmp_path / "lab.html")))
     orders = page.evaluate("() => player.offers.points.map(p => Array.from(p.order))")
     assert len(orders) > 2
     for number, order in enumerate(orders):
@@ -77,7 +84,7 @@ def test_price_of_more_memory_equals_explain(tmp_path: Path, open_page: Open) ->
 
 
 def test_challenge_reports_the_distance_to_the_budget(lab: OpenLab) -> None:
-    page = lab("chain:16")
+    page = workbench(lab, "chain:16")
     page.select_option("#lab-policy", "store_all")
     page.click("#lab-challenge")
     asked = page.evaluate("() => player.offers.challenges()")
@@ -112,56 +119,17 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     open_page: Open, resnet: Path
 ) -> None:
-    page = open_page(resnet)
+    page = at_work(open_page(resnet))
     page.select_option("#lab-policy", "store_all")
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
-    page.click("#to-peak")
-    page.click("#filling-list .row >> nth=0")  # the largest
-    name = page.inner_text("#filling-list .row >> nth=0 >> .name")
+    page.keyboard.press("p")
+    while page.locator("#filling-list .bar[aria-pressed]").count() == 0:
+        page.click("#filling-list .bar >> nth=0")  # the largest, level by level
+    page.click("#filling-list .bar >> nth=0")
+    name = page.inner_text("#filling-list .bar >> nth=0 >> .name")
     offered = page.inner_text("#lab-flip")
     assert offered.startswith(f"drop {name.split('/')[-1]}: peak \u2212")
     page.click("#lab-flip")
     assert page.evaluate("() => player.offers.plan(player.choice).peak") < before
     after = page.evaluate("() => player.models[0].peaks.at(-1)")
     assert after == page.evaluate("() => player.offers.plan(player.choice).peak")
-
-
-@pytest.mark.parametrize("way", ["mouse", "keyboard"])
-def test_first_time_user_finds_and_lowers_the_peak(way: str, open_page: Open, resnet: Path) -> None:
-    page = open_page(resnet)
-    before = page.evaluate("() => player.offers.plan(player.choice).peak")
-    # First: the one button in the empty card says what it leads to.
-    assert page.inner_text("#filling-peak").startswith("What fills the peak of ")
-    if way == "mouse":
-        page.click("#filling-peak")
-    else:
-        tab_to(page, "#filling-peak")
-        page.keyboard.press("Enter")
-        assert page.evaluate("() => document.activeElement.id") == "filling-list"
-    assert page.evaluate("() => player.models[0].peakStep === player.panels[0].step")
-    largest = page.locator("#filling-list .row").first
-    assert largest.locator(".size").inner_text().endswith(" MiB")
-    assert len(largest.locator(".why").inner_text()) > 10
-    # Second: the card says "drag the budget", and here is its handle.
-    if way == "mouse":
-        box = page.locator(".frontier .handle").bounding_box()
-        y = box["y"] + box["height"] / 2
-        page.mouse.move(box["x"] + box["width"] / 2, y)
-        page.mouse.down()
-        page.mouse.move(box["x"] - 20, y)
-        page.mouse.up()
-    else:
-        tab_to(page, ".frontier .handle")
-        page.keyboard.press("ArrowLeft")
-    after = page.evaluate("() => player.offers.plan(player.choice).peak")
-    assert after < before
-    assert f"peak {size_text(after)}, " in page.inner_text("#lab-now")
-
-
-def tab_to(page: Any, selector: str) -> None:
-    """Press Tab until an element has the focus."""
-    for _ in range(80):
-        page.keyboard.press("Tab")
-        if page.evaluate("s => document.activeElement === document.querySelector(s)", selector):
-            return
-    raise AssertionError(f"{selector} is not reached by Tab")

@@ -8,7 +8,7 @@ import pytest
 
 import viz
 from tests.viz.conftest import Open
-from tests.viz.player.player_driver import traces_of
+from tests.viz.player.player_driver import from_the_start, traces_of
 
 Player = Callable[..., Any]
 
@@ -26,7 +26,8 @@ def player(open_page: Open, tmp_path: Path) -> Player:
         theme: Any = "auto", **context: Any,
     ) -> Any:  # fmt: skip
         traces = traces_of(shown, policies) if isinstance(shown, str) else shown
-        path = viz.player(traces, tmp_path / "player.html", view=view, theme=theme)
+        options = from_the_start(traces, view=view, theme=theme)
+        path = viz.player(traces, tmp_path / "player.html", **options)
         return open_page(path, fragment, **context)
 
     return opened

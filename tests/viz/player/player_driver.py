@@ -23,6 +23,8 @@ COUNTERS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
 PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
     document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
     return [({LOOKS})(), ({COUNTERS})()]; }})"""
+# Select the largest value in memory, whatever it is grouped in.
+LARGEST = "() => player.choose(player.chosen, -1, player.filling.items[0].value)"
 TICK = "() => Number(document.getElementById('scrub').value)"
 # What can be touched, and is smaller than 24 pixels.
 SMALL = """() => [...document.querySelectorAll(
@@ -80,7 +82,17 @@ def expected_counters(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
 def written(
     tmp_path: Path, traces: Sequence[tc.Trace], view: str = "graph", **options: Any
 ) -> Path:
-    return viz.player(traces, tmp_path / "player.html", view=view, **options)
+    return viz.player(
+        traces, tmp_path / "player.html", view=view, **from_the_start(traces, **options)
+    )
+
+
+def from_the_start(traces: Any, **options: Any) -> dict[str, Any]:
+    """Return options with which a page shows its first policy, or both of two, before any step."""
+    if not isinstance(traces, Sequence) or any(hasattr(trace, "bubble") for trace in traces):
+        return {"stop": "start"} | options if hasattr(traces, "schedule") else options
+    first = {2: "all"}.get(len(traces), traces[0].schedule.policy if traces else None)
+    return {"show": first, "stop": "start"} | options
 
 
 def code_of(page: str) -> str:

@@ -9,7 +9,7 @@ from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import expected_looks, go_to, seek, traces_of, until
 from tinyckpt.base.units import size_text
 from viz.layout.views import views_of
-from viz.theme import THEMES, css, result_gradient
+from viz.theme import THEMES, css, legible, result_gradient
 
 pytestmark = pytest.mark.browser
 LABELS = """() => [...document.querySelectorAll(".graph .node")].map(
@@ -120,7 +120,10 @@ def test_result_gradients_have_one_colour(theme: str, player: Player) -> None:
     page = player([trace], theme=theme)
     last = len(trace.steps) - 1
     seek(page, last)
-    stays, passes = css(result_gradient(THEMES[theme])), css(THEMES[theme].gradient)
+    stays, passes = (
+        css(result_gradient(THEMES[theme])),
+        css(legible(THEMES[theme].gradient, THEMES[theme])),
+    )
     results = set(trace.graph.outputs)
     cells = views_of(trace.graph)[0].layout.cells
     seen = set()
@@ -163,5 +166,5 @@ def test_empty_moment_links_to_the_peak_and_its_cure(player: Player) -> None:
     page.click("text=What fills the peak of 903 MiB?")
     assert page.evaluate("() => player.tick") == trace.peak_step
     assert page.is_hidden("#filling-peak")
-    assert page.locator("#filling-list .row").count() > 5
+    assert 1 < page.locator("#filling-list .row").count() <= 8
     assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")

@@ -174,7 +174,7 @@ def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page:
 def test_steps_advance_to_the_next_change(tmp_path: Path, open_page: Open) -> None:
     costs = PipelineCosts(forward=Fraction(1, 3), communication=Fraction(1, 7))
     trace = replay_pipeline(one_f_one_b(2, 3), costs)
-    page = open_page(viz.player(trace, tmp_path / "p.html"))
+    page = open_page(viz.player(trace, tmp_path / "p.html"), "#time=0")
     moments = unpacked(page_data([trace], None)["traces"][0]["moments"])
     forwards = [page.evaluate("player.time")]
     for _ in range(len(moments)):
@@ -239,7 +239,8 @@ def test_block_tooltip_names_action_and_wait(tmp_path: Path, open_page: Open) ->
 @pytest.mark.browser
 def test_playback_ends_and_one_schedule_can_be_isolated(tmp_path: Path, open_page: Open) -> None:
     traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
-    page = open_page(viz.player(traces, tmp_path / "p.html"), reduced_motion="no-preference")
+    path = viz.player(traces, tmp_path / "p.html")
+    page = open_page(path, "#time=0", reduced_motion="no-preference")
     page.select_option("#speed", index=6)
     page.click("#play")
     until(page, "player.time", float(traces[0].makespan))

@@ -232,7 +232,7 @@ def test_peak_key_cycles_through_peaks(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces))
     for trace in [*traces, traces[0]]:
-        page.click("#to-peak")
+        page.keyboard.press("p")
         live = live_of(trace, in_nodes=True)
         assert page.evaluate(TICK) == live.index(max(live))
 

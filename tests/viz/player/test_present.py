@@ -87,7 +87,7 @@ def test_presented_difference_keeps_its_caption(player: Player) -> None:
 
 def test_stops_include_only_phases_of_the_schedule(player: Player) -> None:
     page = presented(player, "chain:4", "store_all")
-    assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 end"]
+    assert page.evaluate(STOPS) == ["1 start", "2 peak", "3 end"]
     page.keyboard.press("4")
     assert page.evaluate("player.tick") == page.evaluate("player.ticks - 1")
 
@@ -120,7 +120,7 @@ def test_presentation_has_stops_a_black_screen_and_a_pointer(player: Player) -> 
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page.keyboard.press("f")
     until(page, FULL)
-    assert page.evaluate(STOPS) == ["1 forward", "2 peak", "3 first recomputation", "4 end"]
+    assert page.evaluate(STOPS) == ["1 start", "2 peak", "3 first recomputation", "4 end"]
     again = page.evaluate("player.models[0].computes[player.models[0].again.indexOf(1)]")
     steps = [0, trace.peak_step, again, len(trace.steps) - 1]
     assert steps == sorted(steps)
@@ -191,7 +191,7 @@ def test_pipelines_can_be_presented(player: Player) -> None:
     page.keyboard.press("f")
     until(page, FULL)
     assert page.locator(".lanes").bounding_box()["height"] > 1.4 * high
-    names = ["1 forward", "2 peak", "3 first backward", "4 end"]
+    names = ["1 start", "2 peak", "3 first backward", "4 end"]
     assert page.evaluate(STOPS) == names
     seen = []
     for number in range(1, 5):

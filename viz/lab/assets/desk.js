@@ -4,7 +4,7 @@ import { byId } from "../../player/assets/controls.js";
 import { sizeText } from "../../player/assets/format.js";
 import { explainHost } from "../../player/assets/host.js";
 import { start } from "../../player/assets/playback.js";
-import { fresh } from "./fresh.js";
+import { fresh } from "../../player/assets/fresh.js";
 import { Lab } from "./lab.js";
 import { dataOfPlan, readPlan } from "./planned.js";
 import { FormatError } from "./reader.js";
@@ -167,6 +167,7 @@ class Desk {
     if (!plan) return this;
     this.opener();
     document.title = document.querySelector("h1").textContent = `${plan.graph.name}: ${plan.path}`;
+    byId("save-page").hidden = true; // what was opened is in no file of the page
     explainHost(); // whatever is dropped next may send values there
     const lab = new Lab(data);
     if (measured && measured.names.length > 1) this.devices(measured.names, device);

@@ -91,23 +91,8 @@ export class FrontierPlot {
 
   key(event) {
     if (this.element.closest(".asking")) return; // the points would give the answer away
-    const { points } = this.offers;
-    const { peak } = this.plan;
-    const at = points.findLastIndex((point) => point.peak <= peak);
-    const moves = {
-      ArrowRight: 1,
-      ArrowUp: 1,
-      ArrowLeft: peak > points[at]?.peak ? 0 : -1,
-      ArrowDown: -1,
-      PageUp: PAGE,
-      PageDown: -PAGE,
-      Home: -points.length,
-      End: points.length,
-    };
-    if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.onChoose(points[Math.min(Math.max(at + moves[event.key], 0), points.length - 1)], true);
+    const choice = pointByKey(this.offers, this.plan.peak, event);
+    if (choice) this.onChoose(choice, true);
   }
 
   /** Show the position of a schedule. @param {any} plan @param {number | null} budget in bytes */
@@ -301,6 +286,28 @@ export class FrontierPlot {
     this.handle.setAttribute("aria-valuenow", String(Math.max(at, 0)));
     this.handle.setAttribute("aria-valuetext", `peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}`);
   }
+}
+
+/** The point of the frontier that a key leads to from a peak; null if the key means nothing here.
+ * @param {Offers} offers @param {number} peak @param {KeyboardEvent} event
+ */
+export function pointByKey({ points }, peak, event) {
+  const at = points.findLastIndex((point) => point.peak <= peak);
+  const less = peak > points[at]?.peak ? 0 : -1;
+  const moves = {
+    ArrowRight: 1,
+    ArrowUp: 1,
+    ArrowLeft: less,
+    ArrowDown: less,
+    PageUp: PAGE,
+    PageDown: -PAGE,
+    Home: -points.length,
+    End: points.length,
+  };
+  if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return null;
+  event.preventDefault();
+  event.stopPropagation();
+  return points[Math.min(Math.max(at + moves[event.key], 0), points.length - 1)];
 }
 
 /** Where a value is between two, 0 to 1.

@@ -1,11 +1,14 @@
 /** Toggling of saved values: what a click on a graph node changes in the chosen schedule. */
 
+import { AGAIN_BAND, KEPT_BAND } from "../../player/assets/blocks.js";
 import { listAt } from "../../player/assets/columns.js";
 import { cellName } from "../../player/assets/details.js";
 
 /**
  * @import { Choice, Offers } from "./offers.js"
  */
+
+const IDLE_BEFORE_EFFECTS = 150; // milliseconds without a change before effects are planned
 
 /** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
 function valuesOf(offers, view, cell) {
@@ -22,30 +25,113 @@ function valuesOf(offers, view, cell) {
   return out.length ? out : own.filter((value) => offers.graph.firstReader?.[value] >= 0);
 }
 
-/** What keeps or drops a cell, or one value; null if there is nothing to keep. To keep what
- * was dropped last is to go back. Where all is kept that a policy kept which was chosen before, and the
- * schedule is the very same, it is that choice again.
+/** What keeps or drops a cell, or one value; null if there is nothing to keep.
  * @param {Offers} offers @param {Choice[]} choices so far; the last one is shown
- * @returns {{choice: Choice, keeps: boolean, values: number[], name: string, change: string} | null}
+ * @returns {Toggle | null}
  */
 export function toggled(offers, choices, panel, cell, value) {
-  const now = choices.at(-1);
   const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
   const values =
     value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
+  const name = value < 0 && cell >= 0 ? cellName(panel.model, panel.view, cell) : offers.graph.data.names[value];
+  return toggledValues(offers, choices, values, whole, name);
+}
+
+/** What keeps some values, or drops all of a whole if they are kept. To keep what was dropped last is to go back,
+ * but not to a policy: what is picked by hand has no policy's name.
+ * @typedef {{choice: Choice, keeps: boolean, values: number[], name: string, change: string}} Toggle
+ * @param {Offers} offers @param {Choice[]} choices @param {number[]} values @param {number[]} whole
+ * @returns {Toggle | null}
+ */
+export function toggledValues(offers, choices, values, whole, name) {
   if (!values.length) return null;
+  const now = choices.at(-1);
   const kept = new Set(offers.keptBy(now));
   const keeps = !values.every((each) => kept.has(each));
   const before = choices.at(-2);
-  const undoes = keeps && before && areEqual(without(offers.keptBy(before), whole), kept);
+  const undoes = keeps && before && before.kind !== "named" && areEqual(without(offers.keptBy(before), whole), kept);
   if (keeps) for (const each of values) kept.add(each);
   else for (const each of whole) kept.delete(each);
-  const origin = choices.findLast(({ kind }) => kind !== "kept");
-  const choice = undoes ? before : offers.keepingAs(kept, origin);
-  const name = value < 0 ? cellName(panel.model, panel.view, cell) : offers.graph.data.names[value];
+  const choice = undoes ? before : offers.keeping(kept);
   const own = choice.kind === now.kind || offers.isByHand(now);
   const change = offers.difference(offers.plan(now), offers.plan(choice)) + (own ? "" : ", as the policy retain");
   return { choice, keeps, values, name, change };
+}
+
+/** Buttons on the bars of what is in memory: each keeps or drops what its bar stands for, and says what that changes. */
+export class BarActs {
+  /** @param {any} lab */
+  constructor(lab) {
+    this.lab = lab;
+    this.known = new Map(); // toggles of the present choice, by their values
+  }
+
+  /** Say on each bar what can be done; planned one after the other while nothing else happens.
+   * @param {any} panel @param {any[]} bars
+   */
+  show(panel, bars) {
+    clearTimeout(this.waiting);
+    const { lab } = this;
+    if (this.choice !== lab.choice) this.known.clear();
+    this.choice = lab.choice;
+    const rows = Array.from(lab.filling.element.children);
+    const { classList } = lab.filling.element;
+    const next = (at) => {
+      if (at >= bars.length)
+        return void classList.toggle(
+          "acts",
+          rows.some((row) => row.querySelector(".act")),
+        );
+      const key = String(keptIn(bars[at]));
+      const isKnown = this.known.has(key);
+      if (!isKnown && (lab.playing || lab.settled)) return;
+      if (!isKnown) this.known.set(key, this.toggle(bars[at]));
+      this.fill(/** @type {HTMLElement} */ (rows[at]), bars[at], this.known.get(key));
+      if (isKnown) next(at + 1);
+      else this.waiting = setTimeout(() => next(at + 1));
+    };
+    for (const row of rows) row.querySelector(".act")?.remove();
+    this.waiting = setTimeout(
+      () => next(0),
+      bars.every((bar) => this.known.has(String(keptIn(bar)))) ? 0 : IDLE_BEFORE_EFFECTS,
+    );
+  }
+
+  /** @returns {Toggle | null} */
+  toggle(bar) {
+    const { lab } = this;
+    const own = keptIn(bar).filter((value) => lab.offers.canKeep(value));
+    // Of a group what leaves its blocks stays: from there the rest is recomputed, block by block.
+    const inner = bar.opens ? own.filter((value) => !lab.offers.leaves(value)) : own;
+    const values = inner.length ? inner : own;
+    return toggledValues(lab.offers, lab.choicesSoFar, values, values, bar.name);
+  }
+
+  fill(row, bar, found) {
+    if (!found || bar.isRest) return;
+    const { offers } = this.lab;
+    const [from, to] = [this.choice, found.choice].map((choice) => offers.plan(choice));
+    if (found.keeps ? to.cost >= from.cost : to.peak >= from.peak) return; // that would help nobody
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "act";
+    const verb = found.keeps ? "keep" : "drop";
+    button.textContent = `${verb}: ${offers.shortDifference(from, to)}`;
+    button.setAttribute("aria-label", `${found.keeps ? "Keep" : "Recompute"} ${bar.name}: ${found.change}`);
+    button.title = /** @type {string} */ (button.getAttribute("aria-label"));
+    row.append(button);
+  }
+
+  act(panel, bar) {
+    const found = this.known.get(String(keptIn(bar)));
+    if (found) this.lab.takeFlipped(found);
+  }
+}
+
+/** The values of a bar that are kept; without any, those that were recomputed. */
+function keptIn({ items }) {
+  const kept = items.filter(({ band }) => band === KEPT_BAND);
+  return (kept.length ? kept : items.filter(({ band }) => band === AGAIN_BAND)).map(({ value }) => value);
 }
 
 /** Some values without others, as a set. @param {Iterable<number>} some @param {number[]} values */

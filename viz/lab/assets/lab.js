@@ -8,10 +8,12 @@ import { Player } from "../../player/assets/main.js";
 import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
 import { ownName } from "../../player/assets/reasons.js";
 import { middleOf } from "../../player/assets/tip.js";
+import { stopOn } from "../../player/assets/stops.js";
 import { Challenge } from "./challenge.js";
 import { FrontierPlot } from "./frontier.js";
-import { toggled } from "./keeping.js";
+import { BarActs, toggled } from "./keeping.js";
 import { connectControls } from "./lab_controls.js";
+import { MemoryArea, ghostOf, valuesText } from "./memory_area.js";
 import { Offers } from "./offers.js";
 import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
 
@@ -21,7 +23,6 @@ import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
  */
 
 const TWICE = 450; // milliseconds within which two clicks are one
-const FADING = 3000; // milliseconds that a tip stays under a finger
 const NAME_ROOM = 110; // pixels of a name on a button
 
 export class Lab extends Player {
@@ -32,14 +33,21 @@ export class Lab extends Player {
     this.offers = new Offers(lab, graphs[traces[0].graph], traces[0], this.data.in_nodes);
     const first = this.offers.named.find(({ name }) => name === model.policy);
     this.asked = new Challenge(this.offers, document.querySelector(".card.lab"));
-    this.choice = this.start = this.asked.isAsked
-      ? this.offers.keeping([])
-      : (first ?? this.offers.within(model.live[model.peakStep] * model.unit));
+    const given = this.data.opening?.budget;
+    const within = () => this.offers.within(given ?? model.live[model.peakStep] * model.unit);
+    this.choice = this.start = this.asked.isAsked ? this.offers.keeping([]) : ((given ? null : first) ?? within());
     this.budget = null;
     this.past = [];
     this.coming = [];
     this.pointed = /** @type {PointerEvent} */ (null); // what was pressed last
     this.keeps = true; // whether a click keeps or drops
+    this.more = false; // whether everything is shown, or what is seen first
+    document.documentElement.classList.add("planner");
+    const ghosts = new WeakMap();
+    this.scales.ghostOf = (shown) => {
+      if (!ghosts.has(shown)) ghosts.set(shown, ghostOf(this.offers, shown));
+      return ghosts.get(shown);
+    };
     this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
       this.drag(choice, settled);
     });
@@ -48,6 +56,10 @@ export class Lab extends Player {
     this.data.highest = this.scales.highest;
     this.measurements?.fit();
     connectControls(this);
+    this.area = new MemoryArea(this);
+    this.scales.stacked = () => this.area.place();
+    this.filling.acts = new BarActs(this);
+    this.headline();
     this.present();
     super.place();
     this.offers.prepare(this.life.signal);
@@ -63,6 +75,34 @@ export class Lab extends Player {
     else if (!command && key === "k" && !byId("lab-flip").hidden) byId("lab-flip").click();
     else return;
     event.preventDefault();
+  }
+
+  /** Say in a sentence what this is about. */
+  headline() {
+    const { offers } = this;
+    const { graph, lab } = offers;
+    const isTrained = graph.operators.names.length > graph.forward_count;
+    document.querySelector("h1").textContent =
+      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${this.asked.hidden ? "Save less of it." : "Drag the line to use less."}`;
+    byId("lab-about").textContent =
+      "Memory over one step, forward and back. Grey: everything is saved. Colour: this plan; hatched is computed again.";
+  }
+
+  /** Show everything that there is, or what is seen first. @param {boolean} more */
+  setMore(more) {
+    this.more = more;
+    document.documentElement.classList.toggle("more", more);
+    byId("lab-more").setAttribute("aria-pressed", String(more));
+    if (more) this.setSharing(false);
+    this.resized();
+    this.settle();
+  }
+
+  /** Offer the ways to share what is shown. @param {boolean} isOpen */
+  setSharing(isOpen) {
+    document.documentElement.classList.toggle("sharing", isOpen);
+    byId("lab-sharing").setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) byId("lab-link").focus();
   }
 
   // What is chosen --------------------------------------------------------------------------------
@@ -128,9 +168,12 @@ export class Lab extends Player {
 
   /** The choice that toggles saving of a cell or a value; null if nothing can be saved. */
   toggled(panel, cell, value = -1) {
-    // To meet a challenge, one keeps values by hand, though a policy may have kept the same.
-    const choices = this.asked.isAsked ? [this.choice] : [...this.past, this.choice];
-    return toggled(this.offers, choices, panel, cell, value);
+    return toggled(this.offers, this.choicesSoFar, panel, cell, value);
+  }
+
+  /** The choices that lead to the present one; to meet a challenge, that alone. */
+  get choicesSoFar() {
+    return this.asked.isAsked ? [this.choice] : [...this.past, this.choice];
   }
 
   /** Toggle saving of a cell's values. @returns {boolean} whether there was anything */
@@ -138,6 +181,10 @@ export class Lab extends Player {
     const found = this.keeps ? this.toggled(panel, cell) : null;
     if (!found) return false;
     const opens = panel.view.opens[cell] !== undefined;
+    if (this.pointed?.pointerType === "touch") {
+      this.choose(this.panels[0], cell); // a tap selects, and a button acts
+      return true;
+    }
     const again = this.flipped?.cell === cell && performance.now() - this.flipped.at < TWICE;
     if (opens && again) {
       // What the first click of two did is undone: they open the group.
@@ -152,8 +199,6 @@ export class Lab extends Player {
     const words = this.takeFlipped(found);
     this.choose(this.panels[0], opens ? -1 : cell);
     this.tip.show(this.pointed ?? middleOf(document.activeElement), [found.name, words]);
-    clearTimeout(this.fading); // a finger does not move away
-    this.fading = setTimeout(() => this.pointed?.pointerType === "touch" && this.tip.hide(), FADING);
     return true;
   }
 
@@ -177,10 +222,18 @@ export class Lab extends Player {
     const { chosen } = this;
     const button = byId("lab-flip");
     const found = this.toggled(chosen, chosen.selected, chosen.value);
+    byId("lab-inside").hidden = chosen.value >= 0 || chosen.view.opens[chosen.selected] === undefined;
     button.hidden = !found;
     if (!found) return;
     const name = ownName(found.name);
     button.textContent = `${found.keeps ? "keep" : "drop"} ${cutTo(name, 12.5, NAME_ROOM)}: ${found.change}`;
+  }
+
+  /** Open the group that is selected. */
+  openAimed() {
+    const { chosen } = this;
+    chosen.open(chosen.view.opens[chosen.selected]);
+    this.choose(chosen, -1);
   }
 
   choose(panel, cell, value = -1) {
@@ -228,6 +281,7 @@ export class Lab extends Player {
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
     this.plot.show(plan, this.budget ?? this.asked.budget);
+    this.area.show();
     byId("lab-now").textContent =
       `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
@@ -296,8 +350,14 @@ export class Lab extends Player {
     }
   }
 
+  /** At a stop its sentence comes first. @param {string[]} texts */
+  captions(texts) {
+    const words = this.more ? "" : stopOn(this.stops, this.tick)?.words;
+    return words ? [`${words} ${texts[0]}`, words] : texts;
+  }
+
   address() {
-    return `${super.address()}&${this.choice.key}`;
+    return `${super.address()}&${this.choice.key}${this.more ? "&more=1" : ""}`;
   }
 
   link() {
@@ -311,7 +371,9 @@ export class Lab extends Player {
       this.choice = choice;
       this.present();
     }
-    return super.follow(parameters) || choice !== null;
+    const more = parameters.get("more") === "1";
+    if (more !== this.more) this.setMore(more);
+    return super.follow(parameters);
   }
 
   /** The choice that an address names; null if none. @param {URLSearchParams} parameters */

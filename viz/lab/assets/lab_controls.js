@@ -9,6 +9,13 @@ import { commandText, pythonText } from "./texts.js";
 
 /** @param {Lab} lab */
 export function connectControls(lab) {
+  const parts = byId("lab-controls").content;
+  const [about, undo, redo, far, flip, inside] = Array.from(parts.children);
+  document.querySelector(".top").append(about);
+  byId("next-stop").after(undo, redo);
+  document.querySelector("footer").append(far);
+  byId("node").append(flip, inside);
+  byId("lab-link").after(byId("save-page"));
   const policy = byId("lab-policy");
   policy.append(...lab.offers.named.map(({ title, name }) => new Option(title, name)));
   policy.addEventListener("change", () => {
@@ -25,6 +32,9 @@ export function connectControls(lab) {
     "lab-command": () => lab.copy(commandText(lab.offers, lab.choice)),
     "lab-python": () => lab.copy(pythonText(lab.offers, lab.choice)),
     "lab-challenge": () => lab.nextChallenge(),
+    "lab-sharing": () => lab.setSharing(!document.documentElement.classList.contains("sharing")),
+    "lab-more": () => lab.setMore(!lab.more),
+    "lab-inside": () => lab.openAimed(),
   };
   for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
   explainKeys();

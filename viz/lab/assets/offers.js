@@ -6,12 +6,12 @@
  *
  * @typedef {{key: string, kind: "point" | "named" | "kept", title: string, note: string,
  *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string, name?: string,
- *     keep?: number[], keptKey?: string, steps?: any, peak?: number, cost?: number}} Choice
+ *     keep?: number[], steps?: any, peak?: number, cost?: number}} Choice
  */
 
 import { barsOfView } from "../../player/assets/bars.js";
 import { listAt } from "../../player/assets/columns.js";
-import { countText, counted, liveText, sizeText } from "../../player/assets/format.js";
+import { countText, counted, liveText, shortSize, sizeText } from "../../player/assets/format.js";
 import { modelOf } from "../../player/assets/model.js";
 import { lastAtMost } from "../../player/assets/state.js";
 import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
@@ -69,6 +69,19 @@ export class Offers {
     return producer >= 0 && producer < this.graph.forward_count;
   }
 
+  /** Whether a value is read outside the scope of its operator in the forward pass. @param {number} value */
+  leaves(value) {
+    const { operators, data, forward_count: forward } = this.graph;
+    if (!this.leaving) {
+      this.leaving = new Uint8Array(data.names.length);
+      for (let i = 0; i < forward; i++)
+        for (const read of listAt(operators.inputs, i))
+          if (data.producers[read] >= 0 && operators.scopes[data.producers[read]] !== operators.scopes[i])
+            this.leaving[read] = 1;
+    }
+    return this.leaving[value] === 1;
+  }
+
   /** The name by which Python finds a value. @param {number} value */
   nameOf(value) {
     this.places ??= new Map(this.candidates.map((candidate, place) => [candidate, place]));
@@ -80,16 +93,6 @@ export class Offers {
     const keep = [...new Set(values)].sort((a, b) => a - b);
     const note = `kept ${counted(keep.length, "value")} of ${countText(this.candidates.length)}`;
     return { key: `keep=${rangesText(keep)}`, kind: "kept", title: "hand-picked", note, policy: "retain", keep };
-  }
-
-  /** The choice that keeps some values: another's, if that is the very same schedule.
-   * @param {Iterable<number>} values @param {Choice} [other] not by hand @returns {Choice}
-   */
-  keepingAs(values, other) {
-    const choice = this.keeping(values);
-    if (!other) return choice;
-    other.keptKey ??= this.keeping(this.keptBy(other)).key;
-    return other.keptKey === choice.key && this.isByHand(other) ? other : choice;
   }
 
   /** Steps, replay, peak and cost of a choice. @param {Choice} choice */
@@ -210,6 +213,15 @@ export class Offers {
     const peak = memory ? `${memory > 0 ? "+" : MINUS}${this.memory(Math.abs(memory))}` : "unchanged";
     const cost = to.cost === from.cost ? "unchanged" : percentText(share);
     return `peak ${peak}, cost ${cost}`;
+  }
+
+  /** The same in few letters: memory, then work. */
+  shortDifference(from, to) {
+    const memory = to.peak - from.peak;
+    const amount = this.inNodes ? countText(Math.abs(Math.round(memory / this.size))) : shortSize(Math.abs(memory));
+    const peak = memory ? `${memory > 0 ? "+" : MINUS}${amount}` : "\u00b10";
+    const share = from.cost ? (100 * (to.cost - from.cost)) / from.cost : 0;
+    return `${peak}, ${share ? percentText(share) : "\u00b10 %"}`;
   }
 
   /** A choice as a trace of the page's data. @param {Choice} choice @param {number | null} budget in bytes */

@@ -21,7 +21,8 @@ export function placeText(player) {
   const { selected, value } = chosen;
   if (selected >= 0 || value >= 0)
     said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
-  if (player.difference) said.push(`difference=${player.difference.models.map(({ id }) => id + 1).join("-")}`);
+  const pair = player.difference?.models.map(({ id }) => id + 1).join("-") ?? "none";
+  if (pair !== player.usualPair) said.push(`difference=${pair}`);
   if (solo !== opening) said.push(`alone=${solo + 1}`);
   if (!extent.isWhole)
     said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);

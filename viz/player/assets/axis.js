@@ -23,6 +23,8 @@
  * @property {number} broken where a vertical axis is broken; 0 for nowhere
  * @property {number} least the smallest amount of a block
  * @property {boolean} single whether each row is as high as one can read and touch
+ * @property {(model: Model) => Float64Array | null} ghostOf what is drawn behind a policy's memory, by step
+ * @property {() => void} stacked called whenever memory was drawn anew
  * @property {number} large how many times as large as usual letters are
  */
 

@@ -6,12 +6,70 @@
 
 import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
 import { listAt } from "./columns.js";
-import { sizeText } from "./format.js";
+import { counted, shortSize, sizeText } from "./format.js";
 import { cutTo, textWidth } from "./graph.js";
 import { ownName, readBy } from "./reasons.js";
+import { inOrder } from "./stops.js";
+
+/**
+ * @import { Model } from "./data.js"
+ * @import { Stop } from "./stops.js"
+ */
 
 const MOST_IN_CAPTION = 3; // names
 const SHORT = 24; // characters of a short name
+
+/** Stops by their names: where each is in a policy, NaN where it has none, and its sentence.
+ * @type {[string, (model: Model) => number, (model: Model, step: number) => string][]}
+ */
+const STOPS = [
+  ["start", () => -1, () => "Nothing is in memory yet."],
+  ["peak", (model) => model.peakStep, (model, step) => `Memory is fullest: ${amountWords(model, step)}.`],
+  [
+    "first recomputation",
+    (model) => model.computes[model.again.indexOf(1)] ?? Number.NaN,
+    (model, step) => `Freed to save memory, now computed again: ${captionOf(model, step)}.`,
+  ],
+  [
+    "end",
+    (model) => model.count - 1,
+    (model) =>
+      `The end: ${counted(model.computes.length, "evaluation")}, at most ${amountWords(model, model.peakStep)} at once.`,
+  ],
+];
+
+/** What is in memory after a step. */
+function amountWords(model, step) {
+  return model.inNodes ? counted(model.live[step], "value") : shortSize(model.live[step]);
+}
+
+/** The stops of some policies together, each where there is one; what not all have at one moment names its own.
+ * @param {Model[]} models @param {string[]} titles @param {(model: Model, step: number) => number} tickOf
+ * @returns {Stop[]}
+ */
+export function stopsOf(models, titles, tickOf) {
+  const found = new Map();
+  for (const [name, stepOf, wordsOf] of STOPS) {
+    models.forEach((model, i) => {
+      const step = stepOf(model);
+      if (Number.isNaN(step)) return;
+      const tick = tickOf(model, step);
+      const key = `${name} ${tick}`;
+      if (!found.has(key)) found.set(key, { name, tick, own: [] });
+      found.get(key).own.push({ title: titles[i], words: wordsOf(model, step) });
+    });
+  }
+  return inOrder(
+    [...found.values()].map(({ name, tick, own }) => ({
+      name: own.length === models.length ? name : `${name} of ${own.map(({ title }) => title).join(", ")}`,
+      tick,
+      words:
+        new Set(own.map(({ words }) => words)).size > 1 || own.length < models.length
+          ? own.map(({ title, words }) => `${title}: ${words}`).join(" ")
+          : own[0].words,
+    })),
+  );
+}
 
 /** @param {string} name */
 function wholeName(name) {

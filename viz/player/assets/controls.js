@@ -1,9 +1,11 @@
 /** Playback controls of a player: buttons, keys and the URL. */
 
 import { framePng, frameSvg, save } from "./export.js";
+import { savedPage } from "./fresh.js";
 import { Presentation } from "./present.js";
 import { Printing } from "./print.js";
 import { setSingle } from "./rows.js";
+import { Stops } from "./stops.js";
 
 /**
  * @import { Player } from "./main.js"
@@ -40,6 +42,7 @@ export class Controls {
     this.speed.addEventListener("change", () => (player.speed = Number(this.speed.value)));
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
     this.buttons();
+    this.stops = new Stops(player);
     this.presentation = new Presentation(player);
     this.printing = new Printing(player);
     document.addEventListener("keydown", (event) => this.key(event));
@@ -61,13 +64,13 @@ export class Controls {
       back: () => player.step(-1),
       next: () => player.step(1),
       last: () => player.seek(player.ticks - 1),
-      "to-peak": () => player.toPeak(),
       front: () => player.setFront(player.scales.front === "graph" ? "ledger" : "graph"),
       rows: () => setSingle(player, !player.scales.single),
       columns: () => this.toggleColumns(),
       theme: () => this.toggleTheme(),
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
       png: () => this.savePng(),
+      "save-page": () => save(new Blob([savedPage(player.address())], { type: "text/html" }), this.fileName("html")),
       help: () => this.toggleHelp(),
       "help-close": () => byId("keys").close(),
     };
@@ -133,6 +136,7 @@ export class Controls {
   show() {
     const { player } = this;
     this.presentation.show();
+    this.stops.show();
     const now = String(player.tick);
     if (this.scrub.value !== now) this.scrub.value = now;
     this.scrub.style.setProperty("--share", String(player.share));
@@ -149,6 +153,7 @@ export class Controls {
     const { player } = this;
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
+    this.stops.place();
     const axes = byId("axis");
     if (axes.options.length !== player.axes.length)
       axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
@@ -159,7 +164,8 @@ export class Controls {
 
   /** Go where the address says. @returns {boolean} whether it says anything */
   follow() {
-    return this.player.follow(new URLSearchParams(location.hash.slice(1)));
+    const saved = document.documentElement.dataset.at ?? "";
+    return this.player.follow(new URLSearchParams(location.hash.slice(1) || saved));
   }
 
   /** Write into the address where the player is; only on a pause, as browsers allow it seldom. What

@@ -136,7 +136,7 @@ export class Differences {
 
   /** Apply a URL. @param {URLSearchParams} parameters */
   follow(parameters) {
-    const ids = (parameters.get("difference") ?? "")
+    const ids = (parameters.get("difference") ?? this.player.usualPair)
       .split("-")
       .map((text) => wholeIn(text, 1, this.player.models.length));
     const [a, b] = ids.map((id) => (id === null ? null : this.player.models[id - 1]));

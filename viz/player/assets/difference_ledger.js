@@ -153,7 +153,7 @@ export class DifferenceLedger extends Ledger {
     if (a) layers.box(left, middle - both - a, end, middle - both, ink["only-a"], thick);
     if (!b) return;
     layers.past.hatch(left, middle + both, end, middle + both + b, ink["only-b"], ink["only-b-stripe"], thick);
-    layers.future.outline(left, middle + both, end, middle + both + b, ink["only-b"], thick);
+    layers.future.outline(left, middle + both, end, middle + both + b, ink["only-b-stripe"], thick);
   }
 
   /** A bar in a row without room for two halves: as whoever alone holds more.

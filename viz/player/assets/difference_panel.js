@@ -39,7 +39,7 @@ export class DifferencePanel extends Panel {
     this.how = document.createElement("p");
     this.how.className = "subtitle how";
     this.part(":scope > header").after(this.part(".subtitle"), this.how);
-    this.captions = SIDES.map((side) => {
+    this.lines = SIDES.map((side) => {
       const line = document.createElement("span");
       this.caption.append(line);
       return line;
@@ -182,7 +182,7 @@ export class DifferencePanel extends Panel {
 
   /** Write both captions, one line each. */
   say() {
-    this.captions?.forEach((line, side) => {
+    this.lines?.forEach((line, side) => {
       const texts = this.does(side).map((text) => `${SIDES[side]}: ${text}`);
       const shown = fitting(texts, this.captionSize, this.captionRoom);
       if (line.textContent !== shown) line.textContent = shown;
@@ -267,7 +267,7 @@ export class DifferencePanel extends Panel {
   words() {
     const { inNodes } = this.model;
     const live = this.steps.map((step, side) => liveOf(this.pair, side, step));
-    return `${this.captions.map((line) => line.textContent).join("; ")}; ${savedText(live, inNodes)}.`;
+    return `${this.lines.map((line) => line.textContent).join("; ")}; ${savedText(live, inNodes)}.`;
   }
 }
 

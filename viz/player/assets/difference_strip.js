@@ -121,7 +121,7 @@ export class DifferenceStrip extends Strip {
         future.hatch(x, floor - high, end, floor - low, ink.panel, ink["only-a"], thick);
       } else {
         past.hatch(x, floor - high, end, floor - low, ink["only-b"], ink["only-b-stripe"], thick);
-        future.hatch(x, floor - high, end, floor - low, ink.panel, ink["only-b"], thick);
+        future.hatch(x, floor - high, end, floor - low, ink.panel, ink["only-b-stripe"], thick);
       }
     }
   }

@@ -28,7 +28,17 @@ export const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: b
 const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
 const MOST_ARROWS = 40;
-const INKS = ["background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying"];
+const INKS = [
+  "background",
+  "panel",
+  "ink",
+  "kept",
+  "recomputed",
+  "gradient",
+  "recomputing",
+  "staying",
+  "recomputed-edge",
+];
 
 /** Which cells share a row; that of the first forward one is the lowest. @param {View} view */
 function rowsOf(view) {
@@ -40,7 +50,9 @@ function rowsOf(view) {
     else row[cell] = forward.push(-1) - 1;
     (view.backward[cell] ? backward : forward)[row[cell]] = cell;
   }
-  const names = forward.map((cell, i) => view.rows[cell >= 0 ? cell : backward[i]]);
+  const inside = `${view.title}/`; // of all that is in an opened group
+  const own = (name) => (view.parent !== null && name.startsWith(inside) ? name.slice(inside.length) : name);
+  const names = forward.map((cell, i) => own(view.rows[cell >= 0 ? cell : backward[i]]));
   return { count: forward.length, forward, backward: names.map((_, i) => backward[i] ?? -1), row, names };
 }
 
@@ -218,8 +230,9 @@ export class Ledger {
         past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
       else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
     }
+    const edge = fill === RECOMPUTED ? ink["recomputed-edge"] : colour;
     if (right > future.first)
-      future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
+      future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : edge, thick);
   }
 
   /** Draw a cell's live intervals and evaluations. @param {number} cell */

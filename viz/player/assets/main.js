@@ -3,9 +3,11 @@
 import { goToPlace, goToSelection, placeText } from "./address.js";
 import { Extent, axesOf } from "./axis.js";
 import { STAYING_BAND, blocksOf, leastBlock } from "./blocks.js";
+import { stopsOf } from "./caption.js";
 import { Controls, byId, firstSpeed } from "./controls.js";
 import { Details, liveLines, tipLines } from "./details.js";
 import { Differences } from "./difference.js";
+import { SIDES } from "./difference_panel.js";
 import { Filling } from "./filling.js";
 import { explainHost } from "./host.js";
 import { Reading } from "./lists.js";
@@ -14,7 +16,6 @@ import { measure, modelOf, stepOfTick, tickOfStep, ticksOf } from "./model.js";
 import { Navigation } from "./navigation.js";
 import { Panel } from "./panel.js";
 import { Playback } from "./playback.js";
-import { stopsOf } from "./present.js";
 import { coarse, offerRows } from "./rows.js";
 import { SCALES, breakOf } from "./scale.js";
 import { LedgerTable } from "./table.js";
@@ -28,6 +29,7 @@ import { Tip } from "./tip.js";
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
+const SELDOM = 100; // milliseconds between two changes of lists, while playing
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
 export class Player extends Playback {
@@ -38,9 +40,13 @@ export class Player extends Playback {
     for (const trace of data.traces) trace.measured = data.measured?.[trace.measured];
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = /** @type {Axis} */ ("step");
-    this.opening = this.models.length > 2 ? 0 : -1; // which one alone is open at first; -1 for all
+    const { show, stop } = data.opening ?? { show: 0, stop: "peak" };
+    this.stop = stop; // where it is at first
+    this.opening = typeof show === "number" && this.models.length > 1 ? show : -1; // which one alone is open; -1 for all
+    this.differs = show === "difference"; // whether the first two are shown as their difference
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
+    this.listed = 0; // when lists changed last
     /** @type {Scales} */
     this.scales = {
       align: this.align,
@@ -53,6 +59,8 @@ export class Player extends Playback {
       front: document.documentElement.dataset.front,
       extent: new Extent(),
       drawn: (ledger) => {},
+      ghostOf: (model) => null,
+      stacked: () => {},
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
@@ -74,6 +82,7 @@ export class Player extends Playback {
       neighbour: (panel, by) => this.openNeighbour(panel, by),
       seekPlace: (place) => this.seek(this.navigation.tickAt(place)),
       flip: (panel, cell) => this.flip(panel, cell),
+      captions: (texts) => this.captions(texts),
     };
     // Observers are told in the order in which they began: the panels' own find that all is drawn.
     new ResizeObserver(() => this.resized()).observe(byId("panels"));
@@ -89,7 +98,7 @@ export class Player extends Playback {
       () => this.seekStep(this.chosen.model, this.chosen.model.peakStep),
     );
     this.table = new LedgerTable();
-    this.chosen = this.panels[0];
+    this.chosen = this.panels[Math.max(this.opening, 0)];
     this.navigation = new Navigation(this);
     this.controls = new Controls(this);
     if (this.scales.several) this.differences = new Differences(this);
@@ -113,14 +122,22 @@ export class Player extends Playback {
     }
     byId("reading-title").classList.toggle("unseen", this.panels.length > 1);
     this.arrange();
-    this.read(this.models[0]);
+    this.read(this.chosen.model);
+    byId("whose").value = String(this.chosen.model.id);
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), {
       signal: this.life.signal,
     });
     this.explain();
-    if (!this.controls.follow()) this.show(-1);
+    if (!this.controls.follow()) this.toStop();
+  }
+
+  /** Go to the page's own stop, of the policy that it is about. */
+  toStop() {
+    const model = this.visible[0].models?.[1] ?? this.visible[0].model;
+    const own = stopsOf([model], [model.title], (_, step) => this.tickOf(model, step));
+    this.show((own.find(({ name }) => name.split(", ").includes(this.stop)) ?? own[0]).tick);
   }
 
   /** Show another schedule of the same graph in the first one's place.
@@ -199,6 +216,9 @@ export class Player extends Playback {
     this.navigation.show();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     if (this.scales.front === "graph") return;
+    const now = performance.now();
+    if (this.playing && now - this.listed < SELDOM) return;
+    this.listed = now;
     this.filling.show(chosen, chosen.step);
     this.table.show(chosen);
   }
@@ -234,14 +254,25 @@ export class Player extends Playback {
     return SCALES.filter((kind) => kind !== "broken" || this.scales.broken > 0);
   }
 
-  /** The moments at which a presentation stops. */
+  /** The stops of all policies that are shown. */
   get stops() {
-    const { model } = this.chosen;
+    const models = this.visible.flatMap((panel) => panel.models ?? [panel.model]);
     const { align } = this;
-    if (this.known?.model !== model || this.known.align !== align) {
-      this.known = { model, align, stops: stopsOf(model, (step) => tickOfStep(model, step, align)) };
+    if (
+      this.known?.align !== align ||
+      this.known.models.length !== models.length ||
+      models.some((model, i) => this.known.models[i] !== model)
+    ) {
+      const titles = this.difference ? SIDES : models.map(({ id }) => String(id + 1));
+      const stops = stopsOf(models, titles, (model, step) => this.tickOf(model, step));
+      this.known = { models, align, stops };
     }
     return this.known.stops;
+  }
+
+  /** The tick at which a step of a policy is shown; -1 before the first one. @param {Model} model @param {number} step */
+  tickOf(model, step) {
+    return tickOfStep(model, step, this.align);
   }
 
   /** @param {number} tick */
@@ -253,6 +284,11 @@ export class Player extends Playback {
 
   seekStep(model, step) {
     this.seek(tickOfStep(model, step, this.align));
+  }
+
+  pause() {
+    super.pause();
+    this.beside(); // lists may be late
   }
 
   play() {
@@ -351,6 +387,11 @@ export class Player extends Playback {
     return false;
   }
 
+  /** What a policy's panel says of a step, given what happens. @param {string[]} texts each shorter than the last */
+  captions(texts) {
+    return texts;
+  }
+
   /** Leave the innermost state: the selection, a view, the isolated policy. */
   up() {
     if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
@@ -386,6 +427,11 @@ export class Player extends Playback {
   /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
   get difference() {
     return this.differences?.panel ?? null;
+  }
+
+  /** The pair of an address that names none. */
+  get usualPair() {
+    return this.differs ? "1-2" : "none";
   }
 
   /** The policies that share the axis. */

@@ -175,7 +175,10 @@ export class Panel {
 
   listen() {
     // Whatever gives the ledger another height: its rows stand beside its bars.
-    new ResizeObserver(() => this.isGraph || this.ledger.layers.fits || this.resized()).observe(this.ledger.element);
+    const observer = new ResizeObserver(
+      () => this.isGraph || (this.ledger.layers.fits && this.strip.layers.fits) || this.resized(),
+    );
+    for (const { element } of [this.ledger, this.strip]) observer.observe(element);
     const { canvas } = this.timeline;
     const seek = (event) => this.events.seek(this.timeline.tickAt(event.clientX));
     canvas.addEventListener("pointerdown", (event) => {
@@ -285,7 +288,7 @@ export class Panel {
       this.strip.show(step);
     }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
-    this.say(captionsOf(model, step));
+    this.say(this.captions());
     const before = step < 0;
     this.write("step", `${before ? DASH : countText(step)} / ${countText(model.count - 1)}`);
     const evaluations = before ? 0 : model.evaluations[step];
@@ -293,6 +296,11 @@ export class Panel {
     this.write("live", liveText(before ? 0 : model.live[step], model.inNodes));
     this.write("peak", liveText(before ? 0 : model.peaks[step], model.inNodes));
     this.host?.show(step);
+  }
+
+  /** What happens, in ever fewer letters. @returns {string[]} */
+  captions() {
+    return this.events.captions(captionsOf(this.model, this.step));
   }
 
   /** Write what happens: in fewer letters where there is less room, and then whole as a tip. @param {string[]} texts */
@@ -326,10 +334,10 @@ export class Panel {
     this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
     // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
     this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;
-    if (this.element.isConnected) this.say(captionsOf(this.model, this.step));
+    if (this.element.isConnected) this.say(this.captions());
     if (this.isGraph) this.graph.resized();
     else {
-      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
+      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.ledger.element.offsetWidth)}px`);
       this.ledger.resized();
       this.strip.resized();
     }

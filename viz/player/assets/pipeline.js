@@ -6,7 +6,7 @@ import { Lanes } from "./lanes.js";
 import { LongList, fillRow } from "./longlist.js";
 import { NOTHING, PipelineModel } from "./pipeline_model.js";
 import { Playback, start } from "./playback.js";
-import { inOrder } from "./present.js";
+import { inOrder } from "./stops.js";
 import { Tip } from "./tip.js";
 
 const SCRUB_TICKS = 6000; // of the whole
@@ -165,7 +165,7 @@ class PipelinePlayer extends Playback {
       signal: this.life.signal,
     });
     this.resized();
-    if (!this.controls.follow()) this.show(0);
+    if (!this.controls.follow()) this.show(this.stops.find(({ name }) => name.includes("peak")).tick);
   }
 
   get visible() {
@@ -180,22 +180,30 @@ class PipelinePlayer extends Playback {
     return this.tick / SCRUB_TICKS;
   }
 
-  /** The moments of the chosen schedule at which a presentation stops. */
+  /** The stops of the chosen schedule. */
   get stops() {
     const { model } = this.chosen;
+    if (this.known?.model !== model) this.known = { model, stops: this.stopsOf(model) };
+    return this.known.stops;
+  }
+
+  stopsOf(model) {
     const firstOf = (...kinds) =>
       Math.min(
         ...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]),
       );
+    /** @type {[string, number, string][]} */
     const times = [
-      ["forward", 0],
-      ["first recomputation", firstOf(1)],
-      ["first backward", firstOf(2, 3)],
-      ["peak", model.peakTime],
-      ["end", model.makespan],
+      ["start", 0, "The first device begins; the others wait."],
+      ["first recomputation", firstOf(1), "The first recomputation: a block's forward pass runs again."],
+      ["first backward", firstOf(2, 3), "The first backward: from here on memory is given back."],
+      ["peak", model.peakTime, `Memory is fullest on a device: ${model.heldText(model.peakAt(model.makespan))}.`],
+      ["end", model.makespan, `The end: ${model.bubble} of all devices' time was idle.`],
     ];
     const known = times.filter(([, time]) => Number.isFinite(time));
-    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * SCRUB_TICKS })));
+    return inOrder(
+      known.map(([name, time, words]) => ({ name, tick: (time / this.scales.longest) * SCRUB_TICKS, words })),
+    );
   }
 
   get speeds() {

@@ -4,9 +4,11 @@ import { dataOf } from "./columns.js";
 import { SPEEDS, byId } from "./controls.js";
 import { countText } from "./format.js";
 import { followFrame } from "./framed.js";
+import { stopOn } from "./stops.js";
 
 /**
  * @import { Controls } from "./controls.js"
+ * @import { Stop } from "./stops.js"
  */
 
 const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
@@ -36,7 +38,7 @@ export class Playback {
     this.tick = tick;
   }
 
-  /** The moments at which a presentation stops. @returns {{name: string, tick: number}[]} */
+  /** The moments that are worth a look. @returns {Stop[]} */
   get stops() {
     return [];
   }
@@ -96,7 +98,7 @@ export class Playback {
     clearTimeout(this.settling);
     this.settling = setTimeout(() => {
       if (this.playing) return;
-      byId("status").textContent = this.words();
+      byId("status").textContent = [stopOn(this.stops, this.tick)?.words, this.words()].filter(Boolean).join(" ");
       this.controls.write();
     }, SETTLED);
   }

@@ -4,10 +4,7 @@
  */
 
 import { byId } from "./controls.js";
-
-/**
- * @import { Model } from "./data.js"
- */
+import { stopAt } from "./stops.js";
 
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual
 const LETTERS = 1.6;
@@ -109,7 +106,7 @@ export class Presentation {
       };
       this.list.replaceChildren(...stops.map(button));
     }
-    const now = this.at(tick);
+    const now = stopAt(stops, tick);
     Array.from(this.list.children).forEach((element, i) => {
       if (i === now) element.setAttribute("aria-current", "step");
       else element.removeAttribute("aria-current");
@@ -118,11 +115,6 @@ export class Presentation {
     if (current)
       this.list.scrollLeft =
         current.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - current.offsetWidth) / 2;
-  }
-
-  /** The last stop up to a tick; -1 before all. @param {number} tick */
-  at(tick) {
-    return this.player.stops.findLastIndex((stop) => stop.tick <= tick + 1e-6);
   }
 
   /** Go to a stop, if there is one. @param {number} index */
@@ -134,7 +126,7 @@ export class Presentation {
   /** To the next stop, or to the one before: that of the present chapter first. */
   turn(by) {
     const { stops, tick } = this.player;
-    const now = this.at(tick);
+    const now = stopAt(stops, tick);
     if (by > 0) this.go(now + 1);
     else this.go(now >= 0 && stops[now].tick < tick - 1e-6 ? now : Math.max(now - 1, 0));
   }
@@ -190,26 +182,4 @@ export class Presentation {
     clearTimeout(this.fading);
     this.dot.hidden = true;
   }
-}
-
-/** The moments of a trace at which a presentation stops, each where there is one.
- * @param {Model} model @param {(step: number) => number} tickOf @returns {{name: string, tick: number}[]}
- */
-export function stopsOf(model, tickOf) {
-  const again = model.again.indexOf(1);
-  /** @type {[string, number][]} */
-  const steps = [
-    ["forward", model.computes[0] ?? 0],
-    ["peak", model.peakStep],
-    ["end", model.count - 1],
-  ];
-  if (again >= 0) steps.push(["first recomputation", model.computes[again]]);
-  return inOrder(steps.map(([name, step]) => ({ name, tick: tickOf(step) })));
-}
-
-/** Stops as they follow each other; those of one moment are one. */
-export function inOrder(stops) {
-  const names = new Map();
-  for (const { name, tick } of stops) names.set(tick, [...(names.get(tick) ?? []), name]);
-  return [...names].map(([tick, own]) => ({ name: own.join(", "), tick })).sort((a, b) => a.tick - b.tick);
 }

@@ -41,6 +41,14 @@ export class Scale {
     return BREAK + ((1 - BREAK) * (amount - this.broken)) / (this.highest - this.broken);
   }
 
+  /** The amount at a height. @param {number} share */
+  amountAt(share) {
+    if (this.kind === "log") return this.floor * ((1 + this.highest / this.floor) ** share - 1);
+    if (this.kind !== "broken") return share * this.highest;
+    if (share <= BREAK) return (share / BREAK) * this.broken;
+    return this.broken + ((share - BREAK) / (1 - BREAK)) * (this.highest - this.broken);
+  }
+
   /** Round amounts for the axis, ascending. @param {boolean} inNodes @param {number} most how many */
   ticks(inNodes, most) {
     const found = [0];

@@ -17,6 +17,7 @@ import { firstAfter } from "./reasons.js";
  * @import { Player } from "./main.js"
  */
 
+const ALIASES = ["layer", "stage", "block"]; // what frameworks call the parts of a network
 const FOUND_ROW = 42; // pixels; the same in the style sheet
 const MARK_APART = 5; // pixels from mark to mark
 const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
@@ -30,6 +31,8 @@ export class Search {
     this.input = byId("search-input");
     this.total = byId("search-total");
     this.holder = byId("search-list");
+    this.none = byId("search-none");
+    this.meant = byId("search-meant");
     this.list = new LongList(this.holder, (row, index) => this.fill(row, index), FOUND_ROW, "option");
     this.texts = new Map(); // by graph: all that can be searched of every operator
     this.found = new Map(); // by graph the operators that match, by its operators whether, by model when
@@ -45,6 +48,11 @@ export class Search {
     byId("search-next").addEventListener("click", () => this.next(1));
     byId("search-back").addEventListener("click", () => this.next(-1));
     this.input.addEventListener("input", () => this.look(this.input.value));
+    this.meant.addEventListener("click", () => {
+      this.input.value = this.meant.textContent;
+      this.input.focus();
+      this.look(this.input.value);
+    });
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.holder.addEventListener("click", (event) => {
       const row = event.target.closest(".row");
@@ -106,12 +114,33 @@ export class Search {
   matches(graph) {
     if (!this.active) return [];
     if (!this.found.has(graph)) {
-      const words = this.query.split(/\s+/);
+      const words = this.query.split(/\s+/).map(spellings);
       const matches = [];
-      this.textsOf(graph).forEach((text, i) => words.every((word) => text.includes(word)) && matches.push(i));
+      this.textsOf(graph).forEach((text, i) => {
+        if (words.every((some) => some.some((word) => text.includes(word)))) matches.push(i);
+      });
       this.found.set(graph, matches);
     }
     return this.found.get(graph);
+  }
+
+  /** The query with words that there are, where it finds nothing; null without any.
+   * @param {Graph} graph @returns {string | null}
+   */
+  suggestion(graph) {
+    const texts = this.textsOf(graph);
+    const known = new Set(texts.flatMap((text) => text.split(/[^\p{L}\p{N}]+/u)).filter(Boolean));
+    const words = this.query.split(/\s+/).map((word) => {
+      if (spellings(word).some((some) => texts.some((text) => text.includes(some)))) return word;
+      let [nearest, least] = ["", Math.max(1, Math.floor(word.length / 2)) + 1];
+      for (const other of known) {
+        const far = editDistance(word, other);
+        if (far < least) [nearest, least] = [other, far];
+      }
+      return nearest;
+    });
+    const query = words.filter(Boolean).join(" ");
+    return query && query !== this.query ? query : null;
   }
 
   textsOf(graph) {
@@ -153,6 +182,11 @@ export class Search {
     this.total.textContent = this.active
       ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}`
       : "";
+    const meant = this.active && !items.length ? this.suggestion(this.player.chosen.model.graph) : null;
+    this.none.hidden = !this.active || items.length > 0;
+    this.none.firstChild.textContent = meant ? "Nothing; did you mean " : "Nothing has all these words.";
+    this.meant.hidden = meant === null;
+    this.meant.textContent = meant;
     if (this.list.count !== items.length) this.list.reset(items.length);
     this.list.current = -1;
     this.list.refill();
@@ -301,4 +335,22 @@ export class Search {
     }
     return count;
   }
+}
+
+/** A word as it may be spelt in a graph: layers, stages and blocks are one. @param {string} word @returns {string[]} */
+function spellings(word) {
+  const [, kind, number] = /^(layer|stage|block)s?(\d*)$/.exec(word) ?? [];
+  return kind ? ALIASES.map((alias) => alias + number) : [word];
+}
+
+/** The edit distance of two words. Source: Levenshtein (1966). @param {string} one @param {string} other */
+function editDistance(one, other) {
+  let before = Array.from({ length: other.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= one.length; i++) {
+    const now = [i];
+    for (let j = 1; j <= other.length; j++)
+      now[j] = Math.min(before[j] + 1, now[j - 1] + 1, before[j - 1] + Number(one[i - 1] !== other[j - 1]));
+    before = now;
+  }
+  return before[other.length];
 }

@@ -4,7 +4,7 @@
  */
 
 import { firstColumns } from "./axis.js";
-import { BAND_FILLS, STRIPES, WORKSPACE_BAND, blocksOf } from "./blocks.js";
+import { AGAIN_BAND, BAND_FILLS, STRIPES, WORKSPACE_BAND, blocksOf } from "./blocks.js";
 
 /**
  * @import { Strip } from "./strip.js"
@@ -14,8 +14,10 @@ import { BAND_FILLS, STRIPES, WORKSPACE_BAND, blocksOf } from "./blocks.js";
 const [APART, HATCHED, OUTLINED] = [4, 7, 9];
 
 export class Stack {
-  /** @param {Strip} strip with the step that each of its columns shows */
-  constructor({ layers, ink, room, scale, model, shown }) {
+  /** @param {Strip} strip with the step that each of its columns shows @param {boolean} isPlain whether no block is
+   * set apart
+   */
+  constructor({ layers, ink, room, scale, model, shown }, isPlain = false) {
     this.layers = layers;
     this.ink = ink;
     this.model = model;
@@ -31,6 +33,7 @@ export class Stack {
     this.top = (sum) => this.floor - Math.round(scale.at(sum) * room);
     /** Whether a block cannot be as high as one that is set apart, wherever it stands. */
     this.isThin = (amount) => scale.at(amount) * room + 1 <= APART * layers.ratio;
+    this.isPlain = isPlain;
   }
 
   /** Paint past and future. */
@@ -102,6 +105,11 @@ export class Stack {
     }
   }
 
+  /** The colour of an outline. @param {number} band */
+  edgeOf(band) {
+    return this.ink[band === AGAIN_BAND ? "recomputed-edge" : BAND_FILLS[band]];
+  }
+
   /** A part of a block over columns that hold the same. */
   box(left, top, right, bottom, band, begins, ends) {
     const { thick, ink } = this;
@@ -111,13 +119,14 @@ export class Stack {
     const stripes = ink[STRIPES[band]];
     if (stripes !== undefined && high >= HATCHED) past.hatch(left, top, right, bottom, fill, stripes, thick);
     else past.rect(left, top, right, bottom, fill);
-    if (high < APART) return;
+    if (high < APART || this.isPlain) return;
     past.rect(left, top, right, top + thick, ink.background);
     if (begins && right - left > 2 * thick) past.rect(left, top, left + thick, bottom, ink.background);
     if (high < OUTLINED) return;
-    future.rect(left, top, right, top + thick, fill);
-    if (begins) future.rect(left, top, left + thick, bottom, fill);
-    if (ends) future.rect(right - thick, top, right, bottom, fill);
+    const edge = this.edgeOf(band);
+    future.rect(left, top, right, top + thick, edge);
+    if (begins) future.rect(left, top, left + thick, bottom, edge);
+    if (ends) future.rect(right - thick, top, right, bottom, edge);
   }
 
   /** The workspace of each column's step, upon all blocks. */
@@ -137,7 +146,7 @@ export class Stack {
     this.settle(band);
     const { tops, floor, thick } = this;
     const { future } = this.layers;
-    const fill = this.ink[BAND_FILLS[band]];
+    const fill = this.edgeOf(band);
     let before = floor;
     for (let x = 0; x < tops.length; x++) {
       const top = tops[x];

@@ -17,6 +17,8 @@ import { WORDS } from "./timeline.js";
  * @import { Panel } from "./panel.js"
  */
 
+const STRIP_INKS =
+  "panel kept recomputed gradient staying workspace background ghost not-yet-outline recomputed-edge".split(" ");
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
 const NUMBER_ROOM = 150; // pixels that the number is wide
 
@@ -142,7 +144,7 @@ export class Strip {
     if (!layers.resize()) return;
     this.over.resize();
     this.scale = new Scale(scales.kind, this.highest, scales.broken, scales.least);
-    this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
+    this.ink = colours(this.element, STRIP_INKS);
     this.room = layers.past.height - this.head * layers.ratio;
     this.labels();
   }
@@ -156,8 +158,27 @@ export class Strip {
     const ended = this.columns.indexOf(-1);
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
     for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
-    new Stack(this).paint();
+    const ghost = scales.ghostOf(model);
+    if (ghost) this.backdrop(ghost);
+    new Stack(this, Boolean(ghost) && !model.inNodes).paint();
+    // Before a ghost, what is to come is seen as what is past.
+    if (ghost) layers.future.pixels.set(layers.past.pixels);
     this.show(this.step, true);
+    scales.stacked();
+  }
+
+  /** Draw what another schedule has in memory, behind everything. @param {Float64Array} ghost by step */
+  backdrop(ghost) {
+    const { past, ratio } = this.layers;
+    const thick = Math.max(1, Math.round(ratio));
+    const top = (x) => past.height - Math.round(this.scale.at(ghost[this.shown[x]]) * this.room);
+    let before = past.height;
+    for (let x = 0; x < this.shown.length; x++) {
+      const own = top(x);
+      past.rect(x, own, x + 1, past.height, this.ink.ghost);
+      past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, this.ink["not-yet-outline"]);
+      before = own;
+    }
   }
 
   /** Axis and lines, as text of the page. */

@@ -1,0 +1,189 @@
+"""First screen of the lab: a sentence, memory, the budget as a line on it, bars, few controls."""
+
+from typing import Any
+
+import pytest
+
+from tests.viz.conftest import assert_accessible
+from tests.viz.lab.conftest import OpenLab
+from tests.viz.lab.lab_driver import KEEPING, STATE
+from tests.viz.player.player_driver import SMALL, until
+
+pytestmark = pytest.mark.browser
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True,
+}  # fmt: skip
+SCREENS: list[dict[str, Any]] = [
+    PHONE,
+    *({"viewport": {"width": w, "height": h}} for w, h in ((800, 600), (1280, 800), (3840, 2160))),
+]
+# What stands on the first screen, above the controls.
+SEEN = """parts => { const foot = document.querySelector("footer").getBoundingClientRect().top;
+    return parts.filter(part => [...document.querySelectorAll(part)].some(element => {
+        const box = element.getBoundingClientRect();
+        return !box.height || box.top < 0 || box.bottom > foot + 1 || box.right > innerWidth;
+    })); }"""
+CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .tools")].flatMap(
+    part => [...part.querySelectorAll("button, input, select, [tabindex='0']")]).filter(
+    (element, i, all) => element.getBoundingClientRect().width && all.indexOf(element) === i
+    ).map(element => element.id)"""
+PEAK = "() => player.offers.plan(player.choice).peak"
+LINE = "() => document.querySelector('.budget-line').getBoundingClientRect().top"
+
+
+def at_amount(page: Any, values: float) -> tuple[float, float]:
+    """Return the point of the memory area at an amount, in values."""
+    x, y = page.evaluate(
+        """values => { const { strip } = player.panels[0], box = strip.plot.getBoundingClientRect();
+        return [box.left + 0.8 * box.width,
+            box.bottom - strip.scale.at(values) * (box.height - strip.head)]; }""",
+        values,
+    )
+    return x, y
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: str(screen["viewport"]["width"]))
+def test_first_screen_answers_without_scrolling(
+    screen: dict[str, Any], scheme: str, lab: OpenLab
+) -> None:
+    page = lab("resnet50", color_scheme=scheme, **screen)
+    assert page.inner_text("h1") == "resnet50 needs 2.53 GiB to train. Drag the line to use less."
+    size = float(
+        page.evaluate("parseFloat(getComputedStyle(document.querySelector('h1')).fontSize)")
+    )
+    assert size >= (28 if screen["viewport"]["width"] >= 1280 else 22)
+    parts = ["h1", ".strip .plot", ".budget-line .knob", "#filling-list .row", ".panel .caption"]
+    assert page.evaluate(SEEN, parts) == []
+    assert 1 < page.locator("#filling-list .row").count() <= 8
+    assert page.inner_text(".panel .caption").startswith("Memory is fullest: ")
+    assert page.evaluate(CONTROLS) == [
+        "play", "next-stop", "lab-undo", "lab-redo", "scrub", "lab-sharing", "lab-more",
+    ]  # fmt: skip
+    assert page.evaluate("document.documentElement.scrollWidth") <= screen["viewport"]["width"]
+    assert screen is not PHONE or page.evaluate(SMALL) == []
+    assert_accessible(page)
+
+
+def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
+    page = lab("chain:16")
+    assert page.inner_text("h1").startswith("A chain of 16 layers needs 18 values to train.")
+    start = page.evaluate(STATE)
+    assert abs(page.evaluate(LINE) - at_amount(page, 9)[1]) <= 2
+    assert page.inner_text(".callout").split("\n") == [
+        "9 values · half the memory", "27.3 % more work · nothing costs less",
+    ]  # fmt: skip
+    page.mouse.move(*at_amount(page, 9))
+    page.mouse.down()
+    points = page.evaluate("() => player.offers.points.map(({ peak }) => peak / 512)")
+    for values in (points[-1], points[2], points[1]):
+        page.mouse.move(*at_amount(page, values + 0.3))
+        until(page, STATE, f"budget={512 * values:.0f}")
+        line = min(values + 0.3, 18)
+        assert abs(page.evaluate(LINE) - at_amount(page, line)[1]) <= 2
+    page.mouse.up()
+    assert abs(page.evaluate(LINE) - at_amount(page, points[1])[1]) <= 2
+    assert page.evaluate(PEAK) == points[1] * 512
+    # It is at the peak of the other plan too, and all of the dragging is one change.
+    assert page.evaluate("player.panels[0].step === player.models[0].peakStep")
+    page.click("#lab-undo")
+    assert page.evaluate(STATE) == start
+    page.focus(".budget-line")
+    tick = page.evaluate("player.tick")
+    for key, at in (("Home", 0), ("ArrowUp", 1), ("ArrowDown", 0), ("End", -1)):
+        values = points[at]
+        page.keyboard.press(key)
+        assert page.evaluate(STATE) == f"budget={512 * values:.0f}", key
+        said = page.get_attribute(".budget-line", "aria-valuetext")
+        assert said.startswith(f"{values:.0f} values · ")
+    assert page.evaluate("player.models[0].peakStep") == page.evaluate("player.tick") != tick
+    phone = lab("chain:16", **PHONE)
+    finger = phone.context.new_cdp_session(phone)
+    for kind, values in (("Start", 9), ("Move", 7.5), ("Move", points[1] + 0.2)):
+        x, y = at_amount(phone, values)
+        touch = {"type": f"touch{kind}", "touchPoints": [{"x": x, "y": y}]}
+        finger.send("Input.dispatchTouchEvent", touch)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    until(phone, STATE, f"budget={512 * points[1]:.0f}")
+
+
+def test_ghost_is_store_all_at_the_same_progress(lab: OpenLab) -> None:
+    page = lab("chain:16", "#policy=recompute_all")
+    ghost = page.evaluate("() => Array.from(player.scales.ghostOf(player.models[0]))")
+    stored = page.evaluate("() => Array.from(player.offers.stored.replay.bytes, b => b / 512)")
+    again = page.evaluate(
+        """() => { const { verbs, again, evaluations, count } = player.models[0];
+        return Array.from({ length: count },
+            (_, i) => verbs[i] === 0 && again[evaluations[i] - 1]); }"""
+    )
+    assert max(ghost) == max(stored) == 18
+    assert set(ghost) <= set(stored)
+    # While anything is recomputed, store-all waits.
+    assert all(ghost[i] == ghost[i - 1] for i, waits in enumerate(again) if waits)
+    page.keyboard.press("Control+z")
+
+
+def test_bars_say_what_dropping_saves_and_costs(lab: OpenLab) -> None:
+    page = lab("resnet50", "#policy=store_all")
+    page.wait_for_selector(".bars .act >> nth=2")
+    act = page.locator(".bars .row >> nth=0 >> .act")
+    before, cost = page.evaluate(PEAK), page.evaluate("player.offers.plan(player.choice).cost")
+    assert act.inner_text().startswith("drop: \u2212")
+    promised = act.get_attribute("aria-label")
+    assert promised is not None
+    act.click()
+    assert page.evaluate(PEAK) < before
+    assert page.evaluate("player.offers.plan(player.choice).cost") > cost
+    assert promised.split(": ")[1] in page.inner_text("#lab-said")
+    assert page.inner_text(".panel .title") == "hand-picked"
+    page.click("#lab-undo")
+    assert page.evaluate(STATE) == "policy=store_all"
+
+
+def test_hand_picked_plan_has_no_policy_name(lab: OpenLab) -> None:
+    page = lab("chain:16", "#policy=sqrt_n")
+    for _ in range(2):  # dropped, and kept again: the same values as the policy's
+        page.evaluate("player.takeFlipped(player.toggled(player.panels[0], -1, 8))")
+    assert page.evaluate(STATE).startswith("keep=")
+    assert page.inner_text(".panel .title") == "hand-picked"
+    page.click("#lab-sharing")
+    page.click("#lab-python")
+    assert "sqrt_n" not in page.input_value("#lab-text")
+
+
+def test_more_shows_everything_and_share_what_there_is_to_share(lab: OpenLab) -> None:
+    page = lab("chain:16")
+    hidden = (".frontier", "#axis", "#lab-policy", "#lab-challenge", "#reading", "#svg", "#minimap")
+    assert not any(page.is_visible(part) for part in (*hidden, "#lab-link"))
+    page.click("#lab-sharing")
+    assert page.evaluate("document.activeElement.id") == "lab-link"
+    page.click("#lab-link")
+    link = page.input_value("#lab-text")
+    assert page.is_visible("#save-page")
+    assert_accessible(page)
+    page.click("#lab-more")
+    assert all(page.is_visible(part) for part in hidden)
+    assert_accessible(page)
+    until(page, "location.hash.includes('more=1')")
+    again = lab("chain:16", page.evaluate("location.hash"))
+    assert again.is_visible(".frontier")
+    assert lab("chain:16", link[link.index("#") :]).is_hidden(".frontier")
+    # The ledger is below the fold.
+    page.click("#lab-more")
+    foot = page.evaluate("document.querySelector('footer').getBoundingClientRect().top")
+    assert page.locator(".ledger").bounding_box()["y"] > foot
+
+
+def test_tap_selects_and_a_button_acts(lab: OpenLab) -> None:
+    page = lab("chain:16", **PHONE)
+    before = page.evaluate(STATE)
+    row = page.locator(".rail-row[data-row='5']")
+    row.scroll_into_view_if_needed()
+    row.tap()
+    assert page.evaluate(STATE) == before
+    assert page.is_visible("#node")
+    said = page.inner_text("#lab-flip")
+    assert said.startswith(("keep f6: ", "drop f6: "))
+    page.locator("#lab-flip").tap()
+    until(page, "player.choice.kind", "kept")
+    assert page.evaluate(KEEPING) is not None

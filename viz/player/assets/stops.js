@@ -1,0 +1,102 @@
+/**
+ * Stops: moments that are worth a look, each with a sentence. A button leads to the next one, and marks
+ * under the slider to each.
+ */
+
+import { textWidth } from "./graph.js";
+
+/**
+ * @typedef {{name: string, tick: number, words: string}} Stop
+ */
+
+const SAME_TICK = 1e-6; // ticks that are rounding
+const [NAME_SIZE_OF_MARK, APART_MARKS] = [11.5, 10]; // pixels of a mark's letters; between two of them
+const [NAME_SIZE_OF_BUTTON, STEP_OF_WIDTH] = [14, 12]; // pixels of the button's letters; of its width
+const THUMB = 9; // pixels from the slider's edge to its thumb's middle
+
+/** Stops as they follow each other; those of one moment are one. @param {Stop[]} stops @returns {Stop[]} */
+export function inOrder(stops) {
+  const known = new Map();
+  for (const stop of stops) known.set(stop.tick, [...(known.get(stop.tick) ?? []), stop]);
+  const joined = (own, key, between) => [...new Set(own.map((stop) => stop[key]))].join(between);
+  return [...known]
+    .map(([tick, own]) => ({ name: joined(own, "name", ", "), tick, words: joined(own, "words", " ") }))
+    .sort((a, b) => a.tick - b.tick);
+}
+
+/** Where a position is among stops: the last one up to it; -1 before all. @param {Stop[]} stops @param {number} tick */
+export function stopAt(stops, tick) {
+  return stops.findLastIndex((stop) => stop.tick <= tick + SAME_TICK);
+}
+
+/** The stop that a position is on, if any. @param {Stop[]} stops @param {number} tick */
+export function stopOn(stops, tick) {
+  return stops.find((stop) => Math.abs(stop.tick - tick) <= SAME_TICK);
+}
+
+/** Button, sentence and marks of a player. */
+export class Stops {
+  /** @param {any} player */
+  constructor(player) {
+    this.player = player;
+    this.button = document.getElementById("next-stop");
+    this.words = document.getElementById("stop-words");
+    this.marks = document.getElementById("marks");
+    this.button.addEventListener("click", () => player.seek(this.next.tick));
+    this.marks.addEventListener("click", ({ target }) => {
+      const stop = this.known[Number(/** @type {HTMLElement} */ (target).dataset.stop)];
+      if (stop) player.seek(stop.tick);
+    });
+    new ResizeObserver(() => this.place()).observe(this.marks);
+  }
+
+  /** The stop after the present one; after the last the first. @returns {Stop} */
+  get next() {
+    const { stops, tick } = this.player;
+    return stops[stopAt(stops, tick) + 1] ?? stops[0];
+  }
+
+  show() {
+    const { stops, tick } = this.player;
+    if (stops !== this.known) {
+      this.known = stops;
+      // As wide as the longest name, in steps: what stands beside the button stays where it is.
+      const widest = Math.max(...stops.map(({ name }) => textWidth(name, NAME_SIZE_OF_BUTTON)));
+      /** @type {HTMLElement} */ (this.button.lastElementChild).style.minWidth =
+        `${STEP_OF_WIDTH * Math.ceil(widest / STEP_OF_WIDTH)}px`;
+      this.place();
+    }
+    const { name } = this.next;
+    if (this.button.dataset.name !== name) {
+      this.button.dataset.name = name;
+      this.button.lastElementChild.textContent = name;
+      this.button.title = `To the next stop: ${name}`;
+    }
+    const words = stopOn(stops, tick)?.words ?? "";
+    if (this.words.textContent !== words) this.words.textContent = words;
+  }
+
+  /** Put each mark where its moment is on the slider; names that would meet move aside, or are left out. */
+  place() {
+    if (!this.known) return;
+    const room = this.marks.clientWidth;
+    const { min, max } = /** @type {HTMLInputElement} */ (document.getElementById("scrub"));
+    const placeOf = ({ tick }) =>
+      THUMB + ((tick - Number(min)) / Math.max(Number(max) - Number(min), 1)) * (room - 2 * THUMB);
+    const widths = this.known.map(({ name }) => textWidth(name, NAME_SIZE_OF_MARK) + APART_MARKS);
+    const hasRoom = widths.reduce((sum, wide) => sum + wide, 0) <= room;
+    const lefts = this.known.map((stop, i) => placeOf(stop) - widths[i] / 2);
+    for (let i = 0; i < lefts.length; i++) lefts[i] = Math.max(lefts[i], i ? lefts[i - 1] + widths[i - 1] : 0);
+    for (let i = lefts.length - 1; i >= 0; i--)
+      lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
+    const mark = (stop, i) => {
+      const [line, text] = ["i", "span"].map((tag) => document.createElement(tag));
+      line.style.left = `${placeOf(stop)}px`;
+      text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
+      text.textContent = hasRoom ? stop.name : "";
+      for (const element of [line, text]) element.dataset.stop = String(i);
+      return [line, text];
+    };
+    this.marks.replaceChildren(...this.known.flatMap(mark));
+  }
+}
