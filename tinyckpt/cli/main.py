@@ -28,12 +28,12 @@ from tinyckpt.cli.resolve_options import (
     check_output,
     graph_of,
     measured_of,
-    page_traces,
     progress_line,
     refuse_given,
     requested_policy,
     schedules_of,
     time_to_search,
+    timed_if_linked,
     traces_of,
     wrong_usage,
 )
@@ -289,7 +289,8 @@ def play_job(options: Any) -> int:
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
     measured = measured_of(options)
-    viz.player(page_traces(options), options.output, measured=measured, **look)
+    traces = [timed_if_linked(trace, options) for trace in traces_of(options)]
+    viz.player(traces, options.output, measured=measured, **look)
     print(f"written to {options.output}; open it in a browser")
     return 0
 

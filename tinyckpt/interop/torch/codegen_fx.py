@@ -173,7 +173,8 @@ class ProgramBuilder:
     def add_saved_placeholders(self, other: ProgramBuilder) -> dict[fx.Node, fx.Node]:
         """Add placeholders for the forward program's values; map each to its value."""
         given = {}
-        for node, copy in sorted(other.copies.items(), key=without_version_check):
+        pairs = other.copies.items()
+        for node, copy in sorted(pairs, key=lambda pair: pair[0].meta.get(NO_VERSION_CHECK, False)):
             if node.op == "get_attr":
                 self.copy(node)
                 continue
@@ -202,11 +203,6 @@ class ProgramBuilder:
             copy for node, copy in self.copies.items() if storage_of(joint.values[node]) in written
         }
         return [clone_of(self.graph, node) if node in shown else node for node in given.values()]
-
-
-def without_version_check(pair: tuple[fx.Node, fx.Node]) -> bool:
-    """Sort key that puts tensors saved without a version check last."""
-    return bool(pair[0].meta.get(NO_VERSION_CHECK, False))
 
 
 def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
