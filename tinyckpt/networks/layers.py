@@ -27,6 +27,7 @@ from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
 from tinyckpt.ops.reduce import mean
+from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -84,6 +85,16 @@ def statistics_specs(params: Any) -> list[dict[str, Spec]]:
 def affine(x: Any, layer: Any) -> Any:
     """Apply an affine layer: ``x w + b``."""
     return x @ layer["w"] + layer["b"]
+
+
+def affine_logits(h: Any, layers: Sequence[Any], nonlinearity: Callable[[Any], Any]) -> Any:
+    """Flatten images, and apply affine layers with a nonlinearity after all but the last."""
+    with scope("output"):
+        h = reshape(h, (h.shape[0], -1))
+        *hidden, last = layers
+        for layer in hidden:
+            h = nonlinearity(affine(h, layer))
+        return affine(h, last)
 
 
 def conv_relu(x: Var, layer: Any, padding: int) -> Var:
