@@ -23,7 +23,6 @@ from tinyckpt.ops import (
     kernels_indexing,
     kernels_normalization,
     kernels_pooling,
-    kernels_rotary,
 )
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import kernels_parameter_update as kernels_updating
@@ -40,7 +39,6 @@ KERNELS = (
     kernels_indexing,
     kernels_normalization,
     kernels_pooling,
-    kernels_rotary,
     kernels_updating,
 )
 # Cache: expressions by kernel, number of operands and attributes; a program has few distinct ones.

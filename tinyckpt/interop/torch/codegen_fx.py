@@ -57,7 +57,7 @@ def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
     joint = imported.joint
-    program = ProgramBuilder(imported, recomputed_operators(schedule, imported))
+    program = ProgramBuilder(imported, recomputed_operators(schedule))
     for node in joint.module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             program.copy(node)
@@ -80,7 +80,7 @@ def forward_and_backward_programs(
     """
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
-    joint, again = imported.joint, recomputed_operators(schedule, imported)
+    joint, again = imported.joint, recomputed_operators(schedule)
     steps = schedule.steps
     cut = steps.index(Compute(imported.begin))
     first = ProgramBuilder(imported, again)
@@ -322,7 +322,7 @@ def inductor_pass(partition: Callable[..., Any]) -> Any:
 # Checking ----------------------------------------------------------------------------------------
 
 
-def recomputed_operators(schedule: Schedule, imported: Imported) -> set[int]:
+def recomputed_operators(schedule: Schedule) -> set[int]:
     """Return the operators that a schedule evaluates more than once."""
     times = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
     return {index for index, count in times.items() if count > 1}
