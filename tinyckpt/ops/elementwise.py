@@ -80,13 +80,14 @@ def unbroadcast_to(position: int, rule: Callable[..., Any]) -> Callable[..., Any
     return summed
 
 
-def vjp_from(reads: str, vjp: Primitive) -> Callable[..., Var]:
-    """Return the vjp rule of a derivative that is a function of the input x or the output y."""
+def vjp_from_input(vjp: Primitive) -> Callable[..., Var]:
+    """Return the vjp rule of a derivative that is a function of the input."""
+    return lambda ct, ins, outs, **attrs: apply(vjp, ins[0], ct[0], **attrs)
 
-    def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-        return apply(vjp, (outs if reads == "y" else ins)[0], ct[0], **attrs)
 
-    return rule
+def vjp_from_output(vjp: Primitive) -> Callable[..., Var]:
+    """Return the vjp rule of a derivative that is a function of the output."""
+    return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
 
 
 def formula(text: str, parameters: str) -> Callable[..., Any]:
@@ -135,7 +136,7 @@ def row_primitives(row: Elementwise) -> Iterator[Primitive]:
     if row.slope:
         slope = slope_primitive(row)
         yield slope
-        rules = [vjp_from(row.reads, slope)]
+        rules = [(vjp_from_output if row.reads == "y" else vjp_from_input)(slope)]
     for position, text in enumerate(row.vjp):
         cotangent = formula(text, ", ".join(filter(None, (row.of, "out", "ct", row.attrs))))
 
