@@ -107,21 +107,18 @@ def batch_norm_training(x: Any, layer: Any) -> Any:
     return batch_norm(x, layer["scale"], layer["shift"])[0]
 
 
-def batch_norm_running(
-    statistics: Sequence[Any], momentum: float = MOMENTUM
-) -> tuple[Norm, list[Any]]:
+def batch_norm_running(statistics: Sequence[Any]) -> tuple[Norm, list[Any]]:
     """Return a training-mode batch norm that updates running statistics, and the list it fills.
 
     Args:
         statistics: the old ones, a mean and a variance of every batch norm, in the order of use.
-        momentum: weight of the batch in the updated ones.
     """
     updated: list[Any] = []
 
     def norm(x: Any, layer: Any) -> Any:
         y, mean, variance = batch_norm(x, layer["scale"], layer["shift"])
         old, count = statistics[len(updated)], math.prod(x.shape) // x.shape[1]
-        new = moved_statistics(old["mean"], old["variance"], mean, variance, count, momentum)
+        new = moved_statistics(old["mean"], old["variance"], mean, variance, count, MOMENTUM)
         updated.append(dict(zip(("mean", "variance"), new, strict=True)))
         return y
 
