@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.ops import elementwise_table
+
 R = np.random.default_rng(11)
 
 
@@ -74,42 +76,54 @@ DIVISIONS = np.array([7.3, -4.2, 5.1, -8.6, 2.9]), np.array([1.1, 0.8, 2.3, 1.9,
 A_TUPLE = "a tuple, not a list"
 AS_BOOL = "a boolean value of the graph, not a Python bool"
 
+# By the domain of a row, its one operand, or the second of two; by its dtypes, where they say more.
+DRAWN: dict[str, Callable[..., Any]] = {
+    "reals": normal,
+    "positive": positive,
+    "above 1": lambda *shape: 1 + positive(*shape),
+    "inside": inside,
+    "kinked": apart,
+}
+GIVEN: dict[str, tuple[Any, ...]] = {
+    "quotients": DIVISIONS,
+    "truth": (MASK, OTHER_MASK),
+    "special": (np.append(HOLES, [-0.0, 0.0]),),
+    "any": (np.array([1.0, 6.0, 12.0]), np.array([1.0, 5.0, 20.0])),  # equal, greater, less
+    "bits": (BITS, MORE_BITS),
+    "integers": (BITS, MORE_BITS),
+}
+
+
+def of_row(row: elementwise_table.Elementwise) -> Example:
+    """Return the example of an elementwise function that NumPy has, too."""
+    count = len(row.of.split(", "))
+    given = GIVEN.get(row.domain) or GIVEN.get(row.dtypes)
+    if given is None and row.domain == "kinked" and count == 2:
+        given = apart(6), np.array([0.03])
+    if given is None:
+        draw = DRAWN[row.domain]
+        given = (draw(6),) if count == 1 else (draw(2, 3), draw(3))
+    smooth = bool(row.slope or row.vjp)
+    return Example(lambda m, *x: getattr(m, row.name)(*x), given[:count], smooth=smooth)
+
+
 EXAMPLES: dict[str, Example] = {
+    # Functions of a row, which NumPy has by the same name -----------------------------------------
+    **{
+        row.name: of_row(row)
+        for row in elementwise_table.ROWS.values()
+        if row.text and hasattr(np, row.name)
+    },
     # Functions of one number ---------------------------------------------------------------------
-    "absolute": unary("absolute", apart(6)),
-    "arccos": unary("arccos", inside(5)),
-    "arccosh": unary("arccosh", 1 + positive(5)),
-    "arcsin": unary("arcsin", inside(5)),
-    "arcsinh": unary("arcsinh", normal(5)),
-    "arctan": unary("arctan", normal(5)),
-    "arctanh": unary("arctanh", inside(5)),
     "around": Example(lambda m, x: np.around(x, 1), (normal(5),), smooth=False),
-    "cbrt": unary("cbrt", positive(5)),
-    "ceil": unary("ceil", apart(6)),
     "conjugate": unary("conjugate", normal(3)),
-    "cos": unary("cos", normal(4)),
-    "cosh": unary("cosh", normal(4)),
     "deg2rad": unary("deg2rad", normal(4)),
     "degrees": unary("degrees", normal(4)),
-    "exp": unary("exp", normal(4)),
-    "exp2": unary("exp2", normal(4)),
-    "expm1": unary("expm1", normal(4)),
     "fabs": unary("fabs", apart(6)),
     "fix": unary("fix", apart(6)),
-    "floor": unary("floor", apart(6)),
-    "isfinite": unary("isfinite", HOLES, smooth=False),
-    "isinf": unary("isinf", HOLES, smooth=False),
-    "isnan": unary("isnan", HOLES, smooth=False),
-    "log": unary("log", positive(4)),
-    "log10": unary("log10", positive(4)),
-    "log1p": unary("log1p", positive(4)),
-    "log2": unary("log2", positive(4)),
-    "logical_not": unary("logical_not", MASK, smooth=False),
-    "invert": unary("invert", BITS, smooth=False),
     "nan_to_num": Example(
         lambda m, x: m.nan_to_num(x, nan=2.0, posinf=9.0), (HOLES,), smooth=False
     ),
-    "negative": unary("negative", normal(4)),
     "positive": unary("positive", normal(4)),
     "rad2deg": unary("rad2deg", normal(4)),
     "radians": unary("radians", normal(4)),
@@ -119,49 +133,16 @@ EXAMPLES: dict[str, Example] = {
     ),
     "rint": unary("rint", np.array([0.2, -0.7, 1.3])),
     "round": Example(lambda m, x: m.round(x, 1), (normal(5),), smooth=False),
-    "sign": unary("sign", apart(6)),
-    "signbit": unary("signbit", np.array([-1.0, -0.0, 0.0, 2.0]), smooth=False),
-    "sin": unary("sin", normal(4)),
     "sinc": unary("sinc", apart(6)),
-    "sinh": unary("sinh", normal(4)),
-    "sqrt": unary("sqrt", positive(4)),
     "square": unary("square", normal(4)),
-    "tan": unary("tan", inside(5)),
-    "tanh": unary("tanh", normal(4)),
-    "trunc": unary("trunc", apart(6)),
     # Functions of two ----------------------------------------------------------------------------
-    "add": binary("add", normal(2, 3), normal(3)),
     "arctan2": binary("arctan2", normal(2, 3), normal(3)),
-    "bitwise_and": binary("bitwise_and", BITS, MORE_BITS, smooth=False),
-    "bitwise_or": binary("bitwise_or", MASK, OTHER_MASK, smooth=False),
-    "bitwise_xor": binary("bitwise_xor", BITS, MORE_BITS, smooth=False),
     "copysign": binary("copysign", apart(6), apart(6)),
-    "divide": binary("divide", normal(2, 3), positive(3)),
-    "equal": binary("equal", BITS, np.array([1, 5, 12]), smooth=False),
-    "floor_divide": binary("floor_divide", *DIVISIONS),
     "fmax": binary("fmax", apart(6), np.zeros(1) + 0.03),
     "fmin": binary("fmin", apart(6), np.zeros(1) + 0.03),
-    "fmod": binary("fmod", *DIVISIONS),
-    "greater": binary("greater", normal(4), normal(4), smooth=False),
-    "greater_equal": binary("greater_equal", BITS, MORE_BITS, smooth=False),
     "heaviside": Example(lambda m, x: m.heaviside(x, 0.5), (apart(6),)),
-    "hypot": binary("hypot", normal(2, 3), normal(3)),
     "isclose": binary("isclose", np.ones(3), np.array([1.0, 1.1, 1 + 1e-9]), smooth=False),
-    "left_shift": binary("left_shift", BITS, MORE_BITS, smooth=False),
-    "less": binary("less", normal(4), normal(4), smooth=False),
-    "less_equal": binary("less_equal", BITS, MORE_BITS, smooth=False),
-    "logaddexp": binary("logaddexp", normal(2, 3), normal(3)),
-    "logical_and": binary("logical_and", MASK, OTHER_MASK, smooth=False),
-    "logical_or": binary("logical_or", MASK, OTHER_MASK, smooth=False),
-    "logical_xor": binary("logical_xor", MASK, OTHER_MASK, smooth=False),
-    "maximum": binary("maximum", apart(6), np.zeros(1) + 0.03),
-    "minimum": binary("minimum", apart(6), np.zeros(1) + 0.03),
-    "multiply": binary("multiply", normal(2, 3), normal(2, 1)),
-    "not_equal": binary("not_equal", BITS, MORE_BITS, smooth=False),
     "power": binary("power", positive(3), normal(2, 3)),
-    "remainder": binary("remainder", *DIVISIONS),
-    "right_shift": binary("right_shift", BITS, MORE_BITS, smooth=False),
-    "subtract": binary("subtract", normal(2, 3), normal(3)),
     # Reductions ----------------------------------------------------------------------------------
     "all": Example(lambda m, x: m.all(x, axis=0), (np.eye(3) + 1,), smooth=False),
     "allclose": Example(lambda m, x: m.allclose(x, x), (normal(3),), AS_BOOL, smooth=False),

@@ -35,7 +35,18 @@ class AxisPlace(NamedTuple):
 
 
 Places = list["AxisPlace | None"]
-Rule = Callable[[Operator, list[Shape], Places, list[Shape]], Places]
+
+
+class Tracked(NamedTuple):
+    """An operator, the shapes of its inputs and results, and the axis in its inputs."""
+
+    operator: Operator
+    shapes: list[Shape]
+    inputs: Places
+    results: list[Shape]
+
+
+Rule = Callable[[Tracked], Places]
 
 
 def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
@@ -59,7 +70,7 @@ def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
         try:
             if rule is None:
                 raise GraphError(f"{operator.kind} is not known to keep chunks separate")
-            outputs = rule(operator, shapes, inputs, results)
+            outputs = rule(Tracked(operator, shapes, inputs, results))
         except GraphError as error:
             raise GraphError(f"{operator.name}: {error}") from None
         for data, place in zip(operator.outputs, outputs, strict=True):
@@ -67,36 +78,32 @@ def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
     return found
 
 
-def elementwise(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def elementwise(at: Tracked) -> Places:
     """Track an axis through broadcasting: all operands have it at the same place from the right."""
-    rank = len(results[0])
+    rank = len(at.results[0])
     found = {
         place._replace(axis=rank - len(shape) + place.axis)
-        for shape, place in zip(shapes, inputs, strict=True)
+        for shape, place in zip(at.shapes, at.inputs, strict=True)
         if place
     }
     if len(found) > 1:
         raise GraphError("it has the chunked axis at different places of its operands")
     (place,) = found
-    for shape, own in zip(shapes, inputs, strict=True):
+    for shape, own in zip(at.shapes, at.inputs, strict=True):
         axis = place.axis - rank + len(shape)
         if own is None and axis >= 0 and shape[axis] != 1:
             raise GraphError(
                 f"an operand of shape {shape} is whole along the chunked axis; chunk it as well"
             )
-    return [place] * len(results)
+    return [place] * len(at.results)
 
 
 def within_last(count: int) -> Rule:
     """Return the rule of operators that look across the last ``count`` axes of their input."""
 
-    def rule(
-        operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-    ) -> Places:
-        axes = range(len(shapes[0]) - count, len(shapes[0]))
-        return [place_outside(axes, inputs, operator.kind)] * len(results)
+    def rule(at: Tracked) -> Places:
+        axes = range(len(at.shapes[0]) - count, len(at.shapes[0]))
+        return [place_outside(axes, at.inputs, at.operator.kind)] * len(at.results)
 
     return rule
 
@@ -111,45 +118,43 @@ def place_outside(axes: object, inputs: Places, what: str) -> AxisPlace:
     return place
 
 
-def along_axis(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def along_axis(at: Tracked) -> Places:
     """Track an axis past an operator along another one, whose results have the input's axes."""
-    return [place_outside((operator.attrs["axis"],), inputs, operator.kind)] * len(results)
+    return [place_outside((at.operator.attrs["axis"],), at.inputs, at.operator.kind)] * len(
+        at.results
+    )
 
 
-def reduction(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def reduction(at: Tracked) -> Places:
     """Track an axis past a reduction over others, which may be dropped."""
-    axes = operator.attrs["axes"]
-    place = place_outside(axes, inputs, operator.kind)
-    gone = 0 if operator.attrs["keepdims"] else sum(axis < place.axis for axis in axes)
+    axes = at.operator.attrs["axes"]
+    place = place_outside(axes, at.inputs, at.operator.kind)
+    gone = 0 if at.operator.attrs["keepdims"] else sum(axis < place.axis for axis in axes)
     return [place._replace(axis=place.axis - gone)]
 
 
-def norm(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+def norm(at: Tracked) -> Places:
     """Track an axis past a norm over others; its statistics have the remaining axes."""
-    axes = operator.attrs["axes"]
-    if set(operator.attrs.get("parameter_axes", ())) - set(axes):
+    axes = at.operator.attrs["axes"]
+    if set(at.operator.attrs.get("parameter_axes", ())) - set(axes):
         raise GraphError("its parameters vary along axes that are not normalised")
-    place = place_outside(axes, inputs, operator.kind)
+    place = place_outside(axes, at.inputs, at.operator.kind)
     gone = sum(axis < place.axis for axis in axes)
     statistics = place._replace(axis=place.axis - gone)
-    return [place, *[statistics] * (len(results) - 1)]
+    return [place, *[statistics] * (len(at.results) - 1)]
 
 
-def matmul(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+def matmul(at: Tracked) -> Places:
     """Track rows of the first operand, columns of the second, or a batch axis."""
-    rank = len(results[0])
-    if min(map(len, shapes)) < 2:
+    rank = len(at.results[0])
+    if min(map(len, at.shapes)) < 2:
         raise GraphError("a product with a vector has no rule")
     batch: Places = [None, None]
     edges = []
-    for side, (shape, place) in enumerate(zip(shapes, inputs, strict=True)):
+    for side, (shape, place) in enumerate(zip(at.shapes, at.inputs, strict=True)):
         if place is None:
             continue
-        is_flipped = operator.attrs["transpose_x" if side == 0 else "transpose_y"]
+        is_flipped = at.operator.attrs["transpose_x" if side == 0 else "transpose_y"]
         from_right = len(shape) - place.axis  # 2: rows, 1: columns, more: the batch
         if from_right > 2:
             batch[side] = place
@@ -159,79 +164,69 @@ def matmul(operator: Operator, shapes: list[Shape], inputs: Places, results: lis
             raise GraphError("matmul sums over the chunked axis")
         edges.append(place._replace(axis=rank - 2 + side))
     if any(batch) and not edges:
-        whole = [(*shape[:-2], 1, 1) for shape in shapes]
-        return elementwise(operator, whole, batch, results)
+        whole = [(*shape[:-2], 1, 1) for shape in at.shapes]
+        return elementwise(at._replace(shapes=whole, inputs=batch))
     if any(batch) or len(edges) > 1:
         raise GraphError("each operand has the chunked axis, at different places of the product")
     return [edges[0]]
 
 
-def reshape(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def reshape(at: Tracked) -> Places:
     """Track an axis into the factor of a new axis that it becomes."""
-    (place,) = inputs
+    (place,) = at.inputs
     assert place is not None
-    before = prod(shapes[0][: place.axis]) * place.outer
+    before = prod(at.shapes[0][: place.axis]) * place.outer
     passed = 1
-    for axis, extent in enumerate(results[0]):
+    for axis, extent in enumerate(at.results[0]):
         outer = before // passed
         if before % passed == 0 and extent % (outer * place.extent) == 0 and extent > 1:
             return [AxisPlace(axis, outer, place.extent)]
         passed *= extent
     raise GraphError(
-        f"reshape from {shapes[0]} to {results[0]} splits the chunked axis, {place.extent} "
+        f"reshape from {at.shapes[0]} to {at.results[0]} splits the chunked axis, {place.extent} "
         f"along axis {place.axis}; leave it one axis, or a whole factor of one"
     )
 
 
-def transpose(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def transpose(at: Tracked) -> Places:
     """Track an axis through a permutation."""
-    (place,) = inputs
+    (place,) = at.inputs
     assert place is not None
-    return [place._replace(axis=operator.attrs["axes"].index(place.axis))]
+    return [place._replace(axis=at.operator.attrs["axes"].index(place.axis))]
 
 
-def embedding(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def embedding(at: Tracked) -> Places:
     """Track an axis of the ids; the table is whole."""
-    table, ids = inputs
+    table, ids = at.inputs
     if table:
         raise GraphError("its table has the chunked axis")
     return [ids]
 
 
-def cross_entropy(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def cross_entropy(at: Tracked) -> Places:
     """Track an axis of examples in logits and labels; the classes are whole."""
-    logits, labels = inputs
-    if logits is None or logits.axis == len(shapes[0]) - 1:
+    logits, labels = at.inputs
+    if logits is None or logits.axis == len(at.shapes[0]) - 1:
         raise GraphError("cross_entropy looks across all classes")
     if logits != labels:
         raise GraphError("its logits and labels have the chunked axis at different places")
-    return [logits] * len(results)
+    return [logits] * len(at.results)
 
 
-def concatenate(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def concatenate(at: Tracked) -> Places:
     """Track an axis that all operands have, if they are concatenated along another."""
-    (place, *others) = set(inputs)
+    (place, *others) = set(at.inputs)
     if others or place is None:
         raise GraphError("not all of its operands have the chunked axis at one place")
-    return [place_outside((operator.attrs["axis"],), [place], operator.kind)]
+    return [place_outside((at.operator.attrs["axis"],), [place], at.operator.kind)]
 
 
-def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+def index(at: Tracked) -> Places:
     """Track an axis that is taken whole, past indexed and new axes."""
-    (place,) = inputs
+    (place,) = at.inputs
     assert place is not None
     axis = found = 0
-    for part in expand_ellipsis(operator.attrs["key"], len(shapes[0])):
+    for part in expand_ellipsis(at.operator.attrs["key"], len(at.shapes[0])):
         if axis == place.axis and part is not None:
             break
         axis += part is not None
@@ -239,11 +234,11 @@ def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list
     else:
         part = slice(None)
         found += place.axis - axis
-    extent = shapes[0][place.axis]
+    extent = at.shapes[0][place.axis]
     if not isinstance(part, slice) or part.indices(extent) != (0, extent, 1):
         raise GraphError(
             f"it does not take all of the chunked axis, in its order; expected : for axis "
-            f"{place.axis} of {shapes[0]}"
+            f"{place.axis} of {at.shapes[0]}"
         )
     return [place._replace(axis=found)]
 
@@ -257,22 +252,20 @@ def expand_ellipsis(key: tuple[Any, ...], rank: int) -> list[Any]:
     return [*key[:at], *[slice(None)] * (rank - taken), *key[at + 1 :]]
 
 
-def attention(
-    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
-) -> Places:
+def attention(at: Tracked) -> Places:
     """Track an axis of queries, keys and values before their heads."""
-    (place, *others) = set(inputs)
+    (place, *others) = set(at.inputs)
     if others:
         raise GraphError("not all of its operands have the chunked axis at one place")
-    rank = len(shapes[0])
-    return [place_outside(range(rank - 3, rank), [place], operator.kind)] * len(results)
+    rank = len(at.shapes[0])
+    return [place_outside(range(rank - 3, rank), [place], at.operator.kind)] * len(at.results)
 
 
-def rotary(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+def rotary(at: Tracked) -> Places:
     """Track an axis before the positions, if the positions are the same along it."""
-    if any(len(positions) > 1 for positions in shapes[1:]):
+    if any(len(positions) > 1 for positions in at.shapes[1:]):
         raise GraphError("its positions are not the same for all chunks")
-    return within_last(2)(operator, shapes, inputs, results)
+    return within_last(2)(at)
 
 
 RULES: dict[str, Rule] = {

@@ -51,9 +51,7 @@ def chunked_loss(network: Network, chunks: int) -> tuple[Network, int]:
 
     def loss(*args: Any) -> Any:
         sources = {i: leaf for i, _, leaf in leaves_like(graph.arguments, args, "arguments")}
-        return call_graph(
-            graph, sources, chunked_replacements(graph, cross, product, biases, count)
-        )
+        return call_graph(graph, sources, chunked_replacements(cross, product, biases, count))
 
     return Network(network.name, loss, specs), count
 
@@ -91,7 +89,7 @@ def logits_of(graph: Graph, cross: Operator) -> tuple[Operator, list[Operator]]:
 
 
 def chunked_replacements(
-    graph: Graph, cross: Operator, product: Operator, others: list[Operator], chunks: int
+    cross: Operator, product: Operator, others: list[Operator], chunks: int
 ) -> dict[int, Replacement]:
     """Return the replacements of a product and its cross-entropy by a chunked loss.
 
@@ -99,7 +97,6 @@ def chunked_replacements(
     replacement computes them all, chunk by chunk.
 
     Args:
-        graph: a forward graph.
         cross, product: the two operators.
         others: those between them, from last to first: additions of a bias, and reshapes of rows.
         chunks: number of chunks.

@@ -9,7 +9,8 @@ must have the same operators, the same constants, and shapes that differ in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial, wraps
+from functools import wraps
+from operator import itemgetter
 from typing import Any
 
 from tinyckpt.approx.batch_axis import AxisPlace, Places, places
@@ -79,7 +80,7 @@ def chunked(
             length = extent // chunks + (place < extent % chunks)
             key = (*[slice(None)] * axis, slice(begin, begin + length))
             pieces = [
-                map_leaves(partial(chunk_of, key), variable) if place in which else variable
+                map_leaves(itemgetter(key), variable) if place in which else variable
                 for place, variable in enumerate(variables)
             ]
             results.append(leaves(checkpoint(function)(*pieces)))
@@ -120,11 +121,6 @@ def positions_of(arguments: Any) -> set[int]:
             "several of them"
         )
     return {position for position in found if position is not None}
-
-
-def chunk_of(key: tuple[slice, ...], variable: Any) -> Any:
-    """Return a chunk of an array."""
-    return variable[key]
 
 
 def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int:

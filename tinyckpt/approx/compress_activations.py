@@ -18,7 +18,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import DataNode, Graph
-from tinyckpt.core.tracing import Var, build
+from tinyckpt.core.tracing import build
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.activation_compression import checked_code, compress_stream
 from tinyckpt.planner.model.saved_values import saved_values
@@ -69,7 +69,7 @@ def with_compression(
         *own, seed = args
         sources = {i: leaf for i, _, leaf in leaves_like(graph.arguments, tuple(own), "arguments")}
         around = {
-            data: partial(compress_value, bits, group, seed, number)
+            data: partial(compress_stream, bits=bits, group=group, seed=seed, number=number)
             for number, data in enumerate(chosen)
         }
         return call_graph(graph, sources, {}, around)
@@ -77,11 +77,6 @@ def with_compression(
     loss.__name__ = function_name(network.loss)
     own = tuple(map_leaves(lambda data: graph.data[data].spec, tree) for tree in graph.arguments)
     return Network(network.name, loss, (*own, Spec((), "int64")))
-
-
-def compress_value(bits: int, group: int, seed: Any, number: int, x: Var) -> Var:
-    """Return a value whose code is saved for the backward pass instead of it."""
-    return compress_stream(x, bits, group, seed, number)
 
 
 def should_compress(graph: Graph, node: DataNode, group: int) -> bool:

@@ -6,7 +6,7 @@ shift can be merged into their weights and biases; else the reason why they cann
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinyckpt.core.graph import DataNode, Graph, Operator
@@ -153,12 +153,8 @@ def bias_of(graph: Graph, product: Operator, parameters: frozenset[int]) -> int:
     readers = [(reader, data) for data in shapes for reader in readers_of(graph, data)]
     if len(readers) == 1 and readers[0][0].kind == "add":
         others = [data for data in readers[0][0].inputs if data != readers[0][1]]
-        if len(others) == 1 and is_per_column(graph, others[0], product.outputs):
+        width = graph.data[product.outputs[0]].spec.shape[-1:]
+        if len(others) == 1 and graph.data[others[0]].spec.shape == width:
             require_own(graph, others[0], parameters)
             return others[0]
     raise NotMergeableError(f"{product.name} adds no bias, into which its shift could go")
-
-
-def is_per_column(graph: Graph, data: int, product: Sequence[int]) -> bool:
-    """Whether a value has one element per column of a product."""
-    return graph.data[data].spec.shape == graph.data[product[0]].spec.shape[-1:]

@@ -7,6 +7,7 @@ lack of time are listed below the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import inf
 from time import perf_counter
@@ -14,7 +15,8 @@ from typing import Any
 
 from tinyckpt.api import RunResult, run
 from tinyckpt.base.deadline import Clock
-from tinyckpt.base.errors import BackendError, OptionError
+from tinyckpt.base.errors import BackendError, GraphError, OptionError
+from tinyckpt.base.files import write_atomically
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.cli.resolve_options import (
@@ -22,27 +24,30 @@ from tinyckpt.cli.resolve_options import (
     COSTS,
     check_output,
     graph_of,
+    number_or_text,
     plan_within_budget,
     progress_line,
     refuse_given,
     schedules_of,
     time_to_search,
+    wrong_usage,
 )
-from tinyckpt.cli.techniques import techniques_job
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.core.trace import Trace
-from tinyckpt.networks import random_arrays
+from tinyckpt.networks import network_or_graph, random_arrays
 from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.cost_models import cost_of
+from tinyckpt.planner.model.link import Link
 from tinyckpt.planner.model.liveness import problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.plan import frontier
 from tinyckpt.planner.portfolio.search import Progress
+from tinyckpt.techniques import BUDGET, compare_techniques
 
 TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 
@@ -187,3 +192,50 @@ def trace_row(trace: Trace) -> list[str]:
         str(trace.peak_nodes),
         size_text(trace.peak_bytes),
     ]
+
+
+# ``--techniques``: every memory-saving technique on one network, in one table ---------------------
+
+SHARES = 8  # of a time limit: one for each of six plans, two for measuring all rows
+OF_POLICIES = ("policy", "segments", "keep", "set")  # options of policies only
+
+
+def techniques_job(options: Any) -> int:
+    """Print the comparison, and draw or write it."""
+    check_techniques(options)
+    try:
+        what = network_or_graph(options.network)
+    except GraphError as error:
+        wrong_usage(options, str(error))
+    own = {name: getattr(options, name) for name in ("stages", "chunks")}
+    with progress_line(options.network) as progress:
+        found = compare_techniques(
+            what,
+            budget=BUDGET if options.budget is None else number_or_text(options.budget),
+            costs=None if options.cost == "given" else COSTS[options.cost],
+            link=None if options.bandwidth is None else Link(options.bandwidth),
+            time_limit=time_to_search(options) / (1 if options.time_limit is None else SHARES),
+            backend=options.backend,
+            progress=progress,
+            **{name: value for name, value in own.items() if value is not None},
+        )
+    print(found)
+    if not options.output:
+        return 0
+    if options.output.lower().endswith(".json"):
+        text = json.dumps(found.document(), indent=1, allow_nan=False)
+        write_atomically(options.output, f"{text}\n".encode())
+    else:
+        from tinyckpt import viz
+
+        viz.techniques(found, options.output)
+    print(f"written to {options.output}")
+    return 0
+
+
+def check_techniques(options: Any) -> None:
+    """Refuse options in conflict with ``--techniques``, before any work is done."""
+    refuse_given(options, OF_POLICIES, "--{} is about policies; leave it out, or --techniques")
+    if options.bandwidth is not None and not 0 <= options.bandwidth < inf:
+        wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")
+    check_output(options, ".json", *CHARTS)

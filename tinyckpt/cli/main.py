@@ -18,7 +18,6 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.cli.compare import DEFAULT_POLICIES, compare_job, seconds_of
 from tinyckpt.cli.demo import demo
-from tinyckpt.cli.lab import lab_job
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipe import pipe_job
 from tinyckpt.cli.resolve_options import (
@@ -28,12 +27,12 @@ from tinyckpt.cli.resolve_options import (
     check_output,
     graph_of,
     measured_of,
-    page_traces,
     progress_line,
     refuse_given,
     requested_policy,
     schedules_of,
     time_to_search,
+    timed_if_linked,
     traces_of,
     wrong_usage,
 )
@@ -289,8 +288,52 @@ def play_job(options: Any) -> int:
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
     measured = measured_of(options)
-    viz.player(page_traces(options), options.output, measured=measured, **look)
+    traces = [timed_if_linked(trace, options) for trace in traces_of(options)]
+    viz.player(traces, options.output, measured=measured, **look)
     print(f"written to {options.output}; open it in a browser")
+    return 0
+
+
+def lab_job(options: Any) -> int:
+    """Write the lab page of a network."""
+    from tinyckpt import viz
+
+    check_output(options, *PAGES)
+    if options.empty or options.network is None:
+        return empty_job(options)
+    measured = measured_of(options)
+    graph, _ = graph_of(options)
+    look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
+    with progress_line(options.network) as progress:
+        viz.lab(
+            graph,
+            options.output,
+            costs=COSTS[options.cost](graph),
+            policies=options.policy,
+            points=options.points,
+            challenge=options.challenge,
+            time_limit=time_to_search(options),
+            network=options.network,
+            measured=measured,
+            progress=progress,
+            **look,
+        )
+    print(f"written to {options.output}; open it in a browser")
+    return 0
+
+
+def empty_job(options: Any) -> int:
+    """Write the lab page without a network, which opens dropped files."""
+    from tinyckpt import viz
+
+    if not options.empty:
+        wrong_usage(options, "NETWORK is missing; or --empty, onto which one drops a file")
+    names = ("policy", "points", "challenge", "cost", "measured", "title", "labels", "group")
+    reason = "--empty has nothing in it: leave {} out"
+    refuse_given(options, ("network", *names), reason)
+    measured_of(options)  # for its usage errors
+    viz.empty_lab(options.output, theme=options.theme)
+    print(f"written to {options.output}; open it in a browser, and drop a file onto it")
     return 0
 
 

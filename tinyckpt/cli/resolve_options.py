@@ -266,11 +266,6 @@ def traces_of(options: Any) -> list[Trace]:
     return [replay(schedule) for schedule in schedules_of(graph, policies, options)]
 
 
-def page_traces(options: Any) -> list[Trace | Timeline]:
-    """Return the traces of a page; timelines, where a policy was given a link to the host."""
-    return [timed_if_linked(trace, options) for trace in traces_of(options)]
-
-
 def timed_if_linked(trace: Trace, options: Any) -> Trace | Timeline:
     """Simulate a trace over the link that its policy was given; without one, return the trace."""
     known = trace.schedule.options

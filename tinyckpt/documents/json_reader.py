@@ -165,10 +165,6 @@ class Reader:
         items = self.check(value, list, where)
         return tuple(self.count(item, f"{where}[{i}]", limit) for i, item in enumerate(items))
 
-    def optional(self, value: Any, where: str, limit: int) -> int | None:
-        """Return a nonnegative integer, or None."""
-        return None if value is None else self.count(value, where, limit)
-
     def one_of(self, value: Any, legal: tuple[str, ...], where: str) -> Any:
         """Return a string, after checking that it is one of the legal ones."""
         if value not in legal:

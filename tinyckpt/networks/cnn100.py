@@ -11,7 +11,7 @@ from typing import Any
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
-    affine,
+    affine_logits,
     batch_norm_training,
     check_size,
     conv_relu,
@@ -21,7 +21,6 @@ from tinyckpt.networks.layers import (
 from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.pooling import max_pool2d
-from tinyckpt.ops.shape import reshape
 
 PADDING = 2  # so that a 3x3 convolution grows an image by 2 pixels; pooling halves it
 
@@ -39,11 +38,7 @@ def cnn100_logits(params: Any, images: Any, norm: Norm = batch_norm_training) ->
     for index, layer in enumerate(params["layers"], start=1):
         with scope(f"layer{index}"):
             h = max_pool2d(conv_relu(h, layer, PADDING), 2)
-    with scope("output"):
-        h = reshape(h, (h.shape[0], -1))
-        for layer in params["affine"]:
-            h = affine(h, layer)
-        return h
+    return affine_logits(h, params["affine"], lambda h: h)
 
 
 def cnn100(

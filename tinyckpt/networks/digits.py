@@ -35,6 +35,7 @@ from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 IMAGES, TEST_IMAGES = 1797, 397
 BATCH = 200
 EPOCHS = 40
+RATE, MOMENTUM = 0.1, 0.9  # of ``train``
 STEPS = EPOCHS * (IMAGES - TEST_IMAGES) // BATCH
 
 
@@ -79,30 +80,24 @@ def load_digit_images(dtype: str = "float32") -> DigitImages:
     return DigitImages(images, digits.labels, test_images, digits.test_labels)
 
 
-def digits_network(layers: int = 6, width: int = 32, batch: int = BATCH) -> Network:
+def digits_network() -> Network:
     """Build the MLP classifier that ``train`` trains."""
-    network = mlp(layers, width, batch, inputs=64, activation="tanh")
-    return Network(f"digits:{layers}x{width}", network.loss, network.specs)
+    network = mlp(6, 32, BATCH, inputs=64, activation="tanh")
+    return Network("digits:6x32", network.loss, network.specs)
 
 
-def train(
-    policy: PolicyLike,
-    epochs: int = EPOCHS,
-    rate: float = 0.1,
-    momentum: float = 0.9,
-    seed: int = 0,
-) -> Iterator[tuple[float, Any]]:
+def train(policy: PolicyLike) -> Iterator[tuple[float, Any]]:
     """Train the digits network by stochastic gradient descent with momentum.
 
     Yields:
         For every step, the loss before the update and the parameters after it.
     """
     digits, network = load_digits(), digits_network()
-    params = random_arrays(network.specs[0], seed)
+    params = random_arrays(network.specs[0], seed=0)
     velocities = [np.zeros_like(array) for array in leaves(params)]
     step = value_and_grad(network.loss, policy)
-    generator = np.random.default_rng(seed)
-    for _ in range(epochs):
+    generator = np.random.default_rng(0)
+    for _ in range(EPOCHS):
         order = generator.permutation(len(digits.labels))
         for begin in range(0, len(order), BATCH):
             batch = order[begin : begin + BATCH]
@@ -110,8 +105,8 @@ def train(
             for array, gradient, velocity in zip(
                 leaves(params), leaves(gradients), velocities, strict=True
             ):
-                velocity *= momentum
-                velocity -= rate * gradient
+                velocity *= MOMENTUM
+                velocity -= RATE * gradient
                 array += velocity
             yield float(loss), params
 

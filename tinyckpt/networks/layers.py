@@ -27,6 +27,7 @@ from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
 from tinyckpt.ops.reduce import mean
+from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -86,6 +87,16 @@ def affine(x: Any, layer: Any) -> Any:
     return x @ layer["w"] + layer["b"]
 
 
+def affine_logits(h: Any, layers: Sequence[Any], nonlinearity: Callable[[Any], Any]) -> Any:
+    """Flatten images, and apply affine layers with a nonlinearity after all but the last."""
+    with scope("output"):
+        h = reshape(h, (h.shape[0], -1))
+        *hidden, last = layers
+        for layer in hidden:
+            h = nonlinearity(affine(h, layer))
+        return affine(h, last)
+
+
 def conv_relu(x: Var, layer: Any, padding: int) -> Var:
     """Apply a convolution with bias, and relu: its vjp reads its output, so its input is freed."""
     return relu(conv2d(x, layer["w"], layer["b"], padding=padding))
@@ -96,21 +107,18 @@ def batch_norm_training(x: Any, layer: Any) -> Any:
     return batch_norm(x, layer["scale"], layer["shift"])[0]
 
 
-def batch_norm_running(
-    statistics: Sequence[Any], momentum: float = MOMENTUM
-) -> tuple[Norm, list[Any]]:
+def batch_norm_running(statistics: Sequence[Any]) -> tuple[Norm, list[Any]]:
     """Return a training-mode batch norm that updates running statistics, and the list it fills.
 
     Args:
         statistics: the old ones, a mean and a variance of every batch norm, in the order of use.
-        momentum: weight of the batch in the updated ones.
     """
     updated: list[Any] = []
 
     def norm(x: Any, layer: Any) -> Any:
         y, mean, variance = batch_norm(x, layer["scale"], layer["shift"])
         old, count = statistics[len(updated)], math.prod(x.shape) // x.shape[1]
-        new = moved_statistics(old["mean"], old["variance"], mean, variance, count, momentum)
+        new = moved_statistics(old["mean"], old["variance"], mean, variance, count, MOMENTUM)
         updated.append(dict(zip(("mean", "variance"), new, strict=True)))
         return y
 

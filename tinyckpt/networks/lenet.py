@@ -9,7 +9,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
-    affine,
+    affine_logits,
     batch_norm_training,
     check_size,
     conv_specs,
@@ -19,7 +19,6 @@ from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.pooling import avg_pool2d
-from tinyckpt.ops.shape import reshape
 
 
 def lenet_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> Any:
@@ -34,12 +33,7 @@ def lenet_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> 
     for index, layer in enumerate(params["convolutions"], start=1):
         with scope(f"stage{index}"):
             h = avg_pool2d(tanh(conv2d(h, layer["w"], layer["b"])), 2)
-    with scope("output"):
-        h = reshape(h, (h.shape[0], -1))
-        *hidden, last = params["affine"]
-        for layer in hidden:
-            h = tanh(affine(h, layer))
-        return affine(h, last)
+    return affine_logits(h, params["affine"], tanh)
 
 
 def lenet5(

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
-from tinyckpt.networks.network import Network, affine_specs, check_positive
-from tinyckpt.ops.activation import gelu
+from tinyckpt.networks.layers import affine, norm_specs
+from tinyckpt.networks.network import Network
+from tinyckpt.networks.transformer_blocks import block_specs, check_widths, mlp_sublayer
 from tinyckpt.ops.elementwise import sqrt
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import cross_entropy, softmax
@@ -71,12 +71,8 @@ def transformer(
     """
     title = f"transformer:{layers}x{width}"
     heads = max(width // 64, 1) if heads is None else heads
-    check_positive(
-        title, layers=layers, width=width, heads=heads, length=length, batch=batch,
-        vocabulary=vocabulary,
-    )  # fmt: skip
-    if width % heads:
-        raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
+    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
+                 vocabulary=vocabulary)  # fmt: skip
     # The causal mask, one constant of the graph for all layers: 0 where a token attends, minus
     # infinity at later tokens.
     mask = np.triu(np.full((length, length), -np.inf, dtype), k=1)
@@ -93,35 +89,21 @@ def transformer(
                     out = attention(normed, layer["attention"], sequences, heads, mask)
                     h = h + dropped(name(out, "attention_out"), dropout, 2 * index)
                 with scope("mlp"):
-                    out = perceptron(layer_norm(h, layer["mlp_norm"]), layer["mlp"])
+                    out = mlp_sublayer(layer_norm(h, layer["mlp_norm"]), layer["mlp"], False)
                     h = h + dropped(name(out, "mlp_out"), dropout, 2 * index + 1)
             h = name(h, "residual")
         with scope("output"):
             logits = layer_norm(h, params["norm"]) @ params["unembedding"]
             return cross_entropy(logits, reshape(labels, (rows,)))
 
-    norm = {"scale": Spec(width, dtype), "shift": Spec(width, dtype)}
-    layer = {
-        "attention_norm": norm,
-        "attention": {
-            "joint": affine_specs(width, 3 * width, dtype),
-            "out": affine_specs(width, width, dtype),
-        },
-        "mlp_norm": norm,
-        "mlp": {
-            "hidden": affine_specs(width, 4 * width, dtype),
-            "out": affine_specs(4 * width, width, dtype),
-        },
-    }
     unembedding = Spec((width, vocabulary), dtype)
-    params = {"layers": [layer] * layers, "norm": norm, "unembedding": unembedding}
+    params = {
+        "layers": [block_specs(width, 4 * width, dtype)] * layers,
+        "norm": norm_specs(width, dtype),
+        "unembedding": unembedding,
+    }
     data = Spec((batch, length, width), dtype), Spec((batch, length), "int64")
     return Network(title, loss, (params, *data))
-
-
-def affine(x: Any, layer: Any) -> Any:
-    """Apply an affine layer: ``x w + b``."""
-    return x @ layer["w"] + layer["b"]
 
 
 def dropped(x: Any, rate: float, seed: int) -> Any:
@@ -137,11 +119,6 @@ def layer_norm(x: Any, layer: Any) -> Any:
     centred = x - mean(x, -1, keepdims=True)
     deviation = sqrt(mean(centred * centred, -1, keepdims=True) + EPSILON)
     return centred / deviation * layer["scale"] + layer["shift"]
-
-
-def perceptron(x: Any, layer: Any) -> Any:
-    """Apply the MLP of a block: an affine layer to 4 times the width, gelu, and one back."""
-    return affine(gelu(name(affine(x, layer["hidden"]), "mlp_hidden")), layer["out"])
 
 
 def attention(x: Any, layer: Any, batch: int, heads: int, mask: Any) -> Any:

@@ -9,7 +9,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
-    affine,
+    affine_logits,
     batch_norm_training,
     check_size,
     conv_norm,
@@ -21,7 +21,6 @@ from tinyckpt.networks.layers import (
 from tinyckpt.networks.network import Network, affine_specs
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
-from tinyckpt.ops.shape import reshape
 
 # Convolutions per stage, by the number of layers: table 1, columns A, B, D and E.
 DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
@@ -44,12 +43,7 @@ def vgg_logits(params: Any, images: Any, norm: Norm = batch_norm_training) -> An
                 else:
                     h = conv_relu(h, layer, 1)
             h = max_pool2d(h, 2)
-    with scope("output"):
-        h = reshape(h, (h.shape[0], -1))
-        *hidden, last = params["affine"]
-        for layer in hidden:
-            h = relu(affine(h, layer))
-        return affine(h, last)
+    return affine_logits(h, params["affine"], relu)
 
 
 def vgg(

@@ -55,6 +55,9 @@ class Elementwise:
         dtypes: what it takes. "promoted": floats, and integers as the floats in which NumPy
             computes; "floats"; "numbers"; "rounded": numbers, of which integers stay as they are;
             "any": of everything, booleans; "bits": integers and booleans; "integers".
+        domain: what a test draws: "reals"; "positive"; "above 1"; "inside", from -1 to 1; "kinked",
+            apart from 0, integers and ties; "quotients", apart from integers; "truth", booleans;
+            "special", NaN and infinities too.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Elementwise:
     of: str = "x"
     attrs: str = ""
     dtypes: str = "promoted"
+    domain: str = "reals"
 
 
 # Arithmetic, exp, log, roots, sine and cosine, extrema.
@@ -92,7 +96,7 @@ ARITHMETIC = (
     Elementwise(
         "divide", "x / y", "Elementwise quotient, ``x / y``.",
         "np.array([1, 2]), 4", "array([0.25, 0.5 ])",
-        vjp=("ct / y", "divide_vjp(y, out, ct)"), of="x, y",
+        vjp=("ct / y", "divide_vjp(y, out, ct)"), of="x, y", domain="positive",
     ),
     Elementwise(
         "negative", "-x", "Elementwise negation, ``-x``.",
@@ -107,12 +111,12 @@ ARITHMETIC = (
     Elementwise(
         "log", "xp.log(x)", "Natural logarithm of every element.",
         "np.array([1.0, 2.0])", "array([0.        , 0.69314718])",
-        vjp=("ct / x",),
+        vjp=("ct / x",), domain="positive",
     ),
     Elementwise(
         "sqrt", "xp.sqrt(x)", "Square root of every element.",
         "np.array([4.0, 9.0])", "array([2., 3.])",
-        slope="0.5 * g / y", reads="y", second="-0.5 / (y * y)",
+        slope="0.5 * g / y", reads="y", second="-0.5 / (y * y)", domain="positive",
     ),
     Elementwise(
         "sin", "xp.sin(x)", "Sine of every element, in radians.",
@@ -129,7 +133,7 @@ ARITHMETIC = (
         "Absolute value of every element; its derivative at 0 is taken as 0.",
         "tc.grad(lambda x: tc.sum(tc.absolute(x)))(np.array([-2.0, 0.0, 3.0]))",
         "array([-1.,  0.,  1.])",
-        slope="xp.sign(x) * g", second="None", dtypes="numbers",
+        slope="xp.sign(x) * g", second="None", dtypes="numbers", domain="kinked",
     ),
     Elementwise(
         "maximum", "xp.maximum(x, y)",
@@ -137,12 +141,14 @@ ARITHMETIC = (
         "tc.grad(lambda x: tc.sum(tc.maximum(x, 1.0)))(np.array([0.0, 1.0, 2.0]))",
         "array([0. , 0.5, 1. ])",
         vjp=("larger_vjp(x, y, ct)", "larger_vjp(y, x, ct)"), of="x, y", dtypes="numbers",
+        domain="kinked",
     ),
     Elementwise(
         "minimum", "xp.minimum(x, y)",
         "Elementwise minimum of two arrays; in a tie, each gets half of the cotangent.",
         "np.array([0.0, 2.0]), 1.0", "array([0., 1.])",
         vjp=("larger_vjp(y, x, ct)", "larger_vjp(x, y, ct)"), of="x, y", dtypes="numbers",
+        domain="kinked",
     ),
     # An exponent that is a number, and one that is an array: the function is ``power``.
     Elementwise(
@@ -172,17 +178,17 @@ FUNCTIONS = (
     Elementwise(
         "log2", "xp.log2(x)", "Base-2 logarithm of every element.",
         "np.array([1.0, 8.0])", "array([0., 3.])",
-        vjp=("logarithm_vjp(x, ct, base=2)",),
+        vjp=("logarithm_vjp(x, ct, base=2)",), domain="positive",
     ),
     Elementwise(
         "log10", "xp.log10(x)", "Base-10 logarithm of every element.",
         "np.array([1.0, 100.0])", "array([0., 2.])",
-        vjp=("logarithm_vjp(x, ct, base=10)",),
+        vjp=("logarithm_vjp(x, ct, base=10)",), domain="positive",
     ),
     Elementwise(
         "log1p", "xp.log1p(x)", "``log(1 + x)`` of every element, to full precision near 0.",
         "np.array([0.0, 1e-20])", "array([0.e+00, 1.e-20])",
-        slope="g / (1 + x)", second="-1 / (1 + x) ** 2",
+        slope="g / (1 + x)", second="-1 / (1 + x) ** 2", domain="positive",
     ),
     Elementwise(
         "logaddexp", "xp.logaddexp(x, y)", "``log(exp(x) + exp(y))``, evaluated without overflow.",
@@ -199,18 +205,19 @@ FUNCTIONS = (
     Elementwise(
         "tan", "xp.tan(x)", "Tangent of every element, in radians.",
         "np.array([0.0, 1.0])", "array([0.        , 1.55740772])",
-        slope="(y * y + 1) * g", reads="y", second="2 * y",
+        slope="(y * y + 1) * g", reads="y", second="2 * y", domain="inside",
     ),
     # 1 - x^2 as (1 - x) (1 + x), which keeps its digits near the ends.
     Elementwise(
         "arcsin", "xp.arcsin(x)", "Inverse sine of every element, from -pi/2 to pi/2.",
         "np.array([0.0, 1.0])", "array([0.        , 1.57079633])",
-        slope="g / xp.sqrt((1 - x) * (1 + x))", second="x / (1 - x * x) ** 1.5",
+        slope="g / xp.sqrt((1 - x) * (1 + x))", second="x / (1 - x * x) ** 1.5", domain="inside",
     ),
     Elementwise(
         "arccos", "xp.arccos(x)", "Inverse cosine of every element, from 0 to pi.",
         "np.array([1.0, 0.0])", "array([0.        , 1.57079633])",
         slope="-(g / xp.sqrt((1 - x) * (1 + x)))", second="-(x / (1 - x * x) ** 1.5)",
+        domain="inside",
     ),
     Elementwise(
         "arctan", "xp.arctan(x)", "Inverse tangent of every element, from -pi/2 to pi/2.",
@@ -244,17 +251,18 @@ FUNCTIONS = (
         "Inverse hyperbolic cosine of every element, which must be at least 1.",
         "np.array([1.0, 2.0])", "array([0.       , 1.3169579])",
         slope="g / (xp.sqrt(x - 1) * xp.sqrt(x + 1))", second="-x / (x * x - 1) ** 1.5",
+        domain="above 1",
     ),
     Elementwise(
         "arctanh", "xp.arctanh(x)",
         "Inverse hyperbolic tangent of every element, which must be between -1 and 1.",
         "np.array([0.0, 0.5])", "array([0.        , 0.54930614])",
-        slope="g / ((1 - x) * (1 + x))", second="2 * x / (1 - x * x) ** 2",
+        slope="g / ((1 - x) * (1 + x))", second="2 * x / (1 - x * x) ** 2", domain="inside",
     ),
     Elementwise(
         "cbrt", "xp.cbrt(x)", "Cube root of every element.",
         "np.array([-8.0, 27.0])", "array([-2.,  3.])",
-        slope="g / (y * y * 3)", reads="y", second="-2 / (3 * y**3)",
+        slope="g / (y * y * 3)", reads="y", second="-2 / (3 * y**3)", domain="positive",
     ),
     Elementwise(
         "arctan2", "xp.arctan2(x, y)", of="x, y",
@@ -350,38 +358,40 @@ LOGIC = (
     Elementwise(
         "logical_and", "xp.logical_and(x, y)", "Elementwise logical AND.",
         "np.array([True, True]), np.array([True, False])", "array([ True, False])",
-        of="x, y", dtypes="any",
+        of="x, y", dtypes="any", domain="truth",
     ),
     Elementwise(
         "logical_or", "xp.logical_or(x, y)", "Elementwise logical OR.",
         "np.array([False, False]), np.array([True, False])", "array([ True, False])",
-        of="x, y", dtypes="any",
+        of="x, y", dtypes="any", domain="truth",
     ),
     Elementwise(
         "logical_xor", "xp.logical_xor(x, y)", "Elementwise exclusive OR.",
         "np.array([True, True]), np.array([True, False])", "array([False,  True])",
-        of="x, y", dtypes="any",
+        of="x, y", dtypes="any", domain="truth",
     ),
     Elementwise(
         "logical_not", "xp.logical_not(x)", "Elementwise logical NOT.",
-        "np.array([True, False])", "array([False,  True])", dtypes="any",
+        "np.array([True, False])", "array([False,  True])", dtypes="any", domain="truth",
     ),
     Elementwise(
         "isnan", "xp.isnan(x)", "Whether each element is NaN.",
-        "np.array([1.0, np.nan])", "array([False,  True])", dtypes="any",
+        "np.array([1.0, np.nan])", "array([False,  True])", dtypes="any", domain="special",
     ),
     Elementwise(
         "isinf", "xp.isinf(x)", "Whether each element is infinite.",
         "np.array([1.0, np.inf, np.nan])", "array([False,  True, False])", dtypes="any",
+        domain="special",
     ),
     Elementwise(
         "isfinite", "xp.isfinite(x)", "Whether each element is finite: neither infinite nor NaN.",
         "np.array([1.0, np.inf, np.nan])", "array([ True, False, False])", dtypes="any",
+        domain="special",
     ),
     Elementwise(
         "signbit", "xp.signbit(x)",
         "Whether the sign bit of each element is set, as for negative numbers and -0.0.",
-        "np.array([1.0, -0.0])", "array([False,  True])", dtypes="any",
+        "np.array([1.0, -0.0])", "array([False,  True])", dtypes="any", domain="special",
     ),
     Elementwise(
         "bitwise_and", "x & y", "Bitwise AND, ``x & y``, of integers or booleans.",
@@ -389,7 +399,7 @@ LOGIC = (
     ),
     Elementwise(
         "bitwise_or", "x | y", "Bitwise OR, ``x | y``, of integers or booleans.",
-        "np.array([8, 1]), 4", "array([12,  5])", of="x, y", dtypes="bits",
+        "np.array([8, 1]), 4", "array([12,  5])", of="x, y", dtypes="bits", domain="truth",
     ),
     Elementwise(
         "bitwise_xor", "x ^ y", "Bitwise exclusive OR, ``x ^ y``, of integers or booleans.",
@@ -413,21 +423,25 @@ ROUNDING = (
     Elementwise(
         "sign", "xp.sign(x)", "Sign of every element, -1, 0 or 1; its derivative is taken as 0.",
         "np.array([-2.0, 0.0, 3.0])", "array([-1.,  0.,  1.])", vjp=("None",), dtypes="numbers",
+        domain="kinked",
     ),
     Elementwise(
         "floor", "xp.floor(x)",
         "Largest integer not above every element; its derivative is taken as 0.",
         "np.array([-1.5, 1.5])", "array([-2.,  1.])", vjp=("None",), dtypes="rounded",
+        domain="kinked",
     ),
     Elementwise(
         "ceil", "xp.ceil(x)",
         "Smallest integer not below every element; its derivative is taken as 0.",
         "np.array([-1.5, 1.5])", "array([-1.,  2.])", vjp=("None",), dtypes="rounded",
+        domain="kinked",
     ),
     Elementwise(
         "trunc", "xp.trunc(x)",
         "Integer part of every element, rounded toward zero; its derivative is taken as 0.",
         "np.array([-1.5, 1.5])", "array([-1.,  1.])", vjp=("None",), dtypes="rounded",
+        domain="kinked",
     ),
     Elementwise(
         "round", "xp.round(x, decimals)", vjp=("None",), attrs="decimals", dtypes="numbers"
@@ -435,7 +449,7 @@ ROUNDING = (
     Elementwise(
         "floor_divide", "x // y", "Floor division, ``x // y``; its derivatives are taken as 0.",
         "np.array([-7, 7]), 2", "array([-4,  3])",
-        vjp=("None", "None"), of="x, y", dtypes="numbers",
+        vjp=("None", "None"), of="x, y", dtypes="numbers", domain="quotients",
     ),
     # x - y floor(x / y): linear in x with slope 1; the slope in y is minus the floored quotient.
     Elementwise(
@@ -443,13 +457,13 @@ ROUNDING = (
         "Remainder of floor division, ``x % y``, with the sign of ``y``.\n\n"
         "At a jump the derivative is that next to it.",
         "np.array([-7, 7]), 3", "array([2, 1])",
-        vjp=("ct", "-(ct * floor_divide(x, y))"), of="x, y", dtypes="numbers",
+        vjp=("ct", "-(ct * floor_divide(x, y))"), of="x, y", dtypes="numbers", domain="quotients",
     ),
     Elementwise(
         "fmod", "xp.fmod(x, y)",
         "Remainder of truncated division of ``x`` by ``y``, with the sign of ``x``.",
         "np.array([-7.0, 7.0]), 3.0", "array([-1.,  1.])",
-        vjp=("ct", "-(ct * trunc(x / y))"), of="x, y", dtypes="numbers",
+        vjp=("ct", "-(ct * trunc(x / y))"), of="x, y", dtypes="numbers", domain="quotients",
     ),
 )  # fmt: skip
 

@@ -40,12 +40,6 @@ def infer_take(x: Spec, indices: Spec, axis: int, most: int) -> tuple[Spec, ...]
     return (Spec((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype),)
 
 
-def infer_take_vjp(
-    g: Spec, indices: Spec, shape: tuple[int, ...], axis: int, most: int
-) -> tuple[Spec, ...]:
-    return (Spec(shape, g.dtype),)
-
-
 def infer_flat_index(
     *indices: Spec, extents: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[Spec, ...]:
@@ -57,10 +51,6 @@ def infer_arg_reduce(x: Spec, axis: int) -> tuple[Spec, ...]:
     if x.shape[axis] == 0:
         raise GraphError(f"{x} has no elements along axis {axis}")
     return (Spec((*x.shape[:axis], *x.shape[axis + 1 :]), "int64"),)
-
-
-def infer_argsort(x: Spec, axis: int) -> tuple[Spec, ...]:
-    return (Spec(x.shape, "int64"),)
 
 
 def take_vjp_workspace(inputs: Any, outputs: Any, shape: Any, axis: int, most: int) -> int:
@@ -94,7 +84,8 @@ TAKE = Primitive(
     takes_bfloat16=True,
 )  # fmt: skip
 TAKE_VJP: Primitive = Primitive(
-    "take_vjp", kernels.take_vjp, infer_take_vjp, contiguous=True,
+    "take_vjp", kernels.take_vjp,
+    lambda g, indices, shape, axis, most: (Spec(shape, g.dtype),), contiguous=True,
     vjp=(
         lambda ct, ins, outs, shape, axis, most: gather(ct[0], ins[1], axis, most),
         zero,
@@ -111,7 +102,7 @@ FLAT_INDEX = Primitive(
 )  # fmt: skip
 ARGMAX = Primitive("argmax", kernels.argmax, infer_arg_reduce, workspace=lines_workspace)
 ARGMIN = Primitive("argmin", kernels.argmin, infer_arg_reduce, workspace=lines_workspace)
-ARGSORT = Primitive("argsort", kernels.argsort, infer_argsort)
+ARGSORT = Primitive("argsort", kernels.argsort, lambda x, axis: (Spec(x.shape, "int64"),))
 
 # Indices ------------------------------------------------------------------------------------------
 

@@ -8,49 +8,24 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tinyckpt.ops import (
-    kernels,
-    kernels_activation,
-    kernels_attention,
-    kernels_compression,
-    kernels_convolution,
-    kernels_elementwise,
-    kernels_indexing,
-    kernels_normalization,
-    kernels_pooling,
-    kernels_rotary,
-)
-from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
-from tinyckpt.ops import kernels_parameter_update as kernels_updating
-
-# Kernel names are unique across these modules: compiled programs import them by name.
-KERNELS = (
-    kernels,
-    kernels_activation,
-    kernels_approximate,
-    kernels_attention,
-    kernels_compression,
-    kernels_convolution,
-    kernels_elementwise,
-    kernels_indexing,
-    kernels_normalization,
-    kernels_pooling,
-    kernels_rotary,
-    kernels_updating,
-)
 # Cache: expressions by kernel, number of operands and attributes; a program has few distinct ones.
 Known = dict[tuple[Any, ...], list[str | int] | None]
 
 
 def is_own(kernel: Callable[..., Any]) -> bool:
-    """Whether a kernel is one of tinyckpt's own."""
-    name = getattr(kernel, "__name__", "")
-    return any(getattr(module, name, None) is kernel for module in KERNELS) if name else False
+    """Whether a kernel is one of tinyckpt's own, which stand in the modules ``ops.kernels*``.
+
+    Their names are unique across these modules: compiled programs import them by name.
+    """
+    module, name = str(getattr(kernel, "__module__", "")), getattr(kernel, "__name__", "")
+    is_ours = module.startswith(f"{__package__}.kernels")
+    return is_ours and getattr(sys.modules.get(module), name, None) is kernel
 
 
 def literal(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Forward and backward kernels of causal softmax and FlashAttention.
+"""Kernels of causal softmax, of FlashAttention and its vjp, and of rotary position embedding.
 
 The fused kernels loop over blocks (tiles): some entries of the batch axes, some queries, some keys.
 Their workspace is the buffers of one block, whatever the extents. Heads
@@ -257,3 +257,33 @@ def attend_vjp(xp, by_query, by_key, buffers, last, scale, width):
         g_queries += xp.matmul(slopes, key, out=buffer_view(buffers["more"], packed))
     g_queries *= scale
     g_query[...] = g_queries.reshape(query.shape)
+
+
+# Rotary position embedding ------------------------------------------------------------------------
+
+
+def rotary(xp, x, *positions, base, interleaved, sign):
+    # Angles are computed in float64: at position 100,000 float32 has three digits left of a turn.
+    exact = wide(x.dtype)
+    half = x.shape[-1] // 2
+    rows = positions[0] if positions else xp.arange(x.shape[-2])
+    angles = xp.multiply(rows[..., None], base ** (xp.arange(half) / -half))
+    del rows
+    cosine, sine = xp.empty(angles.shape, exact), xp.empty(angles.shape, exact)
+    xp.cos(angles, out=cosine)
+    xp.sin(angles, out=sine)
+    del angles
+    sine *= sign
+    if interleaved:
+        first, second = slice(0, None, 2), slice(1, None, 2)
+    else:
+        first, second = slice(0, half), slice(half, None)
+    out = xp.empty(x.shape, exact)
+    xp.multiply(x[..., first], cosine, out=out[..., first])
+    spare = xp.multiply(x[..., second], sine, dtype=exact)
+    out[..., first] -= spare
+    xp.multiply(x[..., second], cosine, out=out[..., second])
+    xp.multiply(x[..., first], sine, out=spare)
+    out[..., second] += spare
+    del spare
+    return out.astype(x.dtype, copy=False)

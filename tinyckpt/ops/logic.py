@@ -37,14 +37,13 @@ left_shift = binary("left_shift")
 right_shift = binary("right_shift")
 
 
-def infer_truth(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
-    return (Spec(reduced_shape(x.shape, axes, keepdims), "bool"),)
-
-
 def truth(name: str, forward: Callable[..., Any]) -> Primitive:
     """Make a primitive that reduces truth values over axes."""
     return Primitive(
-        name, forward, infer_truth, flops=lambda inputs, outputs, **attrs: inputs[0].size
+        name,
+        forward,
+        lambda x, axes, keepdims: (Spec(reduced_shape(x.shape, axes, keepdims), "bool"),),
+        flops=lambda inputs, outputs, **attrs: inputs[0].size,
     )
 
 

@@ -52,16 +52,6 @@ def vjp_softmax_vjp(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
     return ct[0] * (g - inner) - g * sum(ct[0] * y, axis, keepdims=True)
 
 
-def vjp_log_softmax_vjp_y(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
-    y, g = ins
-    return -ct[0] * exp(y) * sum(g, axis, keepdims=True)
-
-
-def vjp_log_softmax_vjp_g(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
-    y, _ = ins
-    return ct[0] - sum(ct[0] * exp(y), axis, keepdims=True)
-
-
 def line_bytes(inputs: Any, outputs: Any, axis: int) -> int:
     """Return a workspace of one number per line along the axis: a maximum, or a sum."""
     return int(outputs[0].nbytes // max(outputs[0].shape[axis], 1))
@@ -84,7 +74,10 @@ SOFTMAX = Primitive(
 )  # fmt: skip
 LOG_SOFTMAX_VJP: Primitive = Primitive(
     "log_softmax_vjp", kernels.log_softmax_vjp, infer.same_spec_as(0),
-    vjp=(vjp_log_softmax_vjp_y, vjp_log_softmax_vjp_g),
+    vjp=(
+        lambda ct, ins, outs, axis: -ct[0] * exp(ins[0]) * sum(ins[1], axis, keepdims=True),
+        lambda ct, ins, outs, axis: ct[0] - sum(ct[0] * exp(ins[0]), axis, keepdims=True),
+    ),
     flops=per_element(4),
     workspace=line_bytes,
 )  # fmt: skip
@@ -137,10 +130,6 @@ def vjp_cross_entropy_vjp_logits(ct: Any, ins: Any, outs: Any) -> Any:
     return slope - scatter_to_max(logits, sum(slope, -1))
 
 
-def vjp_cross_entropy_vjp_spread(ct: Any, ins: Any, outs: Any) -> Any:
-    return -sum(scaled_softmax(ct, ins), -1)
-
-
 def scaled_softmax(ct: Any, ins: Any) -> Any:
     logits, _, logsumexp, g = ins
     return ct[0] * shifted_softmax(logits, logsumexp) * expand_dims(g, -1)
@@ -159,7 +148,7 @@ CROSS_ENTROPY_VJP = Primitive(
     vjp=(
         vjp_cross_entropy_vjp_logits,
         zero,
-        vjp_cross_entropy_vjp_spread,
+        lambda ct, ins, outs: -sum(scaled_softmax(ct, ins), -1),
         vjp_cross_entropy_vjp_g,
     ),
     # The maximum, two differences, exp, the target, the product with g.

@@ -67,10 +67,6 @@ def infer_max_pool_take(indices: Spec, x: Spec, **attrs: Any) -> tuple[Spec, ...
     return (y,)
 
 
-def infer_avg_pool(x: Spec, count_include_pad: bool, **attrs: Any) -> tuple[Spec, ...]:
-    return (pooled(x, **attrs),)
-
-
 def infer_avg_pool_vjp(
     g: Spec, shape: tuple[int, ...], count_include_pad: bool, **attrs: Any
 ) -> tuple[Spec, ...]:
@@ -143,7 +139,7 @@ MAX_POOL_TAKE: Primitive = Primitive(
 )  # fmt: skip
 AVG_POOL: Primitive = Primitive(
     "avg_pool",  # x -> y
-    kernels.avg_pool, infer_avg_pool, contiguous=True,
+    kernels.avg_pool, lambda x, count_include_pad, **attrs: (pooled(x, **attrs),), contiguous=True,
     vjp=(
         lambda ct, ins, outs, **attrs: apply(AVG_POOL_VJP, ct[0], shape=ins[0].shape, **attrs),
     ),

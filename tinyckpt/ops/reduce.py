@@ -48,18 +48,6 @@ def infer_max(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...
     return (Spec(reduced_shape(x.shape, axes, keepdims), x.dtype),)
 
 
-def infer_sum_vjp(
-    g: Spec, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
-) -> tuple[Spec, ...]:
-    return (Spec(shape, g.dtype),)
-
-
-def infer_max_vjp(
-    x: Spec, y: Spec, g: Spec, axes: tuple[int, ...], keepdims: bool
-) -> tuple[Spec, ...]:
-    return (Spec(x.shape, g.dtype),)
-
-
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """Return the shape after a reduction over the axes."""
     if not isinstance(keepdims, bool | np.bool_):
@@ -95,7 +83,8 @@ def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
 
 
 SUM_VJP = Primitive(
-    "sum_vjp", kernels.sum_vjp, infer_sum_vjp, alias=0, contiguous=False,
+    "sum_vjp", kernels.sum_vjp, lambda g, shape, axes, keepdims: (Spec(shape, g.dtype),),
+    alias=0, contiguous=False,
     vjp=(lambda ct, ins, outs, shape, axes, keepdims: sum(ct[0], axes, keepdims),),
 )  # fmt: skip
 SUM = Primitive(
@@ -110,7 +99,7 @@ SUM = Primitive(
 MAX_VJP = Primitive(
     "max_vjp",  # (x, y, g) -> g shared equally among the elements of x that attain y
     kernels.max_vjp,
-    infer_max_vjp,
+    lambda x, y, g, axes, keepdims: (Spec(x.shape, g.dtype),),
     vjp=(zero, zero, vjp_max_vjp),
     # The comparison, the count, the selection.
     flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,

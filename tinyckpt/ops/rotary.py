@@ -17,7 +17,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, as_var
-from tinyckpt.ops import kernels_rotary as kernels
+from tinyckpt.ops import kernels_attention as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.normalization_primitives import widened_bytes
 

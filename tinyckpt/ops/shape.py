@@ -47,20 +47,12 @@ def infer_broadcast_to(x: Spec, shape: tuple[int, ...]) -> tuple[Spec, ...]:
     return (Spec(shape, x.dtype),)
 
 
-def infer_unbroadcast(g: Spec, shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Spec, ...]:
-    return (Spec(shape, g.dtype),)
-
-
 def infer_index(x: Spec, key: tuple[Any, ...]) -> tuple[Spec, ...]:
     # A zero-stride dummy array of the right shape: NumPy's own rules, without memory.
     try:
         return (Spec(np.broadcast_to(np.empty((), x.dtype), x.shape)[key].shape, x.dtype),)
     except (IndexError, TypeError) as error:
         raise GraphError(f"{x}: {error}") from error
-
-
-def infer_index_vjp(g: Spec, shape: tuple[int, ...], key: tuple[Any, ...]) -> tuple[Spec, ...]:
-    return (Spec(shape, g.dtype),)
 
 
 def infer_concatenate(*specs: Spec, axis: int) -> tuple[Spec, ...]:
@@ -81,10 +73,6 @@ def infer_split(x: Spec, boundaries: tuple[int, ...], axis: int) -> tuple[Spec, 
         Spec((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), x.dtype)
         for start, stop in pairwise(edges)
     )
-
-
-def infer_full(shape: tuple[int, ...], value: float, dtype: str) -> tuple[Spec, ...]:
-    return (Spec(shape, dtype),)
 
 
 # The vjp rules ------------------------------------------------------------------------------------
@@ -143,7 +131,7 @@ BROADCAST_TO = Primitive(
     vjp=(lambda ct, ins, outs, shape: unbroadcast(ct[0], ins[0]),),
 )  # fmt: skip
 UNBROADCAST = Primitive(
-    "unbroadcast", kernels.unbroadcast, infer_unbroadcast,
+    "unbroadcast", kernels.unbroadcast, lambda g, shape, axes: (Spec(shape, g.dtype),),
     vjp=(lambda ct, ins, outs, shape, axes: broadcast_to(ct[0], ins[0].shape),),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
@@ -153,7 +141,7 @@ INDEX = Primitive(
     takes_bfloat16=True,
 )  # fmt: skip
 INDEX_VJP: Primitive = Primitive(
-    "index_vjp", kernels.index_vjp, infer_index_vjp, contiguous=True,
+    "index_vjp", kernels.index_vjp, lambda g, shape, key: (Spec(shape, g.dtype),), contiguous=True,
     vjp=(lambda ct, ins, outs, shape, key: apply(INDEX, ct[0], key=key),),
     takes_bfloat16=True,
 )  # fmt: skip
@@ -170,7 +158,10 @@ CONTIGUOUS = Primitive(
     vjp=(lambda ct, ins, outs: ct[0],),
     takes_bfloat16=True,
 )  # fmt: skip
-FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=no_flops)
+FULL = Primitive(
+    "full", kernels.full, lambda shape, value, dtype: (Spec(shape, dtype),), contiguous=True,
+    flops=no_flops,
+)  # fmt: skip
 
 # The functions ------------------------------------------------------------------------------------
 

@@ -32,32 +32,10 @@ def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spe
     return (Spec(reduced_shape(x.shape, axes, keepdims), x.dtype),)
 
 
-def infer_logsumexp_vjp(
-    x: Spec, y: Spec, g: Spec, axes: tuple[int, ...], keepdims: bool
-) -> tuple[Spec, ...]:
-    return (x,)
-
-
-def infer_cumsum(x: Spec, axis: int, reverse: bool) -> tuple[Spec, ...]:
-    return (Spec(x.shape, x.dtype if is_float(x.dtype) else "int64"),)
-
-
-def with_axes(y: Var, x: Var, axes: tuple[int, ...]) -> Var:
-    """Return a reduction of ``x`` with its reduced axes at length 1."""
-    return reshape(y, reduced_shape(x.shape, axes, keepdims=True))
-
-
-def vjp_logsumexp_vjp_x(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
-    return multiply(ct[0], outs[0])
-
-
-def vjp_logsumexp_vjp_y(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
-    return -sum(multiply(ct[0], outs[0]), axes, keepdims)
-
-
 def vjp_logsumexp_vjp_g(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
     x, y, _ = ins
-    return sum(multiply(ct[0], exp(subtract(x, with_axes(y, x, axes)))), axes, keepdims)
+    y = reshape(y, reduced_shape(x.shape, axes, keepdims=True))
+    return sum(multiply(ct[0], exp(subtract(x, y))), axes, keepdims)
 
 
 # The primitives -----------------------------------------------------------------------------------
@@ -65,8 +43,12 @@ def vjp_logsumexp_vjp_g(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], kee
 LOGSUMEXP_VJP = Primitive(
     "logsumexp_vjp",  # (x, logsumexp, g) -> g softmax(x)
     kernels.logsumexp_vjp,
-    infer_logsumexp_vjp,
-    vjp=(vjp_logsumexp_vjp_x, vjp_logsumexp_vjp_y, vjp_logsumexp_vjp_g),
+    lambda x, y, g, axes, keepdims: (x,),
+    vjp=(
+        lambda ct, ins, outs, axes, keepdims: multiply(ct[0], outs[0]),
+        lambda ct, ins, outs, axes, keepdims: -sum(multiply(ct[0], outs[0]), axes, keepdims),
+        vjp_logsumexp_vjp_g,
+    ),
     flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,
 )
 LOGSUMEXP = Primitive(
@@ -80,7 +62,9 @@ LOGSUMEXP = Primitive(
     workspace=lambda inputs, outputs, **attrs: inputs[0].nbytes + outputs[0].nbytes,
 )  # fmt: skip
 CUMSUM: Primitive = Primitive(
-    "cumsum", kernels.cumsum, infer_cumsum, contiguous=False,
+    "cumsum", kernels.cumsum,
+    lambda x, axis, reverse: (Spec(x.shape, x.dtype if is_float(x.dtype) else "int64"),),
+    contiguous=False,
     vjp=(
         lambda ct, ins, outs, axis, reverse: apply(CUMSUM, ct[0], axis=axis, reverse=not reverse),
     ),

@@ -22,7 +22,7 @@ from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.schedule import Compute, Free, Step
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline
 from tinyckpt.pipeline.save_and_resume import Resumed, Slot
-from tinyckpt.pipeline.stage_schedules import PARTS, PlannedStage, is_exchange
+from tinyckpt.pipeline.stage_schedules import PARTS, PlannedStage
 from tinyckpt.pipeline.stages import arrays_of
 from tinyckpt.pipeline.zero_state import CollectiveRequest, ZeroState
 from tinyckpt.training.optimizers import Optimizer
@@ -250,7 +250,7 @@ class DeviceState:
         own = self.stages[action.stage]
         values, kernels = self.values[action.stage, action.micro_batch], self.kernels[action.stage]
         for step in own.parts[PARTS.index(part)]:
-            if is_exchange(own.stage, step):
+            if isinstance(step, Compute) and step.operator == own.stage.exchange:
                 self.hand_over(action, True)
                 continue
             try:

@@ -188,11 +188,6 @@ def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
     return peak.peak_bytes <= max(budget_size, old.peak_bytes)
 
 
-def is_exchange(stage: Stage, step: Step) -> bool:
-    """Whether a step evaluates the exchange."""
-    return isinstance(step, Compute) and step.operator == stage.exchange
-
-
 def part_ends(stage: Stage, steps: Sequence[Step]) -> tuple[int, int, int, int]:
     """Return the end of each part, as a position among the steps."""
     graph = stage.graph

@@ -111,7 +111,8 @@ def blocks_of(model: nn.Module) -> list[str]:
         name, module = stack.pop()
         within = [part for _, part in module.named_modules()][1:]
         opened = not name or is_list_of_blocks(module)
-        in_list = bool(name) and isinstance(parent_of(model, name), LISTS)
+        parent = model.get_submodule(name.rpartition(".")[0])
+        in_list = bool(name) and isinstance(parent, LISTS)
         if opened or (not in_list and any(map(is_list_of_blocks, within))):
             children = [
                 (f"{name}.{child}" if name else child, part)
@@ -121,11 +122,6 @@ def blocks_of(model: nn.Module) -> list[str]:
         else:
             found.append(name)
     return found
-
-
-def parent_of(model: nn.Module, name: str) -> nn.Module:
-    """Return the parent of a module."""
-    return model.get_submodule(name.rpartition(".")[0])
 
 
 def is_list_of_blocks(module: nn.Module) -> bool:

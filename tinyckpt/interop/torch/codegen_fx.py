@@ -57,7 +57,7 @@ def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
     joint = imported.joint
-    program = ProgramBuilder(imported, recomputed_operators(schedule, imported))
+    program = ProgramBuilder(imported, recomputed_operators(schedule))
     for node in joint.module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             program.copy(node)
@@ -80,7 +80,7 @@ def forward_and_backward_programs(
     """
     check_schedule(schedule, imported.graph, "PyTorch")
     check_random(schedule, imported)
-    joint, again = imported.joint, recomputed_operators(schedule, imported)
+    joint, again = imported.joint, recomputed_operators(schedule)
     steps = schedule.steps
     cut = steps.index(Compute(imported.begin))
     first = ProgramBuilder(imported, again)
@@ -173,7 +173,8 @@ class ProgramBuilder:
     def add_saved_placeholders(self, other: ProgramBuilder) -> dict[fx.Node, fx.Node]:
         """Add placeholders for the forward program's values; map each to its value."""
         given = {}
-        for node, copy in sorted(other.copies.items(), key=without_version_check):
+        pairs = other.copies.items()
+        for node, copy in sorted(pairs, key=lambda pair: pair[0].meta.get(NO_VERSION_CHECK, False)):
             if node.op == "get_attr":
                 self.copy(node)
                 continue
@@ -202,11 +203,6 @@ class ProgramBuilder:
             copy for node, copy in self.copies.items() if storage_of(joint.values[node]) in written
         }
         return [clone_of(self.graph, node) if node in shown else node for node in given.values()]
-
-
-def without_version_check(pair: tuple[fx.Node, fx.Node]) -> bool:
-    """Sort key that puts tensors saved without a version check last."""
-    return bool(pair[0].meta.get(NO_VERSION_CHECK, False))
 
 
 def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
@@ -326,7 +322,7 @@ def inductor_pass(partition: Callable[..., Any]) -> Any:
 # Checking ----------------------------------------------------------------------------------------
 
 
-def recomputed_operators(schedule: Schedule, imported: Imported) -> set[int]:
+def recomputed_operators(schedule: Schedule) -> set[int]:
     """Return the operators that a schedule evaluates more than once."""
     times = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
     return {index for index, count in times.items() if count > 1}

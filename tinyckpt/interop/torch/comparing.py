@@ -11,10 +11,9 @@ whichever is larger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -184,8 +183,8 @@ def compare(
             rows.append(ComparedSetting(budget, 0, 0.0, failed=step))
             continue
         peak = max(step.peak, replay(theirs[budget]).peak_bytes)
-        planned = within(partial(plan_cost, found, peak))
-        advised = within(partial(advised_cost, advice, step.peak))
+        planned = cost_within(found, peak)
+        advised = cost_within(advice, step.peak)
         rows.append(
             ComparedSetting(
                 budget, step.peak, step.flops / once, planned and planned / once, advised
@@ -194,20 +193,10 @@ def compare(
     return Comparison(tuple(rows), found)
 
 
-def plan_cost(found: Frontier, peak: int) -> float:
-    """Return the FLOPs of the best plan within a peak."""
-    return found.within(peak).cost
-
-
-def advised_cost(advice: RecordedStep, peak: int) -> float:
-    """Return the cost of the best choice of modules, as a multiple of the plain step's FLOPs."""
-    return advice.within(peak).cost
-
-
-def within(cost: Callable[[], float]) -> float | None:
-    """Evaluate a cost; None if nothing is within the budget."""
+def cost_within(choices: Frontier | RecordedStep, peak: int) -> float | None:
+    """Return the cost of the best plan, or choice of modules, within a peak; None if none is."""
     try:
-        return cost()
+        return choices.within(peak).cost
     except BudgetError:
         return None
 

@@ -102,9 +102,6 @@ def check_model(model: Any) -> None:
         raise GraphError(f"expected a torch.nn.Module whose forward returns the loss, got {what}")
 
 
-TORCH = torch.__path__[0]
-
-
 def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> None:
     """Raise a GraphError unless a model returns one differentiable real scalar.
 

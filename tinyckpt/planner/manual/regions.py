@@ -31,7 +31,7 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.tracing import ACTIVE_BUILDER, Builder, ContextSwitch
-from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
+from tinyckpt.planner.manual.retain import Keep, resolve_keep
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 Path = tuple[int, ...]  # call ids of the regions that enclose an operator, outermost first

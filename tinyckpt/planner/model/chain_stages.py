@@ -30,10 +30,6 @@ from tinyckpt.core.cuts import MAX_CROSSINGS, pinned_values
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.liveness import FlatGraph, Problem
 
-# Pairs of a value and a cut that it crosses. A pair takes some hundred bytes, so that this limit is
-# a gigabyte; a graph with more pairs is no chain. Larger: more dense graphs are accepted, for more
-# memory.
-
 
 class ChainStage(NamedTuple):
     """Forward operators between two cuts, with the backward operators that belong to them.

@@ -30,7 +30,7 @@ from tinyckpt.core.policies import Policy
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
 from tinyckpt.ops.update_steps import old_source
-from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
+from tinyckpt.planner.manual.retain import Keep, resolve_keep
 from tinyckpt.planner.model.link import MOST_ENGINES, Link, Number
 from tinyckpt.planner.offload.prefetch import hoist_fetches
 from tinyckpt.storage.offload_steps import insert_offloads

@@ -36,7 +36,7 @@ from itertools import chain
 from math import gcd, inf
 from operator import attrgetter
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinyckpt.base.deadline import (
     MOST_EVALUATIONS,
@@ -105,6 +105,16 @@ TARGET_PEAKS = 20
 PREFETCH_ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
 
 
+class HostRequest(NamedTuple):
+    """What to plan: a graph, the durations of its evaluations, a link, and the budgets in bytes."""
+
+    graph: Graph
+    costs: Costs
+    link: Link
+    budget: int
+    host_budget: float = inf
+
+
 def plan_with_host(
     graph: Graph,
     link: Link,
@@ -157,7 +167,8 @@ def plan_with_host(
     default = SMALL_SECONDS if is_small else PORTFOLIO_SECONDS
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
-    bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
+    request = HostRequest(graph, own, link, budget_size, host)
+    bound = host_bound(*request, Clock(HOST_BOUND_SHARE * seconds))
     least = smallest_budget(problem)
     if budget_size < least and not graph.once:
         raise BudgetError(
@@ -165,7 +176,7 @@ def plan_with_host(
             f"{size_text(least)}",
             least,
         )
-    line, is_best, is_whole = fastest(graph, own, link, budget_size, host, clock, bound, is_small)
+    line, is_best, is_whole = fastest(request, clock, bound, is_small)
     cost = float(line.makespan)
     options: dict[str, Any] = {"budget": budget_size, "bandwidth": link.bandwidth}
     options |= {"latency": link.latency, "engines": link.engines}
@@ -217,46 +228,32 @@ def note_of(line: Timeline) -> str:
 
 
 def fastest(
-    graph: Graph,
-    costs: Costs,
-    link: Link,
-    budget: int,
-    host_budget: float,
-    clock: Clock,
-    bound: float,
-    is_small: bool,
+    request: HostRequest, clock: Clock, bound: float, is_small: bool
 ) -> tuple[Timeline, bool, bool]:
     """Return the fastest timeline found, whether it is optimal in its class, and if time sufficed.
 
     In most cases a known schedule meets the lower bound: then nothing is searched.
     """
-    known = graph, costs, link, budget, host_budget
     line, is_whole = None, True
     if is_small:
         with suppress(BudgetError):
-            line, _ = fastest_known(*known, Clock(KNOWN_SHARE * clock.left()))
+            line, _ = fastest_known(request, Clock(KNOWN_SHARE * clock.left()))
         if line is not None and line.makespan <= bound:
             return line, True, True
-        line, is_whole = astar_timeline(*known, EXACT_SHARE * clock.left())
+        line, is_whole = astar_timeline(request, EXACT_SHARE * clock.left())
         if line is not None and line.makespan <= bound:
             return line, True, True
-    best, is_all = fastest_known(*known, clock, line)
+    best, is_all = fastest_known(request, clock, line)
     return best, is_whole and best is line, is_whole and is_all
 
 
 def fastest_known(
-    graph: Graph,
-    costs: Costs,
-    link: Link,
-    budget: int,
-    host_budget: float,
-    clock: Clock,
-    best: Timeline | None = None,
+    request: HostRequest, clock: Clock, best: Timeline | None = None
 ) -> tuple[Timeline, bool]:
     """Return the fastest known schedule, with or without values on the host.
 
     Args:
-        graph, costs, link, budget, host_budget: as in ``plan_with_host``.
+        request: what to plan.
         clock: of the time; at least one schedule is tried in any case.
         best: another schedule within the budgets, if one is known: the first incumbent.
 
@@ -266,9 +263,10 @@ def fastest_known(
     Raises:
         BudgetError: if nothing was found within the budgets.
     """
+    graph, costs, link, budget, _ = request
     within, bases, is_whole = base_schedules(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
     paced = PacedWork(clock, len(graph.operators))
-    found = Incumbent(link, costs, budget, host_budget, best, bases[0].peak, is_whole)
+    found = Incumbent(request, best, bases[0].peak, is_whole)
     if within is not None:
         work = paced if best is not None else replace(paced, clock=NO_DEADLINE)
         with suppress(OutOfTimeError):
@@ -276,7 +274,7 @@ def fastest_known(
             found.take(work.run(within.evaluations, found.timeline, stored))
     if link.bandwidth:
         candidates = base_candidates(graph, costs, bases, budget)
-        found.try_each(chain(candidates, dp_candidates(graph, found, clock)), paced)
+        found.try_each(chain(candidates, dp_candidates(found, clock)), paced)
     if found.best is None:
         cut = "" if found.is_whole else " in the time given; give it more (time_limit=...)"
         raise BudgetError(
@@ -287,11 +285,9 @@ def fastest_known(
     return found.best, found.is_whole
 
 
-def astar_timeline(
-    graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float, seconds: float
-) -> tuple[Timeline | None, bool]:
+def astar_timeline(request: HostRequest, seconds: float) -> tuple[Timeline | None, bool]:
     """Run the exact search of a small graph: return its best timeline, and whether it ended."""
-    search = OffloadSearch(graph, costs, link, budget, host_budget)
+    search = OffloadSearch(*request)
     try:
         is_whole = True
         search.cheapest(MAX_ASTAR_STATES, monotonic() + seconds)
@@ -300,8 +296,8 @@ def astar_timeline(
     steps = search.steps()
     if not steps:
         return None, is_whole
-    schedule = Schedule(graph, tuple(steps), "plan_with_host")
-    return timed(schedule, link, costs, budget=budget), is_whole
+    schedule = Schedule(request.graph, tuple(steps), "plan_with_host")
+    return timed(schedule, request.link, request.costs, budget=request.budget), is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,16 +323,13 @@ class Incumbent:
     """The incumbent of a search with a host: the fastest of the candidates tried so far.
 
     Attributes:
-        link, costs, budget, host_budget: as in ``plan_with_host``.
+        request: what to plan.
         best: the fastest timeline within the budgets, if there is one.
         smallest: the smallest peak of all candidates tried, within the budgets or not.
         is_whole: whether nothing was left out for lack of time.
     """
 
-    link: Link
-    costs: Costs
-    budget: int
-    host_budget: float
+    request: HostRequest
     best: Timeline | None
     smallest: int
     is_whole: bool
@@ -367,14 +360,15 @@ class Incumbent:
             return None
         trace = work.run(candidate.evaluations, replay, schedule)
         self.smallest = min(self.smallest, trace.peak_bytes)
-        if trace.peak_bytes > self.budget or max(trace.host, default=0) > self.host_budget:
+        host = max(trace.host, default=0)
+        if trace.peak_bytes > self.request.budget or host > self.request.host_budget:
             return None
         # With its copies it has nearly twice as many steps.
         return work.run(2 * candidate.evaluations, self.timeline, schedule)
 
     def timeline(self, schedule: Schedule) -> Timeline:
         """Simulate a schedule within the budget."""
-        return timed(schedule, self.link, self.costs, budget=self.budget)
+        return timed(schedule, self.request.link, self.request.costs, budget=self.request.budget)
 
     def take(self, line: Timeline | None) -> None:
         """Accept a timeline as the incumbent if it is the fastest."""
@@ -467,19 +461,20 @@ def base_candidates(
                 yield Candidate(base.cost, base.evaluations, partial(make, base, goal), goal == 0)
 
 
-def dp_candidates(graph: Graph, found: Incumbent, clock: Clock) -> Iterator[Candidate]:
+def dp_candidates(found: Incumbent, clock: Clock) -> Iterator[Candidate]:
     """Yield the plans of ``offload_dp``, the cheapest first, as far as there is time to make them.
 
     If there is not, the incumbent is told that something was left out.
     """
+    graph, costs, _, budget, _ = found.request
     plans = []
     try:
-        for plan in priced_plans(graph, found.costs, Clock(PRICED_SHARE * clock.left())):
+        for plan in priced_plans(graph, costs, Clock(PRICED_SHARE * clock.left())):
             plans.append(plan)
     except OutOfTimeError:
         found.is_whole = False
     for plan in sorted(plans, key=attrgetter("cost")):
-        yield from plan_candidates(graph, found.costs, plan, found.budget)
+        yield from plan_candidates(graph, costs, plan, budget)
 
 
 def plan_candidates(

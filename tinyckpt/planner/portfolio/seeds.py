@@ -16,7 +16,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
 from tinyckpt.planner.heuristics.budget_grid import Candidate
-from tinyckpt.planner.manual.keep_names import Keep, resolve_keep
+from tinyckpt.planner.manual.retain import Keep, resolve_keep
 from tinyckpt.planner.model.plan_request import CheckedSeed
 from tinyckpt.planner.portfolio.pareto import Point
 

@@ -1,7 +1,6 @@
 """Offload-and-recompute DP: plans are legal, within the budget, bitwise equal, near the optima."""
 
 from fractions import Fraction
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.lowering import from_order
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
-from tinyckpt.planner.portfolio.plan_with_host import fastest_known
+from tinyckpt.planner.portfolio.plan_with_host import HostRequest, fastest_known
 from tinyckpt.storage.offload_steps import insert_offloads
 
 BYTES = 512
@@ -86,7 +85,7 @@ def test_known_schedules_are_near_optima_without_astar(n: int) -> None:
             continue
         link = tc.Link(Fraction(BYTES * evaluation, copy), engines=engines)
         for nodes, ticks in enumerate(least, 3):
-            line, is_whole = fastest_known(graph, costs, link, nodes * BYTES, inf, Clock())
+            line, is_whole = fastest_known(HostRequest(graph, costs, link, nodes * BYTES), Clock())
             assert is_whole
             assert line.peak_bytes <= nodes * BYTES
             assert line.makespan >= Fraction(ticks, evaluation)
