@@ -37,7 +37,7 @@ HOST = "host"  # of pages with offloaded values, or with times
 TIMES = "times"  # of pages with times
 MEASURED = "measured"  # of pages with measured memory
 FOLDER = Path(__file__).parents[1]
-PACKAGES = ("player", "lab")  # packages of assets, whose names are unique
+PACKAGES = ("player", "lab", "widget")  # packages of assets, whose names are unique
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
     "scrubs and plays."
