@@ -27,7 +27,7 @@ def told(change):
     pathlib.Path(%r).write_text(json.dumps(kept))
 widget.observe(told, ["kept", "step"])
 """
-LONGEST = 60_000  # milliseconds: a server, its page and its kernel on a slow machine
+LONGEST = 180_000  # milliseconds: a server, its page and its kernel on a slow machine
 MARIMO = """import marimo
 app = marimo.App()
 
@@ -64,6 +64,8 @@ def served(command: list[str], address: str, folder: Path) -> Iterator[None]:
                 except OSError:
                     assert process.poll() is None, (folder / "log").read_text()
                     time.sleep(1)
+            else:
+                raise AssertionError(f"{address} does not answer: {(folder / 'log').read_text()}")
             yield
         finally:
             process.terminate()
