@@ -56,7 +56,8 @@ def widget_data(shown: Shown, steps: bool = False) -> dict[str, Any]:
     """
     story = story_of(traces_of(shown), MOST_SCHEDULES)
     boundaries, every = 0, [1] * len(story.traces)
-    while len(json_bytes(found := encoded(story, boundaries, every))) > MOST_BYTES:
+    texts: dict[tuple[int, int, int], str] = {}  # of rows, by what is left out of them
+    while len(json_bytes(found := encoded(story, boundaries, every, texts))) > MOST_BYTES:
         lengths = [
             len(row["moments"]) if boundaries and every[place] < MOST_LEFT_OUT else 0
             for place, row in enumerate(found["rows"])
@@ -98,17 +99,24 @@ def traces_of(shown: Shown) -> list[Trace]:
     return [*first[:1], *rest]
 
 
-def encoded(story: Story, boundaries: int, every: Sequence[int]) -> dict[str, Any]:
+def encoded(
+    story: Story, boundaries: int, every: Sequence[int], texts: dict[tuple[int, int, int], str]
+) -> dict[str, Any]:
     """Return a story as data.
 
     Args:
         story: of all rows.
         boundaries: 0 for all, else every n-th at which store-all goes on to another tile.
         every: for each row, of how many recomputations one is told.
+        texts: of rows that are known already; others are added.
     """
     works = [work_of(story, row) for row in range(len(story.traces))]
     scale, work_scale = (most / min(most, AMOUNTS) for most in (story.highest, max(works)))
     sizes, told = tile_sizes(story), told_boundaries(story, boundaries)
+    keys = [(row, boundaries, every[row]) for row in range(len(works))]
+    for key in keys:
+        if key not in texts:
+            texts[key] = "".join(row_text(story, key[0], told, key[2], scale, work_scale))
     rows = [
         {
             "policy": trace.schedule.policy,
@@ -117,7 +125,7 @@ def encoded(story: Story, boundaries: int, every: Sequence[int]) -> dict[str, An
             "kept": None if (kept := story.kept[row]) is None else [*kept],
             "peak": trace.peak_nodes if story.in_nodes else trace.peak_bytes,
             "work": works[row],
-            "moments": "".join(row_text(story, row, told, every[row], scale, work_scale)),
+            "moments": texts[keys[row]],
         }
         for row, trace in enumerate(story.traces)
     ]

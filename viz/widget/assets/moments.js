@@ -41,8 +41,8 @@ import { countText, sizeText } from "../../player/assets/format.js";
  * @typedef {{ phase: Phase, rows: RowState[] }} Moment
  */
 
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
-const RECOMPUTED = 32; // the symbol of a tile's recomputed values, after its own
+const BASE64 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+const AGAIN_SYMBOL = 32; // the symbol of a tile's recomputed values, after its own
 const MEMORY = "*+!^"; // outside of tiles, gradients, workspace, the peak so far
 const WORKS = "()~"; // as much as before
 const WORKS_WITH_DIGITS = "[]=";
@@ -54,7 +54,7 @@ const EACH = 0.15;
 
 /** Two digits as an amount. @param {string} text @param {number} at */
 function twoDigits(text, at) {
-  return 64 * DIGITS.indexOf(text[at]) + DIGITS.indexOf(text[at + 1]);
+  return 64 * BASE64.indexOf(text[at]) + BASE64.indexOf(text[at + 1]);
 }
 
 /** The intervals of a row, each with its recomputations and its end; viz/widget/data.py writes them.
@@ -63,7 +63,7 @@ function twoDigits(text, at) {
 export function intervalsOf(data, row) {
   const count = data.tiles.length;
   const sizes = data.tiles.map((_, tile) => twoDigits(data.sizes, 2 * tile) * data.scale);
-  const levels = new Array(2 * RECOMPUTED).fill(0);
+  const levels = new Array(2 * AGAIN_SYMBOL).fill(0);
   const memory = [0, 0, 0, 0];
   const done = [0, 0, 0];
   const added = [0, 0, 0];
@@ -73,7 +73,7 @@ export function intervalsOf(data, row) {
   let told = 0;
   const shares = (first) => levels.slice(first, first + count).map((level) => level / 63);
   const state = () => {
-    const [kept, again] = [shares(0), shares(RECOMPUTED)];
+    const [kept, again] = [shares(0), shares(AGAIN_SYMBOL)];
     const total = (part) => part.reduce((sum, share, tile) => sum + share * sizes[tile], 0);
     const bands = [total(kept) + memory[0] * data.scale, total(again), memory[1] * data.scale, memory[2] * data.scale];
     return {
@@ -88,13 +88,13 @@ export function intervalsOf(data, row) {
   const text = row.moments;
   for (let at = 0; at < text.length; at++) {
     const symbol = text[at];
-    const tile = DIGITS.indexOf(symbol);
+    const tile = BASE64.indexOf(symbol);
     if (tile >= 0) {
-      levels[tile] = DIGITS.indexOf(text[++at]);
+      levels[tile] = BASE64.indexOf(text[++at]);
     } else if (symbol === ":") active = (active ?? 0) + 1;
     else if (symbol === ";") gradient = (gradient ?? 0) - 1;
     else if (symbol === "@" || symbol === "$") {
-      const other = DIGITS.indexOf(text[++at]);
+      const other = BASE64.indexOf(text[++at]);
       if (symbol === "@") active = other < 0 ? null : other;
       else gradient = other < 0 ? null : other;
     } else if (MEMORY.includes(symbol)) {
@@ -140,7 +140,7 @@ function withRuns(moments, before) {
 /** Rows in step: one that has nothing to recompute waits for the others.
  * @param {RowState[][][]} rows @returns {Moment[]}
  */
-export function momentsOf(rows) {
+export function inStep(rows) {
   let now = rows.map((row) => row[0][0]);
   /** @type {Moment[]} */
   const moments = [{ phase: "forward", rows: now }];
@@ -171,7 +171,7 @@ export function live({ bands }) {
 /** The moments of STOPS: the peak and the first recomputation are those of the last row.
  * @param {Moment[]} moments @returns {Record<string, number>}
  */
-export function stopsOf(moments) {
+export function stopPlaces(moments) {
   let peak = 0;
   let first = -1;
   moments.forEach(({ phase, rows }, place) => {
@@ -191,14 +191,14 @@ export function secondsOf(moments) {
 }
 
 /** An amount of memory. @param {TraceData} data @param {number} amount */
-export function amountText(data, amount) {
+export function amountWords(data, amount) {
   return data.unit === "values" ? countText(Math.round(amount)) : sizeText(Math.round(amount));
 }
 
 /** The sentence under a row, as in viz/explainer.
  * @param {TraceData} data @param {RowData} row @param {RowState} state @param {Phase} phase
  */
-export function captionOf({ noun }, row, state, phase) {
+export function sentenceOf({ noun }, row, state, phase) {
   if (state.waits) return "The gradient waits for the other one";
   if (state.run) {
     const [first, last, source] = state.run;

@@ -1,6 +1,6 @@
 /** Marks of a widget's row, as SVG: tiles, the arrow of a recomputation, the gradient, work, memory. */
 
-import { amountText } from "./moments.js";
+import { amountWords } from "./moments.js";
 
 /**
  * @import { RowData, RowState, TraceData } from "./moments.js"
@@ -15,7 +15,7 @@ const WORK_Y = 98;
 export const TANK_HIGH = 142;
 export const BAR_HIGH = 42; // of the memory where it lies below the tiles
 const MOST_SLICES = 40; // values in a tank that are drawn one by one
-const FILLS = ["kept", "recomputed", "gradient", "workspace"];
+const MEMORY_FILLS = ["kept", "recomputed", "gradient", "workspace"];
 const LANDS = "5.5 3.5"; // an outline in dashes: not computed yet
 
 /** The width of a tank with its words. @param {TraceData} data */
@@ -152,12 +152,12 @@ export function memoryMarks(data, state, highest, lying = 0) {
   state.bands.forEach((band, kind) => {
     const amounts = slices ? new Array(Math.round(band)).fill(1) : [band];
     for (const amount of amounts) {
-      if (amount > 0) marks += part(FILLS[kind], level, amount);
+      if (amount > 0) marks += part(MEMORY_FILLS[kind], level, amount);
       level += amount;
     }
   });
   const where = Math.min(state.peak * unit + 1, long - 1);
-  const words = state.peak ? `peak ${amountText(data, state.peak)}` : "";
+  const words = state.peak ? `peak ${amountWords(data, state.peak)}` : "";
   const unitWords = data.unit === "values" ? ["values in", "memory"] : ["in memory", ""];
   if (lying) {
     const mark = state.peak ? stroke("mark", `M${short(where)} -4v26`) : "";

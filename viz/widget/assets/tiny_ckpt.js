@@ -1,6 +1,6 @@
 /** The element tiny-ckpt: the explainer of a trace, live: two policies in step, with play and a slider. */
 
-import { amountText, captionOf, intervalsOf, momentsOf, resultsOf, secondsOf, STOPS, stopsOf } from "./moments.js";
+import { amountWords, sentenceOf, intervalsOf, inStep, resultsOf, secondsOf, STOPS, stopPlaces } from "./moments.js";
 import { BAR_HIGH, memoryMarks, TANK_HIGH, tankWide, tileBoxes, TILES_HIGH, tilesMarks } from "./tiles.js";
 
 /**
@@ -30,7 +30,7 @@ const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 
 /** A budget as an amount: a number of values or bytes, "50 %" of store-all's peak, "1.5 GiB".
  * @param {string} text @param {TraceData} data @returns {number}
  */
-function budgetOf(text, data) {
+function budgetAsAmount(text, data) {
   const found = /^\s*([\d.]+(?:e\d+)?)\s*(%|([kmgt]i?)?b|)\s*$/i.exec(text);
   if (!found) return Number.NaN;
   if (found[2] === "%") return (Number(found[1]) / 100) * data.rows[0].peak;
@@ -193,7 +193,7 @@ class TinyCkpt extends HTMLElement {
   choose() {
     const { rows } = this.told;
     const named = (name) => rows.findIndex(({ policy }) => policy === name);
-    const budget = this.hasAttribute("budget") ? budgetOf(this.getAttribute("budget"), this.told) : Number.NaN;
+    const budget = this.hasAttribute("budget") ? budgetAsAmount(this.getAttribute("budget"), this.told) : Number.NaN;
     let shown = named(this.getAttribute("policy"));
     if (shown < 0) shown = Math.min(1, rows.length - 1);
     if (!Number.isNaN(budget)) shown = this.within(budget);
@@ -205,8 +205,8 @@ class TinyCkpt extends HTMLElement {
     if (changed) {
       this.shownRows = chosen;
       const share = this.place / Math.max(this.moments.length - 1, 1);
-      this.moments = momentsOf(chosen.map((row) => intervalsOf(this.told, rows[row])));
-      this.stops = stopsOf(this.moments);
+      this.moments = inStep(chosen.map((row) => intervalsOf(this.told, rows[row])));
+      this.stops = stopPlaces(this.moments);
       this.seconds = secondsOf(this.moments);
       this.place = Math.round(share * (this.moments.length - 1));
     }
@@ -250,7 +250,7 @@ class TinyCkpt extends HTMLElement {
     schedules.replaceChildren(
       ...rows.map(({ peak, work }, row) => {
         const more = Math.round(100 * (work / rows[0].work - 1));
-        const words = `peak ${amountText(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
+        const words = `peak ${amountWords(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
         return new Option(words, String(peak), row === shown, row === shown);
       }),
     );
@@ -306,7 +306,7 @@ class TinyCkpt extends HTMLElement {
   get caption() {
     const { phase, rows } = this.moments[this.place];
     const row = this.told.rows[this.shownRows[this.shownRows.length - 1]];
-    return this.place ? captionOf(this.told, row, rows[rows.length - 1], phase) : "before the first step";
+    return this.place ? sentenceOf(this.told, row, rows[rows.length - 1], phase) : "before the first step";
   }
 
   /** The step of the trace that is shown, where the data say it. @returns {number | null} */
@@ -337,7 +337,7 @@ class TinyCkpt extends HTMLElement {
     [...this.parts.rows.children].forEach((section, place) => {
       const row = rows[this.shownRows[place]];
       const state = moment.rows[place];
-      const words = this.place ? captionOf(this.told, row, state, moment.phase) : "";
+      const words = this.place ? sentenceOf(this.told, row, state, moment.phase) : "";
       const tiles = section.querySelector(".marks");
       sized(tiles, wide, TILES_HIGH, unit);
       tiles.innerHTML = tilesMarks(this.told, row, state, mostWork, wide);
