@@ -12,6 +12,7 @@ import pages  # noqa: E402
 import predict  # noqa: E402
 import read_core  # noqa: E402
 import reference  # noqa: E402
+import widgets  # noqa: E402
 
 project = "tinyckpt"
 author = "the tinyckpt authors"
@@ -49,9 +50,11 @@ def setup(app: object) -> None:
     """Generate pages before Sphinx reads its sources, and the pages shown in frames after it."""
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", widgets.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", labs.write)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]
+    app.connect("build-finished", widgets.write_script)  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,29 @@ def test_code_of_page_your_own_runs(
         assert main(arguments) == 0, line
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
+
+
+def test_code_of_page_embedding_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("anywidget")
+    text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "embedding"}
+    for code in python_blocks(text):
+        exec(code, names)
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny-ckpt.js", "chain16.json"}
+    tag = '<tiny-ckpt src="chain16.json" stop="peak">'
+    assert tag in capsys.readouterr().out
+    assert f"\n{tag}</tiny-ckpt>\n" in text
+    assert names["widget"].kept == [8]
+    # What the page says of events and attributes is what the script has.
+    script = (tmp_path / "tiny-ckpt.js").read_text(encoding="utf-8")
+    assert set(re.findall(r'emit\("(ckpt-\w+)"', script)) == set(re.findall(r"`(ckpt-\w+)`", text))
+    (listed,) = re.findall(r"observedAttributes = (\[.*?\])", script, re.DOTALL)
+    (driven,) = re.findall(r"const DRIVEN = (\[.*?\])", script)
+    known = {*re.findall(r'"(\w+)"', listed), *re.findall(r'"(\w+)"', driven)}
+    assert known == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
 def test_code_of_page_offload_runs(

@@ -34,6 +34,7 @@ from .notebook import mimebundle
 from .player import player
 from .progress import with_bar
 from .terminal.ask_prediction import ask
+from .widget import widget, widget_script, widget_tag
 
 __all__ = [
     "ask",
@@ -55,6 +56,9 @@ __all__ = [
     "scaling",
     "techniques",
     "timeline",
+    "widget",
+    "widget_script",
+    "widget_tag",
     "with_bar",
 ]
 

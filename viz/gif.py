@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import replacing, write_atomically
+from tinyckpt.base.files import replacing, temporary_path, write_atomically
 
 from .layout.check_label_options import Grouping, Labels
 from .progress import with_bar
@@ -44,7 +44,7 @@ STILLS = (".png", ".svg")
 
 def gif(
     traces: Trace | Sequence[Trace],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     theme: str = "light",
     scale: int = 1,
@@ -75,7 +75,8 @@ def gif(
 
     Args:
         traces: one trace, or several to compare.
-        path: of the file; it is replaced only once the new one is complete.
+        path: of the file; it is replaced only once the new one is complete. Without it the file is
+            a temporary one: the result displays itself in a notebook.
         theme: ``light`` or ``dark``.
         scale: 1 for 800 pixels of width, 2 for 1600, 3 for 2400.
         width: in pixels, from 320 to 3840, instead of a scale.
@@ -115,6 +116,8 @@ def gif(
     ...     viz.gif(traces, f"{folder}/chain.gif").name
     'chain.gif'
     """
+    if path is None:
+        path = temporary_path(f".{format or 'gif'}")
     name, encoder = encoder_of(path, format)
     check_times(fps, seconds, hold)
     style = Style(theme, title, labels, group, scale, width, aspect, arrange)

@@ -2,6 +2,7 @@
 
 import html
 import pickle
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,8 +51,6 @@ def test_player_without_a_path_displays_itself() -> None:
 
 
 def test_svgs_of_two_graphs_share_no_ids() -> None:
-    import re
-
     pictures = [tc.networks.chain(n)._repr_mimebundle_()["image/svg+xml"] for n in (3, 4)]
     first, second = (set(re.findall(r'id="([^"]+)"', picture)) for picture in pictures)
     assert first
@@ -59,8 +58,6 @@ def test_svgs_of_two_graphs_share_no_ids() -> None:
 
 
 def test_svgs_of_similar_graphs_share_only_equal_shapes() -> None:
-    import re
-
     def loss(x: Any, wide: bool) -> Any:
         values = [tc.tanh(x)]
         for _ in range(23):
@@ -105,6 +102,38 @@ def test_explanations_and_frontiers_display_as_tables() -> None:
     assert bundle["text/plain"] == str(found)
     assert bundle["text/html"].count("<tr>") == 1 + len(found.points)
     assert repr(found) == f"<Frontier of <i>, {len(found.points)} points>"
+
+
+def test_pictures_without_a_path_display_themselves() -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(3)))
+    for path, kind in (
+        (viz.gif(trace), "gif"),
+        (viz.gif(trace, format="apng"), "apng"),
+        (viz.timeline(trace), "svg+xml"),
+    ):
+        shown = path._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
+        assert shown.startswith(f'<img src="data:image/{kind};base64,')
+        assert path.exists()
+    assert viz.gif(trace) != viz.gif(trace)
+
+
+def test_ledgers_and_programs_have_readable_displays() -> None:
+    def loss(x: Any) -> Any:
+        return tc.sum(tc.tanh(x) * 2.0)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(3), graph_name="<g>"))
+    found = tc.ledger(tc.plan(graph))
+    bundle = found._repr_mimebundle_()
+    assert bundle["text/plain"] == str(found)
+    assert "&lt;g&gt;, step" in bundle["text/html"]
+    assert bundle["text/html"].count("<tr>") == str(found).count("\n")
+    program = tc.compile(tc.plan(graph))
+    lines = program.source.count("\n")
+    assert repr(program) == f"<Compiled store_all of <g>, {lines} lines>"
+    bundle = program._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(program)
+    (source,) = re.findall(r"<pre>(.*)</pre>", bundle["text/html"], re.DOTALL)
+    assert html.unescape(source) == program.source
 
 
 def test_drawn_path_displays_itself_and_is_a_path(tmp_path: Path) -> None:

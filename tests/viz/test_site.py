@@ -121,8 +121,8 @@ def test_built_site_works_in_a_browser(
     site = built(tmp_path)
     checks = (
         lessons_show_what_they_draw, links_lead_somewhere, search_works_from_a_folder,
-        the_lab_is_tried_in_four_actions, pictures_are_dark_in_the_dark,
-        pages_fit_and_are_accessible,
+        the_explainer_is_on_the_first_screen, the_lab_is_tried_in_four_actions,
+        pictures_are_dark_in_the_dark, pages_fit_and_are_accessible,
     )  # fmt: skip
     for check in checks:
         with subtests.test(check.__name__):
@@ -270,6 +270,17 @@ def search_works_from_a_folder(site: Path, browser: Any) -> None:
         assert place in [target.partition("?")[0] for target in found[:3]], (word, found[:5])
         page.close()
     visit.close()
+
+
+def the_explainer_is_on_the_first_screen(site: Path, browser: Any) -> None:
+    for width, height in ((1280, 800), (390, 844)):
+        visit = Visit(site, browser, viewport={"width": width, "height": height})
+        page = visit.opened("index")
+        caption = page.locator("tiny-ckpt .caption").nth(1)
+        assert caption.inner_text() == "Layers 9, 10, 11 again, from layer 8"
+        box = caption.bounding_box()
+        assert box["y"] + box["height"] < height
+        visit.close()
 
 
 def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:

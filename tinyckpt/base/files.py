@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +24,19 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """
     with replacing(path) as file:
         file.write(content)
+
+
+@cache
+def temporary_folder() -> Path:
+    """Return a new folder, which is removed when Python exits."""
+    folder = tempfile.mkdtemp(prefix="tinyckpt-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def temporary_path(suffix: str) -> Path:
+    """Return the path of a file that is not there yet, in a folder that is removed at exit."""
+    return temporary_folder() / f"{secrets.token_hex(8)}{suffix}"
 
 
 BUFFER = 2**18  # bytes: an animation is written in thousands of small chunks

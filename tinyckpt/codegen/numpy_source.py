@@ -9,6 +9,7 @@ interpreter between one operator and the next. In: a legal schedule and a backen
 from __future__ import annotations
 
 import builtins
+import html
 import keyword
 import re
 from collections.abc import Callable, Iterable
@@ -31,7 +32,7 @@ LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, f
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Compiled:
     """A compiled schedule: call it with the arguments of the traced function.
 
@@ -40,6 +41,8 @@ class Compiled:
     >>> program = tc.compile(tc.plan(graph))
     >>> program(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
+    >>> program
+    <Compiled store_all of <lambda>, 14 lines>
 
     Attributes:
         source: the program's text.
@@ -69,6 +72,16 @@ class Compiled:
         return self.evaluate(
             *map_leaves(lambda data: to_backend(self.backend, arrays[data]), graph.arguments)
         )
+
+    def __repr__(self) -> str:
+        lines = self.source.count("\n")
+        return f"<Compiled {self.schedule.policy} of {self.schedule.graph.name}, {lines} lines>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the program for a notebook, folded."""
+        summary, source = html.escape(repr(self)), html.escape(self.source)
+        shown = f"<details><summary>{summary}</summary><pre>{source}</pre></details>"
+        return {"text/plain": repr(self), "text/html": shown}
 
     def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
         """Call the program with checked arrays; if a kernel fails, find out which.

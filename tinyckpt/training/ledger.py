@@ -7,9 +7,11 @@ them, and the sources are added, which are memory of the process but not of the 
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
+from typing import Any
 
-from tinyckpt.base.text_table import table
+from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.core.graph import Graph
@@ -20,6 +22,7 @@ from tinyckpt.training.optimizer_in_backward import is_of_optimizer
 
 # Categories of sources, which are always resident; and of the values of a schedule.
 SOURCES = ("parameters", "accumulated gradients", "optimizer state", "other sources")
+HEADER = ("at the peak", "bytes", "share")
 HELD = ("gradients", "activations", "cotangents", "updates", "results", "workspace")
 
 
@@ -62,16 +65,28 @@ class Ledger:
         """Total bytes at the peak, sources included."""
         return sum(self.at_peak.values())
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The policy, the graph and the step of the peak."""
+        return f"{self.schedule.policy} on {self.schedule.graph.name}, step {self.peak_step}:"
+
+    def rows(self) -> list[list[str]]:
+        """Return category, bytes and share at the peak, and their total."""
         total = self.peak_bytes
         rows = [
             [what, size_text(nbytes), f"{100 * nbytes / total:.1f} %" if total else ""]
             for what, nbytes in self.at_peak.items()
             if nbytes
         ]
-        rows.append(["total", size_text(total), ""])
-        head = f"{self.schedule.policy} on {self.schedule.graph.name}, step {self.peak_step}:"
-        return "\n".join([head, table(["at the peak", "bytes", "share"], rows)])
+        return [*rows, ["total", size_text(total), ""]]
+
+    def __str__(self) -> str:
+        return f"{self.title}\n{table(HEADER, self.rows())}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the table for a notebook."""
+        shown = f"<p>{html.escape(self.title)}</p>{html_table(HEADER, self.rows())}"
+        return {"text/plain": str(self), "text/html": shown}
 
 
 def ledger(schedule: Schedule) -> Ledger:

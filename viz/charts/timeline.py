@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import temporary_path
 
 from ..memory_curve import BANDS, Curve, by_column
 from ..scene import Row, Scene, Style, count_text, scene_of
@@ -47,7 +48,7 @@ HEADROOM = 1.22  # for the label of the highest peak
 
 def timeline(
     traces: Trace | Timeline | Sequence[Trace] | Sequence[Timeline],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     theme: str = "light",
     width: float = WIDTH,
@@ -63,7 +64,8 @@ def timeline(
     Args:
         traces: one trace or timeline, or several of one kind to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
-            complete.
+            complete. Without it the file is a temporary one: the result displays itself in a
+            notebook.
         theme: ``light`` or ``dark``.
         width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
         title: replaces the policies' names, one per trace; ``""`` for none.
@@ -79,6 +81,8 @@ def timeline(
     ...     viz.timeline(trace, f"{folder}/live.svg").name
     'live.svg'
     """
+    if path is None:
+        path = temporary_path(".svg")
     given = list(traces) if isinstance(traces, Iterable) else [traces]
     if timed := timelines_of(given):
         names = titles_of(names_of([own.trace for own in timed]), title)

@@ -90,11 +90,24 @@ def heading_of(story: Story, row: int) -> str:
     if not kept:
         return "Keep nothing, compute all of it again"
     period = kept[0] + 1
-    if kept in (tuple(range(kept[0], count - 1, period)), tuple(range(kept[0], count, period))):
+    regular = range(kept[0], count - 1, period)
+    # After the last of them nothing has to be computed again: it is kept until it is read.
+    before = [place for place in kept if place <= regular[-1]] if regular else []
+    if before == [*regular] and (len(regular) > 1 or len(kept) == len(before)):
         every = f"every {ordinal(period)} {noun}" if period > 1 else f"a part of every {noun}"
         return f"Keep {every}, compute the rest again"
     some = f"{len(kept)} of {count} {noun}s" if len(kept) < count else "some values"
     return f"Keep {some}, compute the rest again"
+
+
+def subtitle_of(story: Story, row: int) -> str:
+    """Return what a row is, below its heading."""
+    if story.kept[row] is not None:
+        return f"gradient checkpointing: {story.traces[row].schedule.policy}"
+    count, name = len(story.tiles), what_of(story.traces[0])
+    several = f"{count} {story.noun}{'s' if count > 1 else ''}"
+    unnamed = name == "loss" or name.startswith("chain of")
+    return f"a step of training{'' if unnamed else f' {name}'}, {several}"
 
 
 def ordinal(number: int) -> str:
@@ -212,13 +225,7 @@ def row_patches(story: Story, moment: Moment, row: int, theme: Theme) -> Iterato
     """Yield the patches of one row: heading, arrow, tiles, gradient, sentence, work, tank."""
     now, down = moment.rows[row], ROW * row
     boxes = tile_boxes(len(story.tiles))
-    count, noun = len(story.tiles), story.noun
-    several = f"{count} {noun}{'s' if count > 1 else ''}"
-    name = what_of(story.traces[0])
-    unnamed = name == "loss" or name.startswith("chain of")
-    subtitle = f"a step of training{'' if unnamed else f' {name}'}, {several}"
-    if story.kept[row] is not None:
-        subtitle = f"gradient checkpointing: {story.traces[row].schedule.policy}"
+    subtitle = subtitle_of(story, row)
     heading = truncated(heading_of(story, row), "SemiBold", 22, TANK[0] - LEFT - 12)
     yield Patch(
         (LEFT - 4, down + 4, TANK[0] - LEFT - 4, 51),

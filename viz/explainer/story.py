@@ -8,10 +8,12 @@ kind in one layer share a moment; of a long trace only every n-th moment is told
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.core.costs import evaluations, flops
@@ -51,22 +53,22 @@ class Tile(NamedTuple):
     title: str
 
 
-class Beat(NamedTuple):
-    """Consecutive evaluations of one kind in one tile.
+class Evaluated(NamedTuple):
+    """One evaluation of a trace.
 
     Attributes:
-        work: the kind: first evaluations in the forward or in the backward pass, or recomputations.
-        tile: of the operators, or of the forward operators whose gradients they compute; None for
-            the loss.
-        first, last: the steps of the trace.
-        times: evaluations.
+        position: of the step.
+        operator: that it evaluates.
+        work: the kind: a first evaluation in the forward or in the backward pass, or a
+            recomputation.
+        tile: of the operator, or of the forward operator whose gradient it computes; None for the
+            loss.
     """
 
+    position: int
+    operator: int
     work: Work
     tile: int | None
-    first: int
-    last: int
-    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class RowMoment:
         peak: the most that has been live so far.
         done: work so far, by WORKS, in the unit of the story.
         run: while tiles are recomputed, the first and last of them, and the tile they start from.
+        step: of the trace, the last that has been taken; -1 before the first.
         waits: whether the row waits for another.
     """
 
@@ -96,7 +99,8 @@ class RowMoment:
     peak: int
     done: tuple[float, ...]
     run: tuple[int, int, int | None] | None
-    waits: bool
+    step: int
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,10 @@ class Story:
         in_nodes: whether memory is counted in values, and work in evaluations; else they are bytes
             and FLOPs.
         highest: the largest amount of memory of any row.
-        moments: in order.
+        full: for every tile the most bytes of it that are in memory while another is computed.
+        intervals: for every row its moments between boundaries that all rows share: each
+            recomputation of a tile, then the end of the interval. The first interval is the start.
+        moments: of all rows together, in order.
     """
 
     tiles: tuple[Tile, ...]
@@ -133,6 +140,8 @@ class Story:
     kept: tuple[tuple[int, ...] | None, ...]
     in_nodes: bool
     highest: int
+    full: tuple[int, ...]
+    intervals: tuple[tuple[tuple[RowMoment, ...], ...], ...]
     moments: tuple[Moment, ...]
 
     def at(self, stop: str) -> int:
@@ -151,16 +160,17 @@ class Story:
         }[stop]
 
 
-def story_of(traces: Trace | Sequence[Trace]) -> Story:
-    """Return the story of one trace, below that of store-all, or of two traces of one graph.
+def story_of(traces: Trace | Sequence[Trace], most: int = 2) -> Story:
+    """Return the story of one trace, below that of store-all, or of up to ``most`` of one graph.
 
     Raises:
         OptionError: if there are more, or none, or they are of two graphs, or of one without a
             backward pass.
     """
     listed = as_list(traces)
-    if not 1 <= len(listed) <= 2 or any(not trace.steps for trace in listed):
-        raise OptionError("an explainer shows one trace, or two of one graph")
+    if not 1 <= len(listed) <= most or any(not trace.steps for trace in listed):
+        several = "two" if most == 2 else f"up to {most}"
+        raise OptionError(f"an explainer shows one trace, or {several} of one graph")
     graph = listed[-1].graph
     if any(trace.graph is not graph for trace in listed):
         raise OptionError("an explainer shows traces of one graph")
@@ -172,11 +182,15 @@ def story_of(traces: Trace | Sequence[Trace]) -> Story:
     in_nodes = counts_nodes(listed)
     costs = evaluations(graph) if in_nodes else flops(graph)
     rows = [RowReader(trace, tiles, in_nodes, costs) for trace in listed]
-    full = [max(most) or 1 for most in zip(*(row.most for row in rows), strict=True)]
-    moments = tuple(told(rows, full))
+    full = tuple(
+        max(most) or 1 for most in zip(*(row.most_resident() for row in rows), strict=True)
+    )
+    ends = set[int]().union(*(row.boundaries() for row in rows))
+    intervals = tuple(tuple(row.intervals(ends, full)) for row in rows)
     highest = max(max(live_of(trace, in_nodes)) for trace in listed)
-    kept = tuple(row.kept() for row in rows)
-    return Story(tiles, noun, tuple(listed), kept, in_nodes, highest, moments)
+    kept = tuple(kept_of(trace, tiles) for trace in listed)
+    moments = tuple(told(intervals))
+    return Story(tiles, noun, tuple(listed), kept, in_nodes, highest, full, intervals, moments)
 
 
 def tiles_of(graph: Graph) -> tuple[tuple[Tile, ...], str]:
@@ -211,12 +225,25 @@ def is_loss(graph: Graph, parts: Sequence[Part]) -> bool:
     return set(made) <= set(graph.outputs) or scoped == [True] * (len(parts) - 1) + [False]
 
 
+def kept_of(trace: Trace, tiles: Sequence[Tile]) -> tuple[int, ...] | None:
+    """Return the tiles of which a checkpoint is saved; None where nothing is recomputed."""
+    if not trace.recomputations:
+        return None
+    saved = {trace.graph.data[data].producer for data in trace.schedule.checkpoints}
+    return tuple(
+        place
+        for place, tile in enumerate(tiles)
+        if not saved.isdisjoint(range(tile.start, tile.stop))
+    )
+
+
 class RowReader:
-    """A trace read beat by beat; ``moment`` is its row as it stands."""
+    """A trace read evaluation by evaluation."""
 
     def __init__(self, trace: Trace, tiles: Sequence[Tile], in_nodes: bool, costs: Costs) -> None:
         self.trace, self.tiles, self.costs = trace, tiles, costs
         self.bands = memory_bands(trace, in_nodes)
+        self.peaks = np.maximum.accumulate(self.bands.sum(axis=0))
         self.tile_of_operator: dict[int, int] = {
             operator: place
             for place, tile in enumerate(tiles)
@@ -225,20 +252,18 @@ class RowReader:
         for operator in trace.graph.operators[trace.graph.forward_count :]:
             if operator.adjoint_of in self.tile_of_operator:
                 self.tile_of_operator[operator.id] = self.tile_of_operator[operator.adjoint_of]
-        self.most = self.most_resident()
-        self.beats = list(self.read_beats())
-        self.begin()
+        self.evaluated = list(self.read_evaluations())
 
-    def begin(self) -> None:
-        """Go to the moment before the first step."""
-        self.memory = self.new_memory()
-        self.taken = self.useful = 0
-        self.computed = [False] * len(self.tiles)
-        self.done = dict.fromkeys(WORKS, 0.0)
-        self.active: int | None = None
-        self.gradient: int | None = None
-        self.run: tuple[int, int, int | None] | None = None
-        self.place = 0  # of the next beat
+    def read_evaluations(self) -> Iterator[Evaluated]:
+        """Yield the evaluations of the trace."""
+        graph, seen = self.trace.graph, set[int]()
+        for position, step in enumerate(self.trace.steps):
+            if isinstance(step, EVALUATIONS):
+                work: Work = "backward" if step.operator >= graph.forward_count else "forward"
+                kind: Work = "again" if step.operator in seen else work
+                seen.add(step.operator)
+                tile = self.tile_of_operator.get(step.operator)
+                yield Evaluated(position, step.operator, kind, tile)
 
     def new_memory(self) -> CellMemory:
         """Return counters of the tiles' forward values, with nothing resident."""
@@ -267,151 +292,107 @@ class RowReader:
                     memory.touched.add(active)
         return most
 
-    def read_beats(self) -> Iterator[Beat]:
-        """Yield the beats of the trace."""
-        graph, seen = self.trace.graph, set[int]()
-        kinds: list[tuple[int, Work, int | None]] = []
-        for position, step in enumerate(self.trace.steps):
-            if isinstance(step, EVALUATIONS):
-                work: Work = "backward" if step.operator >= graph.forward_count else "forward"
-                kind: Work = "again" if step.operator in seen else work
-                seen.add(step.operator)
-                kinds.append((position, kind, self.tile_of_operator.get(step.operator)))
-        for (work, tile), group in groupby(kinds, key=lambda kind: kind[1:]):
-            positions = [position for position, _, _ in group]
-            yield Beat(work, tile, positions[0], positions[-1], len(positions))
+    def boundaries(self) -> set[int]:
+        """Return the numbers of first evaluations at which the row goes on to another tile."""
+        useful, ends = 0, set[int]()
+        for evaluated, following in zip_longest(self.evaluated, self.evaluated[1:]):
+            useful += evaluated.work != "again"
+            if following is None or following[2:] != evaluated[2:]:
+                ends.add(useful)
+        return ends - {0}
 
-    def kept(self) -> tuple[int, ...] | None:
-        """Return the tiles of which a checkpoint is saved; None where nothing is recomputed."""
-        if not self.trace.recomputations:
-            return None
-        graph = self.trace.graph
-        producers = [graph.data[data].producer for data in self.trace.schedule.checkpoints]
-        return tuple(
-            sorted({self.tile_of_operator[i] for i in producers if i in self.tile_of_operator})
-        )
+    def intervals(
+        self, ends: Collection[int], full: Sequence[int]
+    ) -> Iterator[tuple[RowMoment, ...]]:
+        """Yield the start, and the moments until each number of first evaluations.
 
-    def next_run(self) -> list[Beat]:
-        """Return the recomputations before the next useful evaluation."""
-        beats = []
-        for beat in self.beats[self.place :]:
-            if beat.work != "again":
-                break
-            beats.append(beat)
-        return beats
+        Every recomputation of a tile is a moment, at its last evaluation, and so is every end.
+        """
+        memory, taken, useful = self.new_memory(), 0, 0
+        computed, done = [False] * len(self.tiles), dict.fromkeys(WORKS, 0.0)
+        active: int | None = None
+        gradient: int | None = None
+        run: tuple[int, int, int | None] | None = None
+        moments: list[RowMoment] = []
 
-    def recompute(self, beats: Sequence[Beat], whole: Sequence[Beat]) -> None:
-        """Play some of the recomputations of a run."""
-        tiles = [beat.tile for beat in whole if beat.tile is not None]
-        if tiles:
-            source = max((k for k in range(min(tiles)) if self.share(k)), default=None)
-            if self.run is None or self.run[:2] != (min(tiles), max(tiles)):
-                self.run = min(tiles), max(tiles), source
-        for beat in beats:
-            self.play(beat.last, beat.work)
-            self.active = beat.tile
-        self.place += len(beats)
+        def shown() -> RowMoment:
+            bytes_, again = memory.bytes, memory.bytes_again
+            return RowMoment(
+                filled=tuple(min(1.0, held / f) for held, f in zip(bytes_, full, strict=True)),
+                again=tuple(min(1.0, held / f) for held, f in zip(again, full, strict=True)),
+                computed=tuple(computed),
+                active=active,
+                gradient=gradient,
+                bands=tuple(map(int, self.bands[:, taken - 1])) if taken else (0, 0, 0, 0),
+                peak=int(self.peaks[taken - 1]) if taken else 0,
+                done=tuple(done.values()),
+                run=run,
+                step=taken - 1,
+            )
 
-    def advance(self, useful: int) -> None:
-        """Play useful beats until so many first evaluations are done, and no recomputation."""
-        self.run = None
-        while self.useful < useful:
-            beat = self.beats[self.place]
-            count = min(beat.times, useful - self.useful)
-            last = self.nth_evaluation(beat, count)
-            self.play(last, beat.work)
-            self.useful += count
-            self.active = beat.tile
-            if beat.work == "backward":
-                self.gradient = self.gradient if beat.tile is None else beat.tile
-                self.active = None
-            elif beat.tile is not None:
-                self.computed[beat.tile] = True
-            if count < beat.times:
-                self.beats[self.place] = beat._replace(first=last + 1, times=beat.times - count)
+        yield (shown(),)
+        for place, (position, operator, work, tile) in enumerate(self.evaluated):
+            following = self.evaluated[place + 1] if place + 1 < len(self.evaluated) else None
+            if work == "again":
+                if run is None:
+                    run = self.run_from(place, memory)
+                active = tile
             else:
-                self.place += 1
+                run, useful = None, useful + 1
+                active = tile if work == "forward" else None
+                if tile is not None and work == "forward":
+                    computed[tile] = True
+                elif tile is not None:
+                    gradient = tile
+            for step in self.trace.steps[taken : position + 1]:
+                memory.take(step)
+            taken = position + 1
+            done[work] += self.costs.operators[operator]
+            if work != "again" and useful in ends:
+                yield (*moments, shown())
+                moments = []
+            elif work == "again" and (following is None or following[2:] != (work, tile)):
+                moments.append(shown())
 
-    def nth_evaluation(self, beat: Beat, count: int) -> int:
-        """Return the step of the n-th evaluation of a beat."""
-        if count == beat.times:
-            return beat.last
-        positions = (
-            position for position in range(beat.first, beat.last + 1)
-            if isinstance(self.trace.steps[position], EVALUATIONS)
-        )  # fmt: skip
-        return next(position for n, position in enumerate(positions, 1) if n == count)
-
-    def play(self, last: int, work: Work) -> None:
-        """Take the steps up to one."""
-        for step in self.trace.steps[self.taken : last + 1]:
-            self.memory.take(step)
-            if isinstance(step, EVALUATIONS):
-                self.done[work] += self.costs.operators[step.operator]
-        self.taken = last + 1
-
-    def share(self, tile: int) -> int:
-        """Return the resident bytes of a tile."""
-        return self.memory.bytes[tile]
-
-    def moment(self, full: Sequence[int], waits: bool = False) -> RowMoment:
-        """Return the row as it stands."""
-        bytes_, again = self.memory.bytes, self.memory.bytes_again
-        step = self.taken - 1
-        return RowMoment(
-            filled=tuple(min(1.0, held / most) for held, most in zip(bytes_, full, strict=True)),
-            again=tuple(min(1.0, held / most) for held, most in zip(again, full, strict=True)),
-            computed=tuple(self.computed),
-            active=None if waits else self.active,
-            gradient=self.gradient,
-            bands=tuple(int(band) for band in self.bands[:, step]) if step >= 0 else (0, 0, 0, 0),
-            peak=int(self.bands[:, : step + 1].sum(axis=0).max()) if step >= 0 else 0,
-            done=tuple(self.done.values()),
-            run=None if waits else self.run,
-            waits=waits,
-        )
+    def run_from(self, place: int, memory: CellMemory) -> tuple[int, int, int | None] | None:
+        """Return the first and last tile recomputed next, and the resident one before them."""
+        following = islice(self.evaluated, place, None)
+        run = takewhile(lambda evaluated: evaluated.work == "again", following)
+        tiles = [evaluated.tile for evaluated in run if evaluated.tile is not None]
+        if not tiles:
+            return None
+        first, last = min(tiles), max(tiles)
+        return first, last, max((k for k in range(first) if memory.bytes[k]), default=None)
 
 
-def told(rows: Sequence[RowReader], full: Sequence[int]) -> Iterator[Moment]:
-    """Yield the moments of some rows, in step; thinned to about MOST_MOMENTS."""
-    ends = boundaries(rows)
-    count = len(ends) + max(sum(beat.work == "again" for beat in row.beats) for row in rows)
+def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
+    """Yield the moments of some rows' intervals, in step; thinned to about MOST_MOMENTS.
+
+    A row that has nothing to recompute, or has done so, waits for those that do.
+    """
+    (start, *intervals) = zip(*rows, strict=True)
+    count = len(intervals) + max(sum(len(each) - 1 for each in row) for row in rows)
     stride = -(-count // MOST_MOMENTS)
-    phase: Literal["forward", "turn", "first", "backward"] = "forward"
     told_first = False
     number = 0
-
-    def shown(waits: Sequence[bool]) -> Moment:
-        return Moment(phase, tuple(row.moment(full, w) for row, w in zip(rows, waits, strict=True)))
-
-    together = [False] * len(rows)
-    yield shown(together)
-    for end in ends:
-        runs = [row.next_run() for row in rows]
-        for turn in range(max(map(len, runs))):
-            for row, run in zip(rows, runs, strict=True):
-                row.recompute(run[turn : turn + 1], run)
-            phase = "backward" if told_first else "first"
+    now = [moments[-1] for moments in start]
+    yield Moment("forward", tuple(now))
+    for interval in intervals:
+        for turn in range(max(map(len, interval)) - 1):
+            waits = [turn >= len(moments) - 1 for moments in interval]
+            now = [
+                replace(before, active=None, run=None, waits=True) if waiting else moments[turn]
+                for before, waiting, moments in zip(now, waits, interval, strict=True)
+            ]
             number += 1
             if not told_first or number % stride == 0:
-                yield shown([turn >= len(run) for run in runs])
-        told_first |= any(runs)
-        before = [row.done["backward"] for row in rows]
-        for row in rows:
-            row.advance(end)
+                yield Moment("backward" if told_first else "first", tuple(now))
+        told_first |= any(len(moments) > 1 for moments in interval)
+        begun = any(row.done[1] for row in now)
+        now = [moments[-1] for moments in interval]
         number += 1
-        begun = any(row.done["backward"] for row in rows)
-        phase = "backward" if any(before) else "turn" if begun else "forward"
-        if phase == "turn" or number % stride == 0 or end == ends[-1]:
-            yield shown(together)
-
-
-def boundaries(rows: Sequence[RowReader]) -> list[int]:
-    """Return the numbers of first evaluations at which a row goes on to another tile."""
-    ends: set[int] = set()
-    for row in rows:
-        useful = 0
-        for beat in row.beats:
-            useful += beat.times if beat.work != "again" else 0
-            ends.add(useful)
-    return sorted(ends - {0})
+        phase: Literal["forward", "turn", "backward"] = "backward" if begun else "forward"
+        if not begun and any(row.done[1] for row in now):
+            phase = "turn"
+        if phase == "turn" or number % stride == 0 or interval == intervals[-1]:
+            yield Moment(phase, tuple(now))

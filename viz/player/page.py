@@ -53,7 +53,7 @@ MARKS = (
     "edge", "gradient", "checkpoint", "dropped_forward", "dropped_backward", "not_yet_outline",
     "recomputed_edge", "in_both",
 )  # fmt: skip
-PACKAGES = ("player", "lab")  # packages of assets, whose names are unique
+PACKAGES = ("player", "lab", "widget")  # packages of assets, whose names are unique
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
     "scrubs and plays."

@@ -79,6 +79,14 @@ def test_heading_says_what_a_policy_keeps(graph: tc.Graph, policy: str, heading:
     assert heading_of(story_of(replayed(graph, policy)), 1) == heading
 
 
+def test_heading_leaves_out_what_stays_until_it_is_read() -> None:
+    # After the last checkpoint nothing is computed again, whoever made the schedule.
+    schedule = tc.frontier(tc.networks.chain(16), nodes=True).schedule(9)
+    assert len(schedule.checkpoints) > 3
+    heading = heading_of(story_of(tc.replay(schedule)), 1)
+    assert heading == "Keep every 4th layer, compute the rest again"
+
+
 def check(story: Story) -> None:
     """Each number of the last moment is its trace's, and none on the way exceeds it."""
     flops = tc.cost.evaluations if story.in_nodes else tc.cost.flops

@@ -1,0 +1,273 @@
+"""The element <tiny-ckpt> in a browser: what it shows, what drives it, and how it looks."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.viz.conftest import Open, assert_accessible
+from tests.viz.widget.conftest import Show
+from tinyckpt import viz
+from viz.explainer.drawing import caption_of, results_of
+from viz.explainer.story import STOPS, Moment, Story, story_of
+from viz.theme import DARK, LIGHT, css
+
+pytestmark = pytest.mark.browser
+WIDTHS = (390, 800, 1280, 3840)
+STORY = """widget => widget.moments.map(({ phase, rows }) => ({
+    phase,
+    rows: rows.map((state, row) => ({
+        ...state,
+        text: widget.parts.rows.children[row].querySelector(".caption").textContent,
+    })),
+}))"""
+EVENTS = """widget => {
+    window.events = [];
+    for (const name of ["step", "schedule", "play", "pause", "keep"]) {
+        const heard = event => window.events.push([name, event.detail]);
+        document.addEventListener(`ckpt-${name}`, heard);
+    }
+}"""
+
+
+def chain(policy: str = "sqrt_n") -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.chain(16), policy))
+
+
+@cache
+def resnet() -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.resnet50(), "sqrt_n"))
+
+
+@cache
+def frontier() -> tc.Frontier:
+    return tc.frontier(tc.networks.chain(16), nodes=True)
+
+
+def widget_of(page: Any) -> Any:
+    return page.locator("tiny-ckpt")
+
+
+def place_of(page: Any) -> int:
+    return int(widget_of(page).evaluate("widget => widget.place"))
+
+
+def events_of(page: Any, name: str) -> list[Any]:
+    """Details of the events of a name, since they are listened to."""
+    return [detail for own, detail in page.evaluate("window.events") if own == name]
+
+
+def check_moment(story: Story, moment: Moment, shown: Any) -> None:
+    """A moment of the widget is that of the explainer, to the digits that its data have."""
+    exact = story.in_nodes
+    most_work = max(sum(row.done) for row in story.moments[-1].rows)
+    assert shown["phase"] == moment.phase
+    for row, state in zip(moment.rows, shown["rows"], strict=True):
+        for name in ("active", "gradient", "waits"):
+            assert state[name] == getattr(row, name), name
+        assert state["run"] == (None if row.run is None else list(row.run))
+        assert state["computed"] == list(row.computed)
+        nearly = 1e-9 if exact else 1 / 60
+        kept = [filled - again for filled, again in zip(row.filled, row.again, strict=True)]
+        assert state["kept"] == pytest.approx(kept, abs=nearly)
+        assert state["again"] == pytest.approx(row.again, abs=nearly)
+        assert state["peak"] == pytest.approx(row.peak, abs=0 if exact else story.highest / 4000)
+        assert state["done"] == pytest.approx(row.done, abs=0 if exact else most_work / 500)
+        far = 1e-6 if exact else story.highest / 20
+        assert state["bands"] == pytest.approx(row.bands, abs=far)
+
+
+@pytest.mark.parametrize("shown", [chain, resnet], ids=["chain:16", "resnet50"])
+def test_widget_tells_the_story_of_the_explainer(shown: Callable[[], tc.Trace], show: Show) -> None:
+    trace = shown()
+    page, story = show(trace), story_of(trace)
+    moments = widget_of(page).evaluate(STORY)
+    assert len(moments) == len(story.moments)
+    for moment, told in zip(story.moments, moments, strict=True):
+        check_moment(story, moment, told)
+    stops = widget_of(page).evaluate("widget => widget.stops")
+    assert stops == {stop: story.at(stop) for stop in STOPS}
+    captions = widget_of(page).evaluate(
+        """widget => widget.moments.map((_, place) => {
+            widget.show(place);
+            return [...widget.parts.rows.querySelectorAll(".caption")].map(p => p.textContent);
+        })"""
+    )
+    expected = [[caption_of(story, moment, row) for row in (0, 1)] for moment in story.moments]
+    assert captions == [["", ""], *expected[1:]]
+    sentences = " ".join(sentence for sentence, _ in results_of(story))
+    assert page.locator(".result").text_content().strip() == sentences
+
+
+def test_play_goes_from_moment_to_moment_and_rests_at_the_end(show: Show) -> None:
+    page = show(chain())
+    page.clock.install()
+    widget_of(page).evaluate(EVENTS)
+    page.locator(".play").click()
+    assert page.locator(".play").get_attribute("aria-label") == "pause"
+    page.clock.run_for(20_000)
+    last = widget_of(page).evaluate("widget => widget.moments.length - 1")
+    assert place_of(page) == last
+    assert page.locator(".play").get_attribute("aria-label") == "play"
+    places = [detail["place"] for detail in events_of(page, "step")]
+    assert places == [*range(places[0], last + 1)]
+    assert events_of(page, "play") == events_of(page, "pause") == [{}]
+    page.locator(".play").click()
+    page.locator(".play").click()
+    place = place_of(page)
+    assert place < last, "play at the end begins anew"
+    page.clock.run_for(20_000)
+    assert place_of(page) == place, "a widget that was stopped goes on"
+
+
+def test_slider_moves_by_keyboard_and_says_what_happens(show: Show) -> None:
+    page = show(chain(), stop="start")
+    slider = page.locator(".slider")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert place_of(page) == 1
+    page.keyboard.press("End")
+    assert slider.get_attribute("aria-valuetext") == "The gradient of layer 1"
+    assert place_of(page) == int(slider.get_attribute("max"))
+
+
+def test_links_in_the_text_and_attributes_drive_the_widget(show: Show) -> None:
+    text = (
+        '<p>See the <a data-ckpt-stop="peak">peak</a>, or <a href="#more" data-ckpt-budget="50 %">'
+        'half</a>, <a href="#x" data-ckpt-policy="sqrt_n" data-ckpt-for="none">none</a>.</p>'
+    )
+    page = show(frontier(), before=text, stop="start", budget=3)
+    story = story_of(tc.replay(frontier().cheapest(3, certified=False)))
+    widget_of(page).evaluate(EVENTS)
+    page.get_by_text("peak", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert events_of(page, "step")[-1]["stop"] == "peak"
+    live = "widget => widget.moments[widget.place].rows[1].bands.reduce((sum, band) => sum + band)"
+    assert widget_of(page).evaluate(live) == max(sum(m.rows[1].bands) for m in story.moments)
+    page.get_by_text("half").click()
+    assert page.url.endswith(".html"), "a link that drives a widget goes nowhere"
+    (schedule,) = events_of(page, "schedule")
+    assert schedule["peak"] == 9 or schedule["peak"] < 9
+    assert page.locator(".heading").nth(1).text_content().startswith("Keep every 4th layer")
+    page.get_by_text("none").click()  # names a widget that is not there
+    assert page.url.endswith("#x")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "peaks"),
+    [
+        ({}, [18, 3]),
+        ({"budget": "3"}, [18, 3]),
+        ({"budget": "50 %"}, [18, 9]),
+        ({"budget": "2"}, [18, 3]),
+        ({"budget": "1e9"}, [18]),
+        ({"policy": "sqrt_n", "compare": "none"}, [9]),
+        ({"policy": "sqrt_n", "compare": "sqrt_n"}, [9]),
+        ({"policy": "nothing known", "compare": "nothing known"}, [18, 3]),
+    ],
+    ids=["usual", "least", "half", "too small", "enough", "alone", "itself", "unknown"],
+)
+def test_attributes_choose_the_schedules(
+    attributes: dict[str, str], peaks: list[int], show: Show
+) -> None:
+    page = show(frontier(), **attributes)
+    found = widget_of(page).evaluate("w => w.shownRows.map(row => w.told.rows[row].peak)")
+    assert found == peaks
+    assert page.locator(".row").count() == len(peaks)
+
+
+def test_list_of_schedules_chooses_a_budget(show: Show) -> None:
+    page = show(frontier())
+    widget_of(page).evaluate(EVENTS)
+    page.locator(".schedules").select_option("9")
+    assert widget_of(page).get_attribute("budget") == "9"
+    (schedule,) = events_of(page, "schedule")
+    assert {"policy": "sqrt_n", "peak": 9, "work": 42, "budget": "9"}.items() <= schedule.items()
+    assert show(chain()).locator(".schedules").is_hidden()
+
+
+def test_clicked_tiles_are_told_and_say_what_is_kept(show: Show) -> None:
+    page = show(chain())
+    assert page.locator(".keeps button").count() == 0
+    widget_of(page).evaluate("widget => widget.setAttribute('keep', '')")
+    widget_of(page).evaluate(EVENTS)
+    pressed = page.locator('.keeps button[aria-pressed="true"]')
+    assert [each.get_attribute("aria-label") for each in pressed.all()] == [
+        "keep layer 4", "keep layer 8", "keep layer 12",
+    ]  # fmt: skip
+    page.get_by_label("keep layer 8").click()
+    page.get_by_label("keep layer 9").click()
+    assert events_of(page, "keep") == [{"kept": [4, 12]}, {"kept": [4, 8, 9, 12]}]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_widget_fits_has_the_theme_of_the_page_and_is_accessible(
+    width: int, scheme: str, show: Show
+) -> None:
+    context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for shown in (frontier(), resnet()):
+        page = show(shown, context=context)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        kept = "getComputedStyle(widget.shadowRoot.querySelector('rect.kept')).fill"
+        colour = {"light": LIGHT, "dark": DARK}[scheme].kept
+        assert widget_of(page).evaluate(f"widget => {kept}") == f"rgb{colour}"
+        beyond = widget_of(page).evaluate(
+            """widget => [...widget.shadowRoot.querySelectorAll("text, p, button, select, input")]
+                .filter(part => part.getBoundingClientRect().right > innerWidth)
+                .map(part => part.outerHTML)"""
+        )
+        assert beyond == []
+        assert_accessible(page)
+
+
+def test_theme_follows_the_text_around_and_the_attribute_overrides_it(show: Show) -> None:
+    page = show(chain())
+    kept = "w => getComputedStyle(w.shadowRoot.querySelector('.row:last-of-type rect.kept')).fill"
+    family = "w => getComputedStyle(w.shadowRoot.querySelector('.number')).fontFamily"
+    page.evaluate("document.body.style = 'color: #eee; background: #111; font-family: monospace'")
+    page.wait_for_function(f"({kept})(document.querySelector('tiny-ckpt')) === 'rgb{DARK.kept}'")
+    assert widget_of(page).evaluate(family) == "monospace"
+    widget_of(page).evaluate("widget => widget.setAttribute('theme', 'light')")
+    assert widget_of(page).evaluate(kept) == f"rgb{LIGHT.kept}"
+
+
+def test_large_type_makes_a_large_widget(show: Show) -> None:
+    page = show(chain(), context={"viewport": {"width": 3840, "height": 2160}})
+    height = "widget => widget.shadowRoot.querySelector('.marks').getBoundingClientRect().height"
+    before = widget_of(page).evaluate(height)
+    page.evaluate("document.body.style.fontSize = '48px'")
+    page.wait_for_function(
+        f"({height})(document.querySelector('tiny-ckpt')) === {3 * before}", timeout=5000
+    )
+
+
+def test_two_widgets_with_fetched_data_replace_it(show: Show, tmp_path: Path) -> None:
+    page = show(chain(), after="<tiny-ckpt id='second' policy='sqrt_n' stop='peak'></tiny-ckpt>")
+    second = page.locator("#second")
+    assert second.evaluate("widget => widget.moments.length") == 0
+    data = viz.widget(chain("recompute_all"), tmp_path / "data.json").read_text(encoding="utf-8")
+    second.evaluate("(widget, data) => { widget.data = data; }", json.loads(data))
+    assert second.locator(".heading").nth(1).text_content().startswith("Keep nothing")
+    address = f"data:application/json,{json.dumps({'rows': 0})}"
+    second.evaluate("(widget, address) => widget.setAttribute('src', address)", address)
+    page.wait_for_function(
+        "document.querySelector('#second').shadowRoot.textContent.includes('could not')"
+    )
+
+
+def test_still_picture_is_shown_where_no_script_runs(open_page: Open, tmp_path: Path) -> None:
+    path = viz.widget(chain(), tmp_path / "still.html")
+    page = open_page(path, java_script_enabled=False)
+    assert page.get_by_text("Keep every 4th layer, compute the rest again").is_visible()
+    assert page.get_by_text("Layers 9, 10, 11 again, from layer 8").is_visible()
+
+
+def test_palette_of_the_script_is_the_theme_of_the_pictures() -> None:
+    script = viz.widget_script()
+    for theme in (LIGHT, DARK):
+        assert f"--kept:{css(theme.kept)};" in script

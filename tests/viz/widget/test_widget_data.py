@@ -1,0 +1,115 @@
+"""The widget's files: their sizes, what they say, and what is refused."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tinyckpt import viz
+from viz.explainer.drawing import heading_of
+from viz.explainer.story import story_of
+from viz.widget.data import traces_of, widget_data
+
+LARGEST_SCRIPT, LARGEST_DATA = 40_000, 8_000  # bytes
+
+
+def chain(policy: str = "sqrt_n", layers: int = 16) -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.chain(layers), policy))
+
+
+def frontier_of_chain() -> tc.Frontier:
+    return tc.frontier(tc.networks.chain(16), nodes=True)
+
+
+def transformer_of_32_tiles() -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.transformer(30, 64).graph(), "sqrt_n"))
+
+
+def frontier_of_transformer() -> list[tc.Trace]:
+    """Eight schedules of a network of 32 tiles, from one that recomputes much to store-all."""
+    graph = tc.networks.transformer(30, 64).graph()
+    options: list[dict[str, Any]] = [{"segments": count} for count in (2, 4, 6, 8, 12, 16)]
+    schedules = [tc.plan(graph, "sqrt_n", **option) for option in options]
+    schedules += [tc.plan(graph, "chen_recursive"), tc.plan(graph)]
+    return [tc.replay(schedule) for schedule in schedules]
+
+
+def test_script_is_one_file_of_at_most_40_kilobytes_without_requests(tmp_path: Path) -> None:
+    path = viz.widget_script(tmp_path / "tiny-ckpt.js")
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) <= LARGEST_SCRIPT
+    assert text == viz.widget_script()
+    assert not re.search(r"^(import|export)\b|\{\{\w+\}\}|https?://", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [chain, frontier_of_chain, transformer_of_32_tiles, frontier_of_transformer],
+    ids=["chain:16", "frontier of a chain", "32 tiles", "frontier of 32 tiles"],
+)
+def test_data_are_at_most_8_kilobytes_and_agree_with_the_traces(
+    shown: Callable[[], Any], tmp_path: Path
+) -> None:
+    given = shown()
+    path = viz.widget(given, tmp_path / "data.json")
+    assert path.stat().st_size <= LARGEST_DATA
+    data = json.loads(path.read_text(encoding="utf-8"))
+    traces = traces_of(given)
+    assert len(data["rows"]) == len(traces) <= 8
+    assert traces[0].schedule.policy == "store_all"
+    for row, trace in zip(data["rows"], traces, strict=True):
+        in_values = data["unit"] == "values"
+        assert row["policy"] == trace.schedule.policy
+        assert row["peak"] == (trace.peak_nodes if in_values else trace.peak_bytes)
+        weights = (tc.cost.evaluations if in_values else tc.cost.flops)(trace.graph).operators
+        done = sum(weights[s.operator] for s in trace.steps if isinstance(s, tc.Compute))
+        assert row["work"] == pytest.approx(done)
+        assert row["heading"] == heading_of(story_of([traces[0], trace]), 1)
+    intervals = {row["moments"].count(".") for row in data["rows"]}
+    assert len(intervals) == 1, "rows have different boundaries"
+
+
+def test_data_of_a_frontier_are_its_ends_and_points_between() -> None:
+    frontier = frontier_of_chain()
+    peaks = [row["peak"] for row in widget_data(frontier)["rows"]]
+    assert len(peaks) == 8
+    assert peaks[0] == frontier.points[-1].peak == max(peaks)
+    assert min(peaks) == frontier.points[0].peak
+    assert set(peaks) <= {point.peak for point in frontier.points}
+
+
+def test_tag_has_data_inside_and_a_still_picture_for_pages_without_scripts() -> None:
+    tag = viz.widget_tag(chain(), stop="peak", theme="dark", compare="store_all")
+    assert tag.startswith(
+        '<tiny-ckpt compare="store_all" stop="peak" theme="dark"><script type="app'
+    )
+    (inside,) = re.findall(r'<script type="application/json">(.*?)</script>', tag)
+    assert json.loads(inside) == widget_data(chain())
+    assert tag.count("<svg ") == tag.count("</svg>") == 1
+    assert "Keep every 4th layer, compute the rest again" in tag.partition("<svg")[2]
+    fetched = viz.widget_tag(chain(), src="a&b.json")
+    assert fetched.startswith('<tiny-ckpt src="a&amp;b.json"><svg ')
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"path": "a.gif"}, "expected a name in .json"),
+        ({"stop": "middle"}, "stop 'middle'"),
+        ({"theme": "blue"}, "unknown theme"),
+        ({"traces": [chain("recompute_all", n) for n in (3, 4)]}, "of one graph"),
+        ({"traces": [chain("recompute_all")] * 8}, "at most 7, and store-all"),
+    ],
+    ids=["suffix", "stop", "theme", "two graphs", "too many"],
+)
+def test_illegal_options_are_refused_and_nothing_is_written(
+    tmp_path: Path, options: dict[str, Any], error: str
+) -> None:
+    path, traces = tmp_path / options.pop("path", "a.json"), options.pop("traces", chain())
+    with pytest.raises(tc.OptionError, match=error):
+        viz.widget(traces, path, **options)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,214 @@
+"""Custom element ``<tiny-ckpt>``: the explainer live in any page or notebook.
+
+Traces come in; a file of trace data, a page, the element as HTML or, in a notebook, a live widget
+comes out. ``data`` is the story of the traces as at most 8 KB of JSON, ``assets`` the element in
+one script without dependencies, ``live`` the widget of a notebook, which Python reads and sets.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from tinyckpt.base.display import DrawnPath
+from tinyckpt.base.errors import BackendError, OptionError
+from tinyckpt.base.files import write_atomically
+
+from ..explainer.drawing import heading_of, picture, svg_of
+from ..explainer.story import STOPS, story_of
+from ..player.page import json_text
+from ..theme import LIGHT, THEMES
+from .data import json_bytes, traces_of, widget_data
+from .element_script import element_script
+
+if TYPE_CHECKING:
+    from .data import Shown
+    from .live import Widget
+
+SCRIPT = "tiny-ckpt.js"  # its usual name
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1rem/1.4 system-ui, sans-serif; margin: 1rem; background: canvas }}
+</style>
+<main>
+{tag}
+</main>
+<script>{script}</script>
+</html>
+"""
+
+
+@overload
+def widget(
+    traces: Shown,
+    path: None = None,
+    *,
+    stop: str = "recomputation",
+    policy: str | None = None,
+    budget: str | int | None = None,
+    compare: str | None = None,
+    theme: str = "auto",
+) -> Widget: ...
+@overload
+def widget(
+    traces: Shown,
+    path: str | os.PathLike[str],
+    *,
+    stop: str = "recomputation",
+    policy: str | None = None,
+    budget: str | int | None = None,
+    compare: str | None = None,
+    theme: str = "auto",
+) -> Path: ...
+def widget(
+    traces: Shown,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    stop: str = "recomputation",
+    policy: str | None = None,
+    budget: str | int | None = None,
+    compare: str | None = None,
+    theme: str = "auto",
+) -> Path | Widget:
+    """Show traces in a notebook, or write what ``<tiny-ckpt>`` shows in a page.
+
+    Args:
+        traces: a trace, which is compared with store-all of its graph; up to eight of one graph; or
+            a frontier, of which eight schedules are shown.
+        path: of a file: the data in ``.json``, or a page of its own in ``.html``. Without it
+            nothing is written: the result displays itself in a notebook, and Python reads and sets
+            its ``step``, ``budget`` and ``kept`` tiles.
+        stop: the initial moment: ``start``, ``peak``, ``recomputation`` (the first) or ``end``.
+        policy, budget: choose the schedule that is shown: of a policy, or the cheapest within a
+            budget, such as ``9`` values, ``"50 %"`` of store-all's peak, ``"1.5 GiB"``.
+        compare: the policy above it, if not store-all; ``"none"`` for none.
+        theme: ``light``, ``dark``, or ``auto`` for that of the page.
+
+    Raises:
+        OptionError: if there is nothing to compare, or an option is not legal.
+        FormatError: if the file cannot be written.
+        BackendError: in a notebook, without the package anywidget.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.widget(trace, f"{folder}/chain16.json").stat().st_size
+    1081
+    """
+    attributes = checked_attributes(stop, policy, budget, compare, theme)
+    suffix = None if path is None else Path(path).suffix.lower()
+    if suffix not in (None, ".json", ".html"):
+        raise OptionError(f"{path}: expected a name in .json (the data) or .html (a page)")
+    if path is None:
+        try:
+            from .live import Widget
+        except ImportError as error:
+            raise BackendError(
+                "a widget in a notebook needs anywidget: pip install 'tinyckpt[notebook]'"
+            ) from error
+        return Widget(traces, attributes)
+    if suffix == ".json":
+        write_atomically(path, json_bytes(widget_data(traces)))
+        return DrawnPath(path)
+    tag = element(traces, attributes, None)
+    title = html.escape(f"{widget_data(traces)['name']}: gradient checkpointing")
+    text = PAGE.format(title=title, tag=tag, script=widget_script().replace("</", "<\\/"))
+    write_atomically(path, text.encode())
+    return DrawnPath(path)
+
+
+def widget_tag(
+    traces: Shown,
+    *,
+    src: str | None = None,
+    stop: str = "recomputation",
+    policy: str | None = None,
+    budget: str | int | None = None,
+    compare: str | None = None,
+    theme: str = "auto",
+) -> str:
+    """Return the element ``<tiny-ckpt>`` as HTML, with a still picture where no script runs.
+
+    Args:
+        traces, stop, policy, budget, compare, theme: as in ``viz.widget``.
+        src: the address of the data; without it they are inside the element.
+
+    Raises:
+        OptionError: as ``viz.widget``.
+
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    >>> viz.widget_tag(trace, src="chain16.json", stop="peak").partition("<svg")[0]
+    '<tiny-ckpt src="chain16.json" stop="peak">'
+    """
+    return element(traces, checked_attributes(stop, policy, budget, compare, theme), src)
+
+
+@overload
+def widget_script(path: None = None) -> str: ...
+@overload
+def widget_script(path: str | os.PathLike[str]) -> Path: ...
+def widget_script(path: str | os.PathLike[str] | None = None) -> str | Path:
+    """Return the script of the element ``<tiny-ckpt>``, or write it: one file, no dependency.
+
+    Raises:
+        FormatError: if the file cannot be written.
+
+    >>> from tinyckpt import viz
+    >>> len(viz.widget_script()) < 40_000
+    True
+    """
+    text = f"(() => {{\n{element_script()}}})();\n"
+    if path is None:
+        return text
+    write_atomically(path, text.encode())
+    return DrawnPath(path)
+
+
+def element(traces: Shown, attributes: dict[str, str], src: str | None) -> str:
+    """Return the element with its data and a still picture."""
+    shown = traces_of(traces)
+    listed = {**({"src": src} if src is not None else {}), **attributes}
+    names = "".join(f' {name}="{html.escape(value)}"' for name, value in listed.items())
+    data = (
+        ""
+        if src is not None
+        else f'<script type="application/json">{json_text(widget_data(shown))}</script>'
+    )
+    # Without scripts, the schedule that is shown first, if its policy alone says which.
+    policies = [trace.schedule.policy for trace in shown]
+    policy = attributes.get("policy")
+    below = policies.index(policy) if policy in policies else min(1, len(shown) - 1)
+    story = story_of([shown[0], shown[below]])
+    place = story.at(attributes.get("stop", "recomputation"))
+    theme = THEMES.get(attributes.get("theme", ""), LIGHT)
+    still = svg_of(picture(story, place, theme), heading_of(story, 1), theme)
+    still = still.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+    return f"<tiny-ckpt{names}>{data}{still.strip()}</tiny-ckpt>"
+
+
+def checked_attributes(
+    stop: str, policy: str | None, budget: str | int | None, compare: str | None, theme: str
+) -> dict[str, str]:
+    """Return the options as attributes of the element; what is usual is left out."""
+    if stop not in STOPS:
+        raise OptionError(f"stop {stop!r}: expected one of {', '.join(STOPS)}")
+    if theme not in ("auto", *THEMES):
+        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    given = {"policy": policy, "budget": budget, "compare": compare}
+    attributes = {name: str(value) for name, value in given.items() if value is not None}
+    if stop != "recomputation":
+        attributes["stop"] = stop
+    if theme != "auto":
+        attributes["theme"] = theme
+    return attributes

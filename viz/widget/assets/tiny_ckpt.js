@@ -1,0 +1,422 @@
+/** The element tiny-ckpt: the explainer of a trace, live: two policies in step, with play and a slider. */
+
+import { amountWords, sentenceOf, intervalsOf, inStep, resultsOf, secondsOf, STOPS, stopPlaces } from "./moments.js";
+import { BAR_HIGH, memoryMarks, TANK_HIGH, tankWide, tileBoxes, TILES_HIGH, tilesMarks } from "./tiles.js";
+
+/**
+ * @import { Moment, RowData, TraceData } from "./moments.js"
+ */
+
+const ELEMENT = "tiny-ckpt";
+const WIDGET_STYLES = "{{styles}}";
+const DRIVEN = ["stop", "budget", "policy", "compare"]; // attributes that links set, as data-ckpt-stop
+const LINKS = DRIVEN.map((name) => `[data-ckpt-${name}]`).join();
+const NARROW = 480; // pixels of a font of 16: the memory lies below the tiles
+const PLAY_ICON = '<svg viewBox="0 0 16 16" aria-hidden="true"><path fill="currentColor" d="M3 1l11 7-11 7z"/></svg>';
+const PAUSE_ICON =
+  '<svg viewBox="0 0 16 16" aria-hidden="true"><path fill="currentColor" d="M3 1h4v14H3zM9 1h4v14H9z"/></svg>';
+const LEGEND = [
+  ["in memory", '<rect class="kept" width="16" height="16" rx="3"/>'],
+  ["thrown away", '<rect class="dropped" x="1" y="1" width="14" height="14" rx="3"/>'],
+  [
+    "computed again",
+    '<rect class="recomputed" width="16" height="16" rx="3"/><path class="hatching" d="M2 14L9 2M8 15L14 5"/>' +
+      '<rect class="outline-recomputed" x="1" y="1" width="14" height="14" rx="3"/>',
+  ],
+  ["gradient, going back", '<rect class="gradient" width="16" height="16" rx="3"/>'],
+];
+const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30, ti: 2 ** 40 };
+
+/** A budget as an amount: a number of values or bytes, "50 %" of store-all's peak, "1.5 GiB".
+ * @param {string} text @param {TraceData} data @returns {number}
+ */
+function budgetAsAmount(text, data) {
+  const found = /^\s*([\d.]+(?:e\d+)?)\s*(%|([kmgt]i?)?b|)\s*$/i.exec(text);
+  if (!found) return Number.NaN;
+  if (found[2] === "%") return (Number(found[1]) / 100) * data.rows[0].peak;
+  return Number(found[1]) * FACTORS[(found[3] ?? "").toLowerCase()];
+}
+
+/** The widget that a link drives: the one it names, or the nearest in the document.
+ * @param {HTMLElement} link @returns {Element | null}
+ */
+function drivenBy(link) {
+  if (link.dataset.ckptFor) return document.getElementById(link.dataset.ckptFor);
+  for (let scope = link.parentElement; scope; scope = scope.parentElement) {
+    const found = scope.querySelector(ELEMENT);
+    if (found) return found;
+  }
+  return null;
+}
+
+/** Follow a link that drives a widget. @param {Event} event */
+function followLink(event) {
+  const link = event.target instanceof Element ? event.target.closest(LINKS) : null;
+  if (!(link instanceof HTMLElement)) return;
+  const widget = drivenBy(link);
+  if (!widget) return;
+  event.preventDefault();
+  for (const name of DRIVEN) {
+    const value = link.getAttribute(`data-ckpt-${name}`);
+    if (value !== null) widget.setAttribute(name, value);
+  }
+}
+
+/** Follow a link that has no address of its own by keyboard. @param {KeyboardEvent} event */
+function followKey(event) {
+  const link = event.target;
+  if (event.key === "Enter" && link instanceof HTMLElement && link.matches(LINKS) && !link.hasAttribute("href")) {
+    link.click();
+  }
+}
+
+/** Let the keyboard reach links that have no address of their own. */
+function reachLinks() {
+  for (const link of document.querySelectorAll(LINKS)) {
+    if (link instanceof HTMLElement && !link.matches("[href], [tabindex]")) {
+      link.tabIndex = 0;
+      link.setAttribute("role", "button");
+    }
+  }
+}
+
+/** Whether text of a colour stands on a dark ground. @param {string} colour as computed */
+function isLight(colour) {
+  const [red, green, blue] = colour.match(/[\d.]+/g).map(Number);
+  const most = colour.startsWith("color(") ? 1 : 255;
+  return (0.3 * red + 0.59 * green + 0.11 * blue) / most > 0.5;
+}
+
+/** Fires ckpt-step, ckpt-schedule, ckpt-play, ckpt-pause, ckpt-keep and ckpt-error. */
+class TinyCkpt extends HTMLElement {
+  static observedAttributes = ["src", "keep", "theme", ...DRIVEN];
+
+  constructor() {
+    super();
+    /** @type {TraceData | null} */
+    this.told = null;
+    /** @type {number[]} */
+    this.shownRows = [];
+    /** @type {Moment[]} */
+    this.moments = [];
+    this.place = 0;
+    this.timer = 0;
+    this.attachShadow({ mode: "open" });
+    const entries = LEGEND.map(
+      ([words, marks]) => `<li><svg viewBox="0 0 16 16" aria-hidden="true">${marks}</svg>${words}</li>`,
+    );
+    this.shadowRoot.innerHTML = `<style>${WIDGET_STYLES}</style><div class="widget">
+<svg width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(32)"><path class="hatching" d="M4 0V8"/></pattern></defs></svg>
+<div class="rows"></div><ul class="legend">${entries.join("")}</ul><p class="result"></p>
+<div class="controls"><button class="play" type="button"></button>
+<input class="slider" type="range" min="0" step="1" aria-label="moment">
+<select class="schedules" aria-label="budget"></select></div></div>`;
+    /** @param {string} name @returns {any} */
+    const part = (name) => this.shadowRoot.querySelector(`.${name}`);
+    this.parts = {
+      ...{ widget: part("widget"), rows: part("rows"), result: part("result"), play: part("play") },
+      ...{ slider: part("slider"), schedules: part("schedules") },
+    };
+    this.parts.play.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
+    this.parts.slider.addEventListener("input", () => {
+      this.pause();
+      this.show(Number(this.parts.slider.value));
+    });
+    this.parts.schedules.addEventListener("change", () => this.setAttribute("budget", this.parts.schedules.value));
+    this.sizes = new ResizeObserver(() => this.draw());
+    this.themes = new MutationObserver(() => this.takeTheme());
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.themeChanged = () => this.takeTheme();
+  }
+
+  connectedCallback() {
+    this.sizes.observe(this);
+    for (const above of [document.documentElement, document.body]) this.themes.observe(above, { attributes: true });
+    this.scheme.addEventListener("change", this.themeChanged);
+    this.takeTheme();
+    this.setPlaying(false);
+    if (this.told) this.choose();
+    else if (document.readyState === "loading") {
+      document.addEventListener("DOMContentLoaded", () => this.load(), { once: true });
+    } else this.load();
+  }
+
+  disconnectedCallback() {
+    this.pause();
+    this.sizes.disconnect();
+    this.themes.disconnect();
+    this.scheme.removeEventListener("change", this.themeChanged);
+  }
+
+  /** @param {string} name */
+  attributeChangedCallback(name) {
+    if (name === "theme") this.takeTheme();
+    else if (name === "src" && this.isConnected && document.readyState !== "loading") this.load();
+    else if (name === "stop") this.goTo(this.getAttribute("stop"));
+    else if (this.told) this.choose();
+  }
+
+  /** The data that are shown. @returns {TraceData | null} */
+  get data() {
+    return this.told;
+  }
+
+  set data(data) {
+    this.pause();
+    this.told = data;
+    this.moments = [];
+    if (this.isConnected) this.choose();
+  }
+
+  /** Read the data: of the file in src, or as JSON in the element. */
+  async load() {
+    reachLinks();
+    const source = this.getAttribute("src");
+    try {
+      if (source) {
+        const answer = await fetch(source);
+        if (!answer.ok) throw new Error(`${source}: ${answer.status}`);
+        this.data = await answer.json();
+      } else {
+        const inside = this.querySelector('script[type="application/json"]');
+        if (!inside || this.told) return;
+        this.data = JSON.parse(inside.textContent);
+      }
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      this.parts.rows.textContent = `The trace could not be read: ${message}`;
+      this.emit("ckpt-error", { message });
+    }
+  }
+
+  /** Choose the rows by policy, compare and budget; the moment stays the same share of all. */
+  choose() {
+    const { rows } = this.told;
+    const named = (name) => rows.findIndex(({ policy }) => policy === name);
+    const budget = this.hasAttribute("budget") ? budgetAsAmount(this.getAttribute("budget"), this.told) : Number.NaN;
+    let shown = named(this.getAttribute("policy"));
+    if (shown < 0) shown = Math.min(1, rows.length - 1);
+    if (!Number.isNaN(budget)) shown = this.within(budget);
+    const compared = this.getAttribute("compare");
+    const upper = Math.max(0, named(compared));
+    const chosen = compared === "none" || upper === shown ? [shown] : [upper, shown];
+    const first = !this.moments.length;
+    const changed = first || String(chosen) !== String(this.shownRows);
+    if (changed) {
+      this.shownRows = chosen;
+      const share = this.place / Math.max(this.moments.length - 1, 1);
+      this.moments = inStep(chosen.map((row) => intervalsOf(this.told, rows[row])));
+      this.stops = stopPlaces(this.moments);
+      this.seconds = secondsOf(this.moments);
+      this.place = Math.round(share * (this.moments.length - 1));
+    }
+    this.build();
+    if (first) this.place = this.stops[this.getAttribute("stop")] ?? this.stops.recomputation;
+    if (changed && !first) {
+      const { policy, peak, work } = rows[shown];
+      this.emit("ckpt-schedule", { row: shown, policy, peak, work, budget: this.getAttribute("budget") });
+    }
+    this.show(this.place);
+  }
+
+  /** The row that costs least within a budget, or the one with the smallest peak. @param {number} budget */
+  within(budget) {
+    const { rows } = this.told;
+    const places = rows.map((_, place) => place);
+    const fitting = places.filter((place) => rows[place].peak <= budget * (1 + 1e-9));
+    const least = (candidates, by) => candidates.reduce((a, b) => (by(rows[b]) < by(rows[a]) ? b : a));
+    return fitting.length ? least(fitting, ({ work }) => work) : least(places, ({ peak }) => peak);
+  }
+
+  /** Lay out the rows that are chosen, and the list of schedules. */
+  build() {
+    const { rows, noun } = this.told;
+    this.parts.rows.replaceChildren(
+      ...this.shownRows.map((row) => {
+        const section = document.createElement("div");
+        section.className = "row";
+        section.innerHTML = `<div class="words"><p class="heading"></p><p class="subtitle"></p></div>
+<div class="tiles"><svg class="marks" role="img"></svg><div class="keeps"></div></div>
+<svg class="memory" aria-hidden="true"></svg><p class="caption"></p>`;
+        section.querySelector(".heading").textContent = rows[row].heading;
+        section.querySelector(".subtitle").textContent = rows[row].subtitle;
+        return section;
+      }),
+    );
+    const shown = this.shownRows[this.shownRows.length - 1];
+    const upper = rows[this.shownRows[0]];
+    const { schedules, result, slider } = this.parts;
+    schedules.hidden = rows.length < 3;
+    schedules.replaceChildren(
+      ...rows.map(({ peak, work }, row) => {
+        const more = Math.round(100 * (work / rows[0].work - 1));
+        const words = `peak ${amountWords(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
+        return new Option(words, String(peak), row === shown, row === shown);
+      }),
+    );
+    const names = ["memory", "work", "same"];
+    result.replaceChildren();
+    if (this.shownRows.length > 1) {
+      resultsOf(upper, rows[shown]).forEach((sentence, place) => {
+        const span = document.createElement("span");
+        span.className = names[place];
+        span.textContent = sentence;
+        result.append(span, " ");
+      });
+    }
+    slider.max = String(this.moments.length - 1);
+    const keeps = this.parts.rows.lastElementChild.querySelector(".keeps");
+    if (!this.hasAttribute("keep")) return;
+    const { kept } = rows[shown];
+    this.told.tiles.forEach((_, tile) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-label", `keep ${noun} ${tile + 1}`);
+      button.setAttribute("aria-pressed", String(kept === null || kept.includes(tile)));
+      button.addEventListener("click", () => this.toggle(tile));
+      keeps.append(button);
+    });
+  }
+
+  /** Keep a tile, or no longer: whoever listens to ckpt-keep plans anew. @param {number} tile */
+  toggle(tile) {
+    const { rows, tiles } = this.told;
+    const { kept } = rows[this.shownRows[this.shownRows.length - 1]];
+    const before = kept ?? tiles.map((_, each) => each);
+    const after = before.includes(tile) ? before.filter((each) => each !== tile) : [...before, tile];
+    this.emit("ckpt-keep", { kept: after.sort((a, b) => a - b).map((each) => each + 1) });
+  }
+
+  /** Show a moment. @param {number} place */
+  show(place) {
+    if (!this.told) return;
+    this.place = Math.max(0, Math.min(place, this.moments.length - 1));
+    this.draw();
+    const { slider } = this.parts;
+    slider.value = String(this.place);
+    slider.setAttribute("aria-valuetext", this.caption);
+    const stop = STOPS.find((name) => this.stops[name] === this.place) ?? null;
+    const { policy } = this.told.rows[this.shownRows[this.shownRows.length - 1]];
+    const { phase } = this.moments[this.place];
+    const detail = { last: this.moments.length - 1, step: this.step, stop, phase, policy, caption: this.caption };
+    this.emit("ckpt-step", { place: this.place, ...detail });
+  }
+
+  /** What the last row does. @returns {string} */
+  get caption() {
+    const { phase, rows } = this.moments[this.place];
+    const row = this.told.rows[this.shownRows[this.shownRows.length - 1]];
+    return this.place ? sentenceOf(this.told, row, rows[rows.length - 1], phase) : "before the first step";
+  }
+
+  /** The step of the trace that is shown, where the data say it. @returns {number | null} */
+  get step() {
+    const rows = this.moments[this.place]?.rows;
+    return rows ? rows[rows.length - 1].step : null;
+  }
+
+  set step(step) {
+    if (step === this.step) return;
+    this.pause();
+    const found = this.moments.findIndex(({ rows }) => rows[rows.length - 1].step >= step);
+    this.show(found < 0 ? this.moments.length - 1 : found);
+  }
+
+  draw() {
+    if (!this.moments.length || !this.isConnected) return;
+    const { rows } = this.told;
+    const moment = this.moments[this.place];
+    const unit = parseFloat(getComputedStyle(this).fontSize) / 16;
+    const all = this.parts.rows.clientWidth / unit;
+    if (!all) return;
+    const lying = all < NARROW ? all : 0;
+    const tank = tankWide(this.told);
+    const wide = lying || all - tank - 25.6;
+    const highest = Math.max(...rows.map(({ peak }) => peak));
+    const mostWork = Math.max(...this.shownRows.map((row) => rows[row].work));
+    [...this.parts.rows.children].forEach((section, place) => {
+      const row = rows[this.shownRows[place]];
+      const state = moment.rows[place];
+      const words = this.place ? sentenceOf(this.told, row, state, moment.phase) : "";
+      const tiles = section.querySelector(".marks");
+      sized(tiles, wide, TILES_HIGH, unit);
+      tiles.innerHTML = tilesMarks(this.told, row, state, mostWork, wide);
+      tiles.setAttribute("aria-label", `${row.heading}. ${words}`);
+      const memory = section.querySelector(".memory");
+      if (lying) sized(memory, wide, BAR_HIGH, unit);
+      else sized(memory, tank, TANK_HIGH, unit);
+      memory.innerHTML = memoryMarks(this.told, state, highest, lying);
+      const caption = section.querySelector(".caption");
+      caption.textContent = words;
+      caption.className = `caption${state.waits ? " waits" : state.run ? " again" : ""}`;
+      const boxes = tileBoxes(this.told.tiles.length, wide - 1);
+      section.querySelectorAll(".keeps button").forEach((button, tile) => {
+        const [x, tileWide] = boxes[tile];
+        if (button instanceof HTMLElement) {
+          Object.assign(button.style, { left: `${x * unit}px`, width: `${(tileWide + 1.5) * unit}px` });
+        }
+      });
+    });
+  }
+
+  /** Go to a stop: start, peak, recomputation (the first) or end. @param {string | null} stop */
+  goTo(stop) {
+    if (!this.told || !this.moments.length || !(stop in this.stops)) return;
+    this.pause();
+    this.show(this.stops[stop]);
+  }
+
+  play() {
+    if (!this.told || this.timer) return;
+    if (this.place === this.moments.length - 1) this.show(0);
+    this.setPlaying(true);
+    this.emit("ckpt-play", {});
+    const next = () => {
+      if (this.place === this.moments.length - 1) this.pause();
+      else {
+        this.show(this.place + 1);
+        this.timer = window.setTimeout(next, 1000 * this.seconds[this.place]);
+      }
+    };
+    this.timer = window.setTimeout(next, 1000 * this.seconds[this.place]);
+  }
+
+  pause() {
+    if (!this.timer) return;
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.setPlaying(false);
+    this.emit("ckpt-pause", {});
+  }
+
+  /** @param {boolean} playing */
+  setPlaying(playing) {
+    this.parts.play.innerHTML = playing ? PAUSE_ICON : PLAY_ICON;
+    this.parts.play.setAttribute("aria-label", playing ? "pause" : "play");
+  }
+
+  /** Take the theme of the text around: light text stands on a dark ground. */
+  takeTheme() {
+    const asked = this.getAttribute("theme");
+    const dark = asked === "dark" || (asked !== "light" && isLight(getComputedStyle(this).color));
+    this.parts.widget.classList.toggle("dark", dark);
+  }
+
+  /** @param {string} name @param {object} detail */
+  emit(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
+  }
+}
+
+/** Give a picture its size. @param {Element} picture */
+function sized(picture, wide, high, unit) {
+  picture.setAttribute("viewBox", `0 0 ${wide} ${high}`);
+  picture.setAttribute("width", String(wide * unit));
+  picture.setAttribute("height", String(high * unit));
+}
+
+if (!customElements.get(ELEMENT)) {
+  customElements.define(ELEMENT, TinyCkpt);
+  document.addEventListener("click", followLink);
+  document.addEventListener("keydown", followKey);
+}
