@@ -129,7 +129,7 @@ def test_time_axis_drags_zooms_and_loops(tmp_path: Path, open_tab: Shown) -> Non
     tab.press("l")
     assert tab.evaluate("() => player.navigation.loop") == {"from": 0, "to": len(trace.steps) - 1}
     map_left, map_top = tab.middle("#minimap")
-    tab.drag((map_left - 200, map_top), (map_left + 200, map_top))
+    tab.drag((map_left - 80, map_top), (map_left + 80, map_top))
     tab.until("() => player.scales.extent.isWhole", False)
     x, y = tab.middle("#scrub")
     tab.drag((x, y), (x + 150, y))
