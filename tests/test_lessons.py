@@ -43,9 +43,9 @@ def test_lesson_runs_without_warnings(
         printed.append(capsys.readouterr().out)
         return ask(*question, **options)
 
-    def drawn(traces: Any, *options: Any) -> Any:
+    def drawn(traces: Any, *arguments: Any, **options: Any) -> Any:
         played.extend(traces if isinstance(traces, list) else [traces])
-        return player(traces, *options)
+        return player(traces, *arguments, **options)
 
     monkeypatch.setattr(viz, "ask", asked)
     monkeypatch.setattr(viz, "player", drawn)

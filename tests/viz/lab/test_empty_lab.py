@@ -69,8 +69,10 @@ def test_dropped_graph_starts_with_store_all(empty: OpenLab, tmp_path: Path) -> 
     assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, "retain", keep=keep))
     page.click("#lab-undo")
     assert page.evaluate(STATE) == "policy=store_all"
+    page.click("#lab-sharing")
     page.click("#lab-command")
     assert page.input_value("#lab-text").startswith("tinyckpt play chain-16.json --policy store_al")
+    page.click("#lab-more")
     page.click("#front")
     page.click(LAYER["graph"].format(3))
     assert page.evaluate(STATE).startswith("keep=")
@@ -203,7 +205,7 @@ def test_keyboard_opens_a_file(empty: OpenLab, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     until(page, "() => window.asked")
     choose(page, graph_file(tmp_path, "chain:4"))
-    for _ in range(8):
+    for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("() => document.activeElement.id") == "open":
             break

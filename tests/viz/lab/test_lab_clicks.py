@@ -3,7 +3,7 @@
 import pytest
 
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import LAYER, RINGS, STATE, workbench
+from tests.viz.lab.lab_driver import LAYER, SHOWN, STATE, workbench
 from tests.viz.player.player_driver import until
 
 pytestmark = pytest.mark.browser
@@ -34,13 +34,13 @@ def test_layer_toggled_twice_saves_what_the_policy_did_and_counts_for_a_challeng
     page = workbench(lab, "chain:16")
     for policy in ("sqrt_n", "store_all"):
         page.select_option("#lab-policy", policy)
-        rings = page.evaluate(RINGS)
+        steps = page.evaluate(SHOWN)
         for _ in range(2):
             page.click(LAYER["ledger"].format(7))
             until(page, CLICKED)
         # The same values, without the policy's name: they were picked by hand.
         assert page.evaluate(STATE).startswith("keep=")
-        assert page.evaluate(RINGS) == rings
+        assert page.evaluate(SHOWN) == steps
         assert page.input_value("#lab-policy") == ""
     # What is kept by hand counts, even if a policy keeps the same.
     page.click("#lab-challenge")

@@ -8,7 +8,7 @@ import tinyckpt as tc
 import viz
 from tests.snapshots import listed
 from tests.viz.conftest import Open
-from tests.viz.lab.lab_driver import LAYER, STATE
+from tests.viz.lab.lab_driver import LAYER, STATE, at_work
 
 
 @pytest.mark.browser
@@ -16,7 +16,7 @@ def test_measurement_stays_when_the_schedule_changes(tmp_path: Path, open_page: 
     pairs = [(0, 10_000), (1, 14_000), (2, 19_999), (3, 10_000)]
     measured = tc.load_measured(listed(tmp_path, pairs))
     path = viz.lab(tc.networks.chain(16), tmp_path / "lab.html", measured=measured, time_limit=1)
-    page = open_page(path, "#step=20")
+    page = at_work(open_page(path, "#step=20"))
     highest = "() => player.scales.highest"
     assert page.evaluate(highest) == 9999  # more than store-all's 9 216
     assert "peak 4.5 KiB" in page.inner_text("#lab-now")  # in bytes, as what was measured

@@ -270,9 +270,9 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     assert page.inner_text(".how") == "steps of each, from its own beginning"
     page.select_option("#axis", "progress")
     seek(page, 30)
-    assert page.evaluate("player.difference.captions.map(line => line.textContent)")[0] == (
-        "A: waits for B"
-    )
+    assert page.evaluate("[...player.difference.caption.children].map(line => line.textContent)")[
+        0
+    ] == ("A: waits for B")
     label = page.get_attribute(".rail-row[data-row='0']", "aria-label")
     assert label == "f1: forward only in A 1; backward in neither"
     page.click("#as-table summary")

@@ -178,7 +178,7 @@ function arrowsBetween(graph, list, x, y, heights) {
       seen.add(from * list.length + to);
       const beside = Math.abs(list[from].place - list[to].place) <= 1 && y[from] === y[to];
       const below = list[to].mirror === from;
-      (beside || below ? near : far).push(edge(x, y, heights, from, to));
+      (beside || below ? near : far).push({ from, to, points: edge(x, y, heights, from, to) });
     }
   });
   return { near: linesOf(near), far: linesOf(far) };
@@ -195,8 +195,10 @@ function edge(x, y, heights, from, to) {
 }
 
 function linesOf(lines) {
-  const points = lines.flat();
+  const points = lines.flatMap((line) => line.points);
   return {
+    sources: Int32Array.from(lines, ({ from }) => from),
+    targets: Int32Array.from(lines, ({ to }) => to),
     first: Int32Array.from({ length: lines.length + 1 }, (_, i) => 2 * i),
     x: tenths(points.map(([px]) => px)),
     y: tenths(points.map(([, py]) => py)),

@@ -114,9 +114,10 @@ export class Search {
   matches(graph) {
     if (!this.active) return [];
     if (!this.found.has(graph)) {
-      const words = this.query.split(/\s+/).map(spellings);
+      const texts = this.textsOf(graph);
+      const words = this.query.split(/\s+/).map((word) => spellings(word, texts));
       const matches = [];
-      this.textsOf(graph).forEach((text, i) => {
+      texts.forEach((text, i) => {
         if (words.every((some) => some.some((word) => text.includes(word)))) matches.push(i);
       });
       this.found.set(graph, matches);
@@ -131,7 +132,7 @@ export class Search {
     const texts = this.textsOf(graph);
     const known = new Set(texts.flatMap((text) => text.split(/[^\p{L}\p{N}]+/u)).filter(Boolean));
     const words = this.query.split(/\s+/).map((word) => {
-      if (spellings(word).some((some) => texts.some((text) => text.includes(some)))) return word;
+      if (spellings(word, texts).some((some) => texts.some((text) => text.includes(some)))) return word;
       let [nearest, least] = ["", Math.max(1, Math.floor(word.length / 2)) + 1];
       for (const other of known) {
         const far = editDistance(word, other);
@@ -337,10 +338,12 @@ export class Search {
   }
 }
 
-/** A word as it may be spelt in a graph: layers, stages and blocks are one. @param {string} word @returns {string[]} */
-function spellings(word) {
+/** A word as a graph spells it: layers, stages and blocks are one, unless the word itself is there.
+ * @param {string} word @param {string[]} texts @returns {string[]}
+ */
+function spellings(word, texts) {
   const [, kind, number] = /^(layer|stage|block)s?(\d*)$/.exec(word) ?? [];
-  return kind ? ALIASES.map((alias) => alias + number) : [word];
+  return kind && !texts.some((text) => text.includes(word)) ? ALIASES.map((alias) => alias + number) : [word];
 }
 
 /** The edit distance of two words. Source: Levenshtein (1966). @param {string} one @param {string} other */

@@ -46,7 +46,7 @@ const AGAIN_SYMBOL = 32; // the symbol of a tile's recomputed values, after its 
 const MEMORY = "*+!^"; // outside of tiles, gradients, workspace, the peak so far
 const WORKS = "()~"; // as much as before
 const WORKS_WITH_DIGITS = "[]=";
-export const STOPS = ["start", "peak", "recomputation", "end"];
+export const STOP_NAMES = ["start", "peak", "recomputation", "end"];
 // Seconds of the phases; of the rest, at least, and per moment.
 const SECONDS = { forward: 1.5, turn: 1, first: 4 };
 const REST = 3.5;
@@ -168,7 +168,7 @@ export function live({ bands }) {
   return bands.reduce((sum, band) => sum + band, 0);
 }
 
-/** The moments of STOPS: the peak and the first recomputation are those of the last row.
+/** The moments of STOP_NAMES: the peak and the first recomputation are those of the last row.
  * @param {Moment[]} moments @returns {Record<string, number>}
  */
 export function stopPlaces(moments) {
@@ -191,7 +191,7 @@ export function secondsOf(moments) {
 }
 
 /** An amount of memory. @param {TraceData} data @param {number} amount */
-export function amountWords(data, amount) {
+export function memoryText(data, amount) {
   return data.unit === "values" ? countText(Math.round(amount)) : sizeText(Math.round(amount));
 }
 

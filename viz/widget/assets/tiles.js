@@ -1,6 +1,6 @@
 /** Marks of a widget's row, as SVG: tiles, the arrow of a recomputation, the gradient, work, memory. */
 
-import { amountWords } from "./moments.js";
+import { memoryText } from "./moments.js";
 
 /**
  * @import { RowData, RowState, TraceData } from "./moments.js"
@@ -157,7 +157,7 @@ export function memoryMarks(data, state, highest, lying = 0) {
     }
   });
   const where = Math.min(state.peak * unit + 1, long - 1);
-  const words = state.peak ? `peak ${amountWords(data, state.peak)}` : "";
+  const words = state.peak ? `peak ${memoryText(data, state.peak)}` : "";
   const unitWords = data.unit === "values" ? ["values in", "memory"] : ["in memory", ""];
   if (lying) {
     const mark = state.peak ? stroke("mark", `M${short(where)} -4v26`) : "";

@@ -1,6 +1,15 @@
 /** The element tiny-ckpt: the explainer of a trace, live: two policies in step, with play and a slider. */
 
-import { amountWords, sentenceOf, intervalsOf, inStep, resultsOf, secondsOf, STOPS, stopPlaces } from "./moments.js";
+import {
+  memoryText,
+  sentenceOf,
+  intervalsOf,
+  inStep,
+  resultsOf,
+  secondsOf,
+  STOP_NAMES,
+  stopPlaces,
+} from "./moments.js";
 import { BAR_HIGH, memoryMarks, TANK_HIGH, tankWide, tileBoxes, TILES_HIGH, tilesMarks } from "./tiles.js";
 
 /**
@@ -250,7 +259,7 @@ class TinyCkpt extends HTMLElement {
     schedules.replaceChildren(
       ...rows.map(({ peak, work }, row) => {
         const more = Math.round(100 * (work / rows[0].work - 1));
-        const words = `peak ${amountWords(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
+        const words = `peak ${memoryText(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
         return new Option(words, String(peak), row === shown, row === shown);
       }),
     );
@@ -295,7 +304,7 @@ class TinyCkpt extends HTMLElement {
     const { slider } = this.parts;
     slider.value = String(this.place);
     slider.setAttribute("aria-valuetext", this.caption);
-    const stop = STOPS.find((name) => this.stops[name] === this.place) ?? null;
+    const stop = STOP_NAMES.find((name) => this.stops[name] === this.place) ?? null;
     const { policy } = this.told.rows[this.shownRows[this.shownRows.length - 1]];
     const { phase } = this.moments[this.place];
     const detail = { last: this.moments.length - 1, step: this.step, stop, phase, policy, caption: this.caption };
