@@ -197,7 +197,7 @@ def test_touch_drags_and_taps(lab: OpenLab) -> None:
     page.locator("#lab-flip").tap()
     until(page, "() => player.choice.kind", "kept")
     assert len(set(page.evaluate(KEEPING)) ^ before) == 1
-    # Above the footer, which covers the lower edge of the page.
+    page.keyboard.press("Escape")  # the details, and above the footer: both cover the plot
     page.locator(".frontier").evaluate("plot => plot.scrollIntoView({ block: 'center' })")
     finger = page.context.new_cdp_session(page)
     for kind, peak in (("Start", 3700), ("Move", 5000), ("Move", 6000), ("Move", 7000)):

@@ -123,10 +123,11 @@ def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     page.select_option("#lab-policy", "store_all")
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
     page.keyboard.press("p")
-    while page.locator("#filling-list .bar[aria-pressed]").count() == 0:
-        page.click("#filling-list .bar >> nth=0")  # the largest, level by level
-    page.click("#filling-list .bar[aria-pressed] >> nth=0")
-    name = page.inner_text("#filling-list .bar[aria-pressed=true] >> .name")
+    largest = page.locator("#filling-list .bar").first
+    while largest.get_attribute("aria-pressed") is None:
+        largest.click()  # level by level
+    largest.click()
+    name = largest.locator(".name").inner_text()
     offered = page.inner_text("#lab-flip")
     assert offered.startswith(f"drop {name.split('/')[-1]}: peak \u2212")
     page.click("#lab-flip")
