@@ -59,6 +59,8 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
     ("portfolio.forward_only", None, LAYERED),
     ("", None, {**SMALL, "transformer of 6 layers": NETWORKS["transformer of 6 layers"]}),
 )
+# Counts of what is there, which nothing else than that number can be.
+COUNTS = ("LIVE_IN_OPERATORS",)
 SECONDS = {"optimal": 10.0, None: 60.0}
 Figures = dict[str, Any]
 
@@ -73,7 +75,7 @@ def constants() -> dict[str, str]:
                 names = getattr(node.targets[0], "elts", node.targets)
                 for name in map(ast.unparse, names):
                     value = getattr(importlib.import_module(module), name)
-                    if name.isupper() and is_tunable(value):
+                    if name.isupper() and name not in COUNTS and is_tunable(value):
                         found[name] = module
     return found
 
