@@ -136,7 +136,7 @@ def place(page: Any, peak: int) -> tuple[float, float]:
 
 
 def at_work(page: Any) -> Any:
-    """Return a lab with everything shown that stands behind "more", below the first screen."""
+    """Return a lab with its workbench, which "more" opens below the first screen."""
     page.evaluate("() => player.setMore(true)")
     return page
 

@@ -1,4 +1,7 @@
-"""The widget in a real JupyterLab and in marimo: a click in the page is read by Python."""
+"""The widget in a real JupyterLab and in marimo: a click in the page is read by Python.
+
+``make nightly`` installs both, with anywidget; without them these tests fail.
+"""
 
 import json
 import os
@@ -72,14 +75,6 @@ def served(command: list[str], address: str, folder: Path) -> Iterator[None]:
             process.wait(30)
 
 
-def available(module: str) -> None:
-    """Skip the test where a notebook application is not installed; no extra has one."""
-    try:
-        __import__(module)
-    except ImportError:
-        pytest.skip(f"needs {module}")
-
-
 def told(path: Path, page: Any, wanted: dict[str, Any]) -> None:
     """Wait until Python has read some values."""
     found: Any = None
@@ -105,7 +100,6 @@ def drive(page: Any, path: Path) -> None:
 
 
 def test_widget_goes_both_ways_in_jupyterlab(browser: Any, tmp_path: Path) -> None:
-    available("jupyterlab")
     path = tmp_path / "told.json"
     sources = [MAKE + WATCH % str(path) + "widget", "widget.step = -1"]
     cells = [
@@ -139,7 +133,6 @@ def test_widget_goes_both_ways_in_jupyterlab(browser: Any, tmp_path: Path) -> No
 
 
 def test_widget_goes_both_ways_in_marimo(browser: Any, tmp_path: Path) -> None:
-    available("marimo")
     path = tmp_path / "told.json"
     cell = "".join(f"    {line}\n" for line in (MAKE + WATCH % str(path)).splitlines())
     (tmp_path / "a.py").write_text(MARIMO.format(cell=cell.rstrip()))
