@@ -306,7 +306,8 @@ class RowReader:
     ) -> Iterator[tuple[RowMoment, ...]]:
         """Yield the start, and the moments until each number of first evaluations.
 
-        Every recomputation of a tile is a moment, at its last evaluation, and so is every end.
+        Every recomputation of a tile is a moment, at its last evaluation, and so is every end; only
+        the one in which memory is fullest shows that evaluation, be it the last or not.
         """
         memory, taken, useful = self.new_memory(), 0, 0
         computed, done = [False] * len(self.tiles), dict.fromkeys(WORKS, 0.0)
@@ -314,6 +315,9 @@ class RowReader:
         gradient: int | None = None
         run: tuple[int, int, int | None] | None = None
         moments: list[RowMoment] = []
+        fullest: RowMoment | None = None
+        totals = self.bands.sum(axis=0)
+        peak = max(self.evaluated, key=lambda evaluated: totals[evaluated.position]).position
 
         def shown() -> RowMoment:
             bytes_, again = memory.bytes, memory.bytes_again
@@ -348,11 +352,23 @@ class RowReader:
                 memory.take(step)
             taken = position + 1
             done[work] += self.costs.operators[operator]
-            if work != "again" and useful in ends:
-                yield (*moments, shown())
+            if position == peak:
+                fullest = shown()
+            goes_on = following is None or following[2:] != (work, tile)
+            if not (useful in ends if work != "again" else goes_on):
+                continue
+            moment = shown()
+            if fullest is not None and following is not None:
+                moment = replace(
+                    moment, filled=fullest.filled, again=fullest.again, bands=fullest.bands,
+                    step=fullest.step,
+                )  # fmt: skip
+                fullest = None
+            if work != "again":
+                yield (*moments, moment)
                 moments = []
-            elif work == "again" and (following is None or following[2:] != (work, tile)):
-                moments.append(shown())
+            else:
+                moments.append(moment)
 
     def run_from(self, place: int, memory: CellMemory) -> tuple[int, int, int | None] | None:
         """Return the first and last tile recomputed next, and the resident one before them."""
@@ -373,8 +389,14 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
     (start, *intervals) = zip(*rows, strict=True)
     count = len(intervals) + max(sum(len(each) - 1 for each in row) for row in rows)
     stride = -(-count // MOST_MOMENTS)
+    peaks = [max(sum(m.bands) for interval in row for m in interval) for row in rows]
     told_first = False
     number = 0
+
+    def must_be_told() -> bool:
+        full = any(sum(m.bands) == peak for m, peak in zip(now, peaks, strict=True))
+        return number % stride == 0 or full
+
     now = [moments[-1] for moments in start]
     yield Moment("forward", tuple(now))
     for interval in intervals:
@@ -385,7 +407,7 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
                 for before, waiting, moments in zip(now, waits, interval, strict=True)
             ]
             number += 1
-            if not told_first or number % stride == 0:
+            if not told_first or must_be_told():
                 yield Moment("backward" if told_first else "first", tuple(now))
         told_first |= any(len(moments) > 1 for moments in interval)
         begun = any(row.done[1] for row in now)
@@ -394,5 +416,5 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
         phase: Literal["forward", "turn", "backward"] = "backward" if begun else "forward"
         if not begun and any(row.done[1] for row in now):
             phase = "turn"
-        if phase == "turn" or number % stride == 0 or interval == intervals[-1]:
+        if phase == "turn" or must_be_told() or interval == intervals[-1]:
             yield Moment(phase, tuple(now))

@@ -171,17 +171,28 @@ def told_boundaries(story: Story, every: int) -> set[int]:
     goes_on = [(a.active, a.gradient) != (b.active, b.gradient) for a, b in pairwise(ends)]
     turn = next(place for place, end in enumerate(ends) if end.done[1])
     places = [place for place, changed in enumerate(goes_on) if changed]
-    return {*places[every - 1 :: every], max(turn - 1, 0), turn, len(ends) - 1}
+    full = {
+        place
+        for row, peak in zip(story.intervals, fullest(story), strict=True)
+        for place, interval in enumerate(row[1:])
+        if any(sum(moment.bands) == peak for moment in interval)
+    }
+    return {*places[every - 1 :: every], *full, max(turn - 1, 0), turn, len(ends) - 1}
+
+
+def fullest(story: Story) -> list[int]:
+    """Return the most memory of each row at any of its moments."""
+    return [max(sum(m.bands) for interval in row for m in interval) for row in story.intervals]
 
 
 def told_moments(
     story: Story, row: int, told: Collection[int], every: int
 ) -> Iterator[tuple[RowMoment, str]]:
     """Yield the moments of a row that are told, each with the symbol that ends it."""
-    count = 0
+    count, peak = 0, fullest(story)[row]
     for place, interval in enumerate(story.intervals[row][1:]):
         for moment in interval[:-1]:
-            if count % every == 0:
+            if count % every == 0 or sum(moment.bands) == peak:
                 yield moment, ","
             count += 1
         if place in told:

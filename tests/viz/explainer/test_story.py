@@ -127,6 +127,17 @@ def test_story_agrees_with_the_trace_on_chains(size: int) -> None:
     check(story_of(replayed(tc.networks.chain(size), "sqrt_n")))
 
 
+@pytest.mark.parametrize("policy", ["store_all", "sqrt_n"])
+@pytest.mark.parametrize("network", ["chain:16", "residual:12x16", "transformer:2x16", "unet"])
+def test_story_shows_the_peak_of_the_trace(network: str, policy: str) -> None:
+    trace = tc.replay(tc.plan(tc.networks.network_from_text(network)[0], policy))
+    story = story_of(trace)
+    shown = max(sum(moment.rows[-1].bands) for moment in story.moments)
+    assert shown == (trace.peak_nodes if story.in_nodes else trace.peak_bytes)
+    stop = story.moments[story.at("peak")].rows[-1]
+    assert sum(stop.bands) == shown == stop.peak
+
+
 def test_story_of_two_policies_lets_each_wait_for_the_other() -> None:
     graph = tc.networks.chain(16)
     story = story_of([replayed(graph, "sqrt_n"), replayed(graph, "recompute_all")])
