@@ -24,8 +24,11 @@ VIZ_MAY_IMPORT = {
     "tinyckpt.planner.model.cost_models",
     "tinyckpt.codegen", "tinyckpt.pipeline",
 }  # fmt: skip
-# What plans besides, in viz: the page on which somebody chooses among plans.
-VIZ_MAY_PLAN = {"lab": {"tinyckpt.planner.portfolio", "tinyckpt.planner.model"}}
+# What plans besides, in viz: the page on which somebody chooses among plans; budgets are parsed.
+VIZ_MAY_PLAN = {
+    "lab": {"tinyckpt.planner.portfolio", "tinyckpt.planner.model"},
+    "widget": {"tinyckpt.planner.model"},
+}
 # Imports that go up, each with its reason. Types are those under TYPE_CHECKING alone.
 EXCEPTIONS = {
     ("cli", "viz"): "the command draws; the engine never does",

@@ -70,6 +70,10 @@ class Evaluated(NamedTuple):
     work: Work
     tile: int | None
 
+    def continues_in(self, following: Evaluated | None) -> bool:
+        """Whether the next evaluation is of the same kind in the same tile."""
+        return following is not None and (following.work, following.tile) == (self.work, self.tile)
+
 
 @dataclass(frozen=True, slots=True)
 class RowMoment:
@@ -143,6 +147,11 @@ class Story:
     full: tuple[int, ...]
     intervals: tuple[tuple[tuple[RowMoment, ...], ...], ...]
     moments: tuple[Moment, ...]
+
+    @property
+    def fullest(self) -> list[int]:
+        """The most memory of each row at any of its moments."""
+        return fullest_of(self.intervals)
 
     def at(self, stop: str) -> int:
         """Return the index of the moment of one of STOPS.
@@ -297,7 +306,7 @@ class RowReader:
         useful, ends = 0, set[int]()
         for evaluated, following in zip_longest(self.evaluated, self.evaluated[1:]):
             useful += evaluated.work != "again"
-            if following is None or following[2:] != evaluated[2:]:
+            if not evaluated.continues_in(following):
                 ends.add(useful)
         return ends - {0}
 
@@ -354,8 +363,11 @@ class RowReader:
             done[work] += self.costs.operators[operator]
             if position == peak:
                 fullest = shown()
-            goes_on = following is None or following[2:] != (work, tile)
-            if not (useful in ends if work != "again" else goes_on):
+            if work == "again":
+                is_told = not self.evaluated[place].continues_in(following)
+            else:
+                is_told = useful in ends
+            if not is_told:
                 continue
             moment = shown()
             if fullest is not None and following is not None:
@@ -381,6 +393,11 @@ class RowReader:
         return first, last, max((k for k in range(first) if memory.bytes[k]), default=None)
 
 
+def fullest_of(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> list[int]:
+    """Return the most memory of each row at any of its moments."""
+    return [max(sum(moment.bands) for interval in row for moment in interval) for row in rows]
+
+
 def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
     """Yield the moments of some rows' intervals, in step; thinned to about MOST_MOMENTS.
 
@@ -389,7 +406,7 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
     (start, *intervals) = zip(*rows, strict=True)
     count = len(intervals) + max(sum(len(each) - 1 for each in row) for row in rows)
     stride = -(-count // MOST_MOMENTS)
-    peaks = [max(sum(m.bands) for interval in row for m in interval) for row in rows]
+    peaks = fullest_of(rows)
     told_first = False
     number = 0
 
@@ -399,7 +416,7 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
 
     now = [moments[-1] for moments in start]
     yield Moment("forward", tuple(now))
-    for interval in intervals:
+    for place, interval in enumerate(intervals, 1):
         for turn in range(max(map(len, interval)) - 1):
             waits = [turn >= len(moments) - 1 for moments in interval]
             now = [
@@ -416,5 +433,5 @@ def told(rows: Sequence[Sequence[Sequence[RowMoment]]]) -> Iterator[Moment]:
         phase: Literal["forward", "turn", "backward"] = "backward" if begun else "forward"
         if not begun and any(row.done[1] for row in now):
             phase = "turn"
-        if phase == "turn" or must_be_told() or interval == intervals[-1]:
+        if phase == "turn" or must_be_told() or place == len(intervals):
             yield Moment(phase, tuple(now))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import html
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import BackendError, OptionError
@@ -20,14 +21,15 @@ from ..explainer.drawing import heading_of, picture, svg_of
 from ..explainer.story import STOPS, story_of
 from ..player.page import json_text
 from ..theme import LIGHT, THEMES
-from .data import json_bytes, traces_of, widget_data
+from .data import json_bytes, row_shown, traces_of, widget_data
 from .element_script import element_script
 
 if TYPE_CHECKING:
+    from tinyckpt.core.trace import Trace
+
     from .data import Shown
     from .live import Widget
 
-SCRIPT = "tiny-ckpt.js"  # its usual name
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -52,7 +54,7 @@ def widget(
     *,
     stop: str = "recomputation",
     policy: str | None = None,
-    budget: str | int | None = None,
+    budget: str | int | float | None = None,
     compare: str | None = None,
     theme: str = "auto",
 ) -> Widget: ...
@@ -63,7 +65,7 @@ def widget(
     *,
     stop: str = "recomputation",
     policy: str | None = None,
-    budget: str | int | None = None,
+    budget: str | int | float | None = None,
     compare: str | None = None,
     theme: str = "auto",
 ) -> Path: ...
@@ -73,7 +75,7 @@ def widget(
     *,
     stop: str = "recomputation",
     policy: str | None = None,
-    budget: str | int | None = None,
+    budget: str | int | float | None = None,
     compare: str | None = None,
     theme: str = "auto",
 ) -> Path | Widget:
@@ -87,7 +89,7 @@ def widget(
             its ``step``, ``budget`` and ``kept`` tiles.
         stop: the initial moment: ``start``, ``peak``, ``recomputation`` (the first) or ``end``.
         policy, budget: choose the schedule that is shown: of a policy, or the cheapest within a
-            budget, such as ``9`` values, ``"50 %"`` of store-all's peak, ``"1.5 GiB"``.
+            budget, such as ``9`` values, ``"50 %"`` or ``0.5`` of store-all's peak, ``"1.5 GiB"``.
         compare: the policy above it, if not store-all; ``"none"`` for none.
         theme: ``light``, ``dark``, or ``auto`` for that of the page.
 
@@ -102,9 +104,8 @@ def widget(
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
     >>> with TemporaryDirectory() as folder:
     ...     viz.widget(trace, f"{folder}/chain16.json").stat().st_size
-    1081
+    995
     """
-    attributes = checked_attributes(stop, policy, budget, compare, theme)
     suffix = None if path is None else Path(path).suffix.lower()
     if suffix not in (None, ".json", ".html"):
         raise OptionError(f"{path}: expected a name in .json (the data) or .html (a page)")
@@ -115,12 +116,18 @@ def widget(
             raise BackendError(
                 "a widget in a notebook needs anywidget: pip install 'tinyckpt[notebook]'"
             ) from error
-        return Widget(traces, attributes)
+        shown = traces_of(traces)
+        data = widget_data(shown, steps=True)
+        attributes = checked_attributes(data, stop, policy, budget, compare, theme)
+        return Widget(shown, data, attributes)
+    shown = traces_of(traces)
+    data = widget_data(shown)
+    attributes = checked_attributes(data, stop, policy, budget, compare, theme)
     if suffix == ".json":
-        write_atomically(path, json_bytes(widget_data(traces)))
+        write_atomically(path, json_bytes(data))
         return DrawnPath(path)
-    tag = element(traces, attributes, None)
-    title = html.escape(f"{widget_data(traces)['name']}: gradient checkpointing")
+    tag = element(shown, data, attributes, None)
+    title = html.escape(f"{data['name']}: gradient checkpointing")
     text = PAGE.format(title=title, tag=tag, script=widget_script().replace("</", "<\\/"))
     write_atomically(path, text.encode())
     return DrawnPath(path)
@@ -132,7 +139,7 @@ def widget_tag(
     src: str | None = None,
     stop: str = "recomputation",
     policy: str | None = None,
-    budget: str | int | None = None,
+    budget: str | int | float | None = None,
     compare: str | None = None,
     theme: str = "auto",
 ) -> str:
@@ -151,7 +158,9 @@ def widget_tag(
     >>> viz.widget_tag(trace, src="chain16.json", stop="peak").partition("<svg")[0]
     '<tiny-ckpt src="chain16.json" stop="peak">'
     """
-    return element(traces, checked_attributes(stop, policy, budget, compare, theme), src)
+    shown = traces_of(traces)
+    data = widget_data(shown)
+    return element(shown, data, checked_attributes(data, stop, policy, budget, compare, theme), src)
 
 
 @overload
@@ -175,32 +184,36 @@ def widget_script(path: str | os.PathLike[str] | None = None) -> str | Path:
     return DrawnPath(path)
 
 
-def element(traces: Shown, attributes: dict[str, str], src: str | None) -> str:
+def element(
+    shown: Sequence[Trace], data: Mapping[str, Any], attributes: dict[str, str], src: str | None
+) -> str:
     """Return the element with its data and a still picture."""
-    shown = traces_of(traces)
     listed = {**({"src": src} if src is not None else {}), **attributes}
     names = "".join(f' {name}="{html.escape(value)}"' for name, value in listed.items())
-    data = (
-        ""
-        if src is not None
-        else f'<script type="application/json">{json_text(widget_data(shown))}</script>'
-    )
-    # Without scripts, the schedule that is shown first, if its policy alone says which.
-    policies = [trace.schedule.policy for trace in shown]
-    policy = attributes.get("policy")
-    below = policies.index(policy) if policy in policies else min(1, len(shown) - 1)
-    story = story_of([shown[0], shown[below]])
+    inside = f'<script type="application/json">{json_text(data)}</script>' if src is None else ""
+    row = row_shown(data, attributes.get("policy"), attributes.get("budget"))
+    story = story_of([shown[0], shown[row]])
     place = story.at(attributes.get("stop", "recomputation"))
     theme = THEMES.get(attributes.get("theme", ""), LIGHT)
     still = svg_of(picture(story, place, theme), heading_of(story, 1), theme)
     still = still.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
-    return f"<tiny-ckpt{names}>{data}{still.strip()}</tiny-ckpt>"
+    return f"<tiny-ckpt{names}>{inside}{still.strip()}</tiny-ckpt>"
 
 
 def checked_attributes(
-    stop: str, policy: str | None, budget: str | int | None, compare: str | None, theme: str
+    data: Mapping[str, Any],
+    stop: str,
+    policy: str | None,
+    budget: str | int | float | None,
+    compare: str | None,
+    theme: str,
 ) -> dict[str, str]:
     """Return the options as attributes of the element; what is usual is left out."""
+    row_shown(data, policy, budget)
+    if compare != "none":
+        row_shown(data, compare)
+    if isinstance(budget, float):
+        budget = f"{100 * budget:g} %"
     if stop not in STOPS:
         raise OptionError(f"stop {stop!r}: expected one of {', '.join(STOPS)}")
     if theme not in ("auto", *THEMES):

@@ -1,22 +1,26 @@
-"""Trace data of the widget: the story of up to eight traces of a graph as JSON of at most 8 KB.
+"""Delta encoding of the widget's traces: their story as JSON of at most 8 KB.
 
-A row is a text, its moments one after the other, each as what changed since the one before: a
-symbol and an amount. A comma ends a recomputation, a full stop an interval between boundaries that
-all rows share. Of a tile the amounts are 63rds of its most, one digit; all others have two digits,
-in 4095ths of the most, or exact where that is no more. Digits are those of base 64.
-``assets/moments.js`` reads it.
+A row is a text: its moments one after the other, each as what changed since the one before. A
+change is a symbol and an amount in base 64. A tile is its own symbol, and its amount is one digit:
+how full it is, in 63rds. All other amounts have two digits: memory and work, in 4095ths of the
+largest of all rows, or exact where that is not more than 4095. A comma ends a recomputation, a full
+stop an interval between boundaries that all rows share. So the first layer of a chain of 16,
+computed and in memory, is ``@00_^01[01.``: tile 0 is active and full (``_`` is 63), the peak so far
+is 1, forward work 1. ``assets/moments.js`` reads it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.base.errors import OptionError
+from tinyckpt.base.errors import BudgetError, OptionError
+from tinyckpt.base.units import size_text
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.replay import replay
+from tinyckpt.planner.model.budget import parse_written_budget
 
 from ..explainer.drawing import heading_of, subtitle_of, work_of
 from ..explainer.story import RowMoment, Story, story_of
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     Shown = Trace | Sequence[Trace] | Frontier
 
+BUDGET_FORMS = "'9' values, '50 %' of store-all's peak, or '1.5 GiB'"
 MOST_SCHEDULES = 8
 MOST_BYTES = 8000  # of the data
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
@@ -45,6 +50,40 @@ MOST_LEFT_OUT = 32  # recomputations between two that are told
 DRIFT = 64  # memory outside of tiles is told when it is off by this part of the highest
 
 
+def row_shown(
+    data: Mapping[str, Any], policy: str | None = None, budget: str | int | float | None = None
+) -> int:
+    """Return the row of some data that a widget shows: what its script chooses, too.
+
+    Args:
+        data: as ``widget_data`` returns them.
+        policy: of the schedule; by default the second row.
+        budget: the schedule with the least work within it, instead of one by its policy.
+
+    Raises:
+        OptionError: if there is no such policy, or none within the budget.
+    """
+    rows = data["rows"]
+    policies = [row["policy"] for row in rows]
+    if policy is not None and policy not in policies:
+        raise OptionError(f"policy {policy!r}: the data have {', '.join(policies)}")
+    if budget is None:
+        return policies.index(policy) if policy else min(1, len(rows) - 1)
+    try:
+        written = parse_written_budget(budget, BUDGET_FORMS)
+    except BudgetError as error:
+        raise OptionError(str(error)) from None
+    if written.is_total or written.unit == {"values": "bytes", "bytes": "nodes"}[data["unit"]]:
+        raise OptionError(f"budget {budget!r} for {data['unit']}; expected {BUDGET_FORMS}")
+    most = written.amount * (rows[0]["peak"] if written.unit == "share" else 1)
+    fitting = [place for place, row in enumerate(rows) if row["peak"] <= most]
+    if not fitting:
+        least = min(row["peak"] for row in rows)
+        text = str(least) if data["unit"] == "values" else size_text(least)
+        raise OptionError(f"budget {budget!r}: the least here is {text}")
+    return min(fitting, key=lambda place: rows[place]["work"])
+
+
 def widget_data(shown: Shown, steps: bool = False) -> dict[str, Any]:
     """Return the data of a widget, with store-all first; with ``steps`` those of its moments too.
 
@@ -52,7 +91,8 @@ def widget_data(shown: Shown, steps: bool = False) -> dict[str, Any]:
     recomputations of the longest row, every second or more; then boundaries.
 
     Raises:
-        OptionError: if there are too many traces, or they have no story.
+        OptionError: if there are too many traces, or they have no story, or their data are too long
+            whatever is left out.
     """
     story = story_of(traces_of(shown), MOST_SCHEDULES)
     boundaries, every = 0, [1] * len(story.traces)
@@ -64,8 +104,13 @@ def widget_data(shown: Shown, steps: bool = False) -> dict[str, Any]:
         ]
         if max(lengths) > SHORT:
             every[lengths.index(max(lengths))] += 1
-        else:
+        elif boundaries <= len(story.intervals[0]):
             boundaries += 1
+        else:
+            raise OptionError(
+                f"the data take {len(json_bytes(found)):,} bytes, of at most {MOST_BYTES:,}: show "
+                "fewer traces, or policies of shorter names"
+            )
     if steps:
         told = told_boundaries(story, boundaries)
         for row, each in enumerate(found["rows"]):
@@ -133,7 +178,7 @@ def encoded(
         "format": 1,
         "name": what_of(story.traces[0]),
         "noun": story.noun,
-        "tiles": [tile.title for tile in story.tiles],
+        "tiles": len(story.tiles),
         "sizes": "".join(amount(size / scale) for size in sizes),
         "unit": "values" if story.in_nodes else "bytes",
         "scale": scale,
@@ -168,28 +213,23 @@ def told_boundaries(story: Story, every: int) -> set[int]:
     ends = [interval[-1] for interval in story.intervals[0][1:]]
     if not every:
         return {*range(len(ends))}
-    goes_on = [(a.active, a.gradient) != (b.active, b.gradient) for a, b in pairwise(ends)]
+    changes = [(a.active, a.gradient) != (b.active, b.gradient) for a, b in pairwise(ends)]
     turn = next(place for place, end in enumerate(ends) if end.done[1])
-    places = [place for place, changed in enumerate(goes_on) if changed]
+    places = [place for place, changed in enumerate(changes) if changed]
     full = {
         place
-        for row, peak in zip(story.intervals, fullest(story), strict=True)
+        for row, peak in zip(story.intervals, story.fullest, strict=True)
         for place, interval in enumerate(row[1:])
         if any(sum(moment.bands) == peak for moment in interval)
     }
     return {*places[every - 1 :: every], *full, max(turn - 1, 0), turn, len(ends) - 1}
 
 
-def fullest(story: Story) -> list[int]:
-    """Return the most memory of each row at any of its moments."""
-    return [max(sum(m.bands) for interval in row for m in interval) for row in story.intervals]
-
-
 def told_moments(
     story: Story, row: int, told: Collection[int], every: int
 ) -> Iterator[tuple[RowMoment, str]]:
     """Yield the moments of a row that are told, each with the symbol that ends it."""
-    count, peak = 0, fullest(story)[row]
+    count, peak = 0, story.fullest[row]
     for place, interval in enumerate(story.intervals[row][1:]):
         for moment in interval[:-1]:
             if count % every == 0 or sum(moment.bands) == peak:
@@ -229,12 +269,13 @@ def row_text(
         active, gradient = moment.active, moment.gradient
         inside = 0.0
         for place, (filled, again) in enumerate(zip(moment.filled, moment.again, strict=True)):
-            kept = level(filled - again)
-            inside += kept / LEVELS * sizes[place]
+            kept, recomputed = level(filled - again), level(again)
+            inside += (kept + recomputed) / LEVELS * sizes[place]
             yield change(DIGITS[place], DIGITS[kept], "0")
-            yield change(DIGITS[RECOMPUTED + place], DIGITS[level(again)], "0")
-        if abs(moment.bands[0] - inside - other) > story.highest / DRIFT:
-            other = max(0.0, moment.bands[0] - inside)
+            yield change(DIGITS[RECOMPUTED + place], DIGITS[recomputed], "0")
+        outside = max(0.0, sum(moment.bands[:2]) - inside)
+        if abs(outside - other) > story.highest / DRIFT:
+            other = outside
         yield change(OTHER, amount(other / scale), "00")
         yield change(GRADIENTS, amount(moment.bands[2] / scale), "00")
         yield change(WORKSPACE, amount(moment.bands[3] / scale), "00")

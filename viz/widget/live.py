@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from tinyckpt.base.errors import OptionError
 from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 
 from ..explainer.story import kept_of, story_of, tiles_of
-from .data import MOST_SCHEDULES, traces_of, widget_data
+from .data import MOST_SCHEDULES, row_shown, widget_data
 from .element_script import element_script
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tinyckpt.core.graph import Graph
+    from tinyckpt.core.schedule import Schedule
     from tinyckpt.core.trace import Trace
 
-    from .data import Shown
-
-BY_HAND = "by hand"  # the policy of a schedule whose kept tiles were chosen
+HAND_PICKED = "hand-picked"  # the policy of a schedule whose kept tiles were chosen
 MODULE = element_script("notebook") + "export default { render: renderWidget };\n"
 
 
@@ -35,11 +37,10 @@ class Widget(anywidget.AnyWidget):
     Attributes:
         step: of the trace that is shown; set it to go there.
         budget: chooses the cheapest schedule within it: ``"9"`` values, ``"50 %"`` of store-all's
-            peak, ``"1.5 GiB"``; None for the policy's.
+            peak, ``"1.5 GiB"``; None where it was chosen otherwise.
         kept: numbers of the tiles, from 1, whose values the schedule saves. Click a tile, or set
             them: a schedule that saves those is planned and shown.
-        policy: of the schedule that is shown where no budget is given.
-        row: the place of that schedule in ``traces``.
+        row: the place in ``traces`` of the schedule that is shown; set it to show another.
         traces: all of them, store-all first.
     """
 
@@ -48,27 +49,26 @@ class Widget(anywidget.AnyWidget):
     attributes = traitlets.Dict().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
     budget = traitlets.Unicode(None, allow_none=True).tag(sync=True)
-    policy = traitlets.Unicode("").tag(sync=True)
     row = traitlets.Int(0).tag(sync=True)
     kept = traitlets.List(traitlets.Int()).tag(sync=True)
 
-    def __init__(self, traces: Shown, attributes: dict[str, str]) -> None:
-        self.traces = traces_of(traces)
-        policies = [trace.schedule.policy for trace in self.traces]
-        asked = attributes.get("policy", "")
-        row = policies.index(asked) if asked in policies else min(1, len(policies) - 1)
+    def __init__(
+        self, traces: Sequence[Trace], data: dict[str, Any], attributes: dict[str, str]
+    ) -> None:
+        self.traces = [*traces]
+        budget = attributes.get("budget")
+        row = row_shown(data, attributes.get("policy"), budget)
         story = story_of([self.traces[0], self.traces[row]])
         moment = story.moments[story.at(attributes.get("stop", "recomputation"))]
-        budget = attributes.get("budget")
         super().__init__(
-            data=widget_data(self.traces, steps=True),
+            data=data,
             attributes={name: attributes[name] for name in attributes if name != "budget"},
             step=moment.rows[-1].step,
             budget=budget,
-            policy=policies[row],
             row=row,
             kept=kept_tiles(self.traces[row]),
         )
+        self.observe(self._take_budget, "budget")
         self.observe(self._take_row, "row")
         self.observe(self._take_kept, "kept")
 
@@ -77,16 +77,47 @@ class Widget(anywidget.AnyWidget):
         """The trace that is shown."""
         return self.traces[self.row]
 
+    @property
+    def policy(self) -> str:
+        """Its policy; ``hand-picked`` if kept tiles were chosen."""
+        return self.trace.schedule.policy
+
     @traitlets.validate("kept")
     def _check_kept(self, proposal: Any) -> list[int]:
         """Refuse numbers that no tile has."""
-        count = len(self.data["tiles"])
+        count = self.data["tiles"]
         if wrong := [tile for tile in proposal["value"] if not 1 <= tile <= count]:
             raise traitlets.TraitError(f"kept {wrong}: expected tiles from 1 to {count}")
         return sorted(set(proposal["value"]))
 
+    @traitlets.validate("row")
+    def _check_row(self, proposal: Any) -> int:
+        """Refuse a place where no trace is."""
+        row, count = int(proposal["value"]), len(self.traces)
+        if not 0 <= row < count:
+            raise traitlets.TraitError(f"row {row}: expected one from 0 to {count - 1}")
+        return row
+
+    @traitlets.validate("budget")
+    def _check_budget(self, proposal: Any) -> str | None:
+        """Refuse what is no budget, or within which there is nothing."""
+        budget: str | None = proposal["value"]
+        if budget is not None:
+            try:
+                row_shown(self.data, None, budget)
+            except OptionError as error:
+                raise traitlets.TraitError(str(error)) from None
+        return budget
+
+    def _take_budget(self, change: Any) -> None:
+        """Show the schedule that the budget chooses."""
+        if self.budget is not None:
+            self.row = row_shown(self.data, None, self.budget)
+
     def _take_row(self, change: Any) -> None:
-        """Say what another schedule keeps."""
+        """Say what another schedule keeps; a budget that chooses another is none any more."""
+        if self.budget is not None and self.row != row_shown(self.data, None, self.budget):
+            self.budget = None
         self.kept = kept_tiles(self.trace)
 
     def _take_kept(self, change: Any) -> None:
@@ -94,10 +125,10 @@ class Widget(anywidget.AnyWidget):
         if self.kept == kept_tiles(self.trace):
             return
         made = replay(schedule_keeping(self.trace.graph, self.kept))
-        others = [trace for trace in self.traces if trace.schedule.policy != BY_HAND]
+        others = [trace for trace in self.traces if trace.schedule.policy != HAND_PICKED]
         self.traces = [*others[: MOST_SCHEDULES - 1], made]
         with self.hold_trait_notifications(), self.hold_sync():
-            self.budget, self.policy = None, BY_HAND
+            self.budget = None
             self.data = widget_data(self.traces, steps=True)
             self.row = len(self.traces) - 1
 
@@ -109,7 +140,7 @@ def kept_tiles(trace: Trace) -> list[int]:
     return [place + 1 for place in (range(len(tiles)) if kept is None else kept)]
 
 
-def schedule_keeping(graph: Graph, tiles: list[int]) -> Any:
+def schedule_keeping(graph: Graph, tiles: list[int]) -> Schedule:
     """Return the schedule that saves what some tiles, numbered from 1, pass on to later ones."""
     places, _ = tiles_of(graph)
     last_reader = {
@@ -126,4 +157,4 @@ def schedule_keeping(graph: Graph, tiles: list[int]) -> Any:
     ]
     order = retaining_order(graph, kept, reuse=True)
     note = f"kept by hand: {', '.join(map(str, tiles)) or 'nothing'}"
-    return from_order(graph, order, BY_HAND, {"tiles": tiles}, note, kept)
+    return from_order(graph, order, HAND_PICKED, {"tiles": tiles}, note, kept)

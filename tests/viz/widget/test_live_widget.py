@@ -51,12 +51,12 @@ def is_evaluation(step: Any) -> bool:
 def test_kept_tiles_plan_a_schedule_by_hand_that_keeps_them(widget: Widget) -> None:
     widget.kept = [8, 4]
     assert widget.kept == [4, 8]
-    assert (widget.policy, widget.row, widget.budget) == ("by hand", 2, None)
+    assert (widget.policy, widget.row, widget.budget) == ("hand-picked", 2, None)
     assert headings(widget)[2] == "Keep 2 of 16 layers, compute the rest again"
     graph = widget.trace.graph
     expected = tc.replay(tc.plan(graph, "retain", keep=["f4", "f8"]))
     assert widget.trace.steps == expected.steps
-    assert widget.trace.schedule.policy == "by hand"
+    assert widget.trace.schedule.policy == "hand-picked"
     widget.kept = [8]
     assert len(widget.traces) == 3, "schedules by hand pile up"
     widget.kept = [*range(1, 17)]
@@ -74,13 +74,31 @@ def test_kept_tiles_of_scopes_keep_what_they_pass_on() -> None:
 def test_row_that_the_view_chooses_says_what_it_keeps() -> None:
     frontier = tc.frontier(tc.networks.chain(16), nodes=True)
     widget = viz.widget(frontier, budget=9)
-    assert widget.budget == "9"
+    assert (widget.budget, widget.trace.peak_nodes) == ("9", 9)
+    story = story_of([widget.traces[0], widget.trace])
+    assert widget.step == story.moments[story.at("recomputation")].rows[1].step
     for row, trace in enumerate(widget.traces):
         widget.row = row
         assert widget.trace is trace
         assert len(widget.traces) == 8, "a schedule of the frontier was planned anew"
         if trace.recomputations == 0:
             assert widget.kept == [*range(1, 17)]
+
+
+def test_budget_chooses_the_schedule_and_another_schedule_ends_the_budget() -> None:
+    import traitlets
+
+    widget = viz.widget(tc.frontier(tc.networks.chain(16), nodes=True))
+    widget.budget = "50 %"
+    assert (widget.trace.peak_nodes, widget.trace.evaluations) == (9, 42)
+    widget.row = 0
+    assert (widget.budget, widget.trace.recomputations) == (None, 0)
+    for wrong in ("half", "2", "1 GiB"):
+        with pytest.raises(traitlets.TraitError, match="budget"):
+            widget.budget = wrong
+    with pytest.raises(traitlets.TraitError, match="row 8: expected one from 0 to 7"):
+        widget.row = 8
+    assert (widget.row, widget.budget) == (0, None)
 
 
 @pytest.mark.parametrize("kept", [[0], [17], [4, 99]])

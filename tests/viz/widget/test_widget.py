@@ -1,6 +1,7 @@
 """The element <tiny-ckpt> in a browser: what it shows, what drives it, and how it looks."""
 
 import json
+import random
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,8 @@ from tinyckpt import viz
 from viz.explainer.drawing import caption_of, results_of
 from viz.explainer.story import STOPS, Moment, Story, story_of
 from viz.theme import DARK, LIGHT, css
+from viz.widget.data import traces_of, widget_data
+from viz.widget.element_script import element_script
 
 pytestmark = pytest.mark.browser
 WIDTHS = (390, 800, 1280, 3840)
@@ -163,27 +166,58 @@ def test_links_in_the_text_and_attributes_drive_the_widget(show: Show) -> None:
         ({}, [18, 3]),
         ({"budget": "3"}, [18, 3]),
         ({"budget": "50 %"}, [18, 9]),
-        ({"budget": "2"}, [18, 3]),
-        ({"budget": "1e9"}, [18]),
+        ({"budget": "1000000000"}, [18]),
         ({"policy": "sqrt_n", "compare": "none"}, [9]),
         ({"policy": "sqrt_n", "compare": "sqrt_n"}, [9]),
-        ({"policy": "nothing known", "compare": "nothing known"}, [18, 3]),
     ],
-    ids=["usual", "least", "half", "too small", "enough", "alone", "itself", "unknown"],
+    ids=["usual", "least", "half", "enough", "alone", "itself"],
 )
 def test_attributes_choose_the_schedules(
     attributes: dict[str, str], peaks: list[int], show: Show
 ) -> None:
     page = show(frontier(), **attributes)
-    found = widget_of(page).evaluate("w => w.shownRows.map(row => w.told.rows[row].peak)")
+    found = widget_of(page).evaluate("w => w.shownRows.map(row => w.traceData.rows[row].peak)")
     assert found == peaks
     assert page.locator(".row").count() == len(peaks)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "peaks"),
+    [
+        ({"budget": "2"}, [18, 3]),
+        ({"budget": "1e9"}, [18]),
+        ({"policy": "nothing known", "compare": "nothing known"}, [18, 3]),
+    ],
+    ids=["too small", "enough", "unknown"],
+)
+def test_attributes_set_in_the_page_choose_the_schedules(
+    attributes: dict[str, str], peaks: list[int], show: Show
+) -> None:
+    page = show(frontier())
+    for name, value in attributes.items():
+        widget_of(page).evaluate(f"w => w.setAttribute({name!r}, {value!r})")
+    found = widget_of(page).evaluate("w => w.shownRows.map(row => w.traceData.rows[row].peak)")
+    assert found == peaks
+
+
+def test_list_chooses_a_schedule_that_no_budget_chooses(show: Show) -> None:
+    """Of one peak, the schedule with more work: by its place."""
+    below = chain()
+    # More memory and more work than sqrt_n.
+    own = tc.replay(tc.plan(below.graph, "retain", keep=["f8"]))
+    page = show([below, own])
+    widget_of(page).evaluate(EVENTS)
+    for row in (2, 1, 2):
+        page.locator(".schedules").select_option(str(row))
+        assert widget_of(page).evaluate("w => w.row") == row
+    assert [s["row"] for s in events_of(page, "schedule")] == [2, 1, 2]
+    assert widget_of(page).get_attribute("budget") is None
 
 
 def test_list_of_schedules_chooses_a_budget(show: Show) -> None:
     page = show(frontier())
     widget_of(page).evaluate(EVENTS)
-    page.locator(".schedules").select_option("9")
+    page.locator(".schedules").select_option(label="peak 9, 27 % more work")
     assert widget_of(page).get_attribute("budget") == "9"
     (schedule,) = events_of(page, "schedule")
     assert {"policy": "sqrt_n", "peak": 9, "work": 42, "budget": "9"}.items() <= schedule.items()
@@ -258,6 +292,149 @@ def test_two_widgets_with_fetched_data_replace_it(show: Show, tmp_path: Path) ->
     page.wait_for_function(
         "document.querySelector('#second').shadowRoot.textContent.includes('could not')"
     )
+
+
+PROBLEM = """widget => new Promise(heard => {
+    const shown = () => widget.parts.problem.textContent;
+    if (shown()) heard(shown());
+    document.addEventListener("ckpt-error", ({ detail }) => heard(detail.message));
+})"""
+
+
+def with_script(tag: str, folder: Path) -> Path:
+    """A page with an element as it is written."""
+    path = folder / "page.html"
+    script = viz.widget_script().replace("</", "<\\/")
+    path.write_text(
+        f'<!doctype html><html lang="en" data-ready><title>t</title><main>{tag}</main>'
+        f"<script>{script}</script></html>",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("attribute", "said"),
+    [
+        ("stop='nowhere'", "stop nowhere: expected one of start, peak, recomputation, end"),
+        ("policy='revolve'", "policy revolve: the data have store_all, sqrt_n"),
+        ("compare='x'", "compare x: the data have store_all, sqrt_n"),
+        ("budget='much'", "budget much: expected values as in 9, a share as in 50 %, or bytes"),
+        ("budget='1 GiB'", "budget 1 GiB: expected values as in 9"),
+        ("budget='4'", "budget 4: the least here is 9"),
+    ],
+)
+def test_attribute_that_the_data_do_not_have_is_named(
+    attribute: str, said: str, open_page: Open, tmp_path: Path
+) -> None:
+    tag = viz.widget_tag(chain()).replace("<tiny-ckpt", f"<tiny-ckpt {attribute}", 1)
+    page = open_page(with_script(tag, tmp_path))
+    assert widget_of(page).evaluate(PROBLEM).startswith(said)
+    assert page.locator("tiny-ckpt .marks").count() == 2  # the picture stands
+    name = attribute.partition("=")[0]
+    widget_of(page).evaluate(f"w => w.removeAttribute({name!r})")
+    assert page.locator("tiny-ckpt .problem").inner_text() == ""
+
+
+def damaged(change: Callable[[dict[str, Any]], Any]) -> str:
+    """The element of a chain with changed data."""
+    head, _, rest = viz.widget_tag(chain()).partition('<script type="application/json">')
+    text, _, tail = rest.partition("</script>")
+    data = change(json.loads(text))
+    return f'{head}<script type="application/json">{json.dumps(data)}</script>{tail}'
+
+
+def cut(data: dict[str, Any]) -> dict[str, Any]:
+    rows = [
+        {**row, "moments": row["moments"].rpartition(".")[0][:200] + "."} for row in data["rows"]
+    ]
+    return {**data, "rows": rows}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: {}, "expected the data of viz.widget, format 1"),
+        (lambda data: {**data, "format": 2}, "expected the data of viz.widget, format 1"),
+        (lambda data: {**data, "rows": []}, "no schedule is in them"),
+        (lambda data: {**data, "tiles": 0}, "expected 1 to 32 tiles with their sizes"),
+        (lambda data: {**data, "sizes": "0"}, "expected 1 to 32 tiles with their sizes"),
+        (lambda data: {**data, "rows": [{**data["rows"][0], "moments": "%."}]}, "unexpected %"),
+        (cut, "the data are damaged"),
+    ],
+)
+def test_damaged_data_are_refused_by_one_sentence(
+    change: Callable[[dict[str, Any]], Any], said: str, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(with_script(damaged(change), tmp_path))
+    message = widget_of(page).evaluate(PROBLEM)
+    assert message.startswith("The trace could not be read: ")
+    assert said in message
+    assert page.locator("tiny-ckpt .marks").count() == 0
+
+
+MODEL = """(() => {
+    const values = VALUES, heard = {};
+    return {
+        values,
+        get: name => values[name],
+        on: (name, take) => (heard[name] ??= []).push(take),
+        off: () => {},
+        save_changes: () => {},
+        set(name, value) {
+            if (values[name] === value) return;
+            values[name] = value;
+            for (const take of heard[`change:${name}`] ?? []) take();
+        },
+    };
+})()"""
+SHOWN = "() => [...document.querySelectorAll('tiny-ckpt')].map(w => [w.row, w.step])"
+
+
+def test_every_view_of_a_notebook_shows_what_its_model_says(
+    open_page: Open, tmp_path: Path
+) -> None:
+    data = widget_data(traces_of(frontier()), steps=True)
+    values = {"data": data, "attributes": {}, "budget": None, "row": 4, "step": -1, "kept": []}
+    path = with_script("", tmp_path)
+    code = element_script("notebook") + "window.renderWidget = renderWidget;"
+    page = open_page(path)
+    page.add_script_tag(content=f"(() => {{ {code} }})()")
+    page.add_script_tag(content=f"window.model = {MODEL.replace('VALUES', json.dumps(values))}")
+    view = "() => void renderWidget({ model, el: document.querySelector('main') })"
+    page.evaluate(view)
+    assert page.evaluate(SHOWN) == [[4, -1]]
+    page.evaluate("() => window.model.set('row', 2)")
+    page.evaluate("() => window.model.set('step', 20)")
+    ((row, step),) = page.evaluate(SHOWN)
+    assert row == 2
+    assert step >= 20
+    page.evaluate(view)  # the second view, opened later
+    assert page.evaluate(SHOWN) == [[row, step]] * 2
+    page.evaluate("() => window.model.set('budget', '9')")
+    peak = "() => window.model.get('data').rows[window.model.get('row')].peak"
+    assert page.evaluate(peak) == 9
+    page.locator(".schedules").nth(1).select_option("1")
+    assert page.evaluate("() => [model.get('row'), model.get('budget')]") == [1, "3"]
+    assert [row for row, _ in page.evaluate(SHOWN)] == [1, 1]
+    rng = random.Random(28)
+    for _ in range(60):  # set by Python, or by one of the views; all agree at once
+        change = rng.choice(
+            [
+                f"model.set('row', {rng.randrange(8)})",
+                f"model.set('budget', '{rng.choice(['3', '5', '9', '60 %', '18'])}')",
+                f"model.set('step', {rng.randrange(90)})",
+                f"widgets[{rng.randrange(2)}].pick({rng.randrange(8)})",
+                f"widgets[{rng.randrange(2)}].show({rng.randrange(90)})",
+            ]
+        )
+        page.evaluate(
+            f"() => {{ const widgets = document.querySelectorAll('tiny-ckpt'); {change} }}"
+        )
+        first, second = page.evaluate(SHOWN)
+        assert first == second == page.evaluate("() => [model.get('row'), model.get('step')]"), (
+            change
+        )
 
 
 def test_still_picture_is_shown_where_no_script_runs(open_page: Open, tmp_path: Path) -> None:

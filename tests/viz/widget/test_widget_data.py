@@ -3,16 +3,18 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyckpt as tc
 from tinyckpt import viz
 from viz.explainer.drawing import heading_of
 from viz.explainer.story import story_of
-from viz.widget.data import traces_of, widget_data
+from viz.widget.data import json_bytes, traces_of, widget_data
 
 LARGEST_SCRIPT, LARGEST_DATA = 40_000, 8_000  # bytes
 
@@ -113,3 +115,48 @@ def test_illegal_options_are_refused_and_nothing_is_written(
     with pytest.raises(tc.OptionError, match=error):
         viz.widget(traces, path, **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"budget": "half"}, "'half'; expected '9' values"),
+        ({"budget": 2}, "budget 2: the least here is 9"),
+        ({"budget": "24 GiB total"}, "for values; expected"),
+        ({"budget": "9 GiB"}, "for values; expected"),
+        ({"policy": "sqrtn"}, "policy 'sqrtn': the data have store_all, sqrt_n"),
+        ({"compare": "xx"}, "policy 'xx': the data have store_all, sqrt_n"),
+        ({"stop": "nowhere"}, "stop 'nowhere'"),
+        ({"theme": "red"}, "unknown theme 'red'"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["json", "html", None])
+def test_options_that_the_traces_do_not_have_are_refused(
+    options: dict[str, Any], said: str, suffix: str | None, tmp_path: Path
+) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    path = None if suffix is None else tmp_path / f"widget.{suffix}"
+    with pytest.raises(tc.OptionError, match=re.escape(said)):
+        viz.widget(trace, path, **options)
+    with pytest.raises(tc.OptionError, match=re.escape(said)):
+        viz.widget_tag(trace, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_nothing_makes_short_enough_are_refused() -> None:
+    schedule = replace(chain().schedule, policy=chr(0x5C42) * 2000)  # 6 bytes each
+    with pytest.raises(tc.OptionError, match="at most 8,000: show fewer traces"):
+        widget_data(tc.replay(schedule))
+
+
+def test_scopes_of_long_names_take_no_room() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        for place, w in enumerate(params):
+            with tc.scope(f"{chr(0x5C42) * 30}{place}"):
+                x = tc.tanh(x @ w)
+        return tc.mean(x)
+
+    graph = tc.differentiate(tc.build(loss, [np.eye(4)] * 32, np.ones((2, 4))))
+    keeps = [[f"matmul_{k}"] for k in range(1, 8)]
+    traces = [tc.replay(tc.plan(graph, "retain", keep=keep)) for keep in keeps]
+    assert len(json_bytes(widget_data(traces))) <= 8000

@@ -30,7 +30,7 @@ import { countText, sizeText } from "../../player/assets/format.js";
  * @typedef {object} TraceData
  * @property {string} name
  * @property {string} noun
- * @property {string[]} tiles
+ * @property {number} tiles How many.
  * @property {string} sizes
  * @property {"values" | "bytes"} unit
  * @property {number} scale
@@ -52,17 +52,45 @@ const SECONDS = { forward: 1.5, turn: 1, first: 4 };
 const REST = 3.5;
 const EACH = 0.15;
 
+/** One digit. @param {string} text @param {number} at */
+function digit(text, at) {
+  const found = BASE64.indexOf(text[at]);
+  if (found < 0 || at >= text.length)
+    throw new Error(`the data are damaged: expected a digit, found ${text[at] ?? "the end"}`);
+  return found;
+}
+
 /** Two digits as an amount. @param {string} text @param {number} at */
 function twoDigits(text, at) {
-  return 64 * BASE64.indexOf(text[at]) + BASE64.indexOf(text[at + 1]);
+  return 64 * digit(text, at) + digit(text, at + 1);
+}
+
+/** The data, if they are a widget's; else an error that says what is wrong.
+ * @param {any} data @returns {TraceData}
+ */
+export function checkedData(data) {
+  if (data?.format !== 1) throw new Error("expected the data of viz.widget, format 1");
+  const { tiles, rows, sizes } = data;
+  if (!(Number.isInteger(tiles) && tiles >= 1 && tiles <= AGAIN_SYMBOL) || sizes?.length !== 2 * tiles)
+    throw new Error(`the data are damaged: expected 1 to ${AGAIN_SYMBOL} tiles with their sizes`);
+  if (!Array.isArray(rows) || !rows.length) throw new Error("the data are damaged: no schedule is in them");
+  const last = rows.map((row) => intervalsOf(data, row));
+  if (last.some((intervals) => intervals.length !== last[0].length))
+    throw new Error("the data are damaged: their schedules are not of one length");
+  rows.forEach(({ policy, peak }, row) => {
+    const told = last[row][last[row].length - 1].at(-1).peak;
+    if (!(Math.abs(told - peak) <= data.scale))
+      throw new Error(`the data are damaged: the peak of ${policy} is not told`);
+  });
+  return data;
 }
 
 /** The intervals of a row, each with its recomputations and its end; viz/widget/data.py writes them.
  * @param {TraceData} data @param {RowData} row @returns {RowState[][]}
  */
 export function intervalsOf(data, row) {
-  const count = data.tiles.length;
-  const sizes = data.tiles.map((_, tile) => twoDigits(data.sizes, 2 * tile) * data.scale);
+  const count = data.tiles;
+  const sizes = Array.from({ length: count }, (_, tile) => twoDigits(data.sizes, 2 * tile) * data.scale);
   const levels = new Array(2 * AGAIN_SYMBOL).fill(0);
   const memory = [0, 0, 0, 0];
   const done = [0, 0, 0];
@@ -90,7 +118,7 @@ export function intervalsOf(data, row) {
     const symbol = text[at];
     const tile = BASE64.indexOf(symbol);
     if (tile >= 0) {
-      levels[tile] = BASE64.indexOf(text[++at]);
+      levels[tile] = digit(text, ++at);
     } else if (symbol === ":") active = (active ?? 0) + 1;
     else if (symbol === ";") gradient = (gradient ?? 0) - 1;
     else if (symbol === "@" || symbol === "$") {
@@ -113,6 +141,7 @@ export function intervalsOf(data, row) {
     } else {
       const repeated = WORKS.indexOf(symbol);
       const work = repeated < 0 ? WORKS_WITH_DIGITS.indexOf(symbol) : repeated;
+      if (work < 0) throw new Error(`the data are damaged: unexpected ${symbol}`);
       if (repeated < 0) {
         added[work] = twoDigits(text, at + 1);
         at += 2;

@@ -10,33 +10,60 @@ export function renderWidget({ model, el }) {
   const widget = document.createElement("tiny-ckpt");
   for (const [name, value] of Object.entries(model.get("attributes"))) widget.setAttribute(name, value);
   widget.setAttribute("keep", "");
+  let taking = false; // while what the model says is shown: the page answers when all of it is
+  const shown = { row: () => widget.row, budget: () => widget.getAttribute("budget"), step: () => widget.step };
+  // Of all that is shown, only what follows from the change: another view may be a change behind.
+  /** @param {("row" | "budget" | "step")[]} names */
+  const tell = (...names) => {
+    if (taking) return;
+    for (const name of names) model.set(name, shown[name]());
+    model.save_changes();
+  };
+  /** @param {() => void} take @param {("row" | "budget" | "step")[]} names of what follows from it */
+  const taken =
+    (take, ...names) =>
+    () => {
+      taking = true;
+      take();
+      taking = false;
+      tell(...names);
+    };
+  const takeRow = () => {
+    if (widget.row !== model.get("row")) widget.row = model.get("row");
+  };
   const takeBudget = () => {
     const budget = model.get("budget");
-    if (budget === widget.getAttribute("budget")) return;
-    if (budget === null) widget.removeAttribute("budget");
-    else widget.setAttribute("budget", budget);
+    if (budget === null) {
+      widget.removeAttribute("budget");
+      takeRow();
+    } else if (budget !== widget.getAttribute("budget")) widget.setAttribute("budget", budget);
+  };
+  const takeStep = () => {
+    takeRow(); // a step is of a row, of which this view may not have heard
+    widget.step = model.get("step");
+  };
+  const takeData = () => {
+    widget.data = model.get("data");
+    takeBudget();
+    takeRow();
   };
   const takers = {
-    "change:budget": takeBudget,
-    "change:policy": () => widget.setAttribute("policy", model.get("policy")),
-    "change:data": () => (widget.data = model.get("data")),
-    "change:step": () => (widget.step = model.get("step")),
+    "change:data": taken(takeData, "row", "step"),
+    "change:budget": taken(takeBudget, "row", "step"),
+    "change:row": taken(takeRow, "step"),
+    "change:step": taken(takeStep, "step"),
   };
-  const given = {
-    "ckpt-step": ({ detail }) => ({ step: detail.step }),
-    "ckpt-schedule": ({ detail }) => ({ row: detail.row, budget: detail.budget }),
-    "ckpt-keep": ({ detail }) => ({ kept: detail.kept }),
-  };
-  takeBudget();
-  widget.data = model.get("data");
-  el.append(widget);
-  for (const [name, values] of Object.entries(given)) {
-    widget.addEventListener(name, (event) => {
-      const changes = values(event);
-      for (const key of Object.keys(changes)) model.set(key, changes[key]);
-      model.save_changes();
-    });
-  }
+  widget.addEventListener("ckpt-step", () => tell("step"));
+  widget.addEventListener("ckpt-schedule", () => tell("row", "budget"));
+  widget.addEventListener("ckpt-keep", (/** @type {any} */ { detail }) => {
+    model.set("kept", detail.kept);
+    model.save_changes();
+  });
+  taken(() => {
+    el.append(widget);
+    takeData();
+    takeStep();
+  }, "step")();
   for (const [name, take] of Object.entries(takers)) model.on(name, take);
   return () => {
     for (const [name, take] of Object.entries(takers)) model.off(name, take);

@@ -49,8 +49,8 @@ export function tileBoxes(count, wide) {
  * @param {RowState} state @param {number} mostWork @param {number} wide
  */
 export function tilesMarks(data, row, state, mostWork, wide) {
-  const boxes = tileBoxes(data.tiles.length, wide - 1);
-  const numbered = boxes[0][1] > 17 || data.tiles.length < 10;
+  const boxes = tileBoxes(data.tiles, wide - 1);
+  const numbered = boxes[0][1] > 17 || data.tiles < 10;
   const tiles = boxes.map(([x, tileWide], tile) => tileMarks(state, tile, x + 0.75, tileWide, numbered));
   // Where tiles are narrower than their numbers, some numbers stand below.
   const numbers = boxes.map(([x, tileWide], tile) =>

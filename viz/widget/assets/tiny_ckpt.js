@@ -1,6 +1,7 @@
 /** The element tiny-ckpt: the explainer of a trace, live: two policies in step, with play and a slider. */
 
 import {
+  checkedData,
   memoryText,
   sentenceOf,
   intervalsOf,
@@ -42,6 +43,7 @@ const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 
 function budgetAsAmount(text, data) {
   const found = /^\s*([\d.]+(?:e\d+)?)\s*(%|([kmgt]i?)?b|)\s*$/i.exec(text);
   if (!found) return Number.NaN;
+  if (/b$/i.test(found[2]) && data.unit === "values") return Number.NaN;
   if (found[2] === "%") return (Number(found[1]) / 100) * data.rows[0].peak;
   return Number(found[1]) * FACTORS[(found[3] ?? "").toLowerCase()];
 }
@@ -74,9 +76,10 @@ function followLink(event) {
 /** Follow a link that has no address of its own by keyboard. @param {KeyboardEvent} event */
 function followKey(event) {
   const link = event.target;
-  if (event.key === "Enter" && link instanceof HTMLElement && link.matches(LINKS) && !link.hasAttribute("href")) {
-    link.click();
-  }
+  if (![" ", "Enter"].includes(event.key) || !(link instanceof HTMLElement)) return;
+  if (!link.matches(LINKS) || link.matches("[href], button")) return;
+  event.preventDefault();
+  link.click();
 }
 
 /** Let the keyboard reach links that have no address of their own. */
@@ -89,11 +92,13 @@ function reachLinks() {
   }
 }
 
-/** Whether text of a colour stands on a dark ground. @param {string} colour as computed */
+/** Whether text of a colour stands on a dark ground; a canvas reads every notation. @param {string} colour as computed */
 function isLight(colour) {
-  const [red, green, blue] = colour.match(/[\d.]+/g).map(Number);
-  const most = colour.startsWith("color(") ? 1 : 255;
-  return (0.3 * red + 0.59 * green + 0.11 * blue) / most > 0.5;
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = context.getImageData(0, 0, 1, 1).data;
+  return 0.3 * red + 0.59 * green + 0.11 * blue > 127;
 }
 
 /** Fires ckpt-step, ckpt-schedule, ckpt-play, ckpt-pause, ckpt-keep and ckpt-error. */
@@ -103,11 +108,13 @@ class TinyCkpt extends HTMLElement {
   constructor() {
     super();
     /** @type {TraceData | null} */
-    this.told = null;
+    this.traceData = null;
     /** @type {number[]} */
     this.shownRows = [];
     /** @type {Moment[]} */
     this.moments = [];
+    /** @type {number | null} */
+    this.picked = null; // the row that was chosen as such, and not by an attribute
     this.place = 0;
     this.timer = 0;
     this.attachShadow({ mode: "open" });
@@ -116,7 +123,7 @@ class TinyCkpt extends HTMLElement {
     );
     this.shadowRoot.innerHTML = `<style>${WIDGET_STYLES}</style><div class="widget">
 <svg width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(32)"><path class="hatching" d="M4 0V8"/></pattern></defs></svg>
-<div class="rows"></div><ul class="legend">${entries.join("")}</ul><p class="result"></p>
+<div class="rows"></div><ul class="legend">${entries.join("")}</ul><p class="result"></p><p class="problem" role="status"></p>
 <div class="controls"><button class="play" type="button"></button>
 <input class="slider" type="range" min="0" step="1" aria-label="moment">
 <select class="schedules" aria-label="budget"></select></div></div>`;
@@ -124,14 +131,14 @@ class TinyCkpt extends HTMLElement {
     const part = (name) => this.shadowRoot.querySelector(`.${name}`);
     this.parts = {
       ...{ widget: part("widget"), rows: part("rows"), result: part("result"), play: part("play") },
-      ...{ slider: part("slider"), schedules: part("schedules") },
+      ...{ slider: part("slider"), schedules: part("schedules"), problem: part("problem") },
     };
     this.parts.play.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
     this.parts.slider.addEventListener("input", () => {
       this.pause();
       this.show(Number(this.parts.slider.value));
     });
-    this.parts.schedules.addEventListener("change", () => this.setAttribute("budget", this.parts.schedules.value));
+    this.parts.schedules.addEventListener("change", () => this.pick(Number(this.parts.schedules.value)));
     this.sizes = new ResizeObserver(() => this.draw());
     this.themes = new MutationObserver(() => this.takeTheme());
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -144,7 +151,7 @@ class TinyCkpt extends HTMLElement {
     this.scheme.addEventListener("change", this.themeChanged);
     this.takeTheme();
     this.setPlaying(false);
-    if (this.told) this.choose();
+    if (this.traceData) this.choose();
     else if (document.readyState === "loading") {
       document.addEventListener("DOMContentLoaded", () => this.load(), { once: true });
     } else this.load();
@@ -162,18 +169,22 @@ class TinyCkpt extends HTMLElement {
     if (name === "theme") this.takeTheme();
     else if (name === "src" && this.isConnected && document.readyState !== "loading") this.load();
     else if (name === "stop") this.goTo(this.getAttribute("stop"));
-    else if (this.told) this.choose();
+    else {
+      this.picked = null;
+      if (this.traceData) this.choose();
+    }
   }
 
   /** The data that are shown. @returns {TraceData | null} */
   get data() {
-    return this.told;
+    return this.traceData;
   }
 
   set data(data) {
     this.pause();
-    this.told = data;
+    this.traceData = checkedData(data);
     this.moments = [];
+    this.picked = null;
     if (this.isConnected) this.choose();
   }
 
@@ -181,31 +192,62 @@ class TinyCkpt extends HTMLElement {
   async load() {
     reachLinks();
     const source = this.getAttribute("src");
+    const isPast = () => source !== this.getAttribute("src"); // another was asked for meanwhile
     try {
       if (source) {
         const answer = await fetch(source);
         if (!answer.ok) throw new Error(`${source}: ${answer.status}`);
-        this.data = await answer.json();
+        const data = await answer.json();
+        if (!isPast()) this.data = data;
       } else {
         const inside = this.querySelector('script[type="application/json"]');
-        if (!inside || this.told) return;
+        if (!inside || this.traceData) return;
         this.data = JSON.parse(inside.textContent);
       }
     } catch (error) {
+      if (isPast()) return;
       const message = error instanceof Error ? error.message : String(error);
-      this.parts.rows.textContent = `The trace could not be read: ${message}`;
-      this.emit("ckpt-error", { message });
+      this.pause();
+      [this.traceData, this.moments] = [null, []];
+      this.parts.rows.textContent = "";
+      this.complain([`The trace could not be read: ${message}`]);
     }
+  }
+
+  /** The row that is shown, below the one that it is compared with. @returns {number} */
+  get row() {
+    return this.shownRows[this.shownRows.length - 1];
+  }
+
+  set row(row) {
+    this.picked = row;
+    if (this.isConnected) this.choose();
+  }
+
+  /** Choose a schedule of the list: by its peak as a budget, if that chooses it. @param {number} row */
+  pick(row) {
+    const { peak } = this.traceData.rows[row];
+    if (this.within(peak) === row) this.setAttribute("budget", String(peak));
+    else {
+      this.removeAttribute("budget");
+      this.row = row;
+    }
+  }
+
+  /** The attribute budget as an amount; not a number without one. @returns {number} */
+  get budgetAmount() {
+    return this.hasAttribute("budget") ? budgetAsAmount(this.getAttribute("budget"), this.traceData) : Number.NaN;
   }
 
   /** Choose the rows by policy, compare and budget; the moment stays the same share of all. */
   choose() {
-    const { rows } = this.told;
+    const { rows } = this.traceData;
     const named = (name) => rows.findIndex(({ policy }) => policy === name);
-    const budget = this.hasAttribute("budget") ? budgetAsAmount(this.getAttribute("budget"), this.told) : Number.NaN;
+    const budget = this.budgetAmount;
     let shown = named(this.getAttribute("policy"));
     if (shown < 0) shown = Math.min(1, rows.length - 1);
     if (!Number.isNaN(budget)) shown = this.within(budget);
+    if (this.picked !== null) shown = this.picked;
     const compared = this.getAttribute("compare");
     const upper = Math.max(0, named(compared));
     const chosen = compared === "none" || upper === shown ? [shown] : [upper, shown];
@@ -214,12 +256,13 @@ class TinyCkpt extends HTMLElement {
     if (changed) {
       this.shownRows = chosen;
       const share = this.place / Math.max(this.moments.length - 1, 1);
-      this.moments = inStep(chosen.map((row) => intervalsOf(this.told, rows[row])));
+      this.moments = inStep(chosen.map((row) => intervalsOf(this.traceData, rows[row])));
       this.stops = stopPlaces(this.moments);
       this.seconds = secondsOf(this.moments);
       this.place = Math.round(share * (this.moments.length - 1));
     }
     this.build();
+    this.complain(this.problems(budget));
     if (first) this.place = this.stops[this.getAttribute("stop")] ?? this.stops.recomputation;
     if (changed && !first) {
       const { policy, peak, work } = rows[shown];
@@ -228,9 +271,40 @@ class TinyCkpt extends HTMLElement {
     this.show(this.place);
   }
 
+  /** What the attributes ask for that the data have not. @param {number} budget @returns {string[]} */
+  problems(budget) {
+    const { rows } = this.traceData;
+    const policies = rows.map(({ policy }) => policy);
+    const least = Math.min(...rows.map(({ peak }) => peak));
+    /** @type {[string, (value: string) => boolean, string][]} */
+    const legal = [
+      ["stop", (value) => STOP_NAMES.includes(value), `expected one of ${STOP_NAMES.join(", ")}`],
+      ["policy", (value) => policies.includes(value), `the data have ${policies.join(", ")}`],
+      ["compare", (value) => value === "none" || policies.includes(value), `the data have ${policies.join(", ")}`],
+      ["budget", () => !Number.isNaN(budget), "expected values as in 9, a share as in 50 %, or bytes as in 1.5 GiB"],
+      [
+        "budget",
+        () => Number.isNaN(budget) || budget * (1 + 1e-9) >= least,
+        `the least here is ${memoryText(this.traceData, least)}`,
+      ],
+    ];
+    return legal.flatMap(([name, isLegal, expected]) => {
+      const value = this.getAttribute(name);
+      return value === null || isLegal(value) ? [] : [`${name} ${value}: ${expected}`];
+    });
+  }
+
+  /** Say what is wrong, and fire ckpt-error; nothing where nothing is. @param {string[]} problems */
+  complain(problems) {
+    const message = problems.join("; ");
+    if (message === this.parts.problem.textContent) return;
+    this.parts.problem.textContent = message;
+    if (message) this.emit("ckpt-error", { message });
+  }
+
   /** The row that costs least within a budget, or the one with the smallest peak. @param {number} budget */
   within(budget) {
-    const { rows } = this.told;
+    const { rows } = this.traceData;
     const places = rows.map((_, place) => place);
     const fitting = places.filter((place) => rows[place].peak <= budget * (1 + 1e-9));
     const least = (candidates, by) => candidates.reduce((a, b) => (by(rows[b]) < by(rows[a]) ? b : a));
@@ -239,7 +313,8 @@ class TinyCkpt extends HTMLElement {
 
   /** Lay out the rows that are chosen, and the list of schedules. */
   build() {
-    const { rows, noun } = this.told;
+    const { rows, noun } = this.traceData;
+    const focused = this.shadowRoot.activeElement?.getAttribute("aria-label");
     this.parts.rows.replaceChildren(
       ...this.shownRows.map((row) => {
         const section = document.createElement("div");
@@ -252,15 +327,15 @@ class TinyCkpt extends HTMLElement {
         return section;
       }),
     );
-    const shown = this.shownRows[this.shownRows.length - 1];
+    const shown = this.row;
     const upper = rows[this.shownRows[0]];
     const { schedules, result, slider } = this.parts;
     schedules.hidden = rows.length < 3;
     schedules.replaceChildren(
       ...rows.map(({ peak, work }, row) => {
         const more = Math.round(100 * (work / rows[0].work - 1));
-        const words = `peak ${memoryText(this.told, peak)}, ${more ? `${more} % more` : "no more"} work`;
-        return new Option(words, String(peak), row === shown, row === shown);
+        const words = `peak ${memoryText(this.traceData, peak)}, ${more ? `${more} % more` : "no more"} work`;
+        return new Option(words, String(row), row === shown, row === shown);
       }),
     );
     const names = ["memory", "work", "same"];
@@ -277,35 +352,36 @@ class TinyCkpt extends HTMLElement {
     const keeps = this.parts.rows.lastElementChild.querySelector(".keeps");
     if (!this.hasAttribute("keep")) return;
     const { kept } = rows[shown];
-    this.told.tiles.forEach((_, tile) => {
+    for (let tile = 0; tile < this.traceData.tiles; tile++) {
       const button = document.createElement("button");
       button.type = "button";
       button.setAttribute("aria-label", `keep ${noun} ${tile + 1}`);
       button.setAttribute("aria-pressed", String(kept === null || kept.includes(tile)));
       button.addEventListener("click", () => this.toggle(tile));
       keeps.append(button);
-    });
+      if (button.getAttribute("aria-label") === focused) button.focus();
+    }
   }
 
   /** Keep a tile, or no longer: whoever listens to ckpt-keep plans anew. @param {number} tile */
   toggle(tile) {
-    const { rows, tiles } = this.told;
-    const { kept } = rows[this.shownRows[this.shownRows.length - 1]];
-    const before = kept ?? tiles.map((_, each) => each);
+    const { rows, tiles } = this.traceData;
+    const { kept } = rows[this.row];
+    const before = kept ?? Array.from({ length: tiles }, (_, each) => each);
     const after = before.includes(tile) ? before.filter((each) => each !== tile) : [...before, tile];
     this.emit("ckpt-keep", { kept: after.sort((a, b) => a - b).map((each) => each + 1) });
   }
 
   /** Show a moment. @param {number} place */
   show(place) {
-    if (!this.told) return;
+    if (!this.traceData) return;
     this.place = Math.max(0, Math.min(place, this.moments.length - 1));
     this.draw();
     const { slider } = this.parts;
     slider.value = String(this.place);
     slider.setAttribute("aria-valuetext", this.caption);
     const stop = STOP_NAMES.find((name) => this.stops[name] === this.place) ?? null;
-    const { policy } = this.told.rows[this.shownRows[this.shownRows.length - 1]];
+    const { policy } = this.traceData.rows[this.row];
     const { phase } = this.moments[this.place];
     const detail = { last: this.moments.length - 1, step: this.step, stop, phase, policy, caption: this.caption };
     this.emit("ckpt-step", { place: this.place, ...detail });
@@ -314,8 +390,8 @@ class TinyCkpt extends HTMLElement {
   /** What the last row does. @returns {string} */
   get caption() {
     const { phase, rows } = this.moments[this.place];
-    const row = this.told.rows[this.shownRows[this.shownRows.length - 1]];
-    return this.place ? sentenceOf(this.told, row, rows[rows.length - 1], phase) : "before the first step";
+    const row = this.traceData.rows[this.row];
+    return this.place ? sentenceOf(this.traceData, row, rows[rows.length - 1], phase) : "before the first step";
   }
 
   /** The step of the trace that is shown, where the data say it. @returns {number | null} */
@@ -333,32 +409,32 @@ class TinyCkpt extends HTMLElement {
 
   draw() {
     if (!this.moments.length || !this.isConnected) return;
-    const { rows } = this.told;
+    const { rows } = this.traceData;
     const moment = this.moments[this.place];
     const unit = parseFloat(getComputedStyle(this).fontSize) / 16;
     const all = this.parts.rows.clientWidth / unit;
     if (!all) return;
     const lying = all < NARROW ? all : 0;
-    const tank = tankWide(this.told);
+    const tank = tankWide(this.traceData);
     const wide = lying || all - tank - 25.6;
     const highest = Math.max(...rows.map(({ peak }) => peak));
     const mostWork = Math.max(...this.shownRows.map((row) => rows[row].work));
     [...this.parts.rows.children].forEach((section, place) => {
       const row = rows[this.shownRows[place]];
       const state = moment.rows[place];
-      const words = this.place ? sentenceOf(this.told, row, state, moment.phase) : "";
+      const words = this.place ? sentenceOf(this.traceData, row, state, moment.phase) : "";
       const tiles = section.querySelector(".marks");
       sized(tiles, wide, TILES_HIGH, unit);
-      tiles.innerHTML = tilesMarks(this.told, row, state, mostWork, wide);
+      tiles.innerHTML = tilesMarks(this.traceData, row, state, mostWork, wide);
       tiles.setAttribute("aria-label", `${row.heading}. ${words}`);
       const memory = section.querySelector(".memory");
       if (lying) sized(memory, wide, BAR_HIGH, unit);
       else sized(memory, tank, TANK_HIGH, unit);
-      memory.innerHTML = memoryMarks(this.told, state, highest, lying);
+      memory.innerHTML = memoryMarks(this.traceData, state, highest, lying);
       const caption = section.querySelector(".caption");
       caption.textContent = words;
       caption.className = `caption${state.waits ? " waits" : state.run ? " again" : ""}`;
-      const boxes = tileBoxes(this.told.tiles.length, wide - 1);
+      const boxes = tileBoxes(this.traceData.tiles, wide - 1);
       section.querySelectorAll(".keeps button").forEach((button, tile) => {
         const [x, tileWide] = boxes[tile];
         if (button instanceof HTMLElement) {
@@ -370,13 +446,15 @@ class TinyCkpt extends HTMLElement {
 
   /** Go to a stop: start, peak, recomputation (the first) or end. @param {string | null} stop */
   goTo(stop) {
-    if (!this.told || !this.moments.length || !(stop in this.stops)) return;
+    if (!this.traceData || !this.moments.length) return;
+    this.complain(this.problems(this.budgetAmount));
+    if (!STOP_NAMES.includes(stop)) return;
     this.pause();
     this.show(this.stops[stop]);
   }
 
   play() {
-    if (!this.told || this.timer) return;
+    if (!this.traceData || this.timer) return;
     if (this.place === this.moments.length - 1) this.show(0);
     this.setPlaying(true);
     this.emit("ckpt-play", {});
@@ -406,6 +484,7 @@ class TinyCkpt extends HTMLElement {
 
   /** Take the theme of the text around: light text stands on a dark ground. */
   takeTheme() {
+    if (!this.isConnected) return;
     const asked = this.getAttribute("theme");
     const dark = asked === "dark" || (asked !== "light" && isLight(getComputedStyle(this).color));
     this.parts.widget.classList.toggle("dark", dark);
