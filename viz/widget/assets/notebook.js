@@ -16,8 +16,9 @@ export function renderWidget({ model, el }) {
   /** @param {("row" | "budget" | "step")[]} names */
   const tell = (...names) => {
     if (taking) return;
-    for (const name of names) model.set(name, shown[name]());
-    model.save_changes();
+    const changed = names.filter((name) => model.get(name) !== shown[name]());
+    for (const name of changed) model.set(name, shown[name]());
+    if (changed.length) model.save_changes();
   };
   /** @param {() => void} take @param {("row" | "budget" | "step")[]} names of what follows from it */
   const taken =
@@ -29,7 +30,9 @@ export function renderWidget({ model, el }) {
       tell(...names);
     };
   const takeRow = () => {
-    if (widget.row !== model.get("row")) widget.row = model.get("row");
+    const row = model.get("row");
+    // Some notebooks tell of a row before the data that have it.
+    if (widget.row !== row && row < widget.data.rows.length) widget.row = row;
   };
   const takeBudget = () => {
     const budget = model.get("budget");
@@ -48,7 +51,7 @@ export function renderWidget({ model, el }) {
     takeRow();
   };
   const takers = {
-    "change:data": taken(takeData, "row", "step"),
+    "change:data": taken(takeData, "step"),
     "change:budget": taken(takeBudget, "row", "step"),
     "change:row": taken(takeRow, "step"),
     "change:step": taken(takeStep, "step"),
