@@ -35,6 +35,8 @@ NETWORKS: dict[str, Callable[[], tc.Graph]] = {
     "ResNet-50": lambda: tc.networks.resnet50(),
     "U-Net": lambda: tc.networks.unet(),
 }
+# Planned in a minute by Rockmate's dynamic program; ResNet-50 takes an hour.
+BLOCKS = {"chain of 50": lambda: tc.networks.chain(50), "U-Net": NETWORKS["U-Net"]}
 SMALL: dict[str, Callable[[], tc.Graph]] = {
     "chain of 12": lambda: tc.networks.chain(12),
     "residual MLP of 3": lambda: tc.networks.residual_mlp(3, 16).graph(),
@@ -50,7 +52,7 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
     ("chain_dp.rotor", "rotor", NETWORKS),
     ("chain_dp.chen_budget", "chen_budget", NETWORKS),
     ("chain_dp.revolve", "revolve", {"chain of 100": NETWORKS["chain of 100"]}),
-    ("chain_dp", "blocks", NETWORKS),
+    ("chain_dp", "blocks", BLOCKS),
     ("exact", "optimal", SMALL),
     ("heuristics.local_search", None, LAYERED),
     ("heuristics.beam_toposort", None, LAYERED),
@@ -61,7 +63,7 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
 )
 # Counts of what is there, which nothing else than that number can be.
 COUNTS = ("LIVE_IN_OPERATORS",)
-SECONDS = {"optimal": 10.0, None: 60.0}
+SECONDS = {"optimal": 5.0, None: 20.0}
 Figures = dict[str, Any]
 
 
