@@ -36,7 +36,7 @@ from itertools import chain
 from math import gcd, inf
 from operator import attrgetter
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinyckpt.base.deadline import (
     MOST_EVALUATIONS,
@@ -105,7 +105,8 @@ TARGET_PEAKS = 20
 PREFETCH_ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
 
 
-class HostRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HostRequest:
     """What to plan: a graph, the durations of its evaluations, a link, and the budgets in bytes."""
 
     graph: Graph
@@ -168,7 +169,7 @@ def plan_with_host(
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
     request = HostRequest(graph, own, link, budget_size, host)
-    bound = host_bound(*request, Clock(HOST_BOUND_SHARE * seconds))
+    bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
     least = smallest_budget(problem)
     if budget_size < least and not graph.once:
         raise BudgetError(
@@ -263,7 +264,7 @@ def fastest_known(
     Raises:
         BudgetError: if nothing was found within the budgets.
     """
-    graph, costs, link, budget, _ = request
+    graph, costs, budget = request.graph, request.costs, request.budget
     within, bases, is_whole = base_schedules(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
     paced = PacedWork(clock, len(graph.operators))
     found = Incumbent(request, best, bases[0].peak, is_whole)
@@ -272,7 +273,7 @@ def fastest_known(
         with suppress(OutOfTimeError):
             stored = work.run(within.evaluations, within.make)
             found.take(work.run(within.evaluations, found.timeline, stored))
-    if link.bandwidth:
+    if request.link.bandwidth:
         candidates = base_candidates(graph, costs, bases, budget)
         found.try_each(chain(candidates, dp_candidates(found, clock)), paced)
     if found.best is None:
@@ -287,7 +288,9 @@ def fastest_known(
 
 def astar_timeline(request: HostRequest, seconds: float) -> tuple[Timeline | None, bool]:
     """Run the exact search of a small graph: return its best timeline, and whether it ended."""
-    search = OffloadSearch(*request)
+    search = OffloadSearch(
+        request.graph, request.costs, request.link, request.budget, request.host_budget
+    )
     try:
         is_whole = True
         search.cheapest(MAX_ASTAR_STATES, monotonic() + seconds)
@@ -466,7 +469,7 @@ def dp_candidates(found: Incumbent, clock: Clock) -> Iterator[Candidate]:
 
     If there is not, the incumbent is told that something was left out.
     """
-    graph, costs, _, budget, _ = found.request
+    graph, costs, budget = found.request.graph, found.request.costs, found.request.budget
     plans = []
     try:
         for plan in priced_plans(graph, costs, Clock(PRICED_SHARE * clock.left())):
