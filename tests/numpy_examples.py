@@ -88,7 +88,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "quotients": DIVISIONS,
     "truth": (MASK, OTHER_MASK),
     "special": (np.append(HOLES, [-0.0, 0.0]),),
-    "any": (np.array([1.0, 6.0, 12.0]), np.array([1.0, 5.0, 20.0])),  # equal, greater, less
+    "any": (np.array([1, 6, 12]), np.array([[1.0, 5.0, 20.0]])),  # equal, greater, less
     "bits": (BITS, MORE_BITS),
     "integers": (BITS, MORE_BITS),
 }
@@ -102,7 +102,7 @@ def of_row(row: elementwise_table.Elementwise) -> Example:
         given = apart(6), np.array([0.03])
     if given is None:
         draw = DRAWN[row.domain]
-        given = (draw(6),) if count == 1 else (draw(2, 3), draw(3))
+        given = (draw(6),) if count == 1 else (draw(2, 1), draw(3))  # both broadcast
     smooth = bool(row.slope or row.vjp)
     return Example(lambda m, *x: getattr(m, row.name)(*x), given[:count], smooth=smooth)
 
@@ -142,7 +142,7 @@ EXAMPLES: dict[str, Example] = {
     "fmin": binary("fmin", apart(6), np.zeros(1) + 0.03),
     "heaviside": Example(lambda m, x: m.heaviside(x, 0.5), (apart(6),)),
     "isclose": binary("isclose", np.ones(3), np.array([1.0, 1.1, 1 + 1e-9]), smooth=False),
-    "power": binary("power", positive(3), normal(2, 3)),
+    "power": binary("power", positive(3), np.maximum(normal(2, 3), -0.9)),  # integers: none below 0
     # Reductions ----------------------------------------------------------------------------------
     "all": Example(lambda m, x: m.all(x, axis=0), (np.eye(3) + 1,), smooth=False),
     "allclose": Example(lambda m, x: m.allclose(x, x), (normal(3),), AS_BOOL, smooth=False),
