@@ -24,11 +24,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST)
 
-# What takes minutes by itself, and then all tests with more generated graphs. The widget is tried
-# in applications that no extra has.
+# All tests, those too that take minutes, with more generated graphs. The widget is tried in
+# applications that no extra has.
 nightly: $(STAMP)
 	$(BIN)/python -m pip install --quiet $(PIPFLAGS) anywidget jupyterlab marimo
-	$(PYTEST) -m nightly
 	$(MAKE) test-deep
 
 test-deep: $(STAMP)

@@ -57,11 +57,13 @@ def lacking(what: str) -> NoReturn:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sample cases; skip GPU tests, visibly, where there is none; begin with the longest tests."""
     sampled = defaultdict(list)
+    is_asked_for = any("::" in arg for arg in config.args)
     for item in items:
-        if item.get_closest_marker("sampled"):
+        marked = item.get_closest_marker("sampled") and not item.get_closest_marker("nightly")
+        if marked and not is_asked_for:
             sampled[item.nodeid.partition("[")[0]].append(item)
     for name, cases in sampled.items():
         count = cases[0].get_closest_marker("sampled").args[0]  # type: ignore[union-attr]

@@ -87,6 +87,7 @@ def test_flops_of_products_equal_closed_form() -> None:
     assert operators[0].flops == 2 * (2 * 4 * 4 * 8) * (3 * 3 * 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("share", [0.9, 0.7, 0.5])
 def test_planned_step_is_bitwise_equal_to_store_all(share: float) -> None:
     args = example(1)

@@ -295,7 +295,7 @@ def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     assert equal(found, plain)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     ["tied buffers", *(pytest.param(n, marks=pytest.mark.long) for n in (

@@ -65,6 +65,7 @@ def workspaces(graph: tc.TrainingGraph) -> dict[str, int]:
     return {operator.name: operator.workspace for operator in graph.operators if operator.workspace}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "why"),
     [

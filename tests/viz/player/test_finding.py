@@ -177,6 +177,7 @@ def test_link_restores_the_whole_view(tmp_path: Path, open_page: Open) -> None:
     assert open_page(path, wrong).is_visible(".ledger")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("front", ["ledger", "graph"])
 def test_link_marks_the_live_interval_of_its_step(

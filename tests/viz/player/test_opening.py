@@ -105,6 +105,7 @@ def test_stops_are_reached_by_button_and_by_marks(tmp_path: Path, open_page: Ope
     assert page.evaluate("document.activeElement.id") == "play"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 800, 1280, 3840])
 def test_opening_fits_and_is_accessible(
