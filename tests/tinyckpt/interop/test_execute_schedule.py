@@ -59,7 +59,7 @@ class Step:
         return peak, loss, buffers, {n: p.grad for n, p in self.model.named_parameters()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_step_has_predicted_peak_and_results_of_plain_pytorch(name: str) -> None:
     own = Step(name)

@@ -70,6 +70,7 @@ RUNNING: dict[str, Callable[[], Example]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", RUNNING)
 def test_min_cut_schedules_run_with_gradients_of_store_all(name: str) -> None:
     model, args = RUNNING[name]()

@@ -279,6 +279,7 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
 
 
 # One that comes while Python frees something is reported by Python, and lost.
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -108,7 +108,7 @@ def test_trace_leaves_model_and_random_state_unchanged() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_meta_model_has_graph_of_real_model(name: str) -> None:
     real, args = example(name)

@@ -240,7 +240,7 @@ def test_large_graphs_are_grouped_and_groups_expand(
     assert page.locator(".graph .node").count() > 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_empty_lab_is_accessible(tmp_path: Path, scheme: str, empty: OpenLab, width: int) -> None:

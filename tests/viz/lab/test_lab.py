@@ -142,6 +142,7 @@ def test_page_points_equal_the_frontier(lab: OpenLab) -> None:
         assert (peak, cost) == (trace.peak_bytes, trace.evaluations)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("network", "front"),
     [("chain:16", "ledger"), ("chain:16", "graph"), ("residual:4x8", "ledger")],

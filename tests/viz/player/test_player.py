@@ -29,7 +29,7 @@ pytestmark = pytest.mark.browser
 # What is shown -------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     "network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8", "unet"]
@@ -53,6 +53,7 @@ def test_node_states_match_stepping_both_ways_and_seeking(
         assert page.evaluate(LOOKS) == expected_looks(traces, step), step
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:9", "mlp:3x8", "unet"])
 def test_bands_equal_those_of_other_pictures(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = traces_of(network, POLICIES)

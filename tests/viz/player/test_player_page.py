@@ -127,7 +127,7 @@ def test_page_is_ready_only_after_drawing_and_without_web_fonts(player: Player) 
     assert page.is_visible("#play")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -108,6 +108,7 @@ def test_decoded_animation_equals_drawn_frames(
     assert sum(delays[1:-1]) == pytest.approx(1000 * (len(delays) - 2) / 30, abs=10)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["gif", "apng"])
 def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:

@@ -334,6 +334,7 @@ def test_longer_chain_is_certified_by_closed_form() -> None:
     assert tc.replay(schedule).evaluations == 119  # 41 + t(41, 7), t = 3 * 41 - C(10, 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("unit", "budget", "free", "build"),
