@@ -132,7 +132,7 @@ def test_minimap_moves_and_resizes_the_visible_range(tmp_path: Path, open_page: 
 
 @pytest.mark.browser
 def test_pinch_zooms_and_one_finger_steps_or_pans(tmp_path: Path, open_page: Open) -> None:
-    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    phone = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
     page = opened(tmp_path, open_page, "chain:16", "#step=40", **phone)
     devtools = page.context.new_cdp_session(page)
 

@@ -122,6 +122,25 @@ def test_opening_fits_and_is_accessible(
     assert_accessible(page)
 
 
+@pytest.mark.parametrize("policies", [("sqrt_n",), BOTH], ids=["one", "difference"])
+@pytest.mark.parametrize("viewport", [(1280, 800), (800, 600), (390, 844)], ids=str)
+def test_what_is_in_memory_is_in_sight_beside_its_curve(
+    viewport: tuple[int, int], policies: tuple[str, ...], tmp_path: Path, open_page: Open
+) -> None:
+    width, height = viewport
+    context = {"viewport": {"width": width, "height": height}}
+    page = opened(open_page, tmp_path, policies, "resnet50", context=context)
+    foot = page.locator("footer").bounding_box()["y"]
+    bars = page.locator("#filling-list .bar")
+    boxes = [bars.nth(place).bounding_box() for place in range(bars.count())]
+    assert len(boxes) >= 2
+    assert all(box["y"] > 0 and box["y"] + box["height"] <= foot for box in boxes)
+    strips = page.locator(".strip .plot").all()
+    (top,) = [box["y"] for strip in strips if (box := strip.bounding_box())]
+    assert top < foot or width == 800  # of a frame that is low, under a difference in two lines
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_memory_is_grouped_and_opens_level_by_level(tmp_path: Path, open_page: Open) -> None:
     page = opened(open_page, tmp_path, ("store_all",), "resnet50")
     bars = page.evaluate(BARS)

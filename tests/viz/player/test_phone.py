@@ -94,7 +94,7 @@ def test_node_touch_target_is_24_pixels(tmp_path: Path, open_page: Open) -> None
 
 def test_touch_scrolls_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:256", ("sqrt_n",)), "ledger")
-    page = phone(open_page, path, "tall", "#step=40")
+    page = phone(open_page, path, "small", "#step=40")
     finger = Finger(page)
     before = page.evaluate("player.panels[0].ledger.window.range")
     finger.drag(".ledger .plot", 0, 160)  # as a page moves: what is above comes down
@@ -138,6 +138,7 @@ def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
 def test_bar_is_touchable_anywhere_in_its_row(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "tall", "#step=40")
+    page.evaluate("document.querySelector('.ledger').scrollIntoView({ block: 'center' })")
     plot = page.locator(".ledger .plot").bounding_box()
     x = page.evaluate("player.panels[0].ledger.x(30) / player.panels[0].ledger.layers.ratio")
     for row in (3, 7):
