@@ -190,6 +190,25 @@ def test_lab_responds_to_drag_and_click(tmp_path: Path, open_tab: Shown) -> None
 
 
 @pytest.mark.long
+def test_widget_steps_through_its_story(tmp_path: Path, open_tab: Shown) -> None:
+    traces = traces_of("chain:16", POLICIES)
+    path = viz.widget(tc.frontier(tc.networks.chain(16)), tmp_path / "widget.html")
+    text = path.read_text(encoding="utf-8").replace("<html", "<html data-ready=true", 1)
+    link = '<a href="#" data-ckpt-budget="50 %" data-ckpt-stop="end">the end at half</a>'
+    path.write_text(text.replace("<main>", f"<main><p>{link}</p>", 1), encoding="utf-8")
+    tab = open_tab(path)
+    shown = "w => w.moments.length && [w.place === w.stops.recomputation, w.caption !== '']"
+    assert tab.evaluate(f"() => ({shown})(document.querySelector('tiny-ckpt'))") == [True, True]
+    tab.click("a")
+    state = "(w => [w.traceData.rows[w.row].peak, w.place === w.stops.end])"
+    assert tab.evaluate(f"() => {state}(document.querySelector('tiny-ckpt'))") == [9, True]
+    colours = """() => { const { shadowRoot } = document.querySelector("tiny-ckpt");
+        const tile = shadowRoot.querySelector(".row:last-child .marks rect.gradient");
+        return [getComputedStyle(tile).fill, shadowRoot.querySelectorAll(".row").length]; }"""
+    fill, rows = tab.evaluate(colours)
+    assert (fill.startswith("rgb("), rows) == (True, 2)
+
+
 def test_demo_pages_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_tab: Shown) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
