@@ -119,7 +119,7 @@ def lab(
         theme, title, labels, group: as in ``viz.player``.
         measured: measured memory, as in ``viz.player``.
         show: the schedule that is shown first: a policy by name, or the best within a budget as in
-            ``tc.plan``; by default sqrt-n, where it recomputes anything.
+            ``tc.plan``; by default sqrt-n, where it recomputes anything. Not with a challenge.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
@@ -141,6 +141,8 @@ def lab(
         raise OptionError(
             f"expected a graph, got a {type(graph).__name__}: give tc.differentiate(...)"
         )
+    if challenge is not None and show is not None:
+        raise OptionError("show and challenge exclude each other: that begins with nothing saved")
     style = Style("dark" if theme == "dark" else "light", labels=labels, group=group)
     check_naming(style.naming, [graph])
     offered = choices(
@@ -158,11 +160,9 @@ def lab(
         (CAPTION, offered_table(offered)) if asked is None else None,
     )
     held = as_measured(measured, 1)
-    first = nothing_saved(offered)
+    first, budget = first_shown(offered, show) if asked is None else (nothing_saved(offered), None)
     opening: dict[str, int | str] = {"show": 0, "stop": "peak"}
-    if asked is None:
-        first, budget = first_shown(offered, show)
-        opening |= {} if budget is None else {"budget": budget}
+    opening |= {} if budget is None else {"budget": budget}
     scene = scene_of(first, replace(style, in_bytes=any(held)))
     text = page(scene, theme, None, addition=addition, measured=held, opening=opening)
     if path is None:

@@ -59,6 +59,7 @@ def test_challenge_is_solved_with_the_mouse(challenge: OpenLab) -> None:
     assert page.inner_text("#lab-title") == "a challenge"
     assert visible(page) == []
     page.mouse.click(*middle(page.locator(".frontier")))  # where one would drag
+    assert page.get_attribute(".budget-line", "aria-disabled") == "true"
     page.focus(".frontier .handle")
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(STATE) == "keep=none"
@@ -68,6 +69,7 @@ def test_challenge_is_solved_with_the_mouse(challenge: OpenLab) -> None:
     page.click(LAYER["ledger"].format(9))
     assert page.inner_text("#lab-asked") == f"{head}Done: nothing within it costs less."
     assert page.inner_text("#lab-title") == "drag the budget"
+    assert page.get_attribute(".budget-line", "aria-disabled") == "false"
     assert len(visible(page)) == len(GIVEN_AWAY)
     page.click("#lab-reset")
     assert page.evaluate(STATE) == "keep=none"
@@ -199,6 +201,10 @@ def test_illegal_challenge_budgets_are_refused(
 
 def test_lab_command_writes_a_challenge(tmp_path: Path) -> None:
     path = tmp_path / "lab.html"
-    assert main(["lab", "chain:9", "-o", str(path), "--challenge", "6 nodes"]) == 0
-    expected = viz.lab(tc.networks.chain(9), challenge="6 nodes", network="chain:9").html
+    # Time enough for a frontier that is complete, on a busy machine too.
+    asked = ["lab", "chain:9", "-o", str(path), "--challenge", "6 nodes", "--time-limit", "60"]
+    assert main(asked) == 0
+    expected = viz.lab(
+        tc.networks.chain(9), challenge="6 nodes", network="chain:9", time_limit=60
+    ).html
     assert path.read_text(encoding="utf-8") == expected

@@ -141,6 +141,40 @@ def test_bars_say_what_dropping_saves_and_costs(lab: OpenLab) -> None:
     assert page.evaluate(STATE) == "policy=store_all"
 
 
+def test_bars_keep_their_buttons_after_a_drag(lab: OpenLab) -> None:
+    page = lab("resnet50")
+    page.wait_for_selector(".bars .act")
+    at = page.evaluate(STATE)
+    knob = page.locator(".budget-line .knob").bounding_box()
+    page.mouse.move(knob["x"] + 8, knob["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(knob["x"] + 8, knob["y"] + 40, steps=4)
+    until(page, f"player.choice.key !== '{at}' && !player.due")
+    assert page.locator(".bars .act").count() == 0
+    page.wait_for_timeout(400)  # longer than the page rests before it plans for its buttons
+    assert page.locator(".bars .act").count() == 0
+    page.mouse.up()
+    page.wait_for_selector(".bars .act >> nth=1")
+
+
+def test_button_of_a_bar_leaves_the_focus_on_the_bar(lab: OpenLab) -> None:
+    page = lab("resnet50", "#policy=store_all")
+    page.wait_for_selector(".bars .act >> nth=2")
+    row = page.locator(".bars .row:has(.act)").nth(1)
+    name = row.locator(".name").inner_text()
+    before = page.evaluate(STATE)
+    row.locator(".act").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(STATE) != before
+    focused = page.locator(".bars .bar:focus")
+    assert focused.count() == 1
+    assert focused.locator(".name").inner_text() == name
+    page.wait_for_selector(".bars .act")
+    page.locator(".bars .act").first.focus()
+    page.keyboard.press("ArrowRight")  # another moment, which has other buttons
+    assert page.locator(".bars .bar:focus").count() == 1
+
+
 def test_hand_picked_plan_has_no_policy_name(lab: OpenLab) -> None:
     page = lab("chain:16", "#policy=sqrt_n")
     for _ in range(2):  # dropped, and kept again: the same values as the policy's

@@ -30,6 +30,8 @@ def test_lab_refuses_bad_options(tmp_path: Path) -> None:
         viz.lab(graph, theme="blue")
     with pytest.raises(tc.OptionError, match="expected a graph, got a Schedule"):
         viz.lab(tc.plan(graph))  # type: ignore[call-overload]
+    with pytest.raises(tc.OptionError, match="show and challenge exclude each other"):
+        viz.lab(graph, challenge="50 %", show="store_all")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -163,6 +163,9 @@ def test_empty_moment_links_to_the_peak_and_its_cure(player: Player) -> None:
     (trace,) = traces_of("resnet50", ("sqrt_n",))
     page = player([trace])
     assert page.is_hidden("#filling-list")
+    said = page.text_content("#stop-words")
+    assert said == "Nothing is in memory yet."
+    assert page.inner_text("#filling-none").startswith(said)
     page.click("text=What fills the peak of 903 MiB?")
     assert page.evaluate("() => player.tick") == trace.peak_step
     assert page.is_hidden("#filling-peak")

@@ -169,6 +169,21 @@ def test_memory_is_grouped_and_opens_level_by_level(tmp_path: Path, open_page: O
     assert page.evaluate("player.filling.path") == []
 
 
+def test_listed_values_are_turned_through_without_a_gap(tmp_path: Path, open_page: Open) -> None:
+    page = opened(open_page, tmp_path, ("store_all",), "chain:300")
+    while page.locator("#filling-list .bar[aria-pressed]").count() == 0:
+        page.click("#filling-list .bar >> nth=0")
+    names = page.locator("#filling-list .name")
+    listed = names.all_inner_texts()
+    while listed[-1].endswith(" more \u203a"):
+        page.click("#filling-list .bar >> nth=-1")
+        listed = listed[:-1] + names.all_inner_texts()
+    inside = page.evaluate("player.filling.inside().map(({ value }) => value)")
+    assert len(listed) == len(inside) >= 300
+    named = "values => values.map(value => player.models[0].graph.data.names[value])"
+    assert sorted(listed) == sorted(page.evaluate(named, inside))
+
+
 def test_search_knows_aliases_and_suggests(tmp_path: Path, open_page: Open) -> None:
     page = opened(open_page, tmp_path, ("store_all",), "resnet50")
     page.keyboard.press("/")

@@ -84,13 +84,19 @@ export class BarActs {
         );
       const key = String(keptIn(bars[at]));
       const isKnown = this.known.has(key);
-      if (!isKnown && (lab.playing || lab.settled)) return;
+      // What is dragged or played is not planned for; nothing else comes back to it once it rests.
+      if (!isKnown && (lab.playing || lab.settled))
+        return void (this.waiting = setTimeout(() => next(at), IDLE_BEFORE_EFFECTS));
       if (!isKnown) this.known.set(key, this.toggle(bars[at]));
       this.fill(/** @type {HTMLElement} */ (rows[at]), bars[at], this.known.get(key));
       if (isKnown) next(at + 1);
       else this.waiting = setTimeout(() => next(at + 1));
     };
-    for (const row of rows) row.querySelector(".act")?.remove();
+    for (const row of rows) {
+      const act = row.querySelector(".act");
+      if (act && act === document.activeElement) /** @type {HTMLElement} */ (row.querySelector(".bar")).focus();
+      act?.remove();
+    }
     this.waiting = setTimeout(
       () => next(0),
       bars.every((bar) => this.known.has(String(keptIn(bar)))) ? 0 : IDLE_BEFORE_EFFECTS,
@@ -122,9 +128,16 @@ export class BarActs {
     row.append(button);
   }
 
+  /** Do what a bar's button says. The button goes, and the focus stays: on the bar, or on the next. */
   act(panel, bar) {
     const found = this.known.get(String(keptIn(bar)));
-    if (found) this.lab.takeFlipped(found);
+    if (!found) return;
+    const { filling } = this.lab;
+    const at = filling.bars.indexOf(bar);
+    this.lab.takeFlipped(found);
+    const same = filling.bars.findIndex(({ name }) => name === bar.name);
+    const row = filling.element.children[same < 0 ? Math.min(at, filling.bars.length - 1) : same];
+    /** @type {HTMLElement | null} */ (row?.querySelector(".bar"))?.focus();
   }
 }
 

@@ -281,7 +281,6 @@ export class Lab extends Player {
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
     this.plot.show(plan, this.budget ?? this.asked.budget);
-    this.area.show();
     byId("lab-now").textContent =
       `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
@@ -292,7 +291,9 @@ export class Lab extends Player {
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
     byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
-    byId("lab-proof").textContent = this.proofWords(); // the words before may have shown what was hidden
+    // The words before may have ended a challenge.
+    byId("lab-proof").textContent = this.proofWords();
+    this.area.show();
     byId("lab-text").hidden = true;
     this.say("");
     byId("lab-policy").value = choice.kind === "named" ? choice.name : "";

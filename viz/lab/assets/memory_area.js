@@ -125,7 +125,7 @@ export class MemoryArea {
     this.rest.textContent = this.costWords(plan);
     line.setAttribute("aria-valuenow", String(Math.max(at, 0)));
     line.setAttribute("aria-valuetext", `${this.head.textContent}, ${this.rest.textContent}`);
-    line.toggleAttribute("aria-disabled", this.isFixed);
+    line.setAttribute("aria-disabled", String(this.isFixed));
     line.classList.toggle("fixed", this.isFixed);
     this.place();
   }

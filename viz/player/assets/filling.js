@@ -154,7 +154,8 @@ export class Filling {
 
   /** Open a bar, or select its value. @param {Bar} bar */
   choose(bar) {
-    if (bar.isRest) this.skipped += MOST_BARS - 1;
+    // The bar of the rest is the last one; all others of these are shown.
+    if (bar.isRest) this.skipped += this.bars.length - 1;
     else if (bar.opens) {
       this.path = keysOf(bar.items[0]).slice(0, bar.depth + 1);
       this.skipped = 0;
