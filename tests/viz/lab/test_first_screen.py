@@ -6,7 +6,7 @@ import pytest
 
 from tests.viz.conftest import assert_accessible
 from tests.viz.lab.conftest import OpenLab
-from tests.viz.lab.lab_driver import KEEPING, STATE
+from tests.viz.lab.lab_driver import STATE
 from tests.viz.player.player_driver import SMALL, until
 
 pytestmark = pytest.mark.browser
@@ -17,17 +17,20 @@ SCREENS: list[dict[str, Any]] = [
     PHONE,
     *({"viewport": {"width": w, "height": h}} for w, h in ((800, 600), (1280, 800), (3840, 2160))),
 ]
-# What stands on the first screen, above the controls.
-SEEN = """parts => { const foot = document.querySelector("footer").getBoundingClientRect().top;
-    return parts.filter(part => [...document.querySelectorAll(part)].some(element => {
-        const box = element.getBoundingClientRect();
-        return !box.height || box.top < 0 || box.bottom > foot + 1 || box.right > innerWidth;
-    })); }"""
+# Which of what stands on the first screen, above the controls, is missing or not there.
+UNSEEN = """parts => { const foot = document.querySelector("footer").getBoundingClientRect().top;
+    const isSeen = element => { const box = element.getBoundingClientRect();
+        return box.height && box.top >= 0 && box.bottom <= foot + 1 && box.right <= innerWidth; };
+    return parts.filter(part => { const found = [...document.querySelectorAll(part)];
+        return !found.length || !found.every(isSeen); }); }"""
 CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .tools")].flatMap(
     part => [...part.querySelectorAll("button, input, select, [tabindex='0']")]).filter(
     (element, i, all) => element.getBoundingClientRect().width && all.indexOf(element) === i
     ).map(element => element.id)"""
+GHOST = "() => Array.from(player.scales.ghostOf(player.models[0]))"
 PEAK = "() => player.offers.plan(player.choice).peak"
+KEPT = """() => [...player.offers.keptBy(player.choice)].map(
+    value => player.offers.graph.data.names[value])"""
 LINE = "() => document.querySelector('.budget-line').getBoundingClientRect().top"
 
 
@@ -55,7 +58,7 @@ def test_first_screen_answers_without_scrolling(
     )
     assert size >= (28 if screen["viewport"]["width"] >= 1280 else 22)
     parts = ["h1", ".strip .plot", ".budget-line .knob", "#filling-list .row", ".panel .caption"]
-    assert page.evaluate(SEEN, parts) == []
+    assert page.evaluate(UNSEEN, parts) == []
     assert 1 < page.locator("#filling-list .row").count() <= 8
     assert page.inner_text(".panel .caption").startswith("Memory is fullest: ")
     assert page.evaluate(CONTROLS) == [
@@ -110,7 +113,7 @@ def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
 
 def test_ghost_is_store_all_at_the_same_progress(lab: OpenLab) -> None:
     page = lab("chain:16", "#policy=recompute_all")
-    ghost = page.evaluate("() => Array.from(player.scales.ghostOf(player.models[0]))")
+    ghost = page.evaluate(GHOST)
     stored = page.evaluate("() => Array.from(player.offers.stored.replay.bytes, b => b / 512)")
     again = page.evaluate(
         """() => { const { verbs, again, evaluations, count } = player.models[0];
@@ -121,7 +124,14 @@ def test_ghost_is_store_all_at_the_same_progress(lab: OpenLab) -> None:
     assert set(ghost) <= set(stored)
     # While anything is recomputed, store-all waits.
     assert all(ghost[i] == ghost[i - 1] for i, waits in enumerate(again) if waits)
+    # It is aligned with each plan anew.
+    page.focus(".budget-line")
+    page.keyboard.press("End")
+    other = page.evaluate(GHOST)
+    assert len(other) != len(ghost)
+    assert set(other) <= set(stored)
     page.keyboard.press("Control+z")
+    assert page.evaluate(GHOST) == ghost
 
 
 def test_bars_say_what_dropping_saves_and_costs(lab: OpenLab) -> None:
@@ -211,14 +221,14 @@ def test_more_shows_everything_and_share_what_there_is_to_share(lab: OpenLab) ->
 
 def test_tap_selects_and_a_button_acts(lab: OpenLab) -> None:
     page = lab("chain:16", **PHONE)
-    before = page.evaluate(STATE)
+    before, kept = page.evaluate(STATE), page.evaluate(KEPT)
+    assert "f6" not in kept
     row = page.locator(".rail-row[data-row='5']")
     row.scroll_into_view_if_needed()
     row.tap()
     assert page.evaluate(STATE) == before
     assert page.is_visible("#node")
-    said = page.inner_text("#lab-flip")
-    assert said.startswith(("keep f6: ", "drop f6: "))
+    assert page.inner_text("#lab-flip").startswith("keep f6: ")
     page.locator("#lab-flip").tap()
     until(page, "player.choice.kind", "kept")
-    assert page.evaluate(KEEPING) is not None
+    assert sorted(page.evaluate(KEPT)) == sorted([*kept, "f6"])
