@@ -53,7 +53,9 @@ MARKS = (
     "edge", "gradient", "checkpoint", "dropped_forward", "dropped_backward", "not_yet_outline",
     "recomputed_edge", "in_both",
 )  # fmt: skip
+SPACED = re.compile(r"\s*([{};])\s*")  # white space of style sheets that says nothing
 PACKAGES = ("player", "lab", "widget")  # packages of assets, whose names are unique
+FRAGMENTS = ("head", "transport", "unpack")  # of the template of each page
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
     "scrubs and plays."
@@ -149,12 +151,17 @@ def filled(
             there.
         parts: other texts, by their names in the template.
     """
-    parts["styles"] = "\n".join(
-        [font_faces(), theme_styles(), *(minified(asset(s)) for s in styles)]
-    )
+    parts = {"step_back": "Step back", "step": "Step"} | parts
+    styled = "\n".join([font_faces(), theme_styles(), *(minified(asset(s)) for s in styles)])
+    parts["styles"] = SPACED.sub(r"\1", styled)
     parts["scripts"] = deflated(minified(script(scripts, left_out)).encode())
-    # One pass over the template: substituted text is not searched again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
+    parts |= {name: substituted(f"{name}.html", parts) for name in FRAGMENTS}
+    return substituted(template, parts)
+
+
+def substituted(template: str, parts: Mapping[str, str]) -> str:
+    """Return a template with its parts, in one pass: substituted text is not searched again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], minified(asset(template)))
 
 
 def asset(name: str) -> str:

@@ -67,6 +67,8 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
         styles=("player.css", "touch.css", "present.css", "pipeline.css"),
         scripts=[FRESH, SCRIPT],
         left_out=LEFT_OUT,
+        step_back="Back to the last change",
+        step="To the next change",
         theme=theme,
         title=html.escape(shown(heading)),
         data=json_text(bundle_columns(page_data(traces, title))),

@@ -14,7 +14,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open, assert_accessible
-from tests.viz.player.player_driver import until
+from tests.viz.player.player_driver import traces_of, until
 from tinyckpt.pipeline import (
     Footprint,
     PipelineCosts,
@@ -66,7 +66,7 @@ def test_page_blocks_equal_the_replay() -> None:
 
 
 def test_pipeline_page_is_small() -> None:
-    assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 160 * 1024
+    assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 150 * 1024
     assert len(viz.player(replay_pipeline(one_f_one_b(8, 2000))).html) <= 600 * 1024
 
 
@@ -170,6 +170,19 @@ def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page:
     ]
 
 
+def test_transport_is_a_players_with_words_of_its_own() -> None:
+    whole = re.compile(r'<div class="transport">.*?</div>', re.DOTALL)
+    pipeline, trace = (
+        whole.findall(viz.player(shown).html)[0]
+        for shown in (replay_pipeline(one_f_one_b(2, 3)), traces_of("chain:4", ("sqrt_n",)))
+    )
+    assert 'aria-label="Back to the last change"' in pipeline
+    for own, other in (("Back to the last change", "Step back"), ("To the next change", "Step")):
+        assert pipeline.count(own) == 2
+        pipeline = pipeline.replace(own, other)
+    assert pipeline == trace
+
+
 @pytest.mark.browser
 def test_steps_advance_to_the_next_change(tmp_path: Path, open_page: Open) -> None:
     costs = PipelineCosts(forward=Fraction(1, 3), communication=Fraction(1, 7))
@@ -245,7 +258,8 @@ def test_playback_ends_and_one_schedule_can_be_isolated(tmp_path: Path, open_pag
     page.click("#play")
     until(page, "player.time", float(traces[0].makespan))
     page.wait_for_selector("#play[data-playing=false]")
-    until(page, "document.getElementById('status').textContent.includes('GPipe, time 15 of 15')")
+    said = "The end: 20.0 % of all devices' time was idle. GPipe, time 15 of 15: device 0 "
+    until(page, f'document.getElementById("status").textContent.startsWith("{said}")')
     page.keyboard.press("2")
     assert page.locator(".panel:visible").count() == 1
     page.keyboard.press("Escape")
