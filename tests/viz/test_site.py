@@ -300,6 +300,15 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     page.mouse.move(line["x"] + 8, line["y"] + 60, steps=4)
     page.mouse.up()
     assert frame.evaluate(whole) < before
+    # It is at the peak of each plan; of store-all, a bar has a button that lowers it.
+    assert frame.inner_text("[data-counter=live]") == frame.inner_text("[data-counter=peak]")
+    frame.press(".budget-line", "End")
+    assert frame.inner_text("[data-counter=live]") == frame.inner_text("[data-counter=peak]")
+    before = frame.evaluate(whole)
+    drop = frame.locator(".bars .act").first
+    assert drop.inner_text().startswith("drop: \u2212")
+    drop.click()
+    assert frame.evaluate(whole) < before
     frame.click("#lab-more")
     # A drag from the right end of the curve to its middle changes schedule and counters at once.
     shown = frame.inner_text("#lab-now"), frame.inner_text("[data-counter=evaluations]")

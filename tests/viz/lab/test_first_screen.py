@@ -15,7 +15,10 @@ PHONE: dict[str, Any] = {
 }  # fmt: skip
 SCREENS: list[dict[str, Any]] = [
     PHONE,
-    *({"viewport": {"width": w, "height": h}} for w, h in ((800, 600), (1280, 800), (3840, 2160))),
+    *(
+        {"viewport": {"width": w, "height": h}}
+        for w, h in ((800, 600), (864, 608), (1280, 800), (3840, 2160))  # one: a frame on the site
+    ),
 ]
 # Which of what stands on the first screen, above the controls, is missing or not there.
 UNSEEN = """parts => { const foot = document.querySelector("footer").getBoundingClientRect().top;
@@ -23,6 +26,11 @@ UNSEEN = """parts => { const foot = document.querySelector("footer").getBounding
         return box.height && box.top >= 0 && box.bottom <= foot + 1 && box.right <= innerWidth; };
     return parts.filter(part => { const found = [...document.querySelectorAll(part)];
         return !found.length || !found.every(isSeen); }); }"""
+# Bars of which a button covers the size, or leaves no room for the bar.
+COVERED = """() => [...document.querySelectorAll(".bars .row")].filter(row => {
+    const [track, size, act] = [".track", ".size", ".act"].map(
+        part => row.querySelector(part)?.getBoundingClientRect());
+    return track.width < 24 || (act && act.left < size.right); }).length"""
 CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .tools")].flatMap(
     part => [...part.querySelectorAll("button, input, select, [tabindex='0']")]).filter(
     (element, i, all) => element.getBoundingClientRect().width && all.indexOf(element) === i
@@ -60,6 +68,8 @@ def test_first_screen_answers_without_scrolling(
     parts = ["h1", ".strip .plot", ".budget-line .knob", "#filling-list .row", ".panel .caption"]
     assert page.evaluate(UNSEEN, parts) == []
     assert 1 < page.locator("#filling-list .row").count() <= 8
+    page.wait_for_selector(".bars.acts .act")
+    assert page.evaluate(COVERED) == 0
     assert page.inner_text(".panel .caption").startswith("Memory is fullest: ")
     assert page.evaluate(CONTROLS) == [
         "play", "next-stop", "lab-undo", "lab-redo", "scrub", "lab-sharing", "lab-more",

@@ -123,11 +123,13 @@ def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     page = at_work(open_page(resnet))
     page.select_option("#lab-policy", "store_all")
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
-    page.keyboard.press("p")
+    assert page.evaluate("player.tick === player.models[0].peakStep")
+    # Three actions: a stage, a block, the value that they lead to. The fourth drops it.
     largest = page.locator("#filling-list .bar").first
-    while largest.get_attribute("aria-pressed") is None:
-        largest.click()  # level by level
-    largest.click()
+    for _ in range(3):
+        assert largest.get_attribute("aria-pressed") != "true"
+        largest.click()
+    assert largest.get_attribute("aria-pressed") == "true"
     name = largest.locator(".name").inner_text()
     offered = page.inner_text("#lab-flip")
     assert offered.startswith(f"drop {name.split('/')[-1]}: peak \u2212")
@@ -135,3 +137,35 @@ def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     assert page.evaluate("() => player.offers.plan(player.choice).peak") < before
     after = page.evaluate("() => player.models[0].peaks.at(-1)")
     assert after == page.evaluate("() => player.offers.plan(player.choice).peak")
+
+
+def test_first_time_user_finds_and_lowers_the_peak_by_keyboard(
+    open_page: Open, resnet: Path
+) -> None:
+    page = open_page(resnet)
+    before = page.evaluate("() => player.offers.plan(player.choice).peak")
+    head = page.inner_text(".callout b")
+    tab_to(page, ".budget-line", 8)
+    page.keyboard.press("ArrowDown")
+    after = page.evaluate("() => player.offers.plan(player.choice).peak")
+    assert after < before
+    said = page.inner_text(".callout b")
+    assert said != head
+    assert page.get_attribute(".budget-line", "aria-valuetext").startswith(f"{said}, ")
+    # What is in memory follows the budget at once, its largest bar first.
+    tab_to(page, "#filling-list .bar", 1)
+    opened = page.locator("#filling-list .bar").first.get_attribute("aria-label")
+    assert opened is not None
+    assert opened.endswith(", opens")
+    page.keyboard.press("Enter")
+    assert page.is_visible("#filling-back")
+    assert page.evaluate("document.activeElement.className") == "bar"
+
+
+def tab_to(page: Any, selector: str, most: int) -> None:
+    """Press Tab until an element has the focus, at most so many times."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement === document.querySelector(s)", selector):
+            return
+    raise AssertionError(f"{selector} is not reached by {most} Tabs")

@@ -23,8 +23,6 @@ COUNTERS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
 PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
     document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
     return [({LOOKS})(), ({COUNTERS})()]; }})"""
-# Select the largest value in memory, whatever it is grouped in.
-LARGEST = "() => player.choose(player.chosen, -1, player.filling.items[0].value)"
 TICK = "() => Number(document.getElementById('scrub').value)"
 # What can be touched, and is smaller than 24 pixels.
 SMALL = """() => [...document.querySelectorAll(
@@ -99,6 +97,15 @@ def code_of(page: str) -> str:
     """Return the scripts of a page."""
     (packed,) = re.findall(r'id="scripts">([^<]+)<', page)
     return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def choose_largest(page: Any) -> Any:
+    """Open the largest bar of what is in memory level by level, select its value; return it."""
+    bar = page.locator("#filling-list .bar").first
+    while bar.get_attribute("aria-pressed") is None:
+        bar.click()
+    bar.click()
+    return bar
 
 
 def until(page: Any, expression: str, expected: object = True) -> None:

@@ -265,7 +265,7 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     assert page.inner_text("#filling-title") == "only in one now"
     assert page.inner_text("#filling-total") == "A 9, B 0 values"
     rows = page.locator("#filling-list .row").all_inner_texts()
-    assert rows[0].split()[:3] == ["f1", "1", "only"]
+    assert rows[0].split()[:4] == ["f1", "1", "only", "A:"]
     page.select_option("#axis", "step")
     assert page.inner_text(".how") == "steps of each, from its own beginning"
     page.select_option("#axis", "progress")

@@ -6,7 +6,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.viz.conftest import Open
-from tests.viz.player.player_driver import LARGEST, TICK, traces_of, until, written
+from tests.viz.player.player_driver import TICK, choose_largest, traces_of, until, written
 from tests.viz.player.test_navigation import WHOLE, opened, sight
 from tests.viz.player.test_player_page import NAMES, named
 from tinyckpt.core.schedule import EVALUATIONS, data_title, operator_title
@@ -134,7 +134,7 @@ def test_history_navigates_through_views(tmp_path: Path, open_page: Open) -> Non
     until(page, "location.hash.includes('open=')")
     page.keyboard.press("ArrowRight")
     until(page, "location.hash.startsWith('#step=301')")
-    page.evaluate(LARGEST)
+    choose_largest(page)
     until(page, "location.hash.includes('select=')")
     last = page.evaluate("location.hash")
     page.go_back()

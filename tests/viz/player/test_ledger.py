@@ -122,8 +122,9 @@ def test_bars_blocks_and_lists_tell_what_is_live_and_why(player: Player) -> None
         "f11 1 recomputed now, for b11", "b12 1 gradient, for b11",
     ]  # fmt: skip
     assert page.inner_text("#filling-total") == "6 of 9 values"
-    page.focus("#filling-list .bar >> nth=1")
-    page.keyboard.press("Enter")
+    page.focus("#filling-list .bar >> nth=0")
+    for key in ("ArrowUp", "ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
     assert page.inner_text("#node-title") == "f8"
     selected = page.locator(".bar[aria-pressed=true]").all_inner_texts()
     assert [row.split()[0] for row in selected] == ["f8"]

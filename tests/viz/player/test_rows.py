@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.viz.player.conftest import Player
-from tests.viz.player.player_driver import LARGEST, go_to, seek, traces_of, until
+from tests.viz.player.player_driver import choose_largest, go_to, seek, traces_of, until
 
 pytestmark = pytest.mark.browser
 
@@ -68,7 +68,7 @@ def test_rows_of_a_long_chain_are_legible_scrolled_and_aligned(player: Player) -
         assert page.evaluate(MISPLACED) == 0
         # Its bar is where its name is: at the cursor it is being evaluated.
         assert page.locator(f".rail-row[data-row='{layer - 1}'] [data-look$=' computing']").count()
-    page.evaluate(LARGEST)
+    choose_largest(page)
     assert page.locator(".rail-row[aria-pressed='true']").count() == 1
     # A scrollbar takes as much room from the strip.
     go_to(page, "#step=-1")

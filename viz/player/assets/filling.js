@@ -39,6 +39,14 @@ export class Filling {
       if (bar && button.classList.contains("act")) this.acts.act(this.panel, bar);
       else if (bar) this.choose(bar);
     });
+    this.element.addEventListener("keydown", (event) => {
+      const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!by) return;
+      const row = /** @type {HTMLElement} */ (event.target).closest(".row");
+      const next = by > 0 ? row.nextElementSibling : row.previousElementSibling;
+      /** @type {HTMLElement | null} */ (next?.querySelector(".bar"))?.focus();
+      event.preventDefault(); // it does not scroll
+    });
     this.back.addEventListener("click", () => {
       if (this.skipped) this.skipped = 0;
       else this.path.pop();
