@@ -110,14 +110,15 @@ def result_gradient(theme: Theme) -> RGB:
     return blend(theme.gradient, DARK.background, 0.62)
 
 
+def luminance(colour: RGB) -> float:
+    """Return the relative luminance of a colour, 0 to 1. Source: WCAG 2.2."""
+    shares = [value / 255 for value in colour]
+    linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def contrast(one: RGB, other: RGB) -> float:
-    """Return the contrast ratio of two colours, 1 to 21. Source: WCAG 2.2, relative luminance."""
-
-    def luminance(colour: RGB) -> float:
-        shares = [value / 255 for value in colour]
-        linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
+    """Return the contrast ratio of two colours, 1 to 21. Source: WCAG 2.2."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

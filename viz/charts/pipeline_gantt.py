@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..scene import count_text
-from ..theme import RGB, Theme, blend, css, rgb
+from ..theme import RGB, Theme, blend, contrast, css, rgb
 from .pipeline_lanes import WORK, DeviceLane, blocks_of, lane_of, messages_of, shares_of, ticks_of
 from .style import LETTER, SMALL
 
@@ -240,15 +240,7 @@ def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) ->
 def label_on(fill: RGB) -> RGB:
     """Return black or white ink, whichever has more contrast on a fill (WCAG 2)."""
     black, white = rgb("#0A101C"), rgb("#FFFFFF")
-    light = luminance(fill) + 0.05
-    return white if (1.05 / light) > light / (luminance(black) + 0.05) else black
-
-
-def luminance(colour: RGB) -> float:
-    """Return the relative luminance of a colour, as WCAG 2 defines it."""
-    parts = [part / 255 for part in colour]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return white if contrast(white, fill) > contrast(black, fill) else black
 
 
 def draw_messages(axis: Any, trace: PipelineTrace, per: float, colours: Theme) -> None:

@@ -5,7 +5,7 @@
 
 import { COMPUTE } from "../../player/assets/allocation.js";
 import { placesOf } from "../../player/assets/axis.js";
-import { counted, shortSize } from "../../player/assets/format.js";
+import { amountText } from "../../player/assets/format.js";
 import { pointByKey } from "./frontier.js";
 import { percentText } from "./texts.js";
 
@@ -37,7 +37,7 @@ export function ghostOf({ stored, size }, model) {
 
 /** Bytes as values where all have one size. @param {Offers} offers @param {number} bytes */
 export function valuesText({ inNodes, size }, bytes) {
-  return inNodes ? counted(Math.floor(bytes / size), "value") : shortSize(bytes);
+  return amountText(Math.floor(bytes / size), inNodes);
 }
 
 export class MemoryArea {

@@ -6,7 +6,7 @@
 
 import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
 import { listAt } from "./columns.js";
-import { counted, shortSize, sizeText } from "./format.js";
+import { amountText, counted, sizeText } from "./format.js";
 import { cutTo, textWidth } from "./graph.js";
 import { ownName, readBy } from "./reasons.js";
 import { inOrder } from "./stops.js";
@@ -24,7 +24,11 @@ const SHORT = 24; // characters of a short name
  */
 const STOPS = [
   ["start", () => -1, () => "Nothing is in memory yet."],
-  ["peak", (model) => model.peakStep, (model, step) => `Memory is fullest: ${amountWords(model, step)}.`],
+  [
+    "peak",
+    (model) => model.peakStep,
+    (model, step) => `Memory is fullest: ${amountText(model.live[step], model.inNodes)}.`,
+  ],
   [
     "first recomputation",
     (model) => model.computes[model.again.indexOf(1)] ?? Number.NaN,
@@ -34,14 +38,9 @@ const STOPS = [
     "end",
     (model) => model.count - 1,
     (model) =>
-      `The end: ${counted(model.computes.length, "evaluation")}, at most ${amountWords(model, model.peakStep)} at once.`,
+      `The end: ${counted(model.computes.length, "evaluation")}, at most ${amountText(model.live[model.peakStep], model.inNodes)} at once.`,
   ],
 ];
-
-/** What is in memory after a step. */
-function amountWords(model, step) {
-  return model.inNodes ? counted(model.live[step], "value") : shortSize(model.live[step]);
-}
 
 /** The stops of some policies together, each where there is one; what not all have at one moment names its own.
  * @param {Model[]} models @param {string[]} titles @param {(model: Model, step: number) => number} tickOf

@@ -7,9 +7,8 @@
 import { COUNTED, placesOf, presentOf } from "./axis.js";
 import { WIDEST_MARK } from "./bars.js";
 import { cellName } from "./details.js";
-import { amountText } from "./difference_strip.js";
 import { differencesAlong } from "./differing.js";
-import { counted } from "./format.js";
+import { amountText, counted } from "./format.js";
 import { svgElement } from "./graph.js";
 import { Ledger } from "./ledger.js";
 import { LedgerPointer } from "./pointing.js";

@@ -6,9 +6,9 @@ import { captionsOf, fitting } from "./caption.js";
 import { listAt } from "./columns.js";
 import { MOST_STEPS, evaluationsOf, factsOf } from "./details.js";
 import { DifferenceLedger, DifferenceRail } from "./difference_ledger.js";
-import { DifferenceStrip, amountText, liveOf, savedText } from "./difference_strip.js";
+import { DifferenceStrip, liveOf, savedText } from "./difference_strip.js";
 import { amountOf, differenceAt, heavyCells } from "./differing.js";
-import { DASH, changeText, countText, counted, listed, shortLive } from "./format.js";
+import { DASH, amountText, changeText, countText, counted, listed, shortLive } from "./format.js";
 import { historyOfView, isResident, stepOfTick } from "./model.js";
 import { Panel } from "./panel.js";
 

@@ -6,7 +6,7 @@
 import { presentOf, stepOfColumn } from "./axis.js";
 import { DIFFERENCE_INKS } from "./difference_ledger.js";
 import { SIDES } from "./difference_panel.js";
-import { changeText, counted, shortLive, shortSize } from "./format.js";
+import { amountText, changeText, shortLive } from "./format.js";
 import { stepWords } from "./model.js";
 import { colours } from "./raster.js";
 import { Strip, placed } from "./strip.js";
@@ -171,11 +171,6 @@ function aboveGround(words) {
 /** Live memory of one side of a pair after a step. */
 export function liveOf({ a, b }, side, step) {
   return step < 0 ? 0 : (side ? b : a).live[step];
-}
-
-/** An amount with its unit. @param {number} amount @param {boolean} inNodes */
-export function amountText(amount, inNodes) {
-  return inNodes ? counted(amount, "value") : shortSize(amount);
 }
 
 /** How much less the second of two amounts is, or more, in words. @param {number[]} live */

@@ -2,7 +2,7 @@
 
 import { COMPUTE } from "./allocation.js";
 import { blocksAt } from "./blocks.js";
-import { shortLive } from "./format.js";
+import { amountText } from "./format.js";
 import { homes } from "./state.js";
 
 /**
@@ -49,7 +49,7 @@ export function showElsewhere(panel) {
   const { model, step, index } = panel;
   const amount = step < 0 ? 0 : heldElsewhere(panel);
   const words = amount
-    ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held`
+    ? `also active elsewhere: ${amountText(amount, model.inNodes)} held`
     : "nothing is held elsewhere";
   if (held.textContent !== words) held.textContent = words;
   const operator = step >= 0 && model.verbs[step] === COMPUTE ? model.targets[step] : -1;

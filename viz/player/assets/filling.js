@@ -5,7 +5,7 @@
 
 import { blocksAt } from "./blocks.js";
 import { SIDES } from "./difference_panel.js";
-import { counted, shortLive, shortSize } from "./format.js";
+import { amountText, counted, shortLive } from "./format.js";
 import { ownName, reasonOf } from "./reasons.js";
 
 /**
@@ -76,7 +76,7 @@ export class Filling {
     this.total.textContent = total;
     this.none.hidden = items.length > 0;
     this.element.hidden = !this.none.hidden;
-    this.peak.textContent = `What fills the peak of ${model.inNodes ? counted(model.live[model.peakStep], "value") : shortSize(model.live[model.peakStep])}?`;
+    this.peak.textContent = `What fills the peak of ${amountText(model.live[model.peakStep], model.inNodes)}?`;
     this.refill();
   }
 
@@ -236,7 +236,7 @@ export function filledBy(model, step) {
   const items = blocksAt(model, step).filter(({ amount }) => amount > 0);
   items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
   const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];
-  const total = `${shortLive(now, model.inNodes)} of ${model.inNodes ? counted(most, "value") : shortSize(most)}`;
+  const total = `${shortLive(now, model.inNodes)} of ${amountText(most, model.inNodes)}`;
   const title = `What is in memory ${step === model.peakStep ? "at the peak" : "now"}`;
   return { items: items.map((item) => ({ ...item, model, step })), title, total };
 }

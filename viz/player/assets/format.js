@@ -55,6 +55,11 @@ export function shortLive(amount, inNodes) {
   return inNodes ? countText(amount) : shortSize(amount);
 }
 
+/** Memory with its unit, short. @param {number} amount @param {boolean} inNodes @returns {string} */
+export function amountText(amount, inNodes) {
+  return inNodes ? counted(amount, "value") : shortSize(amount);
+}
+
 /** A difference with its sign. @param {number} change @param {boolean} inNodes */
 export function changeText(change, inNodes) {
   if (!change) return "\u00b10";

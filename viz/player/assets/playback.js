@@ -4,7 +4,7 @@ import { dataOf } from "./columns.js";
 import { SPEEDS, byId } from "./controls.js";
 import { countText } from "./format.js";
 import { followFrame } from "./framed.js";
-import { stopOn } from "./stops.js";
+import { stopAt, stopOn } from "./stops.js";
 
 /**
  * @import { Controls } from "./controls.js"
@@ -111,7 +111,7 @@ export class Playback {
   play() {
     this.until = undefined;
     if (this.ended) this.show(-1);
-    if (this.controls.presentation.isOn) this.until = this.stops.find(({ tick }) => tick > this.tick + 1e-6)?.tick;
+    if (this.controls.presentation.isOn) this.until = this.stops[stopAt(this.stops, this.tick) + 1]?.tick;
     this.playing = true;
     this.controls.show();
     let before = performance.now();

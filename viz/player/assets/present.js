@@ -4,7 +4,7 @@
  */
 
 import { byId } from "./controls.js";
-import { stopAt } from "./stops.js";
+import { stopAt, stopOn } from "./stops.js";
 
 const STAGE = [1280, 720]; // pixels of a screen on which letters are LETTERS times as large as usual
 const LETTERS = 1.6;
@@ -128,7 +128,7 @@ export class Presentation {
     const { stops, tick } = this.player;
     const now = stopAt(stops, tick);
     if (by > 0) this.go(now + 1);
-    else this.go(now >= 0 && stops[now].tick < tick - 1e-6 ? now : Math.max(now - 1, 0));
+    else this.go(now >= 0 && !stopOn(stops, tick) ? now : Math.max(now - 1, 0));
   }
 
   darken(dark) {

@@ -4,7 +4,7 @@
  */
 
 import { presentOf, stepOfColumn } from "./axis.js";
-import { counted, shortLive, shortSize } from "./format.js";
+import { amountText, counted } from "./format.js";
 import { stepOfTick } from "./model.js";
 import { pixelRatio } from "./print.js";
 import { Scale } from "./scale.js";
@@ -42,7 +42,7 @@ export class Sparkline {
   get costs() {
     const { model } = this;
     const most = model.live[model.peakStep];
-    const peak = model.inNodes ? counted(most, "value") : shortSize(most);
+    const peak = amountText(most, model.inNodes);
     return `${counted(model.computes.length, "evaluation")} · peak ${peak}`;
   }
 
@@ -82,7 +82,7 @@ export class Sparkline {
     const { model, panel } = this;
     panel.step = stepOfTick(model, tick, align);
     const live = panel.step < 0 ? 0 : model.live[panel.step];
-    const text = `${shortLive(live, model.inNodes)}${model.inNodes ? (live === 1 ? " value" : " values") : ""}`;
+    const text = amountText(live, model.inNodes);
     if (this.number.textContent !== text) this.number.textContent = text;
     this.place();
   }

@@ -3,7 +3,7 @@
 import { presentOf, stepOfColumn } from "./axis.js";
 import { blocksAt, blocksOf, leastPeak, rootOf, storeAllPeak } from "./blocks.js";
 import { liveLines } from "./details.js";
-import { changeText, counted, shortLive } from "./format.js";
+import { amountText, changeText, counted, shortLive } from "./format.js";
 import { measuredPeak } from "./measured.js";
 import { Overlay } from "./overlay.js";
 import { Layers, colours } from "./raster.js";
@@ -252,7 +252,7 @@ export class Strip {
     const { model } = this;
     const live = step < 0 ? 0 : model.live[step];
     const change = live - (step < 1 ? 0 : model.live[step - 1]);
-    const text = `${shortLive(live, model.inNodes)}${model.inNodes ? ` ${live === 1 ? "value" : "values"}` : ""}  ${changeText(change, model.inNodes)}`;
+    const text = `${amountText(live, model.inNodes)}  ${changeText(change, model.inNodes)}`;
     const { measured } = this.panel;
     return measured ? `${text}  ${measured.words(step)}` : text;
   }
