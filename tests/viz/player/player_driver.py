@@ -89,7 +89,9 @@ def from_the_start(traces: Any, **options: Any) -> dict[str, Any]:
     """Return options with which a page shows its first policy, or both of two, before any step."""
     if not isinstance(traces, Sequence) or any(hasattr(trace, "bubble") for trace in traces):
         return {"stop": "start"} | options if hasattr(traces, "schedule") else options
-    first = {2: "all"}.get(len(traces), traces[0].schedule.policy if traces else None)
+    first = traces[0].schedule.policy if traces else None
+    if len(traces) == 2:
+        first = "all"
     return {"show": first, "stop": "start"} | options
 
 

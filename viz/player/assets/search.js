@@ -118,7 +118,7 @@ export class Search {
       const words = this.query.split(/\s+/).map((word) => spellings(word, texts));
       const matches = [];
       texts.forEach((text, i) => {
-        if (words.every((some) => some.some((word) => text.includes(word)))) matches.push(i);
+        if (words.every((spelt) => spelt.some((word) => text.includes(word)))) matches.push(i);
       });
       this.found.set(graph, matches);
     }
@@ -132,7 +132,7 @@ export class Search {
     const texts = this.textsOf(graph);
     const known = new Set(texts.flatMap((text) => text.split(/[^\p{L}\p{N}]+/u)).filter(Boolean));
     const words = this.query.split(/\s+/).map((word) => {
-      if (spellings(word, texts).some((some) => texts.some((text) => text.includes(some)))) return word;
+      if (spellings(word, texts).some((spelt) => texts.some((text) => text.includes(spelt)))) return word;
       let [nearest, least] = ["", Math.max(1, Math.floor(word.length / 2)) + 1];
       for (const other of known) {
         const far = editDistance(word, other);
