@@ -44,6 +44,7 @@ NARROWEST, WIDEST = 320, 3840  # pixels
 SCALES = (1, 2, 3)
 ARRANGEMENTS = ("stacked", "side by side")
 ASPECTS = 0.25, 4.0  # width by height
+STOPS = ("start", "peak", "first recomputation", "end")  # moments at which a picture may open
 COUNTERS = ("step", "evaluations", "live", "peak so far")
 HOST_COUNTER = "on the host"  # of traces that offload values
 
@@ -295,6 +296,21 @@ def check_style(style: Style, traces: Sequence[Trace]) -> None:
             f"aspect {style.aspect!r}: expected width:height such as 16:9, from 1:4 to 4:1"
         )
     check_naming(style.naming, [trace.graph for trace in traces])
+
+
+def stop_of(stop: str, *others: str) -> str:
+    """Return the name of a stop, one of STOPS or of others; ``recomputation`` is the first one.
+
+    Raises:
+        OptionError: if there is no such stop.
+
+    >>> stop_of("recomputation")
+    'first recomputation'
+    """
+    name = "first recomputation" if stop == "recomputation" else stop
+    if name not in (*STOPS, *others):
+        raise OptionError(f"unknown stop {stop!r}; known are {', '.join((*STOPS, *others))}")
+    return name
 
 
 def is_integer(number: object) -> bool:

@@ -197,7 +197,9 @@ def test_widget_steps_through_its_story(tmp_path: Path, open_tab: Shown) -> None
     link = '<a href="#" data-ckpt-budget="50 %" data-ckpt-stop="end">the end at half</a>'
     path.write_text(text.replace("<main>", f"<main><p>{link}</p>", 1), encoding="utf-8")
     tab = open_tab(path)
-    shown = "w => w.moments.length && [w.place === w.stops.recomputation, w.caption !== '']"
+    shown = (
+        "w => w.moments.length && [w.place === w.stops['first recomputation'], w.caption !== '']"
+    )
     assert tab.evaluate(f"() => ({shown})(document.querySelector('tiny-ckpt'))") == [True, True]
     tab.click("a")
     state = "(w => [w.traceData.rows[w.row].peak, w.place === w.stops.end])"

@@ -19,10 +19,10 @@ from tinyckpt.base.files import replacing, write_atomically
 
 from ..gif import encoder_of
 from ..raster.video import Film
-from ..scene import SCALES, is_integer, what_of
+from ..scene import SCALES, is_integer, stop_of, what_of
 from ..theme import THEMES
 from .drawing import HEIGHT, WIDTH, Painter, Patch, end_card, heading_of, picture, svg_of
-from .story import STOPS, Story, story_of
+from .story import Story, story_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
@@ -41,7 +41,7 @@ def explainer(
     theme: str = "light",
     scale: int = 1,
     format: str | None = None,
-    stop: str = "recomputation",
+    stop: str = "first recomputation",
     command: str | None = None,
 ) -> Path:
     """Write the explanation of gradient checkpointing as an animation, or as a still picture.
@@ -56,7 +56,7 @@ def explainer(
         theme: ``light`` or ``dark``.
         scale: 1 for 800 by 450 pixels, 2 or 3 for as many times that.
         format: of an animation, if the name's suffix does not say it.
-        stop: the moment of a still: ``start``, ``peak``, ``recomputation`` (the first), ``end``, or
+        stop: the moment of a still: ``start``, ``peak``, ``first recomputation``, ``end``, or
             ``card``, the end card.
         command: that made the picture, for the end card.
 
@@ -77,8 +77,7 @@ def explainer(
         raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
     if not is_integer(scale) or scale not in SCALES:
         raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
-    if stop not in (*STOPS, "card"):
-        raise OptionError(f"stop {stop!r}: expected one of {', '.join(STOPS)}, card")
+    stop = stop_of(stop, "card")
     suffix = Path(path).suffix.lower() if format is None else ""
     encoder = None if suffix in STILLS else encoder_of(path, format)[1]
     story, colours = story_of(traces), THEMES[theme]

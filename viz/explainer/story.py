@@ -25,7 +25,7 @@ from ..layout.drawn_nodes import printable
 from ..layout.partition import Part, anatomy_of, parts_by_scope, parts_of
 from ..memory_curve import memory_bands
 from ..node_memory import CellMemory
-from ..scene import as_list, counts_nodes, live_of
+from ..scene import as_list, counts_nodes, live_of, stop_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.costs import Costs
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 MOST_TILES = 32  # more do not fit into a row; neighbours share one
 FEWEST_TILES = 4  # scopes; of fewer, the operators are shown
 MOST_MOMENTS = 150  # of the whole story, but for the first recomputation: some 25 seconds
-STOPS = ("start", "peak", "recomputation", "end")
 Work = Literal["forward", "backward", "again"]
 WORKS: tuple[Work, ...] = ("forward", "backward", "again")
 
@@ -164,9 +163,9 @@ class Story:
         return {
             "start": 0,
             "peak": peak,
-            "recomputation": first[-1] if first else peak,
+            "first recomputation": first[-1] if first else peak,
             "end": len(self.moments) - 1,
-        }[stop]
+        }[stop_of(stop)]
 
 
 def story_of(traces: Trace | Sequence[Trace], most: int = 2) -> Story:

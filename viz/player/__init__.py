@@ -15,7 +15,7 @@ from tinyckpt.base.files import write_atomically
 
 from ..charts.pipeline_lanes import as_pipelines
 from ..layout.check_label_options import Grouping, Labels
-from ..scene import Style, scene_of
+from ..scene import Style, scene_of, stop_of
 from ..theme import THEMES
 from .measured import as_measured
 from .page import page
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".htm")
 VIEWS = ("ledger", "graph")
-STOPS = ("start", "peak", "first recomputation", "end")  # moments at which a page may open
 FRAME = (
     '<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="{title}" '
     'style="width: 100%; height: {height}px; border: 0"></iframe>'
@@ -154,8 +153,7 @@ def player(
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
     if view not in VIEWS:
         raise OptionError(f"unknown view {view!r}; known are {', '.join(VIEWS)}")
-    if stop not in STOPS:
-        raise OptionError(f"unknown stop {stop!r}; known are {', '.join(STOPS)}")
+    stop = stop_of(stop)
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if any(hasattr(trace, "bubble") for trace in listed):

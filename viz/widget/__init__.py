@@ -18,8 +18,9 @@ from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.base.files import write_atomically
 
 from ..explainer.drawing import heading_of, picture, svg_of
-from ..explainer.story import STOPS, story_of
+from ..explainer.story import story_of
 from ..player.page import json_text
+from ..scene import stop_of
 from ..theme import LIGHT, THEMES
 from .data import json_bytes, row_shown, traces_of, widget_data
 from .element_script import element_script
@@ -52,7 +53,7 @@ def widget(
     traces: Shown,
     path: None = None,
     *,
-    stop: str = "recomputation",
+    stop: str = "first recomputation",
     policy: str | None = None,
     budget: str | int | float | None = None,
     compare: str | None = None,
@@ -63,7 +64,7 @@ def widget(
     traces: Shown,
     path: str | os.PathLike[str],
     *,
-    stop: str = "recomputation",
+    stop: str = "first recomputation",
     policy: str | None = None,
     budget: str | int | float | None = None,
     compare: str | None = None,
@@ -73,7 +74,7 @@ def widget(
     traces: Shown,
     path: str | os.PathLike[str] | None = None,
     *,
-    stop: str = "recomputation",
+    stop: str = "first recomputation",
     policy: str | None = None,
     budget: str | int | float | None = None,
     compare: str | None = None,
@@ -87,7 +88,7 @@ def widget(
         path: of a file: the data in ``.json``, or a page of its own in ``.html``. Without it
             nothing is written: the result displays itself in a notebook, and Python reads and sets
             its ``step``, ``budget`` and ``kept`` tiles.
-        stop: the initial moment: ``start``, ``peak``, ``recomputation`` (the first) or ``end``.
+        stop: the initial moment: ``start``, ``peak``, ``first recomputation`` or ``end``.
         policy, budget: choose the schedule that is shown: of a policy, or the cheapest within a
             budget, such as ``9`` values, ``"50 %"`` or ``0.5`` of store-all's peak, ``"1.5 GiB"``.
         compare: the policy above it, if not store-all; ``"none"`` for none.
@@ -137,7 +138,7 @@ def widget_tag(
     traces: Shown,
     *,
     src: str | None = None,
-    stop: str = "recomputation",
+    stop: str = "first recomputation",
     policy: str | None = None,
     budget: str | int | float | None = None,
     compare: str | None = None,
@@ -193,7 +194,7 @@ def element(
     inside = f'<script type="application/json">{json_text(data)}</script>' if src is None else ""
     row = row_shown(data, attributes.get("policy"), attributes.get("budget"))
     story = story_of([shown[0], shown[row]])
-    place = story.at(attributes.get("stop", "recomputation"))
+    place = story.at(attributes.get("stop", "first recomputation"))
     theme = THEMES.get(attributes.get("theme", ""), LIGHT)
     still = svg_of(picture(story, place, theme), heading_of(story, 1), theme)
     still = still.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
@@ -214,13 +215,12 @@ def checked_attributes(
         row_shown(data, compare)
     if isinstance(budget, float):
         budget = f"{100 * budget:g} %"
-    if stop not in STOPS:
-        raise OptionError(f"stop {stop!r}: expected one of {', '.join(STOPS)}")
+    stop = stop_of(stop)
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
     given = {"policy": policy, "budget": budget, "compare": compare}
     attributes = {name: str(value) for name, value in given.items() if value is not None}
-    if stop != "recomputation":
+    if stop != "first recomputation":
         attributes["stop"] = stop
     if theme != "auto":
         attributes["theme"] = theme

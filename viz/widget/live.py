@@ -59,7 +59,7 @@ class Widget(anywidget.AnyWidget):
         budget = attributes.get("budget")
         row = row_shown(data, attributes.get("policy"), budget)
         story = story_of([self.traces[0], self.traces[row]])
-        moment = story.moments[story.at(attributes.get("stop", "recomputation"))]
+        moment = story.moments[story.at(attributes.get("stop", "first recomputation"))]
         super().__init__(
             data=data,
             attributes={name: attributes[name] for name in attributes if name != "budget"},

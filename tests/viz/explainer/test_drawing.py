@@ -56,7 +56,7 @@ def test_still_png_is_the_frame_of_its_stop(trace: tc.Trace, tmp_path: Path) -> 
 def pictures(story: Story, theme: str) -> list[list[object]]:
     """The marks of four moments and of the end card."""
     colours = THEMES[theme]
-    places = {story.at(stop) for stop in ("start", "peak", "recomputation", "end")}
+    places = {story.at(stop) for stop in ("start", "peak", "first recomputation", "end")}
     shown = [picture(story, place, colours) for place in places]
     shown.append([end_card(story, "tinyckpt gif chain:16 --style explainer", colours)])
     return [[mark for patch in patches for mark in patch.marks] for patches in shown]

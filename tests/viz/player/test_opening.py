@@ -44,6 +44,9 @@ def test_page_opens_at_the_peak_of_its_subject(tmp_path: Path, open_page: Open) 
     page = opened(open_page, tmp_path, THREE, show="recompute_all", stop="first recomputation")
     assert page.locator(".panel:not(.compact) .title").all_inner_texts() == ["recompute all"]
     assert page.evaluate(WORDS).startswith("Freed to save memory, now computed again: ")
+    step = page.evaluate("player.tick")
+    page = opened(open_page, tmp_path, THREE, show="recompute_all", stop="recomputation")
+    assert page.evaluate("player.tick") == step
     page = opened(open_page, tmp_path, BOTH, show="all", stop="end")
     assert page.locator(".panel:visible").count() == 2
     assert page.evaluate("player.visible[0].step") == page.evaluate("player.models[0].count - 1")

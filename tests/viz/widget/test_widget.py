@@ -14,7 +14,8 @@ from tests.viz.conftest import Open, assert_accessible
 from tests.viz.widget.conftest import Show
 from tinyckpt import viz
 from viz.explainer.drawing import caption_of, results_of
-from viz.explainer.story import STOPS, Moment, Story, story_of
+from viz.explainer.story import Moment, Story, story_of
+from viz.scene import STOPS
 from viz.theme import DARK, LIGHT, css
 from viz.widget.data import traces_of, widget_data
 from viz.widget.element_script import element_script
@@ -314,10 +315,22 @@ def with_script(tag: str, folder: Path) -> Path:
     return path
 
 
+def test_stop_has_a_short_name_in_attributes_and_links(open_page: Open, tmp_path: Path) -> None:
+    tag = viz.widget_tag(chain(), stop="peak").replace('"peak"', '"recomputation"', 1)
+    page = open_page(with_script(tag, tmp_path))
+    again = page.evaluate("document.querySelector('tiny-ckpt').stops['first recomputation']")
+    assert widget_of(page).evaluate("w => w.parts.problem.textContent") == ""
+    assert place_of(page) == again
+    widget_of(page).evaluate("w => w.goTo('end')")
+    assert place_of(page) > again
+    widget_of(page).evaluate("w => w.goTo('recomputation')")
+    assert place_of(page) == again
+
+
 @pytest.mark.parametrize(
     ("attribute", "said"),
     [
-        ("stop='nowhere'", "stop nowhere: expected one of start, peak, recomputation, end"),
+        ("stop='nowhere'", "stop nowhere: expected one of start, peak, first recomputation, end"),
         ("policy='revolve'", "policy revolve: the data have store_all, sqrt_n"),
         ("compare='x'", "compare x: the data have store_all, sqrt_n"),
         ("budget='much'", "budget much: expected values as in 9, a share as in 50 %, or bytes"),

@@ -40,6 +40,16 @@ def frontier_of_transformer() -> list[tc.Trace]:
     return [tc.replay(schedule) for schedule in schedules]
 
 
+@pytest.mark.parametrize("stop", ["recomputation", "first recomputation"])
+def test_first_recomputation_has_a_short_name(stop: str) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(9), "sqrt_n"))
+    tags = [viz.widget_tag(trace, stop=name) for name in (stop, "peak")]
+    assert tags[0] == viz.widget_tag(trace) != tags[1]
+    assert viz.player(trace, stop=stop).html != viz.player(trace, stop="peak").html
+    story = story_of(trace)
+    assert story.at(stop) == story.at("first recomputation") != story.at("peak")
+
+
 def test_script_is_one_file_of_at_most_40_kilobytes_without_requests(tmp_path: Path) -> None:
     path = viz.widget_script(tmp_path / "tiny-ckpt.js")
     text = path.read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ const AGAIN_SYMBOL = 32; // the symbol of a tile's recomputed values, after its 
 const MEMORY = "*+!^"; // outside of tiles, gradients, workspace, the peak so far
 const WORKS = "()~"; // as much as before
 const WORKS_WITH_DIGITS = "[]=";
-export const STOP_NAMES = ["start", "peak", "recomputation", "end"];
+export const STOP_NAMES = ["start", "peak", "first recomputation", "end"];
 // Seconds of the phases; of the rest, at least, and per moment.
 const SECONDS = { forward: 1.5, turn: 1, first: 4 };
 const REST = 3.5;
@@ -197,6 +197,11 @@ export function live({ bands }) {
   return bands.reduce((sum, band) => sum + band, 0);
 }
 
+/** The name of a stop; "recomputation" is the first one. @param {string | null} stop */
+export function stopNamed(stop) {
+  return stop === "recomputation" ? "first recomputation" : stop;
+}
+
 /** The moments of STOP_NAMES: the peak and the first recomputation are those of the last row.
  * @param {Moment[]} moments @returns {Record<string, number>}
  */
@@ -208,7 +213,7 @@ export function stopPlaces(moments) {
     if (live(rows[rows.length - 1]) > most * (1 + 1e-9)) peak = place;
     if (phase === "first") first = place;
   });
-  return { start: 0, peak, recomputation: first < 0 ? peak : first, end: moments.length - 1 };
+  return { start: 0, peak, "first recomputation": first < 0 ? peak : first, end: moments.length - 1 };
 }
 
 /** Seconds that every moment lasts, as in viz/explainer. @param {Moment[]} moments @returns {number[]} */

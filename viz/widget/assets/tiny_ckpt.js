@@ -9,6 +9,7 @@ import {
   resultsOf,
   secondsOf,
   STOP_NAMES,
+  stopNamed,
   stopPlaces,
 } from "./moments.js";
 import { BAR_HIGH, memoryMarks, TANK_HIGH, tankWide, tileBoxes, TILES_HIGH, tilesMarks } from "./tiles.js";
@@ -263,7 +264,7 @@ class TinyCkpt extends HTMLElement {
     }
     this.build();
     this.complain(this.problems(budget));
-    if (first) this.place = this.stops[this.getAttribute("stop")] ?? this.stops.recomputation;
+    if (first) this.place = this.stops[stopNamed(this.getAttribute("stop"))] ?? this.stops["first recomputation"];
     if (changed && !first) {
       const { policy, peak, work } = rows[shown];
       this.emit("ckpt-schedule", { row: shown, policy, peak, work, budget: this.getAttribute("budget") });
@@ -278,7 +279,7 @@ class TinyCkpt extends HTMLElement {
     const least = Math.min(...rows.map(({ peak }) => peak));
     /** @type {[string, (value: string) => boolean, string][]} */
     const legal = [
-      ["stop", (value) => STOP_NAMES.includes(value), `expected one of ${STOP_NAMES.join(", ")}`],
+      ["stop", (value) => STOP_NAMES.includes(stopNamed(value)), `expected one of ${STOP_NAMES.join(", ")}`],
       ["policy", (value) => policies.includes(value), `the data have ${policies.join(", ")}`],
       ["compare", (value) => value === "none" || policies.includes(value), `the data have ${policies.join(", ")}`],
       ["budget", () => !Number.isNaN(budget), "expected values as in 9, a share as in 50 %, or bytes as in 1.5 GiB"],
@@ -444,8 +445,9 @@ class TinyCkpt extends HTMLElement {
     });
   }
 
-  /** Go to a stop: start, peak, recomputation (the first) or end. @param {string | null} stop */
-  goTo(stop) {
+  /** Go to a stop: start, peak, first recomputation or end. @param {string | null} name */
+  goTo(name) {
+    const stop = stopNamed(name);
     if (!this.traceData || !this.moments.length) return;
     this.complain(this.problems(this.budgetAmount));
     if (!STOP_NAMES.includes(stop)) return;
