@@ -191,7 +191,6 @@ def test_lab_responds_to_drag_and_click(tmp_path: Path, open_tab: Shown) -> None
 
 @pytest.mark.long
 def test_widget_steps_through_its_story(tmp_path: Path, open_tab: Shown) -> None:
-    traces = traces_of("chain:16", POLICIES)
     path = viz.widget(tc.frontier(tc.networks.chain(16)), tmp_path / "widget.html")
     text = path.read_text(encoding="utf-8").replace("<html", "<html data-ready=true", 1)
     link = '<a href="#" data-ckpt-budget="50 %" data-ckpt-stop="end">the end at half</a>'
