@@ -7,7 +7,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import labs  # noqa: E402  # modules in this folder
+import known_issues  # noqa: E402  # modules in this folder
+import labs  # noqa: E402
 import pages  # noqa: E402
 import predict  # noqa: E402
 import read_core  # noqa: E402
@@ -51,6 +52,7 @@ def setup(app: object) -> None:
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", widgets.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", known_issues.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]

@@ -182,3 +182,51 @@ def test_code_of_page_jax_runs(
         exec(code, names)
     (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert capsys.readouterr().out.startswith(shown)
+
+
+ISSUES = (ROOT / "docs" / "known_issues.md").read_text(encoding="utf-8")
+SHOWN = re.findall(
+    r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", ISSUES, re.MULTILINE | re.DOTALL
+)
+
+
+def entry_prints_what_it_shows(code: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(code, {"__name__": "known_issues"})
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.long
+def test_code_of_page_known_issues_prints_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(SHOWN) == len(python_blocks(ISSUES)) == 16
+    for code, shown in SHOWN:
+        if "torch" not in code:
+            entry_prints_what_it_shows(code, shown, capsys)
+    drawn = {path.stem for path in tmp_path.iterdir()}
+    assert drawn == set(
+        re.findall(r"\(guide/out/(\w+)\.svg\)\{\.only-light\}$", ISSUES, re.MULTILINE)
+    )
+    assert drawn == set(re.findall(r"out/(\w+)-dark\.svg\)\{\.only-dark\}$", ISSUES, re.MULTILINE))
+    for line in commands(ISSUES):
+        assert main(shlex.split(line)[1:]) == 0, line
+
+
+@pytest.mark.long
+def test_pytorch_code_of_page_known_issues_prints_its_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    require("torch")
+    blocks = [(code, shown) for code, shown in SHOWN if "torch" in code]
+    assert len(blocks) == 3
+    for code, shown in blocks:
+        entry_prints_what_it_shows(code, shown, capsys)
+
+
+def test_page_known_issues_has_an_issue_and_a_number_for_each_question() -> None:
+    entries = ISSUES.split("\n### ")[1:]
+    assert len(entries) == 15
+    for entry in entries:
+        assert re.search(r"\]\(https://github\.com/[\w./-]+/(issues|pull)/\d+\)", entry)
+        assert "\n```text\n" in entry
