@@ -49,7 +49,7 @@ from .style import (
     SMALL,
     WIDTH,
     Titles,
-    font_file,
+    bold_font,
     heading,
     new_figure,
     style_axes,
@@ -312,9 +312,6 @@ def draw_heading(axis: Any, trace: PipelineTrace, name: str, colours: Theme) -> 
 
 def draw_counters(axis: Any, counters: Sequence[tuple[str, str]], colours: Theme) -> None:
     """Draw counters above axes, right-aligned."""
-    from matplotlib.font_manager import FontProperties
-
-    bold = FontProperties(fname=font_file("SemiBold"), size=10)
     right = 0.0
     for name, text in reversed(counters):
         parts = [
@@ -323,7 +320,7 @@ def draw_counters(axis: Any, counters: Sequence[tuple[str, str]], colours: Theme
                 textcoords="offset points", **look,
             )
             for words, above, look in (
-                (text, 6, {"fontproperties": bold, "color": css(colours.ink)}),
+                (text, 6, {"fontproperties": bold_font(10), "color": css(colours.ink)}),
                 (name, 19, {"fontsize": SMALL - 1, "color": css(colours.muted)}),
             )
         ]  # fmt: skip

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
@@ -21,6 +23,7 @@ from tinyckpt.base.units import memory_text
 
 from ..scene import one_line, title_of
 from ..theme import FONTS, THEMES, Theme, blend, css
+from .compact_svg import HALO, compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +46,7 @@ LOOKS: Any = {
     **{f"mathtext.{style}": "Inter" for style in ("rm", "it", "bf", "bfit", "sf", "tt", "cal")},
     "text.parse_math": False,  # dollar signs in names are literal
     "pdf.fonttype": 42,  # TrueType, as publishers ask for
-    "svg.fonttype": "path",  # so that an SVG looks the same wherever it is opened
+    "svg.fonttype": "none",  # text as text; the letters that occur are embedded
     "svg.hashsalt": "0",
 }
 WIDTH = 8.0  # inches
@@ -76,9 +79,23 @@ def write(
     buffer = io.BytesIO()
     with looks():
         figure = draw(THEMES[theme])
+        if form == "svg":
+            rims_as_ids(figure)
         figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
-    write_atomically(path, buffer.getvalue())
+    content = buffer.getvalue()
+    write_atomically(path, compact(content) if form == "svg" else content)
     return DrawnPath(path)
+
+
+def rims_as_ids(figure: Figure) -> None:
+    """Say the rim of a text by its id, since matplotlib would draw it by letters as paths."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        effects: list[Any] = text.get_path_effects()
+        for rim in effects:
+            text.set_gid(f"{HALO}{rim._gc['foreground']}")
+        text.set_path_effects([])
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -106,6 +123,13 @@ def add_fonts() -> None:
 
     for weight in ("Regular", "SemiBold"):
         fontManager.addfont(font_file(weight))
+
+
+def bold_font(size: float) -> Any:
+    """Return the semibold font at a size in points."""
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(fname=font_file("SemiBold"), weight=600, size=size)
 
 
 def font_file(weight: str) -> str:
@@ -187,14 +211,11 @@ def titles_of(own: Sequence[str], title: Titles) -> list[str]:
 
 def heading(axis: Any, colours: Theme, title: str, subtitle: str) -> None:
     """Draw a title and a line under it above axes, left-aligned; nothing without one."""
-    from matplotlib.font_manager import FontProperties
-
     if not title:
         return
     longest = int((axis.figure.get_size_inches()[0] * 72 - 50) / LETTER)
-    bold = FontProperties(fname=font_file("SemiBold"), size=12)
     axis.set_title(
-        shown(title, 48), loc="left", color=css(colours.ink), pad=17, fontproperties=bold
+        shown(title, 48), loc="left", color=css(colours.ink), pad=17, fontproperties=bold_font(12)
     )
     axis.annotate(
         shown(subtitle, min(120, longest)), (0, 1), (0, 5), xycoords="axes fraction",
@@ -271,3 +292,27 @@ def byte_unit(largest: float) -> tuple[int, str]:
         if largest >= 2**power:
             return 2**power, name
     return 1, "B"
+
+
+def stacked_areas(
+    axis: Any, at: Sequence[float], heights: Any, looks: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """Stack areas of steps, from the ground up; return them.
+
+    Each reaches down to the ground behind those below it, so that it has one edge and not two, and
+    is left out where it is empty: an SVG has a quarter of the points of ``stackplot``.
+
+    Args:
+        axis: of matplotlib.
+        at: where each step begins, and where the last one ends.
+        heights: of each area, at every place of ``at``.
+        looks: of each area, for matplotlib.
+    """
+    own = np.asarray(heights, float)
+    tops = np.where(own > 0, own.cumsum(axis=0), 0)
+    return [
+        axis.fill_between(
+            at, 0, top, step="post", zorder=1 - 0.01 * place, **{"linewidth": 0, **look}
+        )
+        for place, (top, look) in enumerate(zip(tops, looks, strict=True))
+    ]

@@ -29,6 +29,7 @@ from .style import (
     heading,
     names_of,
     new_figure,
+    stacked_areas,
     style_axes,
 )
 
@@ -268,9 +269,8 @@ def draw_memory(
     shown = downsampled(curve, longest)
     times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
     bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
-    fills = [css(getattr(colours, fill)) for fill in BANDS.values()] + [css(colours.panel)]
-    *_, flying = axis.stackplot(times, bands, colors=fills, step="post", linewidth=0)
-    flying.set(**striped(colours))
+    looks = [{"facecolor": css(getattr(colours, fill))} for fill in BANDS.values()]
+    stacked_areas(axis, times, bands, [*looks, striped(colours)])
 
 
 def downsampled(curve: Sequence[Moment], longest: float) -> list[Moment]:

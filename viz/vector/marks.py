@@ -31,6 +31,7 @@ from ..node_style import (
 )
 from ..scene import one_line
 from ..theme import RGB, Theme, css, faint_edge
+from .path_data import Command, path_data
 
 
 def number(value: float) -> str:
@@ -48,9 +49,11 @@ def text_element(
     x: float, y: float, text: str, size: int, ink: RGB, weight: int = 400, anchor: str = "start"
 ) -> str:
     """Return a line of text on its baseline; unprintable characters become spaces."""
+    bold = "" if weight == 400 else f' font-weight="{weight}"'
+    aligned = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return (
-        f'<text x="{number(x)}" y="{number(y)}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}" fill="{css(ink)}">{html.escape(one_line(text, 200))}</text>'
+        f'<text x="{number(x)}" y="{number(y)}" font-size="{size}"{bold}{aligned} '
+        f'fill="{css(ink)}">{html.escape(one_line(text, 200))}</text>'
     )
 
 
@@ -80,34 +83,24 @@ def edge_elements(plan: Layout, theme: Theme) -> str:
 
 def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) -> str:
     """Return arrows: one path of lines, and one of arrowheads ``head`` pixels long."""
-    lines, heads = [], []
+    lines: list[Command] = []
+    heads: list[Command] = []
     for arrow in arrows:
-        shaft, (tip, left, right) = arrow_parts(arrow, head)
+        shaft, corners = arrow_parts(arrow, head)
         if len(arrow) > 2 or math.dist(*shaft) > 1:  # else only the head is visible
-            lines.append(polyline(shaft))
-        turns = (left[0] - tip[0], left[1] - tip[1], right[0] - left[0], right[1] - left[1])
-        heads.append(f"M{numbers(*tip)}l{numbers(*turns)}z")
+            lines += polyline(shaft)
+        heads += [*polyline(corners), ("Z", ())]
     if not arrows:
         return ""
     return (
-        f'<path fill="none" stroke="{ink}" stroke-width="{width}" d="{"".join(lines)}"/>'
-        f'<path fill="{ink}" d="{"".join(heads)}"/>'
+        f'<path fill="none" stroke="{ink}" stroke-width="{width}" d="{path_data(lines)}"/>'
+        f'<path fill="{ink}" d="{path_data(heads)}"/>'
     )
 
 
-def polyline(points: Sequence[Point]) -> str:
-    """Return the shortest path data along some points."""
-    (x, y), *rest = [(round(x, 1), round(y, 1)) for x, y in points]
-    parts = [f"M{number(x)} {number(y)}"]
-    for right, down in rest:
-        if down == y:
-            parts.append(f"H{number(right)}")
-        elif right == x:
-            parts.append(f"V{number(down)}")
-        else:
-            parts.append(f"L{number(right)} {number(down)}")
-        x, y = right, down
-    return "".join(parts)
+def polyline(points: Sequence[Point]) -> list[Command]:
+    """Return the commands of a line along some points."""
+    return [("L" if place else "M", point) for place, point in enumerate(points)]
 
 
 def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
@@ -177,15 +170,22 @@ def level_path(size: Size, share: float) -> str:
     )
 
 
-def label_elements(
-    x: float, y: float, label: str, look: NodeLook, points: int, theme: Theme
+def label_element(
+    x: float, y: float, label: str, look: NodeLook, points: int, usual: int, theme: Theme
 ) -> str:
-    """Return a node's label; empty if it has none."""
+    """Return a node's label, within a group of the ``usual`` font size; empty if it has none."""
     if not label:
         return ""
     # In a group filled to less than half, the label stands on the empty part.
     behind = empty_part(look) if is_partial(look) and share_of(look) <= 0.5 else look
     if look.kept / LEVELS > 0.5:
         behind = kept_part(look)
-    ink = node_colours(behind, theme)[2]
-    return text_element(x, y + 0.36 * points, label, points, ink, 600, "middle")
+    own = {
+        "x": number(x),
+        "y": number(y + 0.36 * points),
+        "fill": css(node_colours(behind, theme)[2]),
+    }
+    if points != usual:
+        own["font-size"] = str(points)
+    written = "".join(f' {name}="{value}"' for name, value in own.items())
+    return f"<text{written}>{html.escape(one_line(label, 200))}</text>"

@@ -7,6 +7,7 @@ program shows them; text stays text.
 from __future__ import annotations
 
 import html
+import statistics
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,14 +28,14 @@ from ..theme import THEMES, Theme, css, font
 from .marks import (
     arrow_elements,
     edge_elements,
-    label_elements,
+    label_element,
     node_element,
     number,
     numbers,
     text_element,
 )
 from .memory_strip import lane_elements, strip_elements
-from .webfont import font_faces
+from .webfont import faces_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
@@ -46,7 +47,7 @@ FONT = "Inter, system-ui, sans-serif"
 def graph_elements(
     plan: Layout, looks: Sequence[NodeLook], theme: Theme, prefix: str
 ) -> Iterator[str]:
-    """Yield a graph with the given looks of its cells, one element per node.
+    """Yield the nodes of a graph with the given looks of its cells, one element per node.
 
     Each distinct shape is defined once and referenced by ``<use>``; ``prefix`` begins the shapes'
     ids.
@@ -58,16 +59,19 @@ def graph_elements(
         f'<g id="{name}">{node_element(look, size, theme)}</g>'
         for (look, size), name in shapes.items()
     )
-    yield f"<defs>{''.join(drawn)}</defs>{edge_elements(plan, theme)}"
+    yield f"<defs>{''.join(drawn)}</defs>"
+    usual = statistics.mode(plan.points or (11,))
+    yield f'<g font-size="{usual}" font-weight="600" text-anchor="middle">'
     for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
-        size = plan.size(cell)
+        size, points = plan.size(cell), plan.points[cell.id]
         place = f'xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"'
-        label = label_elements(x, y, plan.labels[cell.id], look, plan.points[cell.id], theme)
+        label = label_element(x, y, plan.labels[cell.id], look, points, usual, theme)
         yield (
             f'<g class="node"><use {place}/>{label}</g>'
             if label
             else f'<use class="node" {place}/>'
         )
+    yield "</g>"
 
 
 def frame_at(trace: Trace, plan: Layout, step: int, in_nodes: bool = False) -> Frame:
@@ -112,7 +116,7 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     Args:
         scene: its traces are shown in step; a shorter one stays at its end.
         step: by default the last one.
-        fonts: whether to embed the bundled font, 27 KiB, so that it looks the same everywhere.
+        fonts: whether to embed the letters that occur, so that it looks the same everywhere.
 
     Raises:
         OptionError: if the step is out of range.
@@ -121,6 +125,7 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: expected 0 to {last}")
     parts: list[str] = []
+    drawn: dict[str, str] = {}  # the arrows of each graph, once
 
     def group(x: float, y: float, elements: Iterable[str]) -> None:
         parts.append(f'<g transform="translate({number(x)} {number(y)})">{"".join(elements)}</g>')
@@ -130,8 +135,12 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
         frame = frame_at(row.trace, place.plan, at, scene.in_nodes)
         group(place.left, place.top, heading_elements(row, frame, place.header, theme))
         looks = [frame.changed[cell.id] for cell in place.plan.cells]
+        arrows = edge_elements(place.plan, theme)
+        known = f'<use xlink:href="#{drawn[arrows]}"/>' if arrows in drawn else None
+        name = drawn.setdefault(arrows, f"a{index}")
         nodes = graph_elements(place.plan, looks, theme, f"p{index}-")
-        group(place.left, place.top + place.header.height, nodes)
+        under = known or f'<g id="{name}">{arrows}</g>'
+        group(place.left, place.top + place.header.height, [under, *nodes])
         wide = round(place.width) - 2 * MARGIN
         strip = strip_elements(row.memory, at, wide, place.strip, theme)
         group(place.left + MARGIN, place.strip_top, strip)
@@ -141,9 +150,8 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
             lane = lane_elements(row.host, at, wide, theme)
             group(place.left + MARGIN, place.lane_top, lane)
     parts += legend_elements(sheet.legend, theme)
-    style = f"<style>{font_faces()}</style>" if fonts else ""
     said = alt_text(scene, last if step is None else step)
-    return picture([style, *parts], (sheet.width, sheet.height), said, theme, sheet.scale)
+    return picture(parts, (sheet.width, sheet.height), said, theme, sheet.scale, fonts)
 
 
 def fitting_caption(captions: Captions, step: int, room: float) -> str:
@@ -175,10 +183,10 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
     drawn = f"{theme} {plan}".encode(errors="backslashreplace")
     prefix = f"g{zlib.crc32(drawn):x}-"
     parts = [
-        f"<style>{font_faces()}</style>",
         text_element(MARGIN, 34, name, 20, colours.ink, 600),
         text_element(MARGIN, 54, counts, 12, colours.muted),
         f'<g transform="translate(0 {top})">',
+        edge_elements(plan, colours),
         *graph_elements(plan, looks, colours, prefix),
         "</g>",
     ]
@@ -186,15 +194,24 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
     return picture(parts, size, f"The graph {graph.name}: {counts}", colours)
 
 
-def picture(parts: Iterable[str], size: Size, words: str, theme: Theme, scale: float = 1.0) -> str:
-    """Return a whole SVG document, with a text alternative."""
+def picture(
+    parts: Iterable[str],
+    size: Size,
+    words: str,
+    theme: Theme,
+    scale: float = 1.0,
+    fonts: bool = True,
+) -> str:
+    """Return a whole SVG document, with a text alternative, and with the letters that occur."""
     width, height = size
+    body = "".join(parts)
+    style = f"<style>{faces_of(body)}</style>" if fonts else ""
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="0 0 {numbers(width, height)}" width="{number(scale * width)}" '
         f'height="{number(scale * height)}" font-family="{FONT}" role="img">'
         f"<title>{html.escape(printable(words))}</title>"
-        f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{"".join(parts)}</svg>\n'
+        f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{style}{body}</svg>\n'
     )
 
 
