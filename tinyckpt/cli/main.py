@@ -286,7 +286,8 @@ def play_job(options: Any) -> int:
     from tinyckpt import viz
 
     check_output(options, *PAGES)
-    look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
+    looks = ("theme", "title", "labels", "group", "show", "stop")
+    look = {name: getattr(options, name) for name in looks}
     measured = measured_of(options)
     traces = [timed_if_linked(trace, options) for trace in traces_of(options)]
     viz.player(traces, options.output, measured=measured, **look)

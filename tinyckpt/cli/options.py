@@ -293,6 +293,7 @@ class Command(NamedTuple):
     epilog: str = ALL_HELP
 
 
+STOPS = ("start", "peak", "first recomputation", "end")  # as viz.player's
 LAUNCHED = "under an MPI launcher"  # a part of the help
 # fmt: off
 COMMANDS = {
@@ -322,6 +323,8 @@ COMMANDS = {
     ]),
     "play": Command("write policies as one HTML page that steps, scrubs and plays", [
         NETWORK_OR_TRACE, POLICIES_IN_TURN, *PLANNING, *PAGE,
+        option("--show POLICY", "what is open at first: a policy, difference, or all"),
+        option("--stop", "the moment at which the page opens", default="peak", choices=STOPS),
     ]),
     "lab": Command("write a page on which one drags the budget and picks what to keep", [
         option("NETWORK", "what to plan, see below", dest="network", nargs="?"),

@@ -1,5 +1,7 @@
 """Command line: picture options reach viz, and bad ones give a one-line error."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,39 @@ def test_width_labels_and_group_options_reach_picture(
     page = tmp_path / "out.html"
     assert main(["play", "mlp:2x8", "-o", str(page), "--group", "scope", "--labels", "name"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_play_opens_at_the_policy_and_moment_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("PIL")
+    page = tmp_path / "out.html"
+    two = ["play", "chain:4", "--policy", "store_all", "--policy", "sqrt_n", "-o", str(page)]
+    opened = {}
+    for name, own in (
+        ("difference", []),
+        ("policy", ["--show", "sqrt_n", "--stop", "first recomputation"]),
+    ):
+        assert main([*two, *own]) == 0
+        found = re.search(r'"opening":\s*(\{\s*"show[^}]*\})', page.read_text(encoding="utf-8"))
+        assert found
+        opened[name] = json.loads(found[1])
+    assert opened == {
+        "difference": {"show": "difference", "stop": "peak"},
+        "policy": {"show": 1, "stop": "first recomputation"},
+    }
+    with pytest.raises(SystemExit):
+        main([*two, "--show", "revolve"])
+    assert "revolve" in capsys.readouterr().err
+
+
+def test_play_knows_the_stops_of_the_player() -> None:
+    require("PIL")
+    from tinyckpt.viz.player import STOPS as PLAYED
+
+    from tinyckpt.cli.options import STOPS
+
+    assert STOPS == PLAYED
 
 
 def test_animation_duration_equals_seconds_option(tmp_path: Path) -> None:
