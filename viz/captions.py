@@ -8,6 +8,7 @@ reads the values, and from which checkpoint they are recomputed. Freed values ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,12 +17,15 @@ from tinyckpt.base.units import size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload, data_title, operator_title
 
 if TYPE_CHECKING:
+    from tinyckpt.core.graph import Graph
     from tinyckpt.core.trace import Trace
 
 MOST_NAMES = 3  # in a list of them
 LONGEST = 200  # characters of a whole name
 SHORT = 24  # characters of a short one
 Naming = Callable[[str], str]
+# The end of a title: the name of a backward operator, "matmul_3_vjp_2" or "hidden (tanh_1_vjp)".
+ADJOINT = re.compile(r"(?P<name>[^/ ()]+)_vjp(?:_(?P<number>\d+))?(?=\)?$| \(\d+\)\)?$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,31 @@ def short(name: str) -> str:
     own = whole(name)
     own = own[own.rfind("/") + 1 :]
     return own if len(own) <= SHORT else f"{own[: SHORT // 2 - 1]}…{own[-SHORT // 2 :]}"
+
+
+def spoken(title: str) -> str:
+    """Return the title of an operator of the backward pass, or of its value, in words.
+
+    >>> spoken("block2/matmul_3_vjp_2"), spoken("layer1/hidden (tanh_1_vjp)")
+    ('block2/gradient of matmul_3 (2)', 'layer1/hidden (gradient of tanh_1)')
+    """
+    while found := ADJOINT.search(title):
+        number = f" ({found['number']})" if found["number"] else ""
+        title = f"{title[: found.start()]}gradient of {found['name']}{number}{title[found.end() :]}"
+    return title
+
+
+def operator_words(graph: Graph, operator: int) -> str:
+    """Return an operator's display title, which says "gradient of" where its name says vjp."""
+    title = operator_title(graph, operator)
+    return spoken(title) if graph.operators[operator].phase == "backward" else title
+
+
+def value_words(graph: Graph, data: int) -> str:
+    """Return a value's display title, which says "gradient of" where its name says vjp."""
+    title, producer = data_title(graph, data), graph.data[data].producer
+    backward = producer is not None and graph.operators[producer].phase == "backward"
+    return spoken(title) if backward else title
 
 
 class Captions:
@@ -101,7 +130,7 @@ class Captions:
             return self.evaluated(self.trace.evaluations_so_far[step] - 1, name)
         if isinstance(taken, Free):
             return self.freed(step, name)
-        moved = name(data_title(self.graph, taken.data))
+        moved = name(value_words(self.graph, taken.data))
         size = size_text(self.graph.data[taken.data].spec.nbytes)
         way = {Offload: "goes to the host", Fetch: "comes back from the host"}[type(taken)]
         return (f"{moved} {way} ({size})",)
@@ -112,7 +141,7 @@ class Captions:
         while first and isinstance(steps[first - 1], Free):
             first -= 1
         freed = [s.data for s in steps[first : step + 1] if isinstance(s, Free)]
-        names = listed(len(freed), lambda i: name(data_title(self.graph, freed[i])))
+        names = listed(len(freed), lambda i: name(value_words(self.graph, freed[i])))
         before = self.live[first - 1] - self.workspace[first - 1] if first else 0
         given_back = max(0, before - self.live[step])
         size = f" ({size_text(given_back)})" if given_back else ""  # without the base of a view
@@ -157,10 +186,10 @@ class Captions:
     def clauses_of_run(self, run: Run, name: Naming) -> Iterator[str]:
         """Yield the clauses of a run: its reader, if it has one; its operators and its source."""
         if run.reader is not None:
-            title = name(operator_title(self.graph, run.reader))
+            title = name(operator_words(self.graph, run.reader))
             yield f"{title} reads {self.sources(run.reader, name)}"
         operators = list(dict.fromkeys(self.operators[run.first : run.last + 1]))
-        source = listed(len(run.source), lambda i: name(data_title(self.graph, run.source[i])))
+        source = listed(len(run.source), lambda i: name(value_words(self.graph, run.source[i])))
         names = self.run_names(operators, name)
         yield f"{names} {is_or_are(len(operators))} recomputed from {source or 'the inputs'}"
 
@@ -168,13 +197,13 @@ class Captions:
         """Return the operators of a run: "first to last" if they are consecutive, else a list."""
         titles = [run[0], run[-1]]
         if len(run) > 2 and run[-1] - run[0] == len(run) - 1 and list(run) == sorted(run):
-            return " to ".join(name(operator_title(self.graph, operator)) for operator in titles)
-        return listed(len(run), lambda i: name(operator_title(self.graph, run[i])))
+            return " to ".join(name(operator_words(self.graph, operator)) for operator in titles)
+        return listed(len(run), lambda i: name(operator_words(self.graph, run[i])))
 
     def plain(self, position: int, name: Naming) -> str:
         """Return the caption of an evaluation that needs no recomputation."""
         operator = self.operators[position]
-        title, source = name(operator_title(self.graph, operator)), self.sources(operator, name)
+        title, source = name(operator_words(self.graph, operator)), self.sources(operator, name)
         if operator >= self.graph.forward_count and source:
             return f"{title} reads {source}"
         return f"{title} is computed{' from ' if source else ''}{source}"
@@ -182,7 +211,7 @@ class Captions:
     def sources(self, operator: int, name: Naming) -> str:
         """Return the names of the values that an operator reads, without the caller's own."""
         read = self.read(operator)
-        return listed(len(read), lambda i: name(data_title(self.graph, read[i])))
+        return listed(len(read), lambda i: name(value_words(self.graph, read[i])))
 
     def read(self, operator: int) -> list[int]:
         """Return the values that an operator reads, without the caller's own, each once."""

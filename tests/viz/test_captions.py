@@ -12,7 +12,7 @@ from tests.random_dags import training_graphs
 from tests.viz.test_host import moved
 from tinyckpt.base.units import size_text
 from tinyckpt.core.schedule import recomputations
-from viz.captions import SHORT, Captions, short, whole
+from viz.captions import SHORT, Captions, operator_words, short, spoken, value_words, whole
 from viz.node_memory import CellMemory
 
 
@@ -126,3 +126,21 @@ def test_captions_state_the_freed_bytes(trace: tc.Trace) -> None:
         freed = held - memory.bytes[0]
         (*_, last) = captions.clauses(step)
         assert last.endswith(f" freed ({size_text(freed)})" if freed else " freed"), last
+
+
+def test_backward_names_are_said_in_words_and_stay_in_the_graph() -> None:
+    graph, _ = tc.networks.network_from_text("residual:2x4")
+    captions = Captions(tc.replay(tc.plan(graph, "recompute_all")))
+    texts = [text for step in range(len(captions.trace.steps)) for text in captions.texts(step)]
+    assert not [text for text in texts if "vjp" in text]
+    assert any("block2/gradient of gelu_2 reads" in text for text in texts)
+    names = {operator_words(graph, operator.id) for operator in graph.operators}
+    assert len(names) == len(graph.operators)  # as different as before
+    assert any(operator.name.endswith("_vjp_2") for operator in graph.operators)
+
+
+def test_only_the_backward_pass_is_said_to_be_a_gradient() -> None:
+    graph = tc.build(lambda x: tc.sum(tc.name(tc.tanh(x), "my_vjp")), tc.Spec(3))
+    assert value_words(graph, 1) == "my_vjp (tanh_1)"
+    assert spoken("a/tanh_1_vjp_vjp_2") == "a/gradient of gradient of tanh_1 (2)"
+    assert spoken("a_vjp/b (sum_1_vjp)") == "a_vjp/b (gradient of sum_1)"

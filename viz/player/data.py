@@ -20,12 +20,11 @@ from tinyckpt.core.schedule import (
     Free,
     Offload,
     Update,
-    data_title,
-    operator_title,
 )
 from tinyckpt.planner.model.cost_models import given
 from tinyckpt.planner.model.value_fates import residual_fates
 
+from ..captions import operator_words, value_words
 from ..charts.transfer_lanes import time_words
 from ..layout.check_label_options import Naming
 from ..layout.geometry import WIDTH, Layout
@@ -95,7 +94,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
         "name": shown(graph.name),
         "forward_count": graph.forward_count,
         "data": {
-            "names": packed_texts(shown(data_title(graph, node.id)) for node in graph.data),
+            "names": packed_texts(shown(value_words(graph, node.id)) for node in graph.data),
             "specs": packed_texts(str(node.spec) for node in graph.data),
             "nbytes": packed([node.nbytes for node in graph.data]),
             "bases": packed([-1 if n.view_of is None else n.view_of for n in graph.data]),
@@ -104,7 +103,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
             "results": packed(sorted(graph.outputs)),
         },
         "operators": {
-            "names": packed_texts(shown(operator_title(graph, o.id)) for o in graph.operators),
+            "names": packed_texts(shown(operator_words(graph, o.id)) for o in graph.operators),
             "kinds": packed_texts(shown(operator.kind) for operator in graph.operators),
             "scopes": packed_texts(shown(operator.scope) for operator in graph.operators),
             "workspace": packed([operator.workspace for operator in graph.operators]),
@@ -173,7 +172,7 @@ def row_names(cells: Sequence[Cell], graph: Graph) -> list[str]:
     for cell in own:
         text = cell.title or cell.label
         alone = len(cell.operators) == 1 and (not cell.named or times[text] > 1)
-        names[cell.id] = operator_title(graph, cell.operators[0]) if alone else text
+        names[cell.id] = operator_words(graph, cell.operators[0]) if alone else text
     return names
 
 

@@ -9,7 +9,8 @@ from tests.viz.conftest import Open
 from tests.viz.player.player_driver import TICK, choose_largest, traces_of, until, written
 from tests.viz.player.test_navigation import WHOLE, opened, sight
 from tests.viz.player.test_player_page import NAMES, named
-from tinyckpt.core.schedule import EVALUATIONS, data_title, operator_title
+from tinyckpt.core.schedule import EVALUATIONS
+from viz.captions import operator_words, value_words
 
 
 @pytest.mark.browser
@@ -19,8 +20,8 @@ def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) 
     graph = trace.graph
     texts = [
         "\n".join(
-            [operator_title(graph, o.id), o.scope, o.kind]
-            + [data_title(graph, value) for value in o.outputs]
+            [operator_words(graph, o.id), o.scope, o.kind]
+            + [value_words(graph, value) for value in o.outputs]
         )
         for o in graph.operators
     ]
@@ -45,7 +46,7 @@ def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) 
     assert marked == [f"stage3/block{i}" for i in (1, 2, 3, 4)]
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    second = operator_title(graph, wanted[1])
+    second = operator_words(graph, wanted[1])
     assert page.inner_text("#node-title") == second
     assert page.inner_text("#search-total") == f"2 of {len(wanted)}"
     assert page.is_hidden(".path")
@@ -54,7 +55,7 @@ def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) 
     assert page.evaluate("document.activeElement.id") == "search-input"
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
-    last = operator_title(graph, wanted[-1])
+    last = operator_words(graph, wanted[-1])
     assert page.inner_text("#node-title") == last
     page.focus("#scrub")
     page.keyboard.press("n")
@@ -62,12 +63,27 @@ def test_search_marks_and_navigates_to_matches(tmp_path: Path, open_page: Open) 
     assert page.inner_text("#node-title") == second
     page.keyboard.press("Shift+N")
     page.click("#search-list .row >> nth=2")
-    third = operator_title(graph, wanted[2])
+    third = operator_words(graph, wanted[2])
     assert page.inner_text("#node-title") == third
     page.keyboard.press("Escape")
     assert page.is_hidden("#search")
     assert not page.evaluate("player.navigation.search.active")
     assert page.evaluate(TICK) == 300
+
+
+@pytest.mark.browser
+def test_search_finds_a_gradient_by_its_words_and_by_its_name(
+    tmp_path: Path, open_page: Open
+) -> None:
+    page = opened(tmp_path, open_page, "residual:2x8", "#step=3")
+    found = []
+    for query in ("gradient of gelu_1", "gelu_1_vjp"):
+        page.keyboard.press("/")
+        page.fill("#search-input", query)
+        found.append(page.evaluate("player.navigation.search.items"))
+        page.keyboard.press("Escape")
+    assert found[0] == found[1]
+    assert len(found[0]) == 1
 
 
 @pytest.mark.browser

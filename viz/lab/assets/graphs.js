@@ -10,6 +10,7 @@ import { BEYOND, plainText, printable, quoted, shortened80 } from "./reader.js";
  * @import { DocumentReader } from "./reader.js"
  */
 
+const ADJOINT = /([^/ ()]+)_vjp(?:_(\d+))?(?=\)?$| \(\d+\)\)?$)/;
 const DOCUMENT_KEYS = ["schema", "version", "name", "data", "operators", "arguments", "results", "gradients"];
 const DATA_KEYS = ["name", "bytes", "shape", "dtype", "role", "view_of", "label"];
 const OPERATOR_KEYS = [
@@ -238,11 +239,18 @@ export function shownName(text) {
   return line.length <= LONGEST_NAME ? line : `${line.slice(0, LONGEST_NAME - 1)}…`;
 }
 
-/** The display name: scope and user-given name come first. */
-function titled(scope, labels, name) {
+/** A title of the backward pass in words, as `spoken` of captions.py. @param {string} title */
+function spoken(title) {
+  const said = title.replace(ADJOINT, (_, name, number) => `gradient of ${name}${number ? ` (${number})` : ""}`);
+  return said === title ? title : spoken(said);
+}
+
+/** The display name: scope and user-given name come first. @param {boolean} backward */
+function titled(scope, labels, name, backward) {
   const title = [...new Set(labels)].join(", ") || name;
   const own = title === name ? title : `${title} (${name})`;
-  return shownName(scope ? `${scope}/${own}` : own);
+  const full = scope ? `${scope}/${own}` : own;
+  return shownName(backward ? spoken(full) : full);
 }
 
 /** Lists of numbers end to end, and where each begins. @param {number[][]} lists @returns {Lists} */
@@ -265,7 +273,9 @@ function pageGraph(name, data, operators, results) {
     name: shownName(name),
     forward_count: forward,
     data: {
-      names: data.map((node) => titled(scopeOf(node), node.label ? [node.label] : [], node.name)),
+      names: data.map((node) =>
+        titled(scopeOf(node), node.label ? [node.label] : [], node.name, node.producer >= forward),
+      ),
       plain: data.map((node) => node.name),
       roles: data.map(({ role }) => role),
       specs: data.map(({ spec }) => spec),
@@ -277,7 +287,7 @@ function pageGraph(name, data, operators, results) {
     },
     operators: {
       names: operators.map((each) =>
-        titled(each.scope, each.outputs.map((id) => data[id].label).filter(Boolean), each.name),
+        titled(each.scope, each.outputs.map((id) => data[id].label).filter(Boolean), each.name, each.id >= forward),
       ),
       plain: operators.map((each) => each.name),
       kinds: operators.map(({ kind }) => shownName(kind)),

@@ -1,7 +1,7 @@
 /** Details of a node, and of the live values at a step, as text. */
 
 import { listAt } from "./columns.js";
-import { countText, counted, listed, liveText, sizeText } from "./format.js";
+import { countText, counted, kindWords, listed, liveText, sizeText } from "./format.js";
 import { isAgain, isResident, residentAt, stepWords } from "./model.js";
 import { lookWords } from "./words.js";
 
@@ -87,7 +87,7 @@ export function factsOf(panel, cell, value) {
       : [["now", held.length ? "resident" : "not resident"]];
   // What is asked first is in sight in the smallest card.
   if (values.length === 1) facts.push(["why", whyWords(model, values[0])]);
-  facts.push(["operator", listed(kinds, 4)]);
+  facts.push(["operator", listed(kinds.map(kindWords), 4)]);
   if (scopes.length) facts.push(["scope", listed(scopes, 2)]);
   if (values.length > 1) facts.push(["memory", `${sizeText(now)} of ${sizeText(total)} resident`]);
   facts.push(["evaluated", `${countText(sofar)} of ${counted(all, "time")}`]);

@@ -39,6 +39,11 @@ export function listed(names, most) {
   return names.slice(0, most).join(", ") + (rest > 0 ? `, and ${countText(rest)} more` : "");
 }
 
+/** A kind of operator in words; a source has none. @param {string | undefined} kind */
+export function kindWords(kind) {
+  return kind?.endsWith("_vjp") ? `gradient of ${kind.slice(0, -4)}` : kind;
+}
+
 /** Bytes with three significant digits. @param {number} nbytes @returns {string} */
 export function shortSize(nbytes) {
   let unit = 0;

@@ -7,7 +7,7 @@ import { listAt } from "./columns.js";
 import { byId } from "./controls.js";
 import { evaluationsOf } from "./details.js";
 import { viewWith } from "./elsewhere.js";
-import { countText, listed } from "./format.js";
+import { countText, kindWords, listed } from "./format.js";
 import { LongList, fillRow } from "./longlist.js";
 import { firstAfter } from "./reasons.js";
 
@@ -22,6 +22,10 @@ const FOUND_ROW = 42; // pixels; the same in the style sheet
 const MARK_APART = 5; // pixels from mark to mark
 const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
 const FOUND_INK = { light: 0.35, dark: 0.16 }; // of the halo's colour upon a row
+
+/** The name that code and data have for what is "gradient of matmul_3 (2)" in words. @param {string} name */
+const plainName = (name) =>
+  name.replace(/gradient of ([^ )]+)(?: \((\d+)\))?/, (_, own, number) => `${own}_vjp${number ? `_${number}` : ""}`);
 
 export class Search {
   /** @param {Player} player */
@@ -148,7 +152,7 @@ export class Search {
     if (!this.texts.has(graph)) {
       const { names, scopes, kinds, outputs } = graph.operators;
       const made = (i) => Array.from(listAt(outputs, i), (value) => graph.data.names[value]);
-      const text = (name, i) => [name, scopes[i], kinds[i], ...made(i)].join("\n").toLowerCase();
+      const text = (name, i) => [name, plainName(name), scopes[i], kinds[i], ...made(i)].join("\n").toLowerCase();
       this.texts.set(graph, Array.from(names, text));
     }
     return this.texts.get(graph);
@@ -206,7 +210,7 @@ export class Search {
     row.setAttribute("aria-selected", String(index === this.at));
     const made = Array.from(listAt(graph.operators.outputs, operator), (value) => graph.data.names[value]);
     const where = [
-      kinds[operator],
+      kindWords(kinds[operator]),
       scopes[operator] && `in ${scopes[operator]}`,
       made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`,
     ];
