@@ -19,6 +19,7 @@ from .theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
 DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn
+HATCH = 5  # pixels from stripe to stripe of what was recomputed, across
 STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; the period is an integer, so that all stripes are sharp
 LABELLED = 20  # pixels: least height of an operator's node with a label
 

@@ -117,6 +117,14 @@ def luminance(colour: RGB) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def weight_gradient(theme: Theme) -> RGB:
+    """Return the colour of the gradients of parameters, which a training step returns: green.
+
+    Pink is for cotangents, the derivatives on their way back.
+    """
+    return rgb("#009E73" if theme.name == "light" else "#35C796")
+
+
 def contrast(one: RGB, other: RGB) -> float:
     """Return the contrast ratio of two colours, 1 to 21. Source: WCAG 2.2."""
     darker, lighter = sorted((luminance(one), luminance(other)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..memory_curve import by_column
 from ..scene import count_text
-from ..theme import RGB, Theme, blend, css
+from ..theme import RGB, Theme, blend, css, weight_gradient
 from .style import (
     BESIDE,
     WIDTH,
@@ -46,12 +46,12 @@ def fills_of(theme: Theme) -> dict[str, RGB]:
     return {
         "parameters": blend(theme.muted, theme.panel, 0.75),
         "optimizer state": blend(theme.muted, theme.panel, 0.5),
-        "accumulated gradients": blend(theme.gradient, theme.panel, 0.7),
+        "accumulated gradients": blend(weight_gradient(theme), theme.panel, 0.55),
         "other sources": blend(theme.muted, theme.panel, 0.28),
-        "gradients": theme.gradient,
-        "results": theme.recomputing,
+        "gradients": weight_gradient(theme),
+        "results": theme.evaluation,
         "activations": theme.kept,
-        "cotangents": blend(theme.gradient, theme.panel, 0.45),
+        "cotangents": theme.gradient,
         "updates": theme.checkpoint,
         "workspace": theme.workspace,
     }

@@ -23,6 +23,7 @@ from .style import (
     WIDTH,
     Titles,
     columns_of,
+    hatched,
     heading,
     names_of,
     new_figure,
@@ -142,12 +143,14 @@ def fill_of(kind: EvaluationKind, colours: Theme) -> RGB:
 def draw_bars(axis: Any, book: ResidencyRows, colours: Theme) -> None:
     """Draw the live interval of each value: thick on the device, a thin line on the host."""
     for recomputed, on_host in ((False, False), (True, False), (False, True), (True, True)):
-        fill = colours.recomputed if recomputed else colours.kept
+        look: dict[str, Any] = {"color": css(colours.kept), "linewidth": 0}
+        if recomputed:
+            look = hatched(colours.recomputed, colours.kept)
         bars = [b for b in book.bars if (b.recomputed, b.on_host) == (recomputed, on_host)]
         height = 0.1 if on_host else BAR
         axis.barh(
             [bar.row for bar in bars], [bar.end - bar.begin for bar in bars], height=height,
-            left=[bar.begin for bar in bars], color=css(fill), linewidth=0, zorder=2,
+            left=[bar.begin for bar in bars], zorder=2, **look,
         )  # fmt: skip
 
 
@@ -155,9 +158,12 @@ def draw_marks(axis: Any, book: ResidencyRows, colours: Theme) -> None:
     """Draw each evaluation as a cell."""
     for kind in EvaluationKind:
         marks = [mark for mark in book.marks if mark.kind == kind]
+        look: dict[str, Any] = {"color": css(fill_of(kind, colours)), "linewidth": 0}
+        if kind is EvaluationKind.RECOMPUTATION:
+            look = hatched(colours.recomputing, colours.background)
         axis.barh(
             [mark.row for mark in marks], [1.0] * len(marks), left=[mark.at for mark in marks],
-            height=0.9, color=css(fill_of(kind, colours)), linewidth=0, zorder=3,
+            height=0.9, zorder=3, **look,
         )  # fmt: skip
 
 
@@ -229,8 +235,13 @@ def draw_legend(
         (any(not again for again, _ in bars), held, colours.kept),
         (any(again for again, _ in bars), "held, recomputed", colours.recomputed),
     )
+    strokes = {"recomputation": colours.background, "held, recomputed": colours.kept}
     handles: list[Any] = [
-        Patch(color=css(fill), label=text, linewidth=0) for there, text, fill in entries if there
+        Patch(label=text, **hatched(fill, strokes[text]))
+        if detailed and text in strokes
+        else Patch(color=css(fill), label=text, linewidth=0)
+        for there, text, fill in entries
+        if there
     ]
     if detailed and any(on_host for _, on_host in bars):
         handles.append(Line2D([], [], color=css(colours.kept), label="on the host"))

@@ -22,7 +22,7 @@ from tinyckpt.base.files import write_atomically
 from tinyckpt.base.units import memory_text
 
 from ..scene import one_line, title_of
-from ..theme import FONTS, THEMES, Theme, blend, css
+from ..theme import FONTS, RGB, THEMES, Theme, blend, css
 from .compact_svg import HALO, compact
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ LOOKS: Any = {
     "pdf.fonttype": 42,  # TrueType, as publishers ask for
     "svg.fonttype": "none",  # text as text; the letters that occur are embedded
     "svg.hashsalt": "0",
+    "hatch.linewidth": 0.7,
 }
 WIDTH = 8.0  # inches
 NARROWEST, WIDEST = 3.0, 30.0  # inches: the accepted widths
@@ -85,6 +86,13 @@ def write(
     content = buffer.getvalue()
     write_atomically(path, compact(content) if form == "svg" else content)
     return DrawnPath(path)
+
+
+def hatched(fill: RGB, strokes: RGB) -> dict[str, Any]:
+    """Return the area style of what was recomputed: stripes, so that no colour need say it."""
+    return {
+        "facecolor": css(fill), "edgecolor": css(strokes), "hatch": "////", "linewidth": 0,
+    }  # fmt: skip
 
 
 def rims_as_ids(figure: Figure) -> None:

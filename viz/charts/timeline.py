@@ -22,6 +22,7 @@ from .style import (
     Titles,
     byte_unit,
     draw_peak_line,
+    hatched,
     heading,
     legend,
     names_of,
@@ -194,7 +195,11 @@ def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
     ]
     # A trace of views alone has no live memory at any step.
     entries = [entry for entry in every if entry[2].any()] or every[:1]
-    return stack(axis, steps, [(name, css(fill), column) for name, fill, column in entries])
+    areas = stack(axis, steps, [(name, css(fill), column) for name, fill, column in entries])
+    for area in areas:
+        if area.get_label() == "recomputed":
+            area.set(**hatched(colours.recomputed, colours.kept))
+    return areas
 
 
 def stack(axis: Any, steps: int, entries: Sequence[tuple[str, Any, Any]]) -> list[Any]:

@@ -26,6 +26,7 @@ from .style import (
     SMALL,
     byte_unit,
     draw_peak_line,
+    hatched,
     heading,
     names_of,
     new_figure,
@@ -176,8 +177,13 @@ def legend_handles(
         (workspace, "workspace", colours.workspace),
         (any(lanes.stalls for lanes in found), "stall", shade_of(colours)),
     )
+    strokes = {"recomputation": colours.panel, "recomputed": colours.kept}
     handles = [
-        Patch(color=css(ink), label=name, linewidth=0) for there, name, ink in entries if there
+        Patch(label=name, **hatched(ink, strokes.get(name, ink)))
+        if name in strokes
+        else Patch(color=css(ink), label=name, linewidth=0)
+        for there, name, ink in entries
+        if there
     ]
     if flying:
         handles.append(Patch(**striped(colours), label="on its way to the host"))
@@ -214,7 +220,8 @@ def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
     """Draw a lane for evaluations, and one for the copies of each direction."""
     for kind, fill in KINDS.items():
         spans = [span for span, own in lanes.evaluations if own is kind]
-        boxes(axis, spans, 2, css(getattr(colours, fill)), longest, colours)
+        hatch = "////" if kind is EvaluationKind.RECOMPUTATION else ""
+        boxes(axis, spans, 2, css(getattr(colours, fill)), longest, colours, hatch)
     boxes(axis, lanes.out, 1, css(colours.kept), longest, colours)
     boxes(axis, lanes.back, 0, css(colours.kept), longest, colours)
     axis.set_yticks(range(3), LANES[::-1])
@@ -223,14 +230,20 @@ def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
 
 
 def boxes(
-    axis: Any, spans: Sequence[Span], row: int, ink: str, longest: float, colours: Theme
+    axis: Any,
+    spans: Sequence[Span],
+    row: int,
+    ink: str,
+    longest: float,
+    colours: Theme,
+    hatch: str = "",
 ) -> None:
     """Draw boxes in a row; boxes closer than a pixel are merged."""
     shown = merged_spans(spans, longest)
     rims = [RIM if end - begin > longest / FEW else 0.0 for begin, end in shown]
     axis.broken_barh(
         [(begin, end - begin) for begin, end in shown], (row - 0.36, 0.72), facecolor=ink,
-        edgecolor=css(colours.panel), linewidth=rims, zorder=3,
+        edgecolor=css(colours.panel), linewidth=rims, zorder=3, hatch=hatch,
     )  # fmt: skip
 
 
@@ -269,7 +282,12 @@ def draw_memory(
     shown = downsampled(curve, longest)
     times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
     bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
-    looks = [{"facecolor": css(getattr(colours, fill))} for fill in BANDS.values()]
+    looks = [
+        hatched(colours.recomputed, colours.kept)
+        if fill == "recomputed"
+        else {"facecolor": css(getattr(colours, fill))}
+        for fill in BANDS.values()
+    ]
     stacked_areas(axis, times, bands, [*looks, striped(colours)])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..memory_curve import Curve
-from ..node_style import STRIPE, STRIPE_AND_GAP
+from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
 from ..picture_layout import AIR, HEAD, StripLine, strip_lines, strip_words
 from .canvas import Indices, Inks
 
@@ -59,10 +59,14 @@ def strip_of(curve: Curve, size: tuple[int, int], inks: Inks) -> Strip:
     future = past.copy()
     rows = height - 1 - np.arange(height)[:, None]
     stripes = rows % max(2, round(STRIPE_AND_GAP * scale)) < round(STRIPE * scale)
+    period = max(3, round(HATCH * scale))
+    hatch = (rows - np.arange(width)) % period < max(1, round(scale))
     for below, top, fill in zip([0 * edges[0], *edges], edges, curve.fills, strict=False):
         ink, edge = inks.index(getattr(inks.theme, fill)), outline(below, top, rows, thick)
         filled = (rows >= below) & (rows < top)
         past[filled & stripes | edge if curve.striped else filled] = ink
+        if fill == "recomputed":
+            past[filled & hatch] = inks.index(inks.theme.kept)
         future[edge] = ink
     free = np.ones((height, width), bool)
     draw_lines((past, future), free, lines, words, unit, inks)

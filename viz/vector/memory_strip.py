@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ..memory_curve import Curve
-from ..node_style import STRIPE, STRIPE_AND_GAP
+from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
 from ..picture_layout import HEAD, LANE, StripLine, strip_lines, strip_words
 from ..theme import Theme, css, font
 from .marks import number, text_element
@@ -19,10 +20,13 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
     yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
     columns = curve.columns(width).cumsum(axis=0) * unit
     here = round(now)
-    for fill, tops in reversed(list(zip(curve.fills, columns, strict=True))):
+    bands = zip(curve.fills, columns, [0 * columns[0], *columns], strict=False)
+    for fill, tops, below in reversed(list(bands)):
         ink = css(getattr(theme, fill))
         if past := skyline(tops[:here], 0, height):
             yield f'<path fill="{ink}" d="{past}"/>'
+            if fill == "recomputed" and (tops > below)[:here].any():
+                yield hatch_element(past, here, height, theme)
     for fill, tops, below in zip(curve.fills, columns, [0 * columns[0], *columns], strict=False):
         if future := outline(tops[here:], below[here:], here, height):
             ink = css(getattr(theme, fill))
@@ -40,6 +44,16 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
     yield from words  # on top of the cursor
     shown = strip_words(curve, width, height)
     yield text_element(4, 10, shown, 10, theme.muted)
+
+
+def hatch_element(shape: str, width: int, height: int, theme: Theme) -> str:
+    """Return the stripes of what was recomputed, within a shape; the bands below cover theirs."""
+    name = f"h{zlib.crc32(f'{theme.name} {shape}'.encode()):x}"
+    lines = "".join(f"M{x} {height}l{height}-{height}" for x in range(-height, width, HATCH))
+    return (
+        f'<clipPath id="{name}"><path d="{shape}"/></clipPath>'
+        f'<path clip-path="url(#{name})" stroke="{css(theme.kept)}" d="{lines}"/>'
+    )
 
 
 def line_element(y: float, width: int, mark: StripLine, theme: Theme) -> str:

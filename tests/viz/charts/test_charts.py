@@ -1,5 +1,6 @@
 """Charts as matplotlib artists, not pixels: timelines, frontiers, scaling, label placement."""
 
+import re
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf
@@ -13,13 +14,16 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
+from viz.charts.breakdown import fills_of
 from viz.charts.frontier import frontier_figure, named_points
 from viz.charts.label_placement import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
 from viz.charts.style import names_of
 from viz.charts.timeline import timeline_figure
+from viz.raster.canvas import inks_of
+from viz.raster.memory_strip import strip_of
 from viz.scene import scene_of
-from viz.theme import DARK, LIGHT, THEMES
+from viz.theme import DARK, LIGHT, THEMES, css, weight_gradient
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
 
@@ -300,3 +304,32 @@ def test_spread_keeps_order_and_minimum_gap(heights: list[float]) -> None:
         assert moved[above] - moved[below] >= 5.0 - 1e-6
     if all(b - a >= 5.001 for a, b in combinations(sorted(heights), 2)):
         assert moved == pytest.approx(heights, abs=1e-6)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, theme: str) -> None:
+    trace = trace_of("chain:16", "sqrt_n")
+    for name, draw in (("timeline", viz.timeline), ("ledger", viz.ledger)):
+        text = draw(trace, tmp_path / "chart.svg", theme=theme).read_text(encoding="utf-8")
+        fill = css(THEMES[theme].recomputed).lower()
+        grounds = re.findall(r'<pattern[^>]*><rect[^>]*fill="([^"]+)"', text)
+        assert fill in grounds, name
+        assert f'fill="{fill}"' not in re.sub("<pattern.*?</pattern>", "", text), name
+    stored = viz.timeline(trace_of("chain:16", "store_all"), tmp_path / "none.svg", theme=theme)
+    assert "<pattern" not in stored.read_text(encoding="utf-8")
+    still = viz.save_still(trace, tmp_path / "still.svg", 60, theme=theme).read_text("utf-8")
+    assert "<clipPath" in still
+    strip = strip_of(scene_of(trace).rows[0].memory, (100, 700), inks_of(THEMES[theme], 1.0))
+    kept = strip.past == inks_of(THEMES[theme], 1.0).index(THEMES[theme].kept)
+    again = strip.past == inks_of(THEMES[theme], 1.0).index(THEMES[theme].recomputed)
+    last = slice(620, 690)  # columns without any kept value
+    assert kept[:, last].any()
+    assert again[:, last].any()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_pink_is_a_cotangent_and_no_two_kinds_of_bytes_share_a_fill(theme: str) -> None:
+    fills = fills_of(THEMES[theme])
+    assert fills["cotangents"] == THEMES[theme].gradient
+    assert fills["gradients"] == weight_gradient(THEMES[theme])
+    assert len(set(fills.values())) == len(fills)
