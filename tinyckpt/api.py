@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.calls import Call, function_name, split_call
-from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.base.errors import BackendError, GraphError, expect
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec, weak_float
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
@@ -96,6 +96,7 @@ def run(
         GraphError: if an argument has another shape or dtype than the graph was built for.
         BackendError: if the backend is not available, a kernel fails, or there is a NaN.
     """
+    expect(schedule, Schedule)
     graph = schedule.graph
     library = get_backend(backend)
     given = {data: to_backend(library, array) for data, array in bind_sources(graph, args).items()}

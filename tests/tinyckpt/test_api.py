@@ -1,5 +1,6 @@
 """The API end to end: value_and_grad, grad and jit; results; real data; the demo."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,31 @@ def test_float16_overflow_is_named() -> None:
         tc.run(schedule, x)
     with np.errstate(over="ignore"):
         assert np.isinf(tc.run(schedule, x, check_nan=False).value)
+
+
+OF_SCHEDULES = (
+    tc.replay, tc.certify, tc.ledger, tc.run, tc.compile, tc.explain,
+    lambda schedule: tc.save_schedule(schedule, "schedule.json"),
+    lambda schedule: tc.timed(schedule, tc.Link(1e9)),
+)  # fmt: skip
+OF_GRAPHS = (tc.plan, tc.frontier, tc.saved_values, lambda graph: tc.lower_bound(graph, 0.5))
+CHAIN = tc.networks.chain(3)
+
+
+@pytest.mark.parametrize(
+    ("functions", "legal", "kind"),
+    [(OF_SCHEDULES, tc.plan(CHAIN), "Schedule"), (OF_GRAPHS, CHAIN, "Graph")],
+    ids=["of schedules", "of graphs"],
+)
+def test_object_of_another_kind_is_refused_by_its_name(
+    functions: Any, legal: Any, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schedule = tc.plan(CHAIN)
+    others = [CHAIN, schedule, tc.replay(schedule), tc.ledger(schedule), len, 3, None]
+    for function, other in product(functions, others):
+        if type(other) is not type(legal):
+            expected = f"expected a {kind}, as .* makes; got a {type(other).__name__}"
+            with pytest.raises(tc.ScheduleError, match=expected):
+                function(other)
+    assert list(tmp_path.iterdir()) == []

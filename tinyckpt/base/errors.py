@@ -108,3 +108,23 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     close = get_close_matches(str(word), list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+# How the objects that functions are given are made, in order.
+MADE_BY = {
+    "Graph": "tc.differentiate(tc.build(function, *arguments))",
+    "Schedule": "tc.plan(graph)",
+}
+
+
+def expect(value: object, kind: type) -> None:
+    """Raise an error if a value is not of the kind that a function takes.
+
+    >>> import tinyckpt as tc
+    >>> tc.replay(tc.networks.chain(2))
+    Traceback (most recent call last):
+    tinyckpt.base.errors.ScheduleError: expected a Schedule, as tc.plan(graph) makes; got a Graph
+    """
+    if not isinstance(value, kind):
+        made, given = MADE_BY[kind.__name__], type(value).__name__
+        raise ScheduleError(f"expected a {kind.__name__}, as {made} makes; got a {given}")

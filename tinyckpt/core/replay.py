@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tinyckpt.base.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError, expect
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -46,6 +46,7 @@ def replay(schedule: Schedule) -> Trace:
     Raises:
         ScheduleError: names the first illegal step and the violated requirement.
     """
+    expect(schedule, Schedule)
     machine = ReplayState(schedule)
     rows: list[int] = []
     for position, step in enumerate(schedule.steps):

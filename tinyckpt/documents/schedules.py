@@ -20,7 +20,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from tinyckpt.base.errors import FormatError, TinyckptError
+from tinyckpt.base.errors import FormatError, TinyckptError, expect
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -96,6 +96,7 @@ def save_schedule(schedule: Schedule, path: str | os.PathLike[str]) -> None:
     ...     tc.load_schedule(f"{folder}/schedule.json").steps == schedule.steps
     True
     """
+    expect(schedule, Schedule)
     write("schedule", schedule_document(schedule), path)
 
 

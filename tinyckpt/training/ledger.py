@@ -11,6 +11,7 @@ import html
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
@@ -103,6 +104,7 @@ def ledger(schedule: Schedule) -> Ledger:
     >>> ledger(step.schedule(state, tc.Spec((1, 64), "float32"))).sources["optimizer state"]
     32776
     """
+    expect(schedule, Schedule)
     graph = schedule.graph
     machine = ReplayState(schedule)
     machine.kind = kinds_of(graph)

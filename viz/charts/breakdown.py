@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinyckpt.base.errors import OptionError
+
 from ..memory_curve import by_column
 from ..scene import count_text
 from ..theme import RGB, Theme, blend, css, weight_gradient
@@ -87,6 +89,10 @@ def breakdown(
     'bytes.svg'
     """
     listed: list[Any] = list(ledgers) if isinstance(ledgers, Sequence) else [ledgers]
+    for each in listed:
+        if not hasattr(each, "sources"):
+            given = type(each).__name__
+            raise OptionError(f"expected a Ledger, as tc.ledger(schedule) makes; got a {given}")
     names = titles_of(names_of(listed), title)
     return write(
         path, theme, width, lambda colours: breakdown_figure(listed, colours, width, names)

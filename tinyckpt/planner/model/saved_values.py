@@ -6,6 +6,7 @@ read. PyTorch calls them saved tensors, JAX residuals.
 
 from __future__ import annotations
 
+from tinyckpt.base.errors import expect
 from tinyckpt.core.graph import DataNode, Graph
 
 
@@ -22,6 +23,7 @@ def saved_values(graph: Graph) -> list[DataNode]:
     >>> [node.name for node in saved_values(graph)]
     ['x', 'tanh_1']
     """
+    expect(graph, Graph)
     found: set[int] = set()
     for operator in graph.operators[graph.forward_count :]:
         for data in operator.inputs:

@@ -30,7 +30,7 @@ from numbers import Integral
 from typing import Any, NoReturn
 
 from tinyckpt.base.display import mimebundle
-from tinyckpt.base.errors import BudgetError, ScheduleError
+from tinyckpt.base.errors import BudgetError, ScheduleError, expect
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import ReplayState, replay
@@ -167,6 +167,7 @@ def timed(
     >>> tc.timed(schedule, tc.Link(bandwidth=512)).summary()
     'mine on chain:2: 6 evaluations, 1 stalled; peak 1.5 KiB, 512 B to the host and 512 B back'
     """
+    expect(schedule, Schedule)
     own = given(schedule.graph) if costs is None else costs
     if len(own.operators) != len(schedule.graph.operators):
         raise ScheduleError(

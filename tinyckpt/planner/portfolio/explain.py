@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.base.deadline import Clock, checked_seconds
+from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.core.costs import Costs
@@ -162,6 +163,7 @@ def explain(
         PolicyOptionError: if the time limit is invalid.
         ScheduleError: if the schedule is illegal.
     """
+    expect(schedule, Schedule)
     clock = Clock(checked_seconds(time_limit))
     certificate = schedule.certificate
     if nodes is None:

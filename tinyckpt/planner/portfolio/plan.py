@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
-from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, expect
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
@@ -100,8 +100,7 @@ def plan(
             long.
         BudgetError: if no schedule was found within the budget; with the smallest peak that was.
     """
-    if not isinstance(graph, Graph):
-        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
+    expect(graph, Graph)
     costs = costs_of(graph, costs)
     if budget is None:
         return run_policy(graph, "store_all" if policy is None else policy, costs, options)
@@ -221,8 +220,7 @@ def frontier(
             saved values of another tool, for example, or an earlier plan. The frontier is then no
             more expensive than they are at their own peaks, of as many as there is time for.
     """
-    if not isinstance(graph, Graph):
-        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
+    expect(graph, Graph)
     own = costs_of(graph, costs, nodes)
     deadline = Clock(checked_seconds(time_limit))
     checked = checked_seeds(graph, seeds)
@@ -242,6 +240,7 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
         budget: as in ``plan``.
         costs: as in ``plan``.
     """
+    expect(graph, Graph)
     amount, problem = parse_budget(graph, costs_of(graph, costs), budget)
     return cost_bound(problem, amount)
 
@@ -261,6 +260,7 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     Raises:
         ScheduleError: if the schedule is illegal, or moves values to the host.
     """
+    expect(schedule, Schedule)
     own = costs_of(schedule.graph, costs, nodes)
     peak, problem = peak_of(replay(schedule), own), problem_of(schedule.graph, own)
     certificate: Certificate | None = certified(schedule, problem, peak).certificate
