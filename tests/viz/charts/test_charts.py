@@ -338,6 +338,6 @@ def test_pink_is_a_cotangent_and_no_two_kinds_of_bytes_share_a_fill(theme: str) 
 def test_breakdown_refuses_what_is_no_ledger(tmp_path: Path) -> None:
     schedule = tc.plan(tc.networks.chain(3))
     for wrong in (schedule, tc.replay(schedule), 3):
-        with pytest.raises(tc.OptionError, match="expected a Ledger, as tc.ledger.* makes; got a"):
+        with pytest.raises(tc.OptionError, match=r"expected a Ledger, as tc\.ledger.* got a"):
             viz.breakdown(wrong, tmp_path / "bytes.svg")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
