@@ -2,7 +2,7 @@
 
 Each constant is tried with the planner that reads it, at seven shares of store-all's peak: Rotor,
 Rockmate's blocks, Chen's budget and greedy eviction on networks, the portfolio on networks and on a
-layered graph, whose local search it is, and policy ``optimal`` on small ones. The table compares
+layered graph, whose local search it is, and policy `optimal` on small ones. The table compares
 with the constants as they stand: the cost of the plans, on average, at least and at most; the
 budgets at which a plan appears or is lost; the time. Figures in the comments beside constants
 ("Doubled: ...") come from here.
@@ -65,7 +65,7 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
 COUNTS = ("LIVE_IN_OPERATORS",)
 SECONDS = {"optimal": 5.0, None: 20.0}
 LIMITED = (
-    "``optimal`` has 5 seconds a budget and the portfolio 20 a graph, so that their plans depend on "
+    "`optimal` has 5 seconds a budget and the portfolio 20 a graph, so that their plans depend on "
     "the speed of the machine, too: what ends just in time, or just not, costs up to a fifth more."
 )
 Figures = dict[str, Any]
