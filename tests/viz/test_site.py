@@ -357,8 +357,11 @@ def pages_fit_and_are_accessible(site: Path, browser: Any) -> None:
     visit = Visit(site, browser)
     for name in MAIN:
         page = visit.opened(name, "?q=peak" if name == "search" else "")
-        for width in (320, 360, 390, 800, 1024, 1100, 1320, 2560, 3840, 1280):
-            page.set_viewport_size({"width": width, "height": 800})
+        for width, height in (
+            (320, 640), (360, 640), (390, 844), (800, 800), (1024, 800), (1100, 800), (1320, 800),
+            (2560, 1440), (3840, 2160), (1280, 800),
+        ):  # fmt: skip
+            page.set_viewport_size({"width": width, "height": height})
             assert page.evaluate(wider) <= 0, (name, width)
             if name.startswith("lessons/"):  # the player is on the first screen, to its foot
                 box = page.locator("iframe.player").first.bounding_box()
