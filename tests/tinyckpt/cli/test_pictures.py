@@ -59,7 +59,7 @@ def test_play_opens_at_the_policy_and_moment_that_are_named(
 
 def test_play_knows_the_stops_of_the_player() -> None:
     require("PIL")
-    from tinyckpt.viz.player import STOPS as PLAYED
+    from tinyckpt.viz.scene import STOPS as PLAYED
 
     from tinyckpt.cli.options import STOPS
 
