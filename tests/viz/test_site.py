@@ -18,6 +18,7 @@ import pytest
 import tinyckpt as tc
 from tests.conftest import require
 from tests.viz.conftest import USUAL, assert_accessible
+from tests.viz.player.player_driver import until
 from tinyckpt.cli.main import JOBS
 from tinyckpt.cli.parser import make_parser
 
@@ -267,7 +268,9 @@ def search_works_from_a_folder(site: Path, browser: Any) -> None:
         found = page.eval_on_selector_all(
             "#search-results li a", "links => links.map(link => link.getAttribute('href'))"
         )
-        assert place in [target.partition("?")[0] for target in found[:3]], (word, found[:5])
+        # The questions of users have each of these words in a heading.
+        found = [target.partition("?")[0] for target in found if "known_issues" not in target]
+        assert place in found[:3], (word, found[:5])
         page.close()
     visit.close()
 
@@ -294,12 +297,13 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     before = frame.evaluate(whole)
     assert "needs 2.53 GiB to train" in frame.inner_text("h1")
     assert frame.inner_text(".panel .caption").startswith("Memory is fullest: ")
+    page.locator("iframe.lab").evaluate("frame => frame.scrollIntoView({ behavior: 'instant' })")
     line = frame.locator(".budget-line .knob").bounding_box()
     page.mouse.move(line["x"] + 8, line["y"] + 8)
     page.mouse.down()
     page.mouse.move(line["x"] + 8, line["y"] + 60, steps=4)
     page.mouse.up()
-    assert frame.evaluate(whole) < before
+    until(frame, f"({whole})() < {before}")
     # It is at the peak of each plan; of store-all, a bar has a button that lowers it.
     assert frame.inner_text("[data-counter=live]") == frame.inner_text("[data-counter=peak]")
     frame.press(".budget-line", "End")
@@ -308,7 +312,7 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     drop = frame.locator(".bars .act").first
     assert drop.inner_text().startswith("drop: \u2212")
     drop.click()
-    assert frame.evaluate(whole) < before
+    until(frame, f"({whole})() < {before}")
     frame.click("#lab-more")
     # A drag from the right end of the curve to its middle changes schedule and counters at once.
     shown = frame.inner_text("#lab-now"), frame.inner_text("[data-counter=evaluations]")
