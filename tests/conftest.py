@@ -52,7 +52,7 @@ def require(module: str) -> None:
 def lacking(what: str) -> NoReturn:
     """Skip the test for a missing feature; in CI, which installs the newest of all, fail."""
     if os.environ.get("CI"):
-        pytest.fail(f"CI installs {what}, but it is not there")
+        pytest.fail(f"CI has {what}, but it is not there")
     pytest.skip(f"needs {what}", allow_module_level=True)
 
 

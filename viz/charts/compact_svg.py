@@ -353,9 +353,9 @@ def definition(element: ElementTree.Element, names: dict[str, str]) -> str:
     width, height, data = tile_of(commands_of(path.get("d", "")))
     sides = f'width="{width:g}" height="{height:g}"'
     ground = rectangle.get("fill", "none")
-    behind = "" if ground == "none" else f'<rect {sides} fill="{ground}"/>'
+    filled = "" if ground == "none" else f'<rect {sides} fill="{ground}"/>'
     return (
-        f'<pattern id="{name}" patternUnits="userSpaceOnUse" {sides}>{behind}'
+        f'<pattern id="{name}" patternUnits="userSpaceOnUse" {sides}>{filled}'
         f'<path{attributes(paint_of(path, style_of(path), names))} d="{data}"/></pattern>'
     )
 

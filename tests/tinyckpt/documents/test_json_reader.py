@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tinyckpt as tc
-from tests.conftest import require
+from tests.conftest import lacking, require
 from tinyckpt.documents import json_reader as reader
 from tinyckpt.documents.graphs import is_graph
 from tinyckpt.documents.user_functions import function_of_file
@@ -31,13 +31,13 @@ LOADERS: list[tuple[str, Callable[[str], Any]]] = [
 
 def make_pipe(path: Path) -> None:
     if not hasattr(os, "mkfifo"):
-        pytest.skip("needs named pipes")
+        lacking("named pipes")
     os.mkfifo(path)
 
 
 def make_link(path: Path) -> None:
     if not Path("/dev/zero").exists():
-        pytest.skip("needs /dev/zero")
+        lacking("/dev/zero")
     path.symlink_to("/dev/zero")
 
 

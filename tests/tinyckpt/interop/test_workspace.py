@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import lacking, require
 
 require("torch")
 
@@ -243,7 +243,7 @@ print(os.waitpid(child, 0)[1] == 0, second == first, measured() == first)
 )
 def test_worker_does_not_rerun_main_program(way: str, tmp_path: Path) -> None:
     if way == "fork" and not hasattr(os, "fork"):
-        pytest.skip("no fork here")
+        lacking("os.fork")
     script = SCRIPT + FORKED * (way == "fork")
     (tmp_path / "script.py").write_text(script)
     program = {"file": ["script.py"], "-c": ["-c", script], "-": ["-"], "fork": ["script.py"]}[way]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tests.conftest import lacking
 from tinyckpt.core.backend import Backend
 from tinyckpt.storage.disk import Disk
 
@@ -225,7 +226,7 @@ def put_gradients(backend: Backend, scale: int, queue: Any) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_backend_is_picklable_to_another_process(method: Any, tmp_path: Any) -> None:
     if method == "forkserver" and not hasattr(os, "fork"):
-        pytest.skip("forks are of POSIX")
+        lacking("os.fork")
     context, backend = get_context(method), tc.on_disk(tmp_path)
     queue = context.Queue()
     process = context.Process(target=put_gradients, args=(backend, 3, queue))

@@ -12,7 +12,7 @@ export function renderWidget({ model, el }) {
   widget.setAttribute("keep", "");
   let taking = false; // while what the model says is shown: the page answers when all of it is
   const shown = { row: () => widget.row, budget: () => widget.getAttribute("budget"), step: () => widget.step };
-  // Of all that is shown, only what follows from the change: another view may be a change behind.
+  // Of all that is shown, only what follows from the change: another view may not have heard of the change before.
   /** @param {("row" | "budget" | "step")[]} names */
   const tell = (...names) => {
     if (taking) return;
