@@ -85,7 +85,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 $(SCRIPT_CHECKS): package.json package-lock.json $(STAMP)
-	$(BIN)/npm ci --ignore-scripts --no-audit --no-fund --silent
+	$(BIN)/npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 clean:

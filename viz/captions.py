@@ -63,10 +63,12 @@ def short(name: str) -> str:
 def spoken(title: str) -> str:
     """Return the title of an operator of the backward pass, or of its value, in words.
 
+    A title that is too long to be shown whole is left as it is.
+
     >>> spoken("block2/matmul_3_vjp_2"), spoken("layer1/hidden (tanh_1_vjp)")
     ('block2/gradient of matmul_3 (2)', 'layer1/hidden (gradient of tanh_1)')
     """
-    while found := ADJOINT.search(title):
+    while len(title) <= LONGEST and (found := ADJOINT.search(title)):
         number = f" ({found['number']})" if found["number"] else ""
         title = f"{title[: found.start()]}gradient of {found['name']}{number}{title[found.end() :]}"
     return title

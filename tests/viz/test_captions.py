@@ -144,3 +144,5 @@ def test_only_the_backward_pass_is_said_to_be_a_gradient() -> None:
     assert value_words(graph, 1) == "my_vjp (tanh_1)"
     assert spoken("a/tanh_1_vjp_vjp_2") == "a/gradient of gradient of tanh_1 (2)"
     assert spoken("a_vjp/b (sum_1_vjp)") == "a_vjp/b (gradient of sum_1)"
+    for endless in ("a" * 1_000_000 + "_vjp", "_vjp_1" * 100_000):  # nobody reads it to its end
+        assert spoken(endless) == endless

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..scene import count_text
 from ..theme import RGB, Theme, blend, contrast, css, rgb
+from .compact_svg import HALO
 from .pipeline_lanes import WORK, DeviceLane, blocks_of, lane_of, messages_of, shares_of, ticks_of
 from .style import LETTER, SMALL
 
@@ -235,6 +236,7 @@ def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) ->
             )  # fmt: skip
             if look.strokes:
                 text.set_path_effects([withStroke(linewidth=2, foreground=css(fill))])
+                text.set_gid(f"{HALO}{css(fill)}")  # an SVG has it from here
 
 
 def label_on(fill: RGB) -> RGB:

@@ -23,7 +23,7 @@ from tinyckpt.base.units import memory_text
 
 from ..scene import one_line, title_of
 from ..theme import FONTS, RGB, THEMES, Theme, blend, css
-from .compact_svg import HALO, compact
+from .compact_svg import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +81,7 @@ def write(
     with looks():
         figure = draw(THEMES[theme])
         if form == "svg":
-            rims_as_ids(figure)
+            drop_path_effects(figure)
         figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
     content = buffer.getvalue()
     write_atomically(path, compact(content) if form == "svg" else content)
@@ -95,14 +95,11 @@ def hatched(fill: RGB, strokes: RGB) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rims_as_ids(figure: Figure) -> None:
-    """Say the rim of a text by its id, since matplotlib would draw it by letters as paths."""
+def drop_path_effects(figure: Figure) -> None:
+    """Take the halos of texts away: their letters would be paths. ``compact`` draws them by id."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        effects: list[Any] = text.get_path_effects()
-        for rim in effects:
-            text.set_gid(f"{HALO}{rim._gc['foreground']}")
         text.set_path_effects([])
 
 

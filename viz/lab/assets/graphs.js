@@ -241,6 +241,7 @@ export function shownName(text) {
 
 /** A title of the backward pass in words, as `spoken` of captions.py. @param {string} title */
 function spoken(title) {
+  if (title.length > LONGEST_NAME) return title;
   const said = title.replace(ADJOINT, (_, name, number) => `gradient of ${name}${number ? ` (${number})` : ""}`);
   return said === title ? title : spoken(said);
 }
