@@ -294,6 +294,13 @@ class Command(NamedTuple):
 
 
 STOPS = ("start", "peak", "first recomputation", "end")  # as viz.player's
+
+
+def stop_of(text: str) -> str:
+    """Return the name of a stop; without quotes, the first recomputation is ``recomputation``."""
+    return "first recomputation" if text == "recomputation" else text
+
+
 LAUNCHED = "under an MPI launcher"  # a part of the help
 # fmt: off
 COMMANDS = {
@@ -324,7 +331,8 @@ COMMANDS = {
     "play": Command("write policies as one HTML page that steps, scrubs and plays", [
         NETWORK_OR_TRACE, POLICIES_IN_TURN, *PLANNING, *PAGE,
         option("--show POLICY", "what is open at first: a policy, difference, or all"),
-        option("--stop", "the moment at which the page opens", default="peak", choices=STOPS),
+        option("--stop", "the moment at which the page opens", default="peak", choices=STOPS,
+               type=stop_of),
     ]),
     "lab": Command("write a page on which one drags the budget and picks what to keep", [
         option("NETWORK", "what to plan, see below", dest="network", nargs="?"),

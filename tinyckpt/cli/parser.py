@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         """Print an error, with a suggestion for a misspelt choice; exit with 2."""
         found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
         if found:
-            message += did_you_mean(found[1], re.findall(r"\w+", found[2]))
+            message += did_you_mean(found[1], [name.strip(" '") for name in found[2].split(",")])
         after_rank_0()
         super().error(printable(message))
 

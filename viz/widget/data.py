@@ -216,23 +216,29 @@ def told_boundaries(story: Story, every: int) -> set[int]:
     changes = [(a.active, a.gradient) != (b.active, b.gradient) for a, b in pairwise(ends)]
     turn = next(place for place, end in enumerate(ends) if end.done[1])
     places = [place for place, changed in enumerate(changes) if changed]
-    full = {
-        place
-        for row, peak in zip(story.intervals, story.fullest, strict=True)
-        for place, interval in enumerate(row[1:])
-        if any(sum(moment.bands) == peak for moment in interval)
-    }
+    full = {fullest_at(story, row)[0] for row in range(len(story.intervals))}
     return {*places[every - 1 :: every], *full, max(turn - 1, 0), turn, len(ends) - 1}
+
+
+def fullest_at(story: Story, row: int) -> tuple[int, int]:
+    """Return where a row first has its peak: the interval, and the moment within it."""
+    peak = story.fullest[row]
+    return next(
+        (place, at)
+        for place, interval in enumerate(story.intervals[row][1:])
+        for at, moment in enumerate(interval)
+        if sum(moment.bands) == peak
+    )
 
 
 def told_moments(
     story: Story, row: int, told: Collection[int], every: int
 ) -> Iterator[tuple[RowMoment, str]]:
     """Yield the moments of a row that are told, each with the symbol that ends it."""
-    count, peak = 0, story.fullest[row]
+    count, full = 0, fullest_at(story, row)
     for place, interval in enumerate(story.intervals[row][1:]):
-        for moment in interval[:-1]:
-            if count % every == 0 or sum(moment.bands) == peak:
+        for at, moment in enumerate(interval[:-1]):
+            if count % every == 0 or (place, at) == full:
                 yield moment, ","
             count += 1
         if place in told:

@@ -43,6 +43,7 @@ def test_play_opens_at_the_policy_and_moment_that_are_named(
     for name, own in (
         ("difference", []),
         ("policy", ["--show", "sqrt_n", "--stop", "first recomputation"]),
+        ("in a word", ["--stop", "recomputation"]),
     ):
         assert main([*two, *own]) == 0
         found = re.search(r'"opening":\s*(\{\s*"show[^}]*\})', page.read_text(encoding="utf-8"))
@@ -51,7 +52,11 @@ def test_play_opens_at_the_policy_and_moment_that_are_named(
     assert opened == {
         "difference": {"show": "difference", "stop": "peak"},
         "policy": {"show": 1, "stop": "first recomputation"},
+        "in a word": {"show": "difference", "stop": "first recomputation"},
     }
+    with pytest.raises(SystemExit):
+        main([*two, "--stop", "recomputatoin"])
+    assert "(did you mean first recomputation?)" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*two, "--show", "revolve"])
     assert "revolve" in capsys.readouterr().err

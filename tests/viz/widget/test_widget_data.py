@@ -58,10 +58,15 @@ def test_script_is_one_file_of_at_most_40_kilobytes_without_requests(tmp_path: P
     assert not re.search(r"^(import|export)\b|\{\{\w+\}\}|https?://", text, re.MULTILINE)
 
 
+def often_full() -> tc.Trace:
+    """Return a trace that has its peak in each of 200 layers."""
+    return tc.replay(tc.plan(tc.networks.chain(200), "recompute_all"))
+
+
 @pytest.mark.parametrize(
     "shown",
-    [chain, frontier_of_chain, transformer_of_32_tiles, frontier_of_transformer],
-    ids=["chain:16", "frontier of a chain", "32 tiles", "frontier of 32 tiles"],
+    [chain, frontier_of_chain, transformer_of_32_tiles, frontier_of_transformer, often_full],
+    ids=["chain:16", "frontier of a chain", "32 tiles", "frontier of 32 tiles", "often full"],
 )
 def test_data_are_at_most_8_kilobytes_and_agree_with_the_traces(
     shown: Callable[[], Any], tmp_path: Path
