@@ -110,6 +110,9 @@ def widget(
     suffix = None if path is None else Path(path).suffix.lower()
     if suffix not in (None, ".json", ".html"):
         raise OptionError(f"{path}: expected a name in .json (the data) or .html (a page)")
+    shown = traces_of(traces)
+    data = widget_data(shown, steps=path is None)
+    attributes = checked_attributes(data, stop, policy, budget, compare, theme)
     if path is None:
         try:
             from .live import Widget
@@ -117,13 +120,7 @@ def widget(
             raise BackendError(
                 "a widget in a notebook needs anywidget: pip install 'tinyckpt[notebook]'"
             ) from error
-        shown = traces_of(traces)
-        data = widget_data(shown, steps=True)
-        attributes = checked_attributes(data, stop, policy, budget, compare, theme)
         return Widget(shown, data, attributes)
-    shown = traces_of(traces)
-    data = widget_data(shown)
-    attributes = checked_attributes(data, stop, policy, budget, compare, theme)
     if suffix == ".json":
         write_atomically(path, json_bytes(data))
         return DrawnPath(path)

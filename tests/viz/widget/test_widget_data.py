@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -147,8 +148,14 @@ def test_illegal_options_are_refused_and_nothing_is_written(
 )
 @pytest.mark.parametrize("suffix", ["json", "html", None])
 def test_options_that_the_traces_do_not_have_are_refused(
-    options: dict[str, Any], said: str, suffix: str | None, tmp_path: Path
+    options: dict[str, Any],
+    said: str,
+    suffix: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)  # they are refused without it, too
+    monkeypatch.delitem(sys.modules, "viz.widget.live", raising=False)
     trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
     path = None if suffix is None else tmp_path / f"widget.{suffix}"
     with pytest.raises(tc.OptionError, match=re.escape(said)):
