@@ -61,6 +61,7 @@ def test_code_of_page_embedding_runs(
     assert known == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
+@pytest.mark.long
 def test_code_of_page_offload_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +118,7 @@ def said(line: str) -> str:
     return " ".join(NUMBER.sub("#", line).split())
 
 
+@pytest.mark.long
 def test_code_of_page_pipelines_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

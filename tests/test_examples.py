@@ -20,6 +20,7 @@ def test_every_example_script_is_listed() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SHORT)
 def test_example_script_runs(
     tmp_path: Path,

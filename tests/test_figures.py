@@ -33,11 +33,13 @@ LONG = "Savings of √n per network"
 TITLES = [title for title in SECTIONS if title != LONG or PROFILE == "deep"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("title", TITLES)
 def test_section_equals_output_of_script(title: str) -> None:
     assert section(title) in PAGE.read_text(encoding="utf-8"), "run python -m lessons.figures"
 
 
+@pytest.mark.long
 def test_saved_bytes_of_network_equal_page() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     name = "ViT-B/16"
@@ -93,6 +95,7 @@ def test_wrong_share_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [figure.comes_out for figure in approximate.figures()] == [False, False]
 
 
+@pytest.mark.long
 def test_wrong_claims_on_fits_codes_and_shards_are_refuted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -113,6 +116,7 @@ def test_wrong_claims_on_fits_codes_and_shards_are_refuted(
     assert not training.zero(mixed).comes_out
 
 
+@pytest.mark.long
 def test_wrong_claims_on_pipelines_are_refuted() -> None:
     verdicts = [figure.comes_out for figure in pipelines.figures()]
     assert verdicts == [True, True, False, True, True, True, True, True]

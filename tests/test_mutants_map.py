@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from benchmarks.mutants import RESULT, ROOT, Mutant, located, moved
 
 
+@pytest.mark.long
 def test_every_mutation_of_baseline_is_located_after_renames() -> None:
     mutants = [Mutant(**each) for each in json.loads(RESULT.read_text(encoding="utf-8"))]
     renames = RESULT.with_stem("mutants_renamed")

@@ -58,6 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ORDERS = [("viz", "tinyckpt.viz"), ("tinyckpt.viz", "viz"), ("tinyckpt, viz.theme", "tinyckpt.viz")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), ORDERS)
 def test_both_names_are_one_module_in_clone(first: str, second: str) -> None:
     assert printed(SAME.format(first=first, second=second), ROOT) == [
@@ -66,11 +67,13 @@ def test_both_names_are_one_module_in_clone(first: str, second: str) -> None:
     ]
 
 
+@pytest.mark.long
 def test_both_names_are_one_module_in_this_installation(tmp_path: Path) -> None:
     name, _ = printed(SAME.format(first="viz", second="tinyckpt.viz"), tmp_path)
     assert name == "tinyckpt.viz"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), ORDERS)
 def test_both_names_are_one_module_in_wheel(wheel: Path, first: str, second: str) -> None:
     assert printed(SAME.format(first=first, second=second), wheel) == [
@@ -88,6 +91,7 @@ def test_wheel_puts_no_package_viz_beside_tinyckpt(wheel: Path) -> None:
     assert not (wheel / "tinyckpt" / "viz.py").exists()
 
 
+@pytest.mark.long
 def test_another_distribution_keeps_its_package_viz(wheel: Path, tmp_path: Path) -> None:
     both = shutil.copytree(wheel, tmp_path / "site")
     (both / "viz").mkdir()

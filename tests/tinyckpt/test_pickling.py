@@ -24,6 +24,7 @@ def pickled(thing: Any) -> Any:
 COPIES = (pickled, copy.deepcopy, copy.copy)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(training_graphs())
 def test_copied_graph_and_schedule_run_bitwise_equal(case: Any) -> None:

@@ -111,6 +111,7 @@ def test_group_shows_its_share_in_host_memory() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(moved(), st.sets(st.integers(1, 99), max_size=4))
 def test_looks_match_memory_location(trace: tc.Trace, cuts: set[int]) -> None:

@@ -104,6 +104,7 @@ def test_explanations_and_frontiers_display_as_tables() -> None:
     assert repr(found) == f"<Frontier of <i>, {len(found.points)} points>"
 
 
+@pytest.mark.long
 def test_pictures_without_a_path_display_themselves() -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(3)))
     for path, kind in (
@@ -136,6 +137,7 @@ def test_ledgers_and_programs_have_readable_displays() -> None:
     assert html.unescape(source) == program.source
 
 
+@pytest.mark.long
 def test_drawn_path_displays_itself_and_is_a_path(tmp_path: Path) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(3)))
     drawn = {

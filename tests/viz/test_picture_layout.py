@@ -68,6 +68,7 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
     assert -0.01 <= high - sheet.height * sheet.scale < 2.01
 
 
+@pytest.mark.long
 @settings(max_examples=examples(30))
 @given(
     st.lists(st.sampled_from(list(TRACES)), min_size=1, max_size=3),
@@ -92,6 +93,7 @@ def test_all_parts_are_within_the_sheet(
         assert sheet.scale >= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [320, 801, 1280, 3839])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_have_the_requested_size(width: int, theme: str) -> None:

@@ -53,6 +53,7 @@ def test_titles_and_subtitles_match_golden_text() -> None:
     assert count_text(1234567) == "1\u2009234\u2009567"
 
 
+@pytest.mark.long
 def test_subtitle_of_a_plan_for_other_costs_has_their_unit() -> None:
     graph = tc.networks.chain(9)
     schedule = tc.plan(graph, budget="5 nodes", costs=tc.cost.traffic(graph))
@@ -65,6 +66,7 @@ def test_subtitle_of_a_plan_for_other_costs_has_their_unit() -> None:
     assert sorted(texts, key=len, reverse=True) == texts
 
 
+@pytest.mark.long
 @settings(max_examples=examples(50))
 @given(training_graphs())
 def test_looks_match_resident_values(case: Any) -> None:

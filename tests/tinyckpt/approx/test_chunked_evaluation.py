@@ -62,6 +62,7 @@ def test_chunked_equals_the_whole(names: list[str], axis: int, data: Any) -> Non
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300))
 @given(st.data(), st.integers(0, 1), st.integers(2, 3))
 def test_random_function_is_refused_or_equal(data: Any, axis: int, chunks: int) -> None:

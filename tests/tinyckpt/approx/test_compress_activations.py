@@ -15,6 +15,7 @@ def kept(graph: tc.TrainingGraph) -> list[tc.DataNode]:
     return [node for node in saved_values(graph) if node.role == "activation"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", [8, 4, 2])
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "bert", "lenet5", "resnet18"])
 def test_compression_keeps_the_loss_and_saves_codes(name: str, bits: int) -> None:

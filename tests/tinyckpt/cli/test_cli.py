@@ -137,6 +137,7 @@ def test_failed_job_exits_with_1(
     assert err.startswith("tinyckpt: ")
 
 
+@pytest.mark.long
 def test_plan_within_budget_prints_certificate(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:16", "--budget", "9 nodes")
     assert code == 0
@@ -151,6 +152,7 @@ def test_plan_within_budget_prints_certificate(capsys: pytest.CaptureFixture[str
     assert "expected '64 MiB'" in err
 
 
+@pytest.mark.long
 def test_plan_prints_explanation_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:8", "--budget", "5 nodes", "--explain")
     assert code == 0
@@ -177,6 +179,7 @@ def test_set_option_accepts_single_name(capsys: pytest.CaptureFixture[str]) -> N
     assert "save_only_these_names: 1 of" in out
 
 
+@pytest.mark.long
 def test_written_graph_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "unet.json"
     code, out, _ = run(capsys, "graph", "unet:1", "-o", str(path))
@@ -191,6 +194,7 @@ def test_written_graph_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
 
 
+@pytest.mark.long
 def test_output_format_follows_suffix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def begins(name: str, *arguments: str) -> bytes:
         path = tmp_path / name
@@ -222,6 +226,7 @@ def test_play_accepts_network_and_saved_trace(
     assert "<title>mine</title>" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_compare_best_known_never_costs_more_and_budget_row_is_marked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -39,6 +39,7 @@ def test_compare_does_not_run_what_exceeds_memory(
     assert [line.split()[-1] for line in out.splitlines()[2:5]] == ["-"] * 3
 
 
+@pytest.mark.long
 def test_compare_shares_time_limit_among_all_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ def test_compare_shares_time_limit_among_all_work(
     assert given == [0.0, request.SEARCHING]
 
 
+@pytest.mark.long
 def test_compare_reports_what_time_limit_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from tests.tinyckpt.cli.test_cli import run
 from tests.viz.player.player_driver import code_of
 
 
+@pytest.mark.long
 def test_player_and_lab_draw_measured_memory(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

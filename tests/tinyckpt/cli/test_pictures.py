@@ -146,6 +146,7 @@ def test_animation_of_step_range(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert (durations[0], durations[-1]) == (2000, 3000)
 
 
+@pytest.mark.long
 def test_gif_in_style_of_explainer_is_the_picture_of_viz(tmp_path: Path) -> None:
     require("PIL")
     from tinyckpt import viz

@@ -31,6 +31,7 @@ def test_pipe_prints_simulated_time_and_memory(capsys: pytest.CaptureFixture[str
     ]
 
 
+@pytest.mark.long
 def test_pipe_plans_stages_by_policy_and_budget(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("chain:16", "--stages", "2", "--micro-batches", "4", "--cost", "evaluations")
     _, stored, _ = run(capsys, *given)
@@ -49,6 +50,7 @@ def test_pipe_accepts_chunks_beside_a_schedule_without(capsys: pytest.CaptureFix
     assert run(capsys, "mlp:4x8", "--stages", "2", "--micro-batches", "4", *both)[0] == 0
 
 
+@pytest.mark.long
 def test_pipe_compares_and_draws_schedules(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

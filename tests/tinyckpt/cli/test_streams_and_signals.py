@@ -18,6 +18,7 @@ from tinyckpt.cli.streams_and_signals import TERMINATING_SIGNALS, Terminated, un
 COMMAND = f"{sys.executable} -m tinyckpt"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -37,6 +38,7 @@ def test_closed_output_exits_cleanly(line: str, code: int) -> None:
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
+@pytest.mark.long
 @FULL
 @pytest.mark.parametrize(
     ("line", "code", "unbuffered"),
@@ -77,6 +79,7 @@ def test_broken_pipe_exits_cleanly(line: str, unbuffered: str) -> None:
     assert (len(result.stdout), result.stderr) == (1, "0\n")
 
 
+@pytest.mark.long
 def test_file_is_written_when_output_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     subprocess.run(f"{COMMAND} plan chain:3 -o {path} >&- 2>&-", shell=True, check=True)
@@ -109,6 +112,7 @@ def signalled(name: str, path: Path, setup: str = "") -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=50)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 @pytest.mark.parametrize("old", [None, "old"])
 def test_signal_leaves_no_partial_file(tmp_path: Path, name: str, old: str | None) -> None:
@@ -123,6 +127,7 @@ def test_signal_leaves_no_partial_file(tmp_path: Path, name: str, old: str | Non
     assert [entry.read_text() for entry in tmp_path.iterdir()] == ([old] if old else [])
 
 
+@pytest.mark.long
 def test_existing_signal_handlers_are_kept(tmp_path: Path) -> None:
     setup = "signal.signal(signal.SIGTERM, lambda *_: print('mine') or os._exit(3))"
     result = signalled("SIGTERM", tmp_path / "t.json", setup)
@@ -273,6 +278,7 @@ import viz
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("names", "what"),
     [

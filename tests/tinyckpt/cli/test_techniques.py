@@ -54,6 +54,7 @@ def test_json_output_equals_printed_table(
     assert document["budget"] * 2 == document["rows"][0]["peak"]
 
 
+@pytest.mark.long
 def test_chart_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     require("matplotlib")
     path = tmp_path / "techniques.svg"

@@ -25,6 +25,7 @@ def residual() -> tc.TrainingGraph:
     return tc.networks.residual_mlp(3, 8, 64).graph()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint8, np.float16, np.float32, Fraction])
 def test_costs_of_any_type_become_python_numbers(kind: Any, residual: tc.TrainingGraph) -> None:
     graph = residual
@@ -89,6 +90,7 @@ def test_invalid_size_is_refused(wrong: Any) -> None:
             tc.Costs((1,), data, workspace)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(40))
 @given(training_graphs(largest=8), st.data())
 def test_plans_exist_for_costs_of_any_magnitude(case: Any, data: Any) -> None:

@@ -37,6 +37,7 @@ def outcome(lower_by: Any, graph: tc.Graph, order: list[int]) -> Any:
         return str(error)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300))
 @given(graphs_and_orders())
 def test_plain_lowering_equals_vectorised_lowering(case: Any) -> None:
@@ -44,6 +45,7 @@ def test_plain_lowering_equals_vectorised_lowering(case: Any) -> None:
     assert outcome(tc.from_order, graph, order) == outcome(lower, graph, order)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(200))
 @given(graphs_and_orders(), st.data())
 def test_plain_lowering_refuses_damaged_orders_as_vectorised_lowering(case: Any, data: Any) -> None:

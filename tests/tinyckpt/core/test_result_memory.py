@@ -103,6 +103,7 @@ def check_own(results: Any, *foreign: Any) -> None:
             np.testing.assert_array_equal(other, copy)
 
 
+@pytest.mark.long
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", LOSSES)
 def test_result_memory_is_counted_in_trace(name: str) -> None:

@@ -49,6 +49,7 @@ def test_program_uses_names_as_variables_and_scopes_as_comments() -> None:
     ]
 
 
+@pytest.mark.long
 def test_explanation_has_names_and_scopes() -> None:
     text = str(tc.explain(tc.plan(graph_of(), "recompute_all")))
     peak = text.split("At the peak")[1].split("Values that the backward pass reads")[0]

@@ -98,6 +98,7 @@ def flipped(path: Path, stride: int = 1) -> Iterator[str]:
 KINDS = ["npz", "of an earlier version", "another's", "safetensors"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bit_gives_same_tree_or_format_error(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path, kind, SMALL)
@@ -169,6 +170,7 @@ def test_exchanged_arrays_are_refused(
         tc.load_params(path)
 
 
+@pytest.mark.long
 def test_archives_of_other_writers_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.npz"
     tc.save_params(TREE, path)

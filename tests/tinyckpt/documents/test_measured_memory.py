@@ -159,6 +159,7 @@ SNAPSHOTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("content", "said"), SNAPSHOTS)
 def test_damaged_snapshot_error_names_entry(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(tc.FormatError, match=said):
@@ -350,6 +351,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100))
 @given(content=plain, protocol=st.integers(2, 5))
 def test_plain_data_equals_standard_unpickler(content: Any, protocol: int) -> None:

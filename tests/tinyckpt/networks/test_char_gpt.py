@@ -58,6 +58,7 @@ def test_batches_are_excerpts_with_next_tokens() -> None:
         next(batches(text, 5, 20))
 
 
+@pytest.mark.long
 def test_tiny_gpt_learns_text() -> None:
     text = tokenize("to be, or not to be: that is the question. " * 20)
     network = tiny_gpt(1, 16, 8, vocabulary=len(text.characters))

@@ -33,6 +33,7 @@ def test_llama_7b_graph_takes_megabytes(made: tuple[Any, int]) -> None:
     assert graph.source_bytes > 3 * 4 * PARAMETERS
 
 
+@pytest.mark.long
 def test_llama_7b_ledger_has_adam_state(made: tuple[Any, int]) -> None:
     graph, _ = made
     schedule = tc.plan(graph, "sqrt_n")

@@ -158,6 +158,7 @@ def test_results_do_not_depend_on_span_length(size: int) -> None:
     np.testing.assert_array_equal(found, slopes * np.float32(3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(509, 513), (3, 5)])
 def test_declared_workspace_equals_measured_workspace(shape: tuple[int, ...], dtype: str) -> None:

@@ -207,6 +207,7 @@ def test_taps_that_see_only_padding_are_skipped() -> None:
     assert np.array_equal(again.gradients, run.gradients)
 
 
+@pytest.mark.long
 def test_float16_workspace_counts_float32_sums() -> None:
     x, weight = 0.01 * normal(40, 16, 28, 28), normal(256, 64, 3, 3)
     x, weight = np.tile(x, (1, 4, 1, 1)).astype("float16"), weight.astype("float16")

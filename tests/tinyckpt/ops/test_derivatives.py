@@ -39,6 +39,7 @@ def test_first_derivative_matches_finite_differences(name: str) -> None:
     check_gradient(scalar_of(function), args, 1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivative_matches_finite_differences(name: str) -> None:
     function, args = CASES[name]
@@ -52,11 +53,13 @@ def test_second_derivative_matches_finite_differences(name: str) -> None:
     check_gradient(gradient_norm, args, 1e-5)
 
 
+@pytest.mark.long
 def test_second_derivative_graphs_are_well_formed() -> None:
     for graph in graphs_of_all_cases():
         check_graph(graph)
 
 
+@pytest.mark.long
 def test_cases_cover_every_primitive() -> None:
     reached = {operator.kind for graph in graphs_of_all_cases() for operator in graph.operators}
     for name, example in EXAMPLES.items():

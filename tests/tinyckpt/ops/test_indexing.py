@@ -115,6 +115,7 @@ def indexed(draw: st.DrawFn) -> tuple[Any, tuple[int, ...], tuple[Any, ...]]:
     return generator.normal(size=shape), order, tuple(key)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(200))
 @given(indexed())
 def test_random_indices_and_their_adjoints_match_numpy(case: Any) -> None:

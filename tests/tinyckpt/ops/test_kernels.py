@@ -79,6 +79,7 @@ def test_tied_maxima_share_cotangent() -> None:
     assert tc.grad(lambda x: tc.sum(tc.maximum(x, y)))(x).tolist() == [0.5, 0.0, 1.0]
 
 
+@pytest.mark.long
 def test_kernels_do_not_modify_arguments() -> None:
     for graph, (_, args) in zip(graphs_of_all_cases(), CASES.values(), strict=True):
         sources = dict(zip(leaves(graph.arguments), args, strict=True))

@@ -101,6 +101,7 @@ def test_ms_norm_saves_output_and_one_number_per_row(kind: str, dtype: str) -> N
     assert readers == {"matmul", "ms_norm_vjp"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_declared_workspace_equals_measured_workspace(dtype: str) -> None:
     x = (normal(512, 1024) * 0.01).astype(dtype)

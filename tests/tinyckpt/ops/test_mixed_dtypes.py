@@ -97,6 +97,7 @@ def test_maximum_of_floats_and_integers_has_derivatives(name: str, dtypes: tuple
         check(BINARY[name], *(drawn(random, *pair) for pair in zip(dtypes, shapes, strict=True)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 @pytest.mark.parametrize("number", [np.int64(2), np.float32(2.5), np.bool_(True), *PYTHON])
 def test_maximum_of_array_and_number_has_derivatives(name: str, number: Any) -> None:

@@ -173,6 +173,7 @@ SIZES: dict[str, tuple[tuple[int, ...], Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SIZES)
 def test_declared_workspace_equals_traced_allocations(name: str, dtype: str) -> None:

@@ -63,6 +63,7 @@ def test_partition_is_bottleneck_optimal_by_brute_force(
     assert (caught.value.smallest, caught.value.proven) == (least, True)
 
 
+@pytest.mark.long
 def test_partition_memory_is_linear_in_operators_and_stages() -> None:
     graph = tc.networks.chain(1500)
     tracemalloc.start()
@@ -134,6 +135,7 @@ def test_gradient_of_later_stage_passes_through_earlier_ones() -> None:
     assert all(map(np.array_equal, leaves(result.gradients), leaves(expected)))
 
 
+@pytest.mark.long
 def test_long_chain_is_cut_into_balanced_stages() -> None:
     graph = tc.networks.chain(20_000)
     cuts = partition(graph, 64)

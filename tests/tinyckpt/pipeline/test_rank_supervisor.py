@@ -98,6 +98,7 @@ sys.exit(subprocess.run([sys.executable, sys.argv[0], "inner"]).returncode + 40)
 """
 
 
+@pytest.mark.long
 def test_child_launcher_of_a_rank_is_supervised_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PARENT, encoding="utf-8")

@@ -34,6 +34,7 @@ from tinyckpt.pipeline.custom_pipeline import pipeline_of
 from tinyckpt.pipeline.program import KINDS
 
 
+@pytest.mark.long
 @given(replicated(), costs)
 def test_start_times_equal_reference_simulator(pipeline: Pipeline, costs: PipelineCosts) -> None:
     trace = replayed(pipeline, costs)

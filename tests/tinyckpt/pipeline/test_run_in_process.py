@@ -47,6 +47,7 @@ def drawn_pipeline(data: st.DataObject, most: int) -> Pipeline:
     return PIPELINES[name](devices, devices * groups, recompute=recompute)
 
 
+@pytest.mark.long
 @given(training_graphs(largest=8), st.data())
 def test_random_partitions_and_pipelines_equal_one_device(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
@@ -225,6 +226,7 @@ def test_early_recomputation_shortens_the_makespan() -> None:
     assert spans[1] < spans[0]
 
 
+@pytest.mark.long
 def test_every_stage_stays_within_the_budget() -> None:
     graph = tc.networks.chain(16)
     batches = [(np.random.default_rng(seed).normal(size=(8, 8)),) for seed in range(8)]

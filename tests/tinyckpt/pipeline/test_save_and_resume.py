@@ -31,6 +31,7 @@ def same(ours: Any, theirs: Any) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("zero", range(4))
 def test_resumed_steps_are_bitwise_equal_to_consecutive_steps(name: str, zero: int) -> None:

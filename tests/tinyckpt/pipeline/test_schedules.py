@@ -127,6 +127,7 @@ def test_zb_h1_bubble_equals_its_formula_only_where_that_applies(
         assert trace.peaks == (min(devices, micro_batches),) * devices
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", range(1, 41))
 def test_v_schedules_reach_the_published_memory(devices: int) -> None:
     count = 4 * devices + 10
@@ -135,6 +136,7 @@ def test_v_schedules_reach_the_published_memory(devices: int) -> None:
     assert max(replay_pipeline(v_half(devices, count)).peaks) == 2 * ((devices + 2) // 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 6, 12, 16])
 def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
     for make, most in ((v_min, (devices + 4) // 3), (v_half, (devices + 2) // 2)):

@@ -30,6 +30,7 @@ from tinyckpt.pipeline.run_in_process import run_collective
 from tinyckpt.training import sharded
 
 
+@pytest.mark.long
 @given(st.integers(1, 9), st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.data())
 def test_state_bytes_equal_the_zero_formulas(
     replicas: int, zero: int, chunks: int, count: int, data: st.DataObject
@@ -79,6 +80,7 @@ def by_stage(stages: Any) -> list[list[int]]:
     ]
 
 
+@pytest.mark.long
 def test_zero_table_of_7_5_billion_parameters_equals_the_paper() -> None:
     def large(params: Any, x: Any) -> Any:
         for w in params:

@@ -115,6 +115,7 @@ def test_binomial_closed_form_equals_exhaustive_search_on_chain_8() -> None:
     assert {b: optimum(8, b) for b in CHAIN_8} == CHAIN_8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "budget", "expected"),
     [(100, 7, 421), (100, 12, 326), (1000, 64, 2939), (10000, 16, 56130)],
@@ -156,6 +157,7 @@ def test_chen_recursive_trades_memory_for_cost_with_larger_k() -> None:
     assert counts == sorted(counts, reverse=True)
 
 
+@pytest.mark.long
 def test_chen_budget_stays_within_budget_or_raises_smallest_peak() -> None:
     graph = tc.networks.chain(100)
     costs = in_nodes(evaluations(graph))
@@ -201,6 +203,7 @@ def rematerialisations(n: int, heuristic: str) -> int:
     return len(order) - 2 * n
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "expected"), [(16, 8), (64, 49), (100, 80), (256, 230), (400, 360), (1000, 957)]
 )
@@ -208,6 +211,7 @@ def test_dtr_rematerialisations_equal_authors_simulator(n: int, expected: int) -
     assert rematerialisations(n, "dtr") == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "expected"), [(100, 355), (1000, 26196)])
 def test_lru_rematerialises_far_more_than_dtr(n: int, expected: int) -> None:
     assert rematerialisations(n, "lru") == expected

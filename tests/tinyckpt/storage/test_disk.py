@@ -287,6 +287,7 @@ def test_file_size_limit_raises_backend_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
 def test_concurrent_killed_runs_in_one_folder_leave_no_files(tmp_path: Path) -> None:
     run = [sys.executable, "-c", WRITING, str(tmp_path)]

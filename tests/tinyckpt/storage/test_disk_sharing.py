@@ -210,6 +210,7 @@ print("exact")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
 def test_forked_processes_share_disk_or_are_refused(tmp_path: Any) -> None:
     run = [sys.executable, "-c", FORKED, str(tmp_path)]
@@ -265,6 +266,7 @@ os._exit(0)  # what closes the backend's file would close another's
 """
 
 
+@pytest.mark.long
 def test_closed_descriptor_never_writes_to_another_file(tmp_path: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLOSED, str(tmp_path)],

@@ -25,6 +25,7 @@ def test_other_backend_times_offload_and_skips_several_devices() -> None:
     assert quick(network, budget="80 %", stages=2).row("offload").measured is None
 
 
+@pytest.mark.long
 def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def loss(table: Any, ids: Any) -> Any:
         return tc.mean(tc.embedding(table, ids) ** 2)

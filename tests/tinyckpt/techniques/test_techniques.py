@@ -147,6 +147,7 @@ def test_network_peaks_equal_replay_and_execution(name: str) -> None:
         assert errors["chunking"] < 1e-12
 
 
+@pytest.mark.long
 def test_compression_error_grows_with_fewer_bits() -> None:
     found = quick(tc.networks.mlp(3, 64, batch=256))
     errors = [found.row(f"{bits} bits").error for bits in (8, 4, 2)]
@@ -339,6 +340,7 @@ def test_dropout_makes_accumulated_gradients_approximate() -> None:
     assert found.row("accumulation").sense == "each part draws by itself"
 
 
+@pytest.mark.long
 def test_more_stages_than_operators_are_refused_before_building() -> None:
     found = quick(tc.networks.mlp(2, 8), stages=10**9, measure=False)
     assert "it can be cut into 1 to" in found.row("pipeline").why

@@ -63,6 +63,7 @@ def leaves_copied(args: Any) -> Any:
     return [p.copy() for p in params], x.copy(), unused.copy()
 
 
+@pytest.mark.long
 @settings(max_examples=examples(12))
 @given(graphs_with_updates(), st.floats(0.3, 0.95))
 def test_plan_stays_within_budget_with_updates(case: Any, share: float) -> None:

@@ -48,6 +48,7 @@ def test_adam_takes_16_bytes_per_parameter() -> None:
     assert "optimizer state" in str(ledger)
 
 
+@pytest.mark.long
 def test_budget_may_count_sources_too() -> None:
     graph = tc.networks.mlp(24, 16, 512).graph()
     stored = tc.replay(tc.plan(graph)).peak_bytes
@@ -120,6 +121,7 @@ def test_waiting_optimizer_stores_gradients_and_not_updates() -> None:
     assert scaled <= peaks(master, "float16", gradients="held") + layer
 
 
+@pytest.mark.long
 def test_total_budget_error_reports_totals() -> None:
     graph = tc.networks.mlp(24, 16, 512).graph()
     least = graph.source_bytes + 1000

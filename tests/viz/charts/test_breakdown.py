@@ -19,6 +19,7 @@ def ledger_of(gradients: Any) -> tc.Ledger:
     return tc.ledger(step.schedule(step.init(params), *batch))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_areas_equal_ledger_columns(theme: Any) -> None:
     ledgers = [ledger_of("held"), ledger_of("consumed")]

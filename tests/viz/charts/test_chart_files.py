@@ -78,6 +78,7 @@ def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart
     }
 
 
+@pytest.mark.long
 def test_unknown_letters_and_formulae_are_literal_text(tmp_path: Path) -> None:
     assert shown("a 漢 \ud800 $x$ Жλ") == "a ?   $x$ Жλ"
     graph = hostile_graph()

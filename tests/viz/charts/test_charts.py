@@ -55,6 +55,7 @@ def boxes(figure: Any, artists: Any) -> list[Any]:
 # Timelines ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_timeline_marks_the_peak_of_each_trace() -> None:
     traces = traces_of("chain:16")
     figure = timeline_figure(scene_of(traces), LIGHT)
@@ -115,6 +116,7 @@ def lines_of(axis: Any, label: str) -> list[list[tuple[float, float]]]:
     ]
 
 
+@pytest.mark.long
 def test_frontier_chart_shows_points_policies_and_bound() -> None:
     traces = traces_of("chain:16")
     found = tc.frontier(traces[0].graph, nodes=True)
@@ -142,6 +144,7 @@ def test_frontier_chart_shows_points_policies_and_bound() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_frontier_chart_marks_only_proven_points_optimal() -> None:
     found = tc.frontier(tc.networks.chain(8), nodes=True)
     weak = [(budget, min(bound, 17.0)) for budget, bound in found.bounds(100)]
@@ -154,6 +157,7 @@ def test_frontier_chart_marks_only_proven_points_optimal() -> None:
     assert texts(cut)[1].endswith("the best known at every budget; the search was cut short")
 
 
+@pytest.mark.long
 def test_frontier_chart_shows_external_points() -> None:
     found = tc.frontier(tc.networks.chain(16), nodes=True)
     points = [("PyTorch 0.5", 9, 40.0), ("PyTorch 0", 4, 66.0)]
@@ -184,6 +188,7 @@ def test_frontier_labels_do_not_overlap_and_stay_inside() -> None:
         assert inside.y0 <= label.y0 < label.y1 <= inside.y1
 
 
+@pytest.mark.long
 def test_coinciding_policies_share_a_label() -> None:
     graph = tc.networks.chain(16)
     found = tc.frontier(graph, nodes=True)
@@ -306,6 +311,7 @@ def test_spread_keeps_order_and_minimum_gap(heights: list[float]) -> None:
         assert moved == pytest.approx(heights, abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", THEMES)
 def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, theme: str) -> None:
     trace = trace_of("chain:16", "sqrt_n")

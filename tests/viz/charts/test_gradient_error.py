@@ -54,6 +54,7 @@ def test_chart_without_exact_bytes_has_no_reference_line() -> None:
     assert axis.get_xlabel() == "kept, KiB"
 
 
+@pytest.mark.long
 @settings(max_examples=examples(10), deadline=None)
 @given(
     st.lists(

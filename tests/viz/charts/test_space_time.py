@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def test_offloaded_values_are_drawn_thin() -> None:
     assert legend_of(figure.legends[0])[-1] == "on the host"
 
 
+@pytest.mark.long
 def test_compared_ledgers_share_a_time_scale() -> None:
     traces = traces_of("chain:16")
     figure = ledger_figure(traces, DARK)

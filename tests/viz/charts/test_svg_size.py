@@ -31,6 +31,7 @@ def pipelines(devices: int, *makers: Callable[[int, int], Any]) -> list[Pipeline
     return [replay_pipeline(make(devices, 8)) for make in makers]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", NETWORKS)
 def test_charts_of_three_policies_take_at_most_40_kb(network: str, tmp_path: Path) -> None:
     traces = traces_of(network)
@@ -44,6 +45,7 @@ def test_charts_of_three_policies_take_at_most_40_kb(network: str, tmp_path: Pat
     assert {name: size for name, size in sizes.items() if size > LIMIT} == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chart", list(charts()))
 def test_every_chart_takes_at_most_40_kb_and_says_its_words_as_text(
     chart: str, tmp_path: Path
@@ -57,6 +59,7 @@ def test_every_chart_takes_at_most_40_kb_and_says_its_words_as_text(
     assert long == []  # no coordinate has more than two decimals
 
 
+@pytest.mark.long
 def test_stills_take_at_most_40_kb_and_three_large_ones_45(tmp_path: Path) -> None:
     for network in ("chain:16", "unet", "resnet50"):
         trace = traces_of(network)[1]
@@ -73,6 +76,7 @@ def test_nodes_beyond_a_few_hundred_take_at_most_110_bytes_each() -> None:
     assert len(large) - len(small) <= 110 * 512
 
 
+@pytest.mark.long
 def test_pipelines_take_at_most_40_kb_and_each_beyond_two_20(tmp_path: Path) -> None:
     two = viz.pipeline(pipelines(4, one_f_one_b, zb_h1), tmp_path / "two.svg").stat().st_size
     assert two <= LIMIT

@@ -225,6 +225,7 @@ def test_offloading_trace_has_a_host_lane() -> None:
     assert len(timeline_figure(scene_of([kept, kept]), LIGHT).axes) == 2
 
 
+@pytest.mark.long
 def test_timeline_accepts_an_iterator(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 512)
     for name, item in (("trace", timeline.trace), ("timeline", timeline)):

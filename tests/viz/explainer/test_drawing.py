@@ -29,6 +29,7 @@ def trace() -> tc.Trace:
     return tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_gif_of_chain_16_is_800_by_450_and_below_200_kilobytes(
     trace: tc.Trace, theme: str, tmp_path: Path
@@ -43,6 +44,7 @@ def test_gif_of_chain_16_is_800_by_450_and_below_200_kilobytes(
     assert path.read_bytes() == again.read_bytes()
 
 
+@pytest.mark.long
 def test_still_png_is_the_frame_of_its_stop(trace: tc.Trace, tmp_path: Path) -> None:
     frames = iio.imread(viz.explainer(trace, tmp_path / "a.gif"))
     story = story_of(trace)

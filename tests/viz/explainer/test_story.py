@@ -79,6 +79,7 @@ def test_heading_says_what_a_policy_keeps(graph: tc.Graph, policy: str, heading:
     assert heading_of(story_of(replayed(graph, policy)), 1) == heading
 
 
+@pytest.mark.long
 def test_heading_leaves_out_what_stays_until_it_is_read() -> None:
     # After the last checkpoint nothing is computed again, whoever made the schedule.
     schedule = tc.frontier(tc.networks.chain(16), nodes=True).schedule(9)
@@ -113,6 +114,7 @@ def check(story: Story) -> None:
     assert sum(delays_of(story)) <= 2500
 
 
+@pytest.mark.long
 @given(
     training_graphs().map(lambda drawn: drawn[0]),
     st.sampled_from(["sqrt_n", "recompute_all", "chen_recursive"]),

@@ -156,6 +156,7 @@ def test_challenge_page_is_accessible(scheme: str, challenge: OpenLab) -> None:
     assert_accessible(page, minor=True)
 
 
+@pytest.mark.long
 def test_challenge_verdicts_match_golden_text() -> None:
     chain = tc.networks.chain(27)
     within = lambda *keep: viz.challenge(  # noqa: E731
@@ -177,6 +178,7 @@ def test_challenge_verdicts_match_golden_text() -> None:
     assert told.startswith(("the optimum: nothing within", "as good as the best known within"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("network", "budget", "said"),
     [
@@ -199,6 +201,7 @@ def test_illegal_challenge_budgets_are_refused(
         viz.challenge(tc.plan(graph), "many")
 
 
+@pytest.mark.long
 def test_lab_command_writes_a_challenge(tmp_path: Path) -> None:
     path = tmp_path / "lab.html"
     # Time enough for a frontier that is complete, on a busy machine too.

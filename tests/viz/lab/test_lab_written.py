@@ -17,6 +17,7 @@ def test_lab_without_a_path_is_a_notebook_page() -> None:
     assert "iframe" in page._repr_mimebundle_()["text/html"]
 
 
+@pytest.mark.long
 def test_resnet_lab_is_smaller_than_a_mebibyte(tmp_path: Path) -> None:
     path = viz.lab(tc.load_graph(RESNET), tmp_path / "lab.html", time_limit=1)
     assert path.stat().st_size <= 2**20
@@ -43,6 +44,7 @@ def test_hostile_names_are_escaped_in_the_page() -> None:
     assert "</script><b>" not in viz.lab(graph, network="</script><b>").html
 
 
+@pytest.mark.long
 def test_lab_command_writes_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "lab.html"
     asked = ["lab", "chain:9", "-o", str(path), "--policy", "sqrt_n", "--points", "5"]
@@ -67,6 +69,7 @@ def test_lab_command_writes_and_refuses(tmp_path: Path, capsys: pytest.CaptureFi
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_documented_lab_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[3] / "docs" / "lab.md").read_text(encoding="utf-8")

@@ -37,6 +37,7 @@ def labels_of(plan: Layout) -> list[str]:
 # What is cut where -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_networks_are_partitioned_by_layer() -> None:
     assert labels_of(overview(graph_named("resnet50"))) == [
         "stage1", *(f"block{n}" for depth in (3, 4, 6, 3) for n in range(1, depth + 1)), "output",
@@ -197,6 +198,7 @@ def check_views(graph: tc.Graph) -> None:
             check_cells(graph, views[index].layout.cells, inside)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(25))
 @given(st.integers(1, 240), st.integers(0, 9999))
 def test_views_partition_all_operators(count: int, seed: int) -> None:

@@ -209,6 +209,7 @@ def test_events_without_times_are_spread_over_steps(
     assert "events laid along the schedule's steps, ends aligned" in page.inner_text("#measured")
 
 
+@pytest.mark.long
 def test_downsampled_measurement_keeps_its_peak(trace: tc.Trace, tmp_path: Path) -> None:
     held = np.random.default_rng(0).integers(0, 10**6, 3 * MOST_MOMENTS)
     held[1234] = 10**7

@@ -65,6 +65,7 @@ def test_page_blocks_equal_the_replay() -> None:
         assert unpacked(data["after"])[own] == lane.held[2:-1:2].tolist()
 
 
+@pytest.mark.long
 def test_pipeline_page_is_small() -> None:
     assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 150 * 1024
     assert len(viz.player(replay_pipeline(one_f_one_b(8, 2000))).html) <= 600 * 1024

@@ -114,6 +114,7 @@ def test_hostile_names_are_literal_text(own: bool, player: Player) -> None:
     assert title == " ".join(shown(graph.operators[0].name).split())
 
 
+@pytest.mark.long
 def test_page_is_ready_only_after_drawing_and_without_web_fonts(player: Player) -> None:
     page = player("chain:4")
     page.add_init_script(BEGINNING)

@@ -121,6 +121,7 @@ viz.gif(tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n")), sys.argv[1])
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_killed_process_leaves_the_old_file_or_none(tmp_path: Path, old: bytes | None) -> None:
     path = tmp_path / "out.gif"

@@ -255,6 +255,7 @@ def test_legend_stays_within_margins(scale: int) -> None:
     assert WIDTH - MARGIN - 3 < columns[-1] < WIDTH - MARGIN + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", *LONGER])
 @pytest.mark.parametrize("options", [{}, {"seconds": 12}, {"seconds": 1}, {"hold": (2, 3)}])
 def test_animation_has_the_requested_duration(

@@ -118,6 +118,7 @@ def test_untypeable_default_is_refused(otherwise: Any) -> None:
         viz.ask("what?", otherwise)
 
 
+@pytest.mark.long
 def test_process_at_a_terminal_waits() -> None:
     ours = {"CI", "PYTEST_CURRENT_TEST"}
     environment = {key: value for key, value in os.environ.items() if key not in ours}

@@ -64,6 +64,7 @@ def often_full() -> tc.Trace:
     return tc.replay(tc.plan(tc.networks.chain(200), "recompute_all"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "shown",
     [chain, frontier_of_chain, transformer_of_32_tiles, frontier_of_transformer, often_full],
@@ -91,6 +92,7 @@ def test_data_are_at_most_8_kilobytes_and_agree_with_the_traces(
     assert len(intervals) == 1, "rows have different boundaries"
 
 
+@pytest.mark.long
 def test_data_of_a_frontier_are_its_ends_and_points_between() -> None:
     frontier = frontier_of_chain()
     peaks = [row["peak"] for row in widget_data(frontier)["rows"]]

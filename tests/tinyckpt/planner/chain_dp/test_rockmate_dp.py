@@ -65,6 +65,7 @@ def unread(graph: tc.Graph) -> set[int]:
     }
 
 
+@pytest.mark.long
 def test_identical_blocks_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     examined = []
     enumerate_options = BlockOptions.enumerate_options
@@ -85,6 +86,7 @@ def test_identical_blocks_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert counts[0] == counts[1]
 
 
+@pytest.mark.long
 def test_blocks_cost_near_lower_bound_on_transformer() -> None:
     graph = network_from_text("transformer:12x768")[0]
     costs = flops(graph)
@@ -93,6 +95,7 @@ def test_blocks_cost_near_lower_bound_on_transformer() -> None:
     assert tc.cost.cost_of(schedule, costs) <= 1.04 * tc.lower_bound(graph, 0.5, costs)
 
 
+@pytest.mark.long
 def test_blocks_infeasible_budget_names_smallest_peak() -> None:
     graph = network_from_text("transformer:2x64")[0]
     with pytest.raises(tc.BudgetError, match=r"blocks finds nothing within .*; the smallest") as e:

@@ -58,6 +58,7 @@ def check_within_every_budget(graph: Graph) -> None:
         assert trace.peak_bytes > 0.9 * budget  # what may be held is used
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "n", [405, *(pytest.param(n, marks=pytest.mark.nightly) for n in (395, 1_000))]
 )

@@ -41,6 +41,7 @@ def test_chain_table_equals_exhaustive_optima(of: Any) -> None:
     assert tuple(row(*of)) == LEAST[of]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(("evaluation", "copy"), PACES[:5])
@@ -56,6 +57,7 @@ def test_chain_machine_agrees_with_exhaustive_search(
     assert exhaustive(graph, costs, link, 3 * BYTES, room) == Fraction(found, evaluation)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("of", "budget"), PLANNED, ids=str)
 def test_plan_with_host_attains_exhaustive_optimum(of: Row, budget: int) -> None:
     n, _, host, evaluation, _ = of

@@ -63,6 +63,7 @@ SMALLER = st.one_of(chains_with_once(3), graphs_with_once(8))
 WITHIN_A_TEST = with_fixtures(15)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(CASES, st.data())
 def test_lower_bound_with_once_never_exceeds_exhaustive_optimum(case: Any, data: Any) -> None:
@@ -112,6 +113,7 @@ def test_build_order_optimum_with_once_equals_exhaustive_optimum(case: Any, data
     check(*case, drawn_budget(*case, data.draw), "build", proves=False)
 
 
+@pytest.mark.long
 def test_once_operators_raise_least_evaluations() -> None:
     plain = tc.networks.chain(6)
     nodes = range(3, 9)

@@ -208,6 +208,7 @@ def test_offload_astar_agrees_with_dijkstra_and_unpruned_search(
                 check(graph, costs, link, nodes * BYTES, way)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize(("n", "bandwidth", "nodes"), MUTATED)
 def test_no_mutation_of_optimal_schedule_is_faster(

@@ -77,6 +77,7 @@ def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
     return state
 
 
+@pytest.mark.long
 @given(st.one_of(training_graphs().map(lambda drawn: drawn[0]), graphs_of_views(),
                  graphs_with_updates().map(lambda drawn: drawn[0])))  # fmt: skip
 def test_beam_state_peak_equals_replay(graph: tc.TrainingGraph) -> None:

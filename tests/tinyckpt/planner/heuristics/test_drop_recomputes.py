@@ -4,6 +4,7 @@ import contextlib
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def struck_out_plainly(problem: Problem, order: list[int], budget: int) -> list[
     return shorter if kept.all() else struck_out_plainly(problem, shorter, budget)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(
     st.one_of(graphs_of_views(), training_graphs(30).map(lambda case: case[0])),

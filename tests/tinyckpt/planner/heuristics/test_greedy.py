@@ -92,6 +92,7 @@ def check_who_goes(graph: tc.Graph, costs: Costs, score: Score, percent: int) ->
 ALL_SCORES = [*SCORES.values(), *HEURISTICS.values()]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(st.one_of(graphs_of_views(), training_graphs(40).map(lambda case: case[0])), st.data())
 def test_victims_equal_full_scan_on_random_graphs(graph: tc.TrainingGraph, data: Any) -> None:

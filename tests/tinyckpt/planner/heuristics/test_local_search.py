@@ -57,6 +57,7 @@ def test_changed_inserts_operators_and_deletes_evaluation() -> None:
     assert apply_move([0, 1, 2, 3], Move(0.0, 1, [3], 3)) == [0, 3, 1, 2]
 
 
+@pytest.mark.long
 @given(st.one_of(small_graphs(12), training_graphs().map(lambda drawn: drawn[0])), st.data())
 def test_orders_are_legal_and_within_budget_on_random_graphs(
     graph: tc.Graph, data: st.DataObject

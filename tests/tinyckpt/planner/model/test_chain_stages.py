@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def crossing(graph: tc.Graph, end: int) -> set[int]:
     }
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(training_graphs(), st.data())
 def test_stages_partition_any_graph(case: Any, data: Any) -> None:
@@ -51,6 +53,7 @@ def test_stages_partition_any_graph(case: Any, data: Any) -> None:
                     assert any(producer in later.backward for later in parts[index:])
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(training_graphs(), st.integers(1, 6), st.booleans(), st.booleans())
 def test_chain_plans_are_legal_on_random_graphs(

@@ -18,6 +18,7 @@ def in_build_order(graph: tc.Graph, costs: tc.Costs, budget: int) -> list[int]:
 POLICIES = (None, "greedy", "dtr", "blocks", "rotor", "revolve", "chen_budget", in_build_order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [1.0, "100 %", "9 MiB", "9 MiB total", "999 nodes"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_plan_builds_problem_and_parses_budget_once(

@@ -73,6 +73,7 @@ def test_graphs_without_chain_have_no_offload_dp_plans() -> None:
         assert all(plan.moved for plan in priced_plans(graph, costs))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [4, 5])
 def test_known_schedules_are_near_optima_without_astar(n: int) -> None:
     # The largest gap is on the page docs/offload.md.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_hoisted_fetches_stay_within_budget(case: Any, more: int) -> None:
         assert sorted(map(repr, early.steps)) == sorted(map(repr, moved.steps))
 
 
+@pytest.mark.long
 def test_hoisted_fetches_on_long_chain_over_slow_link() -> None:
     # Every fetch could be thousands of evaluations earlier.
     graph = tc.networks.chain(4000)

@@ -38,6 +38,7 @@ def test_explanation_text_reads_as_report() -> None:
     )
 
 
+@pytest.mark.long
 def test_live_values_at_peak_sum_to_peak() -> None:
     graph = tc.networks.residual_mlp(3, 8, 64).graph()
     explanation = tc.explain(tc.plan(graph, "sqrt_n"), time_limit=1)
@@ -65,6 +66,7 @@ def test_explain_rejects_illegal_schedule() -> None:
         tc.explain(tc.Schedule(graph, (tc.Compute(1),), "broken"))
 
 
+@pytest.mark.long
 def test_explain_bound_respects_time_limit() -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     schedule = tc.plan(graph, "sqrt_n")

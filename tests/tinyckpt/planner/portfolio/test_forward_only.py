@@ -1,5 +1,6 @@
 """Planning of forward-only graphs: reordering, local search, and budgets."""
 
+import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
@@ -14,6 +15,7 @@ from tinyckpt.planner.heuristics.budget_grid import build_budget_grid
 from tinyckpt.planner.portfolio.forward_only import forward_attempts
 
 
+@pytest.mark.long
 @given(small_graphs())
 @settings(max_examples=30)
 def test_reordering_avoids_recomputation_where_possible(graph: tc.Graph) -> None:
@@ -31,6 +33,7 @@ def test_reordered_plan_notes_its_order() -> None:
     assert schedule.note == "every operator once, in another order; peak 61 B"
 
 
+@pytest.mark.long
 def test_local_search_meets_four_fifths_of_peak_on_layered_graph() -> None:
     # Eviction alone finds nothing below about nine tenths.
     graph = layered_graph(60, 1)

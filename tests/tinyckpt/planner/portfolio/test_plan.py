@@ -95,6 +95,7 @@ def layers_and_an_early_view(p: Any, x: Any) -> Any:
     return tc.mean(h * h), early.T  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["dtr", "greedy", "rotor", "revolve", "chen_budget"])
 def test_view_as_result_keeps_storage_within_budget(policy: str) -> None:
     specs = tc.Spec((8, 8)), tc.Spec((16, 8))
@@ -109,6 +110,7 @@ def test_view_as_result_keeps_storage_within_budget(policy: str) -> None:
         assert tc.replay(schedule).peak_bytes <= budget
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(training_graphs(), st.sampled_from(["dtr", "greedy", "rotor", "revolve", "chen_budget"]),
        st.integers(30, 100), st.booleans())  # fmt: skip
@@ -131,6 +133,7 @@ def test_budgeted_policies_stay_within_budget_or_raise(
     assert "planned a peak of" not in message  # planners know themselves what does not fit
 
 
+@pytest.mark.long
 def test_policies_leave_no_dead_recomputation() -> None:
     for graph in (tc.networks.resnet50(1, 32), tc.networks.transformer(2, 8, 2, 4, 1, 11).graph()):
         for policy in ("revolve", "chen_recursive", "rotor"):
@@ -169,6 +172,7 @@ def test_equivalent_budget_spellings_give_same_peak() -> None:
             tc.plan(graph, budget=wrong)
 
 
+@pytest.mark.long
 def test_infeasible_budget_error_names_smallest_peak() -> None:
     graph = tc.networks.chain(16)
     with pytest.raises(tc.BudgetError, match="the smallest peak found is 3 nodes, which is proven"):
@@ -208,6 +212,7 @@ def test_certificate_reads_as_sentence() -> None:
     assert "above the optimum" in text
 
 
+@pytest.mark.long
 def test_frontier_costs_fall_as_peaks_rise() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     frontier = tc.frontier(graph, time_limit=60)
@@ -228,6 +233,7 @@ def test_frontier_costs_fall_as_peaks_rise() -> None:
         frontier.schedule("9 nodes")
 
 
+@pytest.mark.long
 def test_value_and_grad_with_budget_is_bitwise_equal() -> None:
     network = tc.networks.residual_mlp(3, 8, 64)
     arrays = network.arrays()
@@ -238,12 +244,14 @@ def test_value_and_grad_with_budget_is_bitwise_equal() -> None:
         assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.long
 def test_explain_reports_cheaper_schedule_in_same_memory() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     wasteful = tc.plan(graph, "recompute_all")
     assert "Within the same memory " in str(tc.explain(wasteful))
 
 
+@pytest.mark.long
 def test_interrupted_frontier_returns_points_found() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     calls = []
@@ -260,6 +268,7 @@ def test_interrupted_frontier_returns_points_found() -> None:
     assert tc.replay(frontier.schedule(10**9)).recomputations == 0
 
 
+@pytest.mark.long
 def test_frontier_without_time_has_store_all_only() -> None:
     graph = transformer(2, 24, 2, 8, 2, 11).graph()
     frontier = tc.frontier(graph, time_limit=0)
@@ -315,6 +324,7 @@ def test_plan_near_optimum_on_long_chain() -> None:
     assert np.array_equal(trace.schedule.steps[:1], [tc.Compute(0)])
 
 
+@pytest.mark.long
 def test_lower_bound_finds_best_moment_of_long_graph() -> None:
     graph = network_from_text("residual:300x8")[0]
     bound = tc.lower_bound(graph, 0.5, flops(graph))

@@ -113,11 +113,13 @@ def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: lis
         before = spans
 
 
+@pytest.mark.long
 def test_makespan_never_rises_with_resources_on_long_chain() -> None:
     links = [tc.Link(bandwidth) for bandwidth in (0, 100, 256, 512, inf)]
     grid_of(LONG, None, [nodes * 512 for nodes in (3, 5, 8, 12)], links)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(8))
 @given(abstract_graphs(8), st.integers(0, 2), st.integers(1, 2))
 def test_makespan_never_rises_with_resources_on_searched_graphs(

@@ -7,6 +7,7 @@ from tinyckpt.planner.portfolio import precomputed_choices as module
 from tinyckpt.planner.portfolio.precomputed_choices import choices
 
 
+@pytest.mark.long
 def test_choices_of_chain_have_points_policies_and_bounds() -> None:
     found = choices(tc.networks.chain(9))
     assert [name for name, _ in found.named] == ["store_all", "sqrt_n", "recompute_all"]
@@ -27,6 +28,7 @@ def test_smallest_budget_may_be_set_by_results() -> None:
     assert found.proof[0].startswith("the results, which are all there at the end, take ")
 
 
+@pytest.mark.long
 def test_chosen_points_are_spread_over_frontier() -> None:
     found = choices(tc.networks.chain(16), points=4)
     peaks = [point.peak for point in found.found.points]
@@ -35,6 +37,7 @@ def test_chosen_points_are_spread_over_frontier() -> None:
     assert (chosen[0], chosen[-1]) == (peaks[0], peaks[-1])
 
 
+@pytest.mark.long
 def test_choices_too_long_to_embed_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.chain(16)
     monkeypatch.setattr(module, "MAX_CHOICE_EVALUATIONS", 100)

@@ -113,6 +113,7 @@ def test_invalid_policy_options_raise_policy_option_error(
             tc.plan(CHAIN, policy, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [9, "9", " 9 "])
 def test_bare_number_budget_that_may_mean_nodes_is_rejected(budget: Any) -> None:
     chain = tc.networks.chain(16)
@@ -168,6 +169,7 @@ def test_old_spelling_of_total_budget_warns_and_means_the_same() -> None:
     assert old.steps == tc.plan(graph, budget="2 MiB total", time_limit=0.2).steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B total", "5 % total"])
 def test_infeasible_budget_error_of_every_policy_names_smallest(budget: str | int | float) -> None:
     graph = tc.networks.mlp(1, 4).graph()

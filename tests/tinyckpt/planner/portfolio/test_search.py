@@ -82,6 +82,7 @@ def test_portfolio_dominates_policies_on_random_graphs(
     check_dominance(graph, costs, [largest * percent // 100 for percent in percents])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["residual:4x8", "branching:3x8", *LARGER])
 def test_portfolio_dominates_policies_on_networks(text: str) -> None:
     graph = network_from_text(text)[0]
@@ -152,6 +153,7 @@ def test_concurrent_searches_agree() -> None:
     assert len(set(found)) == 3
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_forked_process_plans_while_thread_of_parent_searches() -> None:
@@ -176,6 +178,7 @@ def test_forked_process_plans_while_thread_of_parent_searches() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.long
 def test_progress_callback_may_plan() -> None:
     graph = tc.networks.residual_mlp(2, 8, 64).graph()
     inner = []
@@ -233,6 +236,7 @@ def crowded(count: int) -> tc.Graph:
     return tc.Graph(f"crowded:{count}", tuple(data), tuple(operators), (0,), None, 2 * count)
 
 
+@pytest.mark.long
 def test_graphs_with_too_many_crossing_values_have_no_stages() -> None:
     graph = crowded(16_000)
     with pytest.raises(
@@ -291,6 +295,7 @@ def read_late() -> tc.Graph:
     return tc.build(function, tc.Spec((8, 8)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [nested_gradients, read_late])
 def test_forward_only_graphs_cost_no_more_than_single_policies(make: Any) -> None:
     graph = make()
@@ -306,6 +311,7 @@ def test_forward_only_graphs_cost_no_more_than_single_policies(make: Any) -> Non
     assert fitted
 
 
+@pytest.mark.long
 def test_quick_tasks_run_within_any_time_limit() -> None:
     # A clock that ends the search after the planners that need no levels of memory.
     graph = tc.networks.residual_mlp(4, 32).graph()
