@@ -1,7 +1,6 @@
 """The exception hierarchy: every message says what is wrong, where, and what would be legal."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class TinyckptError(Exception):
@@ -106,6 +105,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     >>> did_you_mean("sqrtn", names), did_you_mean("sphere", names)
     (' (did you mean sqrt_n?)', '')
     """
+    from difflib import get_close_matches  # where an error is made, import tinyckpt is done
+
     close = get_close_matches(str(word), list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 

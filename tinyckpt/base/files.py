@@ -1,12 +1,13 @@
-"""Atomic file writes: to a temporary file in the same folder, then renamed to the destination."""
+"""Atomic file writes: to a temporary file in the same folder, then renamed to the destination.
+
+``shutil`` and ``tempfile``, which load compression and cryptography, are imported where they are
+used: ``import tinyckpt`` does without.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
-import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +30,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 @cache
 def temporary_folder() -> Path:
     """Return a new folder, which is removed when Python exits."""
+    import shutil
+    import tempfile
+
     folder = tempfile.mkdtemp(prefix="tinyckpt-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -36,7 +40,7 @@ def temporary_folder() -> Path:
 
 def temporary_path(suffix: str) -> Path:
     """Return the path of a file that is not there yet, in a folder that is removed at exit."""
-    return temporary_folder() / f"{secrets.token_hex(8)}{suffix}"
+    return temporary_folder() / f"{os.urandom(8).hex()}{suffix}"
 
 
 BUFFER = 2**18  # bytes: an animation is written in thousands of small chunks
@@ -80,11 +84,13 @@ def into_place(target: Path) -> Iterator[BinaryIO]:
     # Created by open, so that its permissions follow the umask: a process can read the umask, as to
     # chmod a tempfile, only by setting it, for all of its threads. The name does not extend the
     # target's, which may already have the maximal length.
-    temporary = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
+    temporary = target.with_name(f".tinyckpt-{os.urandom(8).hex()}")
     try:
         with temporary.open("xb", buffering=BUFFER) as file:
             yield file
         if target.exists():
+            import shutil
+
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except BaseException:
@@ -95,6 +101,9 @@ def into_place(target: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def into_device(target: Path) -> Iterator[BinaryIO]:
     """Yield a temporary file, and copy it into a pipe or a device at the end."""
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryFile() as file:
         yield file
         file.seek(0)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from tinyckpt.base.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 from tinyckpt.base.spec import checked_dtype
 from tinyckpt.base.tree import Tree, check_depth
 from tinyckpt.documents.json_reader import open_regular
-from tinyckpt.documents.npz import read_archive
 
 NESTING = "__tree__"  # the entry with the tree structure
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # prefixes of its JSON
@@ -64,6 +62,8 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
     if format_of(path) == ".npz":
         texts = {NESTING: nesting, CHECKSUM: checksum(nesting, arrays)}
         entries = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+        import zipfile  # loads compression: import tinyckpt does without
+
         # Like np.savez, which however refuses arrays named as its own arguments.
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, array in {**arrays, **entries}.items():
@@ -97,6 +97,8 @@ def load_params(path: str | os.PathLike[str]) -> Tree:
     kind = format_of(path)
     with open_regular(path) as file:
         if kind == ".npz":
+            from tinyckpt.documents.npz import read_archive  # as zipfile above
+
             arrays = read_archive(file, path)
             texts = {name: pop_text(arrays, name) for name in (NESTING, CHECKSUM) if name in arrays}
         else:

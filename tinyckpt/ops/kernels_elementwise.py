@@ -53,7 +53,9 @@ class InPlace:
 
     def evaluate(self, node: ast.expr) -> tuple[str, bool]:
         """Emit the evaluation of an expression: its text, and whether that names a buffer."""
-        if isinstance(node, ast.Name) or not self.is_array(node):
+        if isinstance(node, ast.Name):
+            return node.id, False
+        if not self.is_array(node):
             text = ast.unparse(node)
             return f"({text})" if isinstance(node, ast.BinOp) else text, False
         if isinstance(node, ast.BinOp):
@@ -88,28 +90,44 @@ class InPlace:
         return result, True
 
 
-def define_kernel(name: str, operands: str, attrs: str, expression: str) -> Kernel:
-    """Define the kernel of an expression in this module, where compiled programs import it."""
+def kernel_source(name: str, operands: str, attrs: str, expression: str) -> tuple[str, int, int]:
+    """Return the source of an expression's kernel, with its FLOPs and temporaries."""
     lines, flops, arrays = [f"return {expression}"], 1, 0
     if name.endswith("_vjp"):
         steps = InPlace(expression, {*operands.split(", ")})
         lines, flops, arrays = steps.lines, steps.flops, steps.buffers - 1
         lines.append(f"return {steps.result}")
     parameters = ", ".join(filter(None, ("xp", operands, attrs)))
-    source = "\n    ".join([f"def {name}({parameters}):", *lines]) + "\n"
-    # For tracebacks, and for ``inspect``, by which ``compile`` reads a kernel's expression.
-    file = f"<kernel {name}>"
+    return "\n    ".join([f"def {name}({parameters}):", *lines]), flops, arrays
+
+
+def define_kernels() -> dict[str, Kernel]:
+    """Define the kernels of the rows in this module, where compiled programs import them."""
+    listed = [
+        (name, operands, row.attrs, value)
+        for row in (*ROWS.values(), *DERIVATIVES)
+        for name, operands, value in (
+            (row.name, row.of, row.value), (f"{row.name}_vjp", f"{row.reads}, g", row.slope),
+        )
+        if value
+    ]  # fmt: skip
+    made = {
+        name: kernel_source(name, operands, attrs, value)
+        for name, operands, attrs, value in listed
+        if isinstance(value, str)
+    }
+    # For tracebacks, and for ``inspect``, by which ``compile`` reads a kernel's expression. All in
+    # one: compiled each by itself, they take twice as long.
+    file, source = (
+        "<elementwise kernels>",
+        "\n\n\n".join(text for text, _, _ in made.values()) + "\n",
+    )
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), globals())
-    return Kernel(globals()[name], flops, arrays)
+    return {
+        name: value if isinstance(value, Kernel) else Kernel(globals()[name], *made[name][1:])
+        for name, _, _, value in listed
+    }
 
 
-# By name, with their costs. Those that are written out stand in their own module.
-KERNELS: dict[str, Kernel] = {
-    name: value if isinstance(value, Kernel) else define_kernel(name, operands, row.attrs, value)
-    for row in (*ROWS.values(), *DERIVATIVES)
-    for name, operands, value in (
-        (row.name, row.of, row.value), (f"{row.name}_vjp", f"{row.reads}, g", row.slope),
-    )
-    if value
-}  # fmt: skip
+KERNELS = define_kernels()  # by name; those that are written out stand in their own module

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import Any
 from weakref import finalize, ref
@@ -124,6 +123,8 @@ class File:
     def __init__(self, folder: str | None) -> None:
         self.process = process()
         try:
+            from tempfile import TemporaryFile, gettempdir  # load cryptography: as in base.files
+
             self.folder = gettempdir() if folder is None else folder
             self.raw: Any = TemporaryFile(dir=self.folder, buffering=0, prefix="tinyckpt-")  # noqa: SIM115
         except (OSError, ValueError) as error:
