@@ -2,9 +2,9 @@
 
 Each constant is tried with the planner that reads it, at seven shares of store-all's peak: Rotor,
 Rockmate's blocks, Chen's budget and greedy eviction on networks, the portfolio on networks and on a
-layered graph, whose local search it is, policy `optimal` on small ones, and offloading. The table compares
-with the constants as they stand: the cost of the plans, on average, at least and at most; the
-budgets at which a plan appears or is lost; the time. Figures in the comments beside constants
+layered graph, whose local search it is, policy `optimal` on small ones, and offloading. The table
+compares with the constants as they stand: the cost of the plans, on average, at least and at most;
+the budgets at which a plan appears or is lost; the time. Figures in the comments beside constants
 ("Doubled: ...") come from here.
 
     python -m benchmarks.constants [NAME ...] [--factors 2] [--notes FILE]
