@@ -72,8 +72,8 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
     ("portfolio.plan_with_host", HOST, HOSTED),
     ("", None, {**SMALL, "transformer of 6 layers": NETWORKS["transformer of 6 layers"]}),
 )
-# Counts of what is there, which nothing else than that number can be.
-COUNTS = ("LIVE_IN_OPERATORS",)
+# Counts of what is there, and places in tables, which nothing else than that number can be.
+COUNTS = ("LIVE_IN_OPERATORS", "HOST")
 # What is shown of plans, and no plan, follows from the constants of these.
 SHOWING = ("portfolio.explain", "portfolio.precomputed_choices")
 SECONDS = {"optimal": 5.0, HOST: 5.0, None: 20.0}
