@@ -3,6 +3,9 @@
 A drag is one point of the frontier after the other, first towards less memory and back, begun half
 a second after the page is ready: nobody reaches for it sooner. A click keeps a value or drops it,
 which the page plans and replays itself. Both are with the styles and the layout that follow.
+
+The second table is with the processor slowed, as a small laptop's: frames a second while the page
+plays at 60 steps a second, and while each frame drags to the next point of the frontier.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import table
-from player import LOADS, opened
+from player import LOADS, PLAY, opened
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
@@ -30,6 +33,15 @@ DRAGS = """() => { const { points } = player.offers;
     document.body.offsetHeight;
     return performance.now() - begin;
   }); }"""
+DRAGGED = """async seconds => { const points = [...player.offers.points];
+  const places = [...points].reverse().concat(points);
+  let frames = 0; const begin = performance.now();
+  await new Promise(done => { const move = now => {
+    player.drag(places[frames++ % places.length], false);
+    if (now - begin < 1000 * seconds) requestAnimationFrame(move); else done(); };
+    requestAnimationFrame(move); });
+  return frames / (performance.now() - begin) * 1000; }"""
+SLOWED = 4  # times
 CLICKS = """() => { const { candidates } = player.offers; const kept = new Set(candidates);
   return Array.from({ length: 40 }, (_, i) => {
     const value = candidates[Math.floor((i * 0.618034 % 1) * candidates.length)];
@@ -61,21 +73,38 @@ def measure(browser: Any, path: Path) -> list[str]:
     ]
 
 
-def report() -> str:
-    """Return the table."""
-    body = []
+def measure_slowed(browser: Any, path: Path) -> list[str]:
+    """Return loading and frames of a page on a slowed processor."""
+    loads = []
+    for _ in range(LOADS):
+        page, load = opened(browser, path, slowed=SLOWED)
+        loads.append(load)
+        page.close()
+    page, _ = opened(browser, path, slowed=SLOWED)
+    page.wait_for_timeout(REACHING)
+    rates = [page.evaluate(script, 5) for script in (PLAY, DRAGGED)]
+    page.close()
+    return [f"{statistics.median(loads):.0f} ms", *[f"{rate:.0f}" for rate in rates]]
+
+
+def report() -> list[str]:
+    """Return the tables."""
+    body, slow = [], []
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(FLAGS))
-        for network in ("chain:16", "chain:256", "unet", "resnet50"):
+        for network in ("chain:16", "chain:256", "unet", "resnet50", "gpt2:12x768"):
             is_resnet = network == "resnet50"
             known = tc.load_graph(RESNET) if is_resnet else tc.networks.network_from_text(network)
             graph = known if is_resnet else known[0]
             path = viz.lab(graph, Path(folder) / "lab.html")
             body.append([network, f"{len(graph.operators):,}", *measure(browser, path)])
+            slow.append([network, *measure_slowed(browser, path)])
         browser.close()
     header = ["network", "operators", "file", "load", "drag", "slowest", "click"]
-    return table.rows(header, body)
+    slowed = ["network", "load", "playing, frames/s", "dragging, frames/s"]
+    heading = f"## With the processor {SLOWED} times slower"
+    return [table.rows(header, body), heading, table.rows(slowed, slow)]
 
 
 if __name__ == "__main__":
-    table.write("lab", "A page on which one drags the budget", [report()], ["playwright"])
+    table.write("lab", "A page on which one drags the budget", report(), ["playwright"])

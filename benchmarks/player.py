@@ -115,9 +115,16 @@ def measure(browser: Any, path: Path, fragment: str) -> list[str]:
     ]
 
 
-def opened(browser: Any, path: Path, fragment: str = "") -> tuple[Any, float]:
-    """Return a page that shows its first step, and after how many milliseconds it did."""
+def opened(browser: Any, path: Path, fragment: str = "", slowed: float = 1) -> tuple[Any, float]:
+    """Return a page that shows its first step, and after how many milliseconds it did.
+
+    Args:
+        browser, path, fragment: the page.
+        slowed: how many times slower than it is the processor is made.
+    """
     page = browser.new_page(viewport={"width": 1440, "height": 900})
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": slowed})
     page.goto(path.as_uri() + fragment)
     return page, page.evaluate(READY)
 
