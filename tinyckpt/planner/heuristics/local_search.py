@@ -59,8 +59,8 @@ NEARLY_FULL, NEAR = 0.3, 0.01
 # A move without cost is scored as if it cost this share of a mean evaluation. Larger: free moves
 # are preferred less.
 FREE_CHANGE_COST = 0.02
-# Amplitude of the random weights, added per failed step, at most 0.9. Larger: more random moves.
-NOISE_PER_FAILURE = 0.02
+# Amplitude of the random weights after a failed step. Larger: more random moves.
+NOISE_WHEN_STUCK = 0.2
 # Weight of cost relative to memory in choosing whether an input stays live or is recomputed.
 # Larger: fewer operators are recomputed for one value.
 THRIFT = 0.1
@@ -159,7 +159,7 @@ class LocalSearch:
             again = recomputations(state.order)
             if failures > PATIENCE or not (again or self.has_moves(state)):
                 return None
-            spread = min(0.9, 0.2 + NOISE_PER_FAILURE * failures)
+            spread = NOISE_WHEN_STUCK
             if failures % KICK_EVERY == 0:
                 dropped = self.random.sample(again, -(-len(again) // KICK_SHARE))
                 state = self.analyse(without_positions(state.order, dropped))
