@@ -166,7 +166,7 @@ def run_pipeline_mpi(
         ranks.agree(claims, trouble, pipeline.devices // pipeline.replicas)
     with ending_all(ranks.world, f"{who} (device {device})"):
         ranks.split(worker, number)
-        outcome = drive(device_program(worker), ranks.receive, ranks.exchange)
+        outcome = drive(device_program(worker), ranks.deliver)
         outcomes = ranks.gather(part_to_gather(outcome, pipeline, number, collect))
     return (
         None
@@ -241,9 +241,11 @@ class Ranks:
             arrays.append(array)
         return arrays
 
-    def exchange(self, own: CollectiveRequest) -> list[Any]:
-        """Run a collective between the replicas of a device, and return its results."""
-        return [self.collective(own.kind, np.ascontiguousarray(array)) for array in own.arrays]
+    def deliver(self, wanted: Message | CollectiveRequest) -> list[Any]:
+        """Return the arrays of a message, or the results of a collective of the replicas."""
+        if isinstance(wanted, Message):
+            return self.receive(wanted)
+        return [self.collective(wanted.kind, np.ascontiguousarray(each)) for each in wanted.arrays]
 
     def collective(self, kind: str, array: Any) -> Any:
         """Return the mean over replicas, this replica's shard of it, or all shards concatenated."""
@@ -340,18 +342,12 @@ def part_to_gather(outcome: Outcome, pipeline: Pipeline, number: int, collect: b
     )
 
 
-def drive(
-    program: Program,
-    receive: Callable[[Message], list[Any]],
-    exchange: Callable[[CollectiveRequest], list[Any]],
-) -> Outcome:
-    """Drive a device's coroutine to its end: send it each message or collective it waits for."""
+def drive(program: Program, deliver: Callable[[Message | CollectiveRequest], Any]) -> Outcome:
+    """Drive a device's coroutine to its end: send it the arrays of each request that it yields."""
     try:
         wanted = next(program)
         while True:
-            wanted = program.send(
-                receive(wanted) if isinstance(wanted, Message) else exchange(wanted)
-            )
+            wanted = program.send(deliver(wanted))
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome
