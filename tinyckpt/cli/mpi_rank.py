@@ -12,18 +12,17 @@ import numpy as np
 
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import leaves, map_leaves
-from tinyckpt.base.units import size_text
 from tinyckpt.networks import random_arrays
-from tinyckpt.networks.machine_memory import memory_of_machine
+from tinyckpt.networks.machine_memory import check_memory
 from tinyckpt.pipeline import (
     Pipeline,
     PipelineResult,
     PlannedStage,
-    rank_in,
     replay_state,
     run_pipeline_mpi,
 )
 from tinyckpt.pipeline.device_executor import needed_by
+from tinyckpt.pipeline.mpi import get_mpi
 from tinyckpt.training import Optimizer, sgd
 
 # Launchers' variables for the number of ranks on this machine: MPICH, Open MPI.
@@ -44,9 +43,9 @@ class RandomMicroBatches(Sequence[Any]):
         specs: Any,
         pipeline: Pipeline,
         stages: Sequence[PlannedStage],
+        place: tuple[int, int],
         steps: int = 1,
         lasting: bool = True,
-        place: tuple[int, int] | None = None,
     ) -> None:
         """Store the specs and the pipeline; nothing is generated yet.
 
@@ -54,42 +53,33 @@ class RandomMicroBatches(Sequence[Any]):
             specs: of the arguments, the parameters first.
             pipeline: of all replicas.
             stages: of one replica.
+            place: replica and device of this process.
             steps: training steps, each with the same batch.
             lasting: whether every micro-batch has the parameters; otherwise only the first has
                 them, and the process keeps its shard.
-            place: replica and device of this process; by default MPI's.
         """
-        self.specs, self.pipeline, self.stages = tuple(specs), pipeline, stages
-        self.steps, self.lasting, self.place = steps, lasting, place
+        self.specs, self.lasting = tuple(specs), lasting
         self.batch = pipeline.micro_batches * pipeline.replicas
+        self.total, self.first = self.batch * steps, place[0] * pipeline.micro_batches
+        # Positions of the leaves of the arguments that this process reads.
+        read = needed_by(stages[k] for k in np.flatnonzero(pipeline.device_of == place[1]).tolist())
+        ids = leaves(stages[0].stage.whole.arguments)
+        self.needed = {position for position, data in enumerate(ids) if data in read}
         self.known: dict[int, tuple[Any, ...]] = {}
 
     def __len__(self) -> int:
-        return self.batch * self.steps
-
-    @cached_property
-    def needed(self) -> set[int]:
-        """Positions of the leaves of the arguments that this process reads."""
-        _, device = self.place or rank_in(self.pipeline)
-        own = np.flatnonzero(self.pipeline.device_of == device).tolist()
-        read = needed_by(self.stages[k] for k in own)
-        ids = leaves(self.stages[0].stage.whole.arguments)
-        return {place for place, data in enumerate(ids) if data in read}
+        return self.total
 
     @cached_property
     def parameters(self) -> Any:
         """The parameters, memoised."""
-        return self.first_parameters()
-
-    def first_parameters(self) -> Any:
-        """Generate the parameters."""
         return random_arrays(self.specs[0], needed=self.needed)
 
     def __getitem__(self, number: Any) -> Any:
         if self.lasting:
             parameters = self.parameters
-        elif number == (self.place or rank_in(self.pipeline))[0] * self.pipeline.micro_batches:
-            parameters = self.first_parameters()
+        elif number == self.first:
+            parameters = random_arrays(self.specs[0], needed=self.needed)
         else:
             parameters = map_leaves(
                 lambda spec: np.broadcast_to(np.zeros((), spec.dtype), spec.shape), self.specs[0]
@@ -114,7 +104,8 @@ def run_rank(
     """Execute this process's device on random arrays; rank 0 prints the result.
 
     Raises:
-        OptionError: if there are too many steps, or this machine has too little memory.
+        OptionError: if there are too many steps.
+        BackendError: if this machine has too little memory.
     """
     count = pipeline.micro_batches * pipeline.replicas
     if steps * count > MOST_BATCHES:
@@ -122,9 +113,14 @@ def run_rank(
             f"{steps:,} steps of {count:,} micro-batches; at most {MOST_BATCHES:,} micro-batches "
             "total"
         )
-    check_memory(estimate(pipeline, stages, optimizer), os.environ)
+    processes = processes_here(os.environ)
+    needed = processes * estimate(pipeline, stages, optimizer)
+    check_memory(f"{processes} of the pipeline's processes take about", needed)
     lasting = optimizer is None and pipeline.zero < 3
-    batches = RandomMicroBatches(specs, pipeline, stages, steps, lasting)
+    # ``run_pipeline_mpi`` refuses a wrong number of processes, once for all ranks.
+    rank = int(get_mpi(patience).COMM_WORLD.Get_rank())
+    place = divmod(rank, pipeline.devices // pipeline.replicas)
+    batches = RandomMicroBatches(specs, pipeline, stages, place, steps, lasting)
     begin = perf_counter()
     result = run_pipeline_mpi(
         pipeline, stages, batches, 1, optimizer, patience, collect=optimizer is None
@@ -184,18 +180,7 @@ def estimate(
     return counted + most
 
 
-def check_memory(nbytes: int, environment: Mapping[str, str]) -> None:
-    """Raise an OptionError if the processes of this machine need more memory than it has.
-
-    Args:
-        nbytes: of each of them.
-        environment: with the launcher's variable for their number.
-    """
+def processes_here(environment: Mapping[str, str]) -> int:
+    """Return the number of this machine's processes by the launcher's variables; 1 without."""
     numbers = [environment.get(name, "") for name in LOCAL_NAMES]
-    ranks = next((int(text) for text in numbers if text.isdecimal()), 1)
-    there = memory_of_machine()
-    if there is not None and ranks * nbytes > there:
-        raise OptionError(
-            f"a process takes about {size_text(nbytes)}, and this machine, with {ranks} of them, "
-            f"has {size_text(there)}; without a launcher, the pipeline is simulated, without arrays"
-        )
+    return next((int(text) for text in numbers if text.isdecimal()), 1)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.base.errors import OptionError
+from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves
-from tinyckpt.cli.mpi_rank import RandomMicroBatches, check_memory, estimate
+from tinyckpt.cli.mpi_rank import RandomMicroBatches, estimate, processes_here, run_rank
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     data_parallel,
@@ -42,7 +42,7 @@ def test_unneeded_arrays_are_views_of_one_zero() -> None:
 def test_parameters_equal_network_arrays_and_data_are_generated_once() -> None:
     graph = NETWORK.graph()
     whole = plan_stages(stages_of(graph, []))
-    drawn = RandomMicroBatches(NETWORK.specs, one_f_one_b(1, 4), whole, steps=3, place=(0, 0))
+    drawn = RandomMicroBatches(NETWORK.specs, one_f_one_b(1, 4), whole, (0, 0), steps=3)
     assert len(drawn) == 12
     params, *batch = drawn[2]
     for ours, theirs in zip(leaves(params), leaves(NETWORK.arrays()[0]), strict=True):
@@ -55,8 +55,7 @@ def test_parameters_equal_network_arrays_and_data_are_generated_once() -> None:
     # What another device reads is a view; together they have all.
     pipeline, stages = one_f_one_b(2, 4), plan_stages(stages_of(graph, partition(graph, 2)))
     parts = [
-        leaves(RandomMicroBatches(NETWORK.specs, pipeline, stages, place=(0, k))[2])
-        for k in range(2)
+        leaves(RandomMicroBatches(NETWORK.specs, pipeline, stages, (0, k))[2]) for k in range(2)
     ]
     for ours, theirs, known in zip(*parts, leaves(drawn[2]), strict=True):
         assert any(ours.strides) != any(theirs.strides)
@@ -66,26 +65,27 @@ def test_parameters_equal_network_arrays_and_data_are_generated_once() -> None:
 def test_sharded_parameters_are_given_to_first_micro_batch_only() -> None:
     pipeline = data_parallel(one_f_one_b(1, 2), 2, zero=3)
     stages = plan_stages(stages_of(NETWORK.graph(), []))
-    drawn = RandomMicroBatches(
-        NETWORK.specs, pipeline, stages, steps=2, lasting=False, place=(1, 0)
-    )
+    drawn = RandomMicroBatches(NETWORK.specs, pipeline, stages, (1, 0), steps=2, lasting=False)
     for number in (2, 3, 6, 7):
         params = leaves(drawn[number][0])
         assert all(any(array.strides) == (number == 2) for array in params)
         assert all(array is not other for array in params for other in leaves(drawn[2][0]))
 
 
-def test_memory_estimate_above_machine_is_refused() -> None:
+def test_memory_estimate_above_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline, graph = data_parallel(one_f_one_b(2, 3), 2, 1), NETWORK.graph()
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
     plain, trained = (estimate(pipeline, stages, each) for each in (None, tc.adam(1e-3)))
     of_parameters = sum(node.nbytes for node in graph.data if node.role == "parameter")
     assert 0 < trained - plain <= of_parameters
-    check_memory(plain, {})
-    check_memory(0, {"MPI_LOCALNRANKS": "1000"})
-    for environment, nbytes in (({}, 2**60), ({"MPI_LOCALNRANKS": str(2**40)}, 2**20)):
-        with pytest.raises(OptionError, match=r"and this machine, with .* of them, has "):
-            check_memory(nbytes, environment)
+    assert processes_here({}) == processes_here({"MPI_LOCALNRANKS": ""}) == 1
+    # A machine with room for one process, and not for all that a launcher started on it.
+    monkeypatch.setattr("tinyckpt.networks.machine_memory.memory_of_machine", lambda: 2 * plain)
+    monkeypatch.setenv("MPI_LOCALNRANKS", str(2**20))
+    with pytest.raises(
+        BackendError, match=r"^1048576 of the pipeline's processes take about .* Gi"
+    ):
+        run_rank(pipeline, stages, NETWORK.specs, None, 1, 1.0)
 
 
 class Watched(Sequence[Any]):

@@ -210,7 +210,7 @@ def test_command_runs_under_mpi_launcher() -> None:
 def losses_of_one_device(steps: int) -> list[float]:
     network = tc.networks.mlp(4, 16)
     stages = plan_stages(stages_of(network.graph(), []))
-    batches = RandomMicroBatches(network.specs, one_f_one_b(1, 8), stages, place=(0, 0))
+    batches = RandomMicroBatches(network.specs, one_f_one_b(1, 8), stages, (0, 0))
     step = tc.train_step(network.loss, tc.adamw(0.01), micro_batches=8)
     state = step.init(batches[0][0])
     own = [np.concatenate([batches[n][k] for n in range(8)]) for k in (1, 2)]
