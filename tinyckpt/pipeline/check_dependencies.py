@@ -20,52 +20,34 @@ from itertools import pairwise
 import numpy as np
 
 from tinyckpt.base.errors import ScheduleError
-from tinyckpt.pipeline.program import (
-    ALL_REDUCE,
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COLLECTIVES,
-    FORWARD,
-    FREE_BACKWARD,
-    FREE_FORWARD,
-    GATHER_BACKWARD,
-    GATHER_FORWARD,
-    GATHER_UPDATED,
-    KINDS,
-    NOTHING,
-    RECOMPUTE,
-    RECV_ACTIVATION,
-    RECV_COTANGENT,
-    REDUCE_SCATTER,
-    SEND_ACTIVATION,
-    SEND_COTANGENT,
-    UPDATE,
-    Action,
-    Integers,
-    Pipeline,
-)
+from tinyckpt.pipeline.program import COLLECTIVES, KINDS, NOTHING, Action, Integers, Kind, Pipeline
 
 ABSENT = -1
 # (action, the action that it depends on) within one stage and micro-batch; BACKWARD as the second
 # stands for the backward of inputs as well.
 LOCAL = (
-    (SEND_ACTIVATION, FORWARD),
-    (RECOMPUTE, FORWARD),
-    (BACKWARD, FORWARD),
-    (BACKWARD_INPUT, FORWARD),
-    (BACKWARD_WEIGHT, BACKWARD_INPUT),
-    (SEND_COTANGENT, BACKWARD),
+    (Kind.SEND_ACTIVATION, Kind.FORWARD),
+    (Kind.RECOMPUTE, Kind.FORWARD),
+    (Kind.BACKWARD, Kind.FORWARD),
+    (Kind.BACKWARD_INPUT, Kind.FORWARD),
+    (Kind.BACKWARD_WEIGHT, Kind.BACKWARD_INPUT),
+    (Kind.SEND_COTANGENT, Kind.BACKWARD),
 )
 # The actions that read a stage's parameters, or compute their gradient.
-READERS = (FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT,
-           GATHER_FORWARD, GATHER_BACKWARD)  # fmt: skip
+READERS = (Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT,
+           Kind.GATHER_FORWARD, Kind.GATHER_BACKWARD)  # fmt: skip
 # The collectives and frees that each ZeRO stage (0 to 3) has.
 LEGAL = (
-    (ALL_REDUCE,),
-    (REDUCE_SCATTER, GATHER_UPDATED),
-    (REDUCE_SCATTER, GATHER_UPDATED),
-    (REDUCE_SCATTER, GATHER_FORWARD, FREE_FORWARD, GATHER_BACKWARD, FREE_BACKWARD),
+    (Kind.ALL_REDUCE,),
+    (Kind.REDUCE_SCATTER, Kind.GATHER_UPDATED),
+    (Kind.REDUCE_SCATTER, Kind.GATHER_UPDATED),
+    (
+        Kind.REDUCE_SCATTER,
+        Kind.GATHER_FORWARD,
+        Kind.FREE_FORWARD,
+        Kind.GATHER_BACKWARD,
+        Kind.FREE_BACKWARD,
+    ),
 )
 Complaint = tuple[int, int, str]  # device, step, message
 Why = Callable[[int, int], str]  # from a stage and a micro-batch to the message
@@ -87,8 +69,8 @@ class ActionPositions:
         self.pipeline = pipeline
         self.depth = pipeline.stages // pipeline.replicas
         self.of = [self.table(kind) for kind in range(len(KINDS))]
-        self.back = np.maximum(self.of[BACKWARD], self.of[BACKWARD_INPUT])
-        self.done = np.maximum(self.of[BACKWARD], self.of[BACKWARD_WEIGHT])
+        self.back = np.maximum(self.of[Kind.BACKWARD], self.of[Kind.BACKWARD_INPUT])
+        self.done = np.maximum(self.of[Kind.BACKWARD], self.of[Kind.BACKWARD_WEIGHT])
         crosses = pipeline.device_of[1:] != pipeline.device_of[:-1]
         crosses[self.depth - 1 :: self.depth] = False  # replicas exchange no activations
         self.remote_before = np.append(False, crosses)
@@ -209,10 +191,10 @@ def dependence_violations(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield for each dependence within a stage the first action that comes before its input."""
     of = positions.of
     for kind, earlier in LOCAL:
-        needed = positions.back if earlier == BACKWARD else of[earlier]
+        needed = positions.back if earlier == Kind.BACKWARD else of[earlier]
         yield from positions.after(kind, KINDS[earlier], needed)
-    for kind in (BACKWARD, BACKWARD_INPUT):
-        yield from positions.after(kind, "recompute", of[RECOMPUTE], required=False)
+    for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT):
+        yield from positions.after(kind, "recompute", of[Kind.RECOMPUTE], required=False)
 
 
 def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
@@ -223,8 +205,16 @@ def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
     """
     of, before, after = positions.of, positions.remote_before, positions.remote_after
     for kind, steps, send, recv, giver, taker, towards in (
-        (FORWARD, of[FORWARD], SEND_ACTIVATION, RECV_ACTIVATION, after, before, -1),
-        (BACKWARD, positions.back, SEND_COTANGENT, RECV_COTANGENT, before, after, 1),
+        (
+            Kind.FORWARD,
+            of[Kind.FORWARD],
+            Kind.SEND_ACTIVATION,
+            Kind.RECV_ACTIVATION,
+            after,
+            before,
+            -1,
+        ),
+        (Kind.BACKWARD, positions.back, Kind.SEND_COTANGENT, Kind.RECV_COTANGENT, before, after, 1),
     ):
         by_message = np.where(taker[:, None], steps, ABSENT)
         yield from positions.after(kind, KINDS[recv], of[recv], by_message)
@@ -254,24 +244,28 @@ def shifted_by_stage(table: Integers, towards: int) -> Integers:
 def incomplete_stages(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first forward or backward that is missing, done twice, or not recomputed."""
     of = positions.of
-    whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
-    yield from positions.missing(FORWARD, of[FORWARD] == ABSENT)
-    yield from positions.missing(BACKWARD, ~whole & ~halves)
-    yield from positions.missing(BACKWARD_WEIGHT, halves & (of[BACKWARD_WEIGHT] == ABSENT))
-    yield from positions.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
-    is_recomputed = (of[RECOMPUTE] != ABSENT).any(axis=1)
-    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT) & (positions.back != ABSENT)
+    whole, halves = of[Kind.BACKWARD] != ABSENT, of[Kind.BACKWARD_INPUT] != ABSENT
+    yield from positions.missing(Kind.FORWARD, of[Kind.FORWARD] == ABSENT)
+    yield from positions.missing(Kind.BACKWARD, ~whole & ~halves)
+    yield from positions.missing(
+        Kind.BACKWARD_WEIGHT, halves & (of[Kind.BACKWARD_WEIGHT] == ABSENT)
+    )
+    yield from positions.first_of(
+        Kind.BACKWARD, whole & halves, says("it is done in halves as well")
+    )
+    is_recomputed = (of[Kind.RECOMPUTE] != ABSENT).any(axis=1)
+    wrong = is_recomputed[:, None] & (of[Kind.RECOMPUTE] == ABSENT) & (positions.back != ABSENT)
     what = "it is not recomputed before, as others of its stage are"
-    yield from positions.first_of(BACKWARD, wrong, says(what), positions.back)
+    yield from positions.first_of(Kind.BACKWARD, wrong, says(what), positions.back)
 
 
 def stale_accesses(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield the first stale action: a read of parameters, or a gradient, after the update."""
-    update = positions.of[UPDATE].max(axis=1, keepdims=True)
+    update = positions.of[Kind.UPDATE].max(axis=1, keepdims=True)
     is_updated = update != ABSENT
     if not is_updated.any():
         return
-    yield from positions.missing(UPDATE, ~is_updated)
+    yield from positions.missing(Kind.UPDATE, ~is_updated)
 
     def too_late(stage: int, micro_batch: int) -> str:
         return f"its gradient comes after the update of the stage, at step {update[stage, 0]}"
@@ -284,7 +278,7 @@ def stale_accesses(positions: ActionPositions) -> Iterator[Complaint]:
 
     for kind in READERS:
         wrong = is_updated & (positions.of[kind] > update)
-        why = too_late if kind == BACKWARD_WEIGHT else reads_new
+        why = too_late if kind == Kind.BACKWARD_WEIGHT else reads_new
         yield from positions.first_of(kind, wrong, why)
 
 
@@ -293,7 +287,7 @@ def collective_complaints(positions: ActionPositions) -> Iterator[Complaint]:
     own = positions.pipeline
     legal = LEGAL[own.zero] if own.replicas > 1 else ()
     why = f"there is none with {own.replicas} replicas and zero={own.zero}"
-    for kind in (*COLLECTIVES, FREE_FORWARD, FREE_BACKWARD):
+    for kind in (*COLLECTIVES, Kind.FREE_FORWARD, Kind.FREE_BACKWARD):
         if kind not in legal:
             yield from positions.first_of(kind, positions.of[kind] != ABSENT, says(why))
     if own.replicas > 1:
@@ -336,8 +330,8 @@ def mismatched_collectives(positions: ActionPositions) -> Iterator[Complaint]:
 def unreduced_gradients(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield reductions of incomplete gradients, updates before a reduction, and missing ones."""
     of, done, zero = positions.of, positions.done, positions.pipeline.zero
-    kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
-    reduced, update, gathered = of[kind], of[UPDATE][:, :1], of[GATHER_UPDATED][:, :1]
+    kind = Kind.ALL_REDUCE if zero == 0 else Kind.REDUCE_SCATTER
+    reduced, update, gathered = of[kind], of[Kind.UPDATE][:, :1], of[Kind.GATHER_UPDATED][:, :1]
     if zero < 2:
         # Once per batch, after the last backward.
         again = reduced != ABSENT
@@ -351,22 +345,22 @@ def unreduced_gradients(positions: ActionPositions) -> Iterator[Complaint]:
         kind, wrong, lambda s, m: f"its gradients are not complete before step {done[s, m]}"
     )
     yield from positions.missing(kind, (done != ABSENT) & (reduced == ABSENT))
-    yield from positions.missing(UPDATE, update == ABSENT)
+    yield from positions.missing(Kind.UPDATE, update == ABSENT)
     last = reduced.max(axis=1, keepdims=True)
-    yield from positions.after(UPDATE, KINDS[kind], last, update, required=False)
+    yield from positions.after(Kind.UPDATE, KINDS[kind], last, update, required=False)
     if zero in (1, 2):
-        yield from positions.missing(GATHER_UPDATED, gathered == ABSENT)
-        yield from positions.after(GATHER_UPDATED, "update", update, gathered, required=False)
+        yield from positions.missing(Kind.GATHER_UPDATED, gathered == ABSENT)
+        yield from positions.after(Kind.GATHER_UPDATED, "update", update, gathered, required=False)
 
 
 def ungathered_parameters(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield reads of parameters that are not gathered, and gathered parameters never freed."""
     of = positions.of
-    again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], positions.back)
-    again_kind = RECOMPUTE if (of[RECOMPUTE] != ABSENT).any() else BACKWARD
+    again = np.where(of[Kind.RECOMPUTE] != ABSENT, of[Kind.RECOMPUTE], positions.back)
+    again_kind = Kind.RECOMPUTE if (of[Kind.RECOMPUTE] != ABSENT).any() else Kind.BACKWARD
     for kind, steps, gather, free, last in (
-        (FORWARD, of[FORWARD], GATHER_FORWARD, FREE_FORWARD, of[FORWARD]),
-        (again_kind, again, GATHER_BACKWARD, FREE_BACKWARD, positions.done),
+        (Kind.FORWARD, of[Kind.FORWARD], Kind.GATHER_FORWARD, Kind.FREE_FORWARD, of[Kind.FORWARD]),
+        (again_kind, again, Kind.GATHER_BACKWARD, Kind.FREE_BACKWARD, positions.done),
     ):
         yield from positions.after(kind, KINDS[gather], of[gather], steps)
         yield from positions.after(free, KINDS[kind], last, required=False)

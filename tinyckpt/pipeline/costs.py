@@ -18,19 +18,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.program import (
-    ALL_REDUCE,
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COLLECTIVES,
-    FORWARD,
-    KINDS,
-    RECOMPUTE,
-    REDUCE_SCATTER,
-    UPDATE,
-    Integers,
-)
+from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Integers, Kind
 
 LARGEST = 2**62  # of int64's 63 bits, one is left for a sum of two
 Number = int | float | Fraction
@@ -93,8 +81,8 @@ class PipelineCosts:
         table: Any = np.zeros((len(KINDS), stages), dtype)
         for kind, name in KIND_NAMES.items():
             table[kind] = [count(number * unit) for number in own[name]]
-        table[BACKWARD] = table[BACKWARD_INPUT] + table[BACKWARD_WEIGHT]
-        table[ALL_REDUCE] = 2 * table[REDUCE_SCATTER]
+        table[Kind.BACKWARD] = table[Kind.BACKWARD_INPUT] + table[Kind.BACKWARD_WEIGHT]
+        table[Kind.ALL_REDUCE] = 2 * table[Kind.REDUCE_SCATTER]
         return table, dtype(count(own["communication"][0] * unit)), unit
 
     def unit_of(
@@ -161,11 +149,11 @@ def as_float(number: Any) -> float:
 
 NAMES = tuple(field.name for field in fields(PipelineCosts) if field.name != "measure")
 KIND_NAMES = {
-    FORWARD: "forward",
-    RECOMPUTE: "recompute",
-    BACKWARD_INPUT: "backward_input",
-    BACKWARD_WEIGHT: "backward_weight",
-    UPDATE: "update",
+    Kind.FORWARD: "forward",
+    Kind.RECOMPUTE: "recompute",
+    Kind.BACKWARD_INPUT: "backward_input",
+    Kind.BACKWARD_WEIGHT: "backward_weight",
+    Kind.UPDATE: "update",
     **dict.fromkeys(COLLECTIVES, "collective"),
 }
 
@@ -239,11 +227,11 @@ def memory_tables(
     for stage, own in enumerate(footprints):
         before = own.recomputed if recomputes[stage] else own.held
         for kind, earlier, while_it_runs, later in (
-            (FORWARD, 0, own.forward, own.held),
-            (RECOMPUTE, own.held, own.recompute, own.recomputed),
-            (BACKWARD, before, own.backward, 0),
-            (BACKWARD_INPUT, before, own.backward_input, own.waiting),
-            (BACKWARD_WEIGHT, own.waiting, own.weight, 0),
+            (Kind.FORWARD, 0, own.forward, own.held),
+            (Kind.RECOMPUTE, own.held, own.recompute, own.recomputed),
+            (Kind.BACKWARD, before, own.backward, 0),
+            (Kind.BACKWARD_INPUT, before, own.backward_input, own.waiting),
+            (Kind.BACKWARD_WEIGHT, own.waiting, own.weight, 0),
         ):
             during[kind, stage] = while_it_runs - earlier
             after[kind, stage] = later - earlier

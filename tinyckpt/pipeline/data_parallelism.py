@@ -30,26 +30,7 @@ from itertools import pairwise
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.program import (
-    ALL_REDUCE,
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    FREE_BACKWARD,
-    FREE_FORWARD,
-    GATHER_BACKWARD,
-    GATHER_FORWARD,
-    GATHER_UPDATED,
-    NOTHING,
-    RECOMPUTE,
-    REDUCE_SCATTER,
-    UPDATE,
-    Integers,
-    Lane,
-    Pipeline,
-    concatenate_lanes,
-)
+from tinyckpt.pipeline.program import NOTHING, Integers, Kind, Lane, Pipeline, concatenate_lanes
 from tinyckpt.pipeline.simulator_memory_limit import MOST_BYTES, check_bytes
 
 STAGES_OF_ZERO = range(4)
@@ -133,18 +114,19 @@ def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:
     around[:, 1] = kind
     if zero is None:
         return around
-    is_last = (kind == BACKWARD) | (kind == BACKWARD_WEIGHT)
-    around[kind == UPDATE, 0] = {0: ALL_REDUCE, 1: REDUCE_SCATTER}.get(zero, NOTHING)
+    is_last = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_WEIGHT)
+    around[kind == Kind.UPDATE, 0] = {0: Kind.ALL_REDUCE, 1: Kind.REDUCE_SCATTER}.get(zero, NOTHING)
     if zero in (1, 2):
-        around[kind == UPDATE, 2] = GATHER_UPDATED
+        around[kind == Kind.UPDATE, 2] = Kind.GATHER_UPDATED
     if zero >= 2:
-        around[is_last, 3] = REDUCE_SCATTER
+        around[is_last, 3] = Kind.REDUCE_SCATTER
     if zero == 3:
-        around[kind == FORWARD, 0], around[kind == FORWARD, 2] = GATHER_FORWARD, FREE_FORWARD
-        is_first = kind == RECOMPUTE
+        around[kind == Kind.FORWARD, 0] = Kind.GATHER_FORWARD
+        around[kind == Kind.FORWARD, 2] = Kind.FREE_FORWARD
+        is_first = kind == Kind.RECOMPUTE
         if not is_first.any():
-            is_first = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
-        around[is_first, 0], around[is_last, 2] = GATHER_BACKWARD, FREE_BACKWARD
+            is_first = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)
+        around[is_first, 0], around[is_last, 2] = Kind.GATHER_BACKWARD, Kind.FREE_BACKWARD
     return around
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,23 +29,47 @@ from tinyckpt.base.errors import OptionError
 Integers = NDArray[Any]
 Recompute = Literal["early", "late"]
 
-KINDS = (
-    "forward", "recompute", "backward", "backward_input", "backward_weight", "update",
-    "send_activation", "recv_activation", "send_cotangent", "recv_cotangent",
-    "all_reduce", "reduce_scatter", "gather_forward", "gather_backward", "gather_updated",
-    "free_forward", "free_backward",
-)  # fmt: skip
-(
-    FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE,
-    SEND_ACTIVATION, RECV_ACTIVATION, SEND_COTANGENT, RECV_COTANGENT,
-    ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED,
-    FREE_FORWARD, FREE_BACKWARD,
-) = range(len(KINDS))  # fmt: skip
+
+class Kind(IntEnum):
+    """The kind of an action, as the columns of a pipeline store it; see ``Action``."""
+
+    FORWARD = 0
+    RECOMPUTE = 1
+    BACKWARD = 2
+    BACKWARD_INPUT = 3
+    BACKWARD_WEIGHT = 4
+    UPDATE = 5
+    SEND_ACTIVATION = 6
+    RECV_ACTIVATION = 7
+    SEND_COTANGENT = 8
+    RECV_COTANGENT = 9
+    ALL_REDUCE = 10
+    REDUCE_SCATTER = 11
+    GATHER_FORWARD = 12
+    GATHER_BACKWARD = 13
+    GATHER_UPDATED = 14
+    FREE_FORWARD = 15
+    FREE_BACKWARD = 16
+
+
+KINDS = tuple(kind.name.lower() for kind in Kind)
 # Collectives: all replicas of a device take part, in the same order.
-COLLECTIVES = (ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED)
+COLLECTIVES = (
+    Kind.ALL_REDUCE,
+    Kind.REDUCE_SCATTER,
+    Kind.GATHER_FORWARD,
+    Kind.GATHER_BACKWARD,
+    Kind.GATHER_UPDATED,
+)
 NOTHING = -1
 # Letters in the text of a pipeline, which leaves out messages and updates.
-LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
+LETTERS: dict[int, str] = {
+    Kind.FORWARD: "F",
+    Kind.RECOMPUTE: "R",
+    Kind.BACKWARD: "B",
+    Kind.BACKWARD_INPUT: "B",
+    Kind.BACKWARD_WEIGHT: "W",
+}
 
 OF_THE_BATCH = ("update", "all_reduce", "gather_updated")
 
@@ -128,7 +153,7 @@ class Pipeline:
     @property
     def halves(self) -> bool:
         """Whether backwards are split into inputs and weights; ``halves`` of ``stages_of``."""
-        return bool((self.kind == BACKWARD_INPUT).any())
+        return bool((self.kind == Kind.BACKWARD_INPUT).any())
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -223,26 +248,26 @@ def with_messages(
     by_device = np.argsort(device_of, kind="stable").astype(np.int32)
     ends = np.cumsum(np.bincount(device_of)).tolist()
     for device, (kind, stage, micro_batch) in enumerate(lanes):
-        is_forward = kind == FORWARD
-        is_backward = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
+        is_forward = kind == Kind.FORWARD
+        is_backward = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)
         before = (stage > 0) & (device_of[stage - 1] != device)
         after = (stage < last) & (device_of[np.minimum(stage + 1, last)] != device)
         # One row per action, one column per action around it; NOTHING marks the absent ones.
         around = np.full((len(kind), 5), NOTHING, np.int8)
-        around[is_forward & before, 0] = RECV_ACTIVATION
+        around[is_forward & before, 0] = Kind.RECV_ACTIVATION
         if recompute == "early":
-            around[is_backward, 0] = RECOMPUTE
-        around[is_backward & after, 1] = RECV_COTANGENT
+            around[is_backward, 0] = Kind.RECOMPUTE
+        around[is_backward & after, 1] = Kind.RECV_COTANGENT
         if recompute == "late":
-            around[is_backward, 2] = RECOMPUTE
+            around[is_backward, 2] = Kind.RECOMPUTE
         around[:, 3] = kind
-        around[is_forward & after, 4] = SEND_ACTIVATION
-        around[is_backward & before, 4] = SEND_COTANGENT
+        around[is_forward & after, 4] = Kind.SEND_ACTIVATION
+        around[is_backward & before, 4] = Kind.SEND_COTANGENT
         rows, _ = (found := around != NOTHING).nonzero()
         own = by_device[ends[device - 1] if device else 0 : ends[device]]
         complete.append(
             Lane(
-                np.append(around[found], np.full(len(own), UPDATE, np.int8)),
+                np.append(around[found], np.full(len(own), Kind.UPDATE, np.int8)),
                 np.append(stage[rows], own).astype(np.int32),
                 np.append(micro_batch[rows], np.zeros(len(own), np.int32)).astype(np.int32),
             )

@@ -40,16 +40,7 @@ from tinyckpt.pipeline.costs import (
     check_footprints,
     memory_tables,
 )
-from tinyckpt.pipeline.program import (
-    COLLECTIVES,
-    RECOMPUTE,
-    RECV_ACTIVATION,
-    RECV_COTANGENT,
-    SEND_ACTIVATION,
-    SEND_COTANGENT,
-    Integers,
-    Pipeline,
-)
+from tinyckpt.pipeline.program import COLLECTIVES, Integers, Kind, Pipeline
 from tinyckpt.pipeline.simulator_memory_limit import check_bytes
 
 # In the place of the recv that a message depends on: the sender has waited for none before it
@@ -208,7 +199,7 @@ def replay_pipeline(
     found = [*footprint_per_stage(footprints, depth)] * pipeline.replicas
     check_footprints(found, pipeline.micro_batches)
     is_recomputed = np.zeros(pipeline.stages, bool)
-    is_recomputed[pipeline.stage[pipeline.kind == RECOMPUTE]] = True
+    is_recomputed[pipeline.stage[pipeline.kind == Kind.RECOMPUTE]] = True
     memory = memory_tables(found, is_recomputed.tolist())
     return PipelineTrace(
         pipeline,
@@ -333,7 +324,7 @@ class ActionTimes:
         self.since = np.zeros_like(self.own)
         for begin, end in pairwise(pipeline.first.tolist()):
             self.since[begin + 1 : end] = np.cumsum(self.own[begin:end])[:-1]
-        is_recv = (pipeline.kind == RECV_ACTIVATION) | (pipeline.kind == RECV_COTANGENT)
+        is_recv = (pipeline.kind == Kind.RECV_ACTIVATION) | (pipeline.kind == Kind.RECV_COTANGENT)
         if pipeline.replicas > 1:
             is_recv |= np.isin(pipeline.kind, COLLECTIVES)
         self.ahead = np.cumsum(is_recv, dtype=np.int64)
@@ -353,15 +344,15 @@ class ActionTimes:
     def senders(self) -> tuple[Integers, Integers]:
         """Return for every recv the device that sends, and the index of the send."""
         own = self.pipeline
-        is_activation = own.kind[self.recvs] == RECV_ACTIVATION
+        is_activation = own.kind[self.recvs] == Kind.RECV_ACTIVATION
         # A collective has no sender and gets any valid one, until ``mark_together`` overwrites it.
         stage = np.clip(own.stage[self.recvs] + np.where(is_activation, -1, 1), 0, own.stages - 1)
         micro_batch = own.micro_batch[self.recvs]
         of = self.positions.of
         step = np.where(
             is_activation,
-            of[SEND_ACTIVATION][stage, micro_batch],
-            of[SEND_COTANGENT][stage, micro_batch],
+            of[Kind.SEND_ACTIVATION][stage, micro_batch],
+            of[Kind.SEND_COTANGENT][stage, micro_batch],
         )
         device = own.device_of[stage]
         return device, own.first[device] + step

@@ -28,17 +28,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.program import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    Integers,
-    Lane,
-    Pipeline,
-    Recompute,
-    with_messages,
-)
+from tinyckpt.pipeline.program import Integers, Kind, Lane, Pipeline, Recompute, with_messages
 from tinyckpt.pipeline.simulator_memory_limit import check_counts
 from tinyckpt.pipeline.v_schedules import v_half, v_min
 
@@ -57,7 +47,7 @@ def gpipe(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     """
     check_counts("gpipe", recompute, devices=devices, micro_batches=micro_batches)
     each = np.arange(micro_batches, dtype=np.int32)
-    lane = sorted_lane([(FORWARD, each), (BACKWARD, each + micro_batches)])
+    lane = sorted_lane([(Kind.FORWARD, each), (Kind.BACKWARD, each + micro_batches)])
     lanes = (Lane(lane.kind, lane.stage + device, lane.micro_batch) for device in range(devices))
     return with_messages("gpipe", one_stage_per_device(devices), micro_batches, lanes, recompute)
 
@@ -114,7 +104,7 @@ def interleaved(
         ahead = min(turn_ahead + (chunks - 1) * devices, count)
         turn = sorted_lane(time_slots(count, ahead))
         numbers = turn.micro_batch  # n, of the n-th forward or the n-th backward
-        own = np.where(turn.kind == FORWARD, chunk[numbers], chunks - 1 - chunk[numbers])
+        own = np.where(turn.kind == Kind.FORWARD, chunk[numbers], chunks - 1 - chunk[numbers])
         stage = (own * devices + device).astype(np.int32)
         return Lane(turn.kind, stage, micro_batch[numbers].astype(np.int32))
 
@@ -140,7 +130,11 @@ def zb_h1(devices: int, micro_batches: int, recompute: Recompute | None = None) 
         # Device k delays a backward of weights until k more backwards of inputs are done, or all.
         behind = np.minimum(np.arange(micro_batches) + device, micro_batches - 1)
         return sorted_lane(
-            [(FORWARD, forward), (BACKWARD_INPUT, backward), (BACKWARD_WEIGHT, backward[behind])],
+            [
+                (Kind.FORWARD, forward),
+                (Kind.BACKWARD_INPUT, backward),
+                (Kind.BACKWARD_WEIGHT, backward[behind]),
+            ],
             device,
         )
 
@@ -158,7 +152,7 @@ def time_slots(count: int, ahead: int) -> list[tuple[int, Integers]]:
     each = np.arange(count, dtype=np.int64)
     forward = np.where(each < ahead, each, 2 * each - ahead)
     backward = np.where(each < count - ahead, 2 * each + ahead + 1, each + count)
-    return [(FORWARD, forward), (BACKWARD, backward)]
+    return [(Kind.FORWARD, forward), (Kind.BACKWARD, backward)]
 
 
 def sorted_lane(times: list[tuple[int, Integers]], stage: int = 0) -> Lane:

@@ -21,7 +21,7 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Compute, Free, Schedule, Step
 from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts
-from tinyckpt.pipeline.program import RECOMPUTE, Pipeline
+from tinyckpt.pipeline.program import Kind, Pipeline
 from tinyckpt.pipeline.stages import Stage
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.cost_models import given
@@ -275,7 +275,7 @@ def pipeline_costs(
     [4, 4]
     """
     columns: dict[str, list[float]] = {part: [] for part in PARTS}
-    apart = bool((pipeline.kind == RECOMPUTE).any())
+    apart = bool((pipeline.kind == Kind.RECOMPUTE).any())
     measure = ""
     for each in stages:
         costs = costs_of(each.stage.graph)

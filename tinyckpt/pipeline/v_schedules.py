@@ -32,16 +32,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinyckpt.pipeline.program import (
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    Integers,
-    Lane,
-    Pipeline,
-    Recompute,
-    with_messages,
-)
+from tinyckpt.pipeline.program import Integers, Kind, Lane, Pipeline, Recompute, with_messages
 from tinyckpt.pipeline.simulator_memory_limit import check_counts
 
 # Units of time from one micro-batch to the next: two stages, each with F, B and W.
@@ -194,13 +185,13 @@ def lane_of_device(
 ) -> Lane:  # fmt: skip
     """Build the lane of one device from the times of its passes and of its W."""
     is_backward = passes >= 2
-    kind = np.where(is_backward, BACKWARD_INPUT, FORWARD)
+    kind = np.where(is_backward, Kind.BACKWARD_INPUT, Kind.FORWARD)
     # The backward begins in the stage in which the forward ended.
     is_down = (passes == 0) | (passes == 3)
     stage = np.where(is_down, device, 2 * devices - 1 - device)
     order = np.argsort(np.append(starts, weights))
     return Lane(
-        np.append(kind, np.full(len(weights), BACKWARD_WEIGHT))[order].astype(np.int8),
+        np.append(kind, np.full(len(weights), Kind.BACKWARD_WEIGHT))[order].astype(np.int8),
         np.append(stage, stage[is_backward])[order].astype(np.int32),
         np.append(numbers, numbers[is_backward])[order].astype(np.int32),
     )

@@ -25,21 +25,7 @@ from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.pipeline.parameter_shards import Parameters, parameters_of, share_spec
-from tinyckpt.pipeline.program import (
-    ALL_REDUCE,
-    BACKWARD,
-    BACKWARD_WEIGHT,
-    FREE_BACKWARD,
-    FREE_FORWARD,
-    GATHER_BACKWARD,
-    GATHER_FORWARD,
-    GATHER_UPDATED,
-    KINDS,
-    REDUCE_SCATTER,
-    UPDATE,
-    Integers,
-    Pipeline,
-)
+from tinyckpt.pipeline.program import KINDS, Integers, Kind, Pipeline
 from tinyckpt.pipeline.replay import device_ranges, replay_pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.training.optimizers import Optimizer
@@ -194,7 +180,7 @@ class ActionBytes(NamedTuple):
 
 # By ZeRO stage, the actions of which a stage's first allocates the gradients that accumulate.
 FIRST_ALLOCATION = (
-    (BACKWARD, BACKWARD_WEIGHT), (BACKWARD, BACKWARD_WEIGHT), (REDUCE_SCATTER,), (REDUCE_SCATTER,),
+    *[(Kind.BACKWARD, Kind.BACKWARD_WEIGHT)] * 2, *[(Kind.REDUCE_SCATTER,)] * 2,
 )  # fmt: skip
 
 
@@ -210,25 +196,25 @@ def action_bytes(known: Parameters, zero: int, replicas: int) -> ActionBytes:
     )
     change, during, exchanged, sent = np.zeros((4, len(KINDS), len(read)), np.int64)
     for kind, whole, part in (
-        (ALL_REDUCE, 2 * made, 2 * share),
-        (REDUCE_SCATTER, made, share),
-        (GATHER_FORWARD, read, read_share),
-        (GATHER_BACKWARD, read, read_share),
-        (GATHER_UPDATED, updated, updated_share),
+        (Kind.ALL_REDUCE, 2 * made, 2 * share),
+        (Kind.REDUCE_SCATTER, made, share),
+        (Kind.GATHER_FORWARD, read, read_share),
+        (Kind.GATHER_BACKWARD, read, read_share),
+        (Kind.GATHER_UPDATED, updated, updated_share),
     ):
         exchanged[kind], sent[kind] = whole, (replicas - 1) * part
     if zero >= 2:
-        change[[BACKWARD, BACKWARD_WEIGHT]] = made
-    change[REDUCE_SCATTER] = -made if zero >= 2 else share - made
-    change[UPDATE] = -(share if zero else made)
+        change[[Kind.BACKWARD, Kind.BACKWARD_WEIGHT]] = made
+    change[Kind.REDUCE_SCATTER] = -made if zero >= 2 else share - made
+    change[Kind.UPDATE] = -(share if zero else made)
     # All shards, padding included, in addition to the device's own.
-    change[[GATHER_FORWARD, GATHER_BACKWARD]] = replicas * read_share
-    change[[FREE_FORWARD, FREE_BACKWARD]] = -replicas * read_share
+    change[[Kind.GATHER_FORWARD, Kind.GATHER_BACKWARD]] = replicas * read_share
+    change[[Kind.FREE_FORWARD, Kind.FREE_BACKWARD]] = -replicas * read_share
     # A reduce-scatter writes to memory of its own; its input is freed afterwards.
-    during[REDUCE_SCATTER] = share
+    during[Kind.REDUCE_SCATTER] = share
     during = np.maximum(during, change)
     # While a backward runs, its gradients are part of its stage's footprint.
-    during[[BACKWARD, BACKWARD_WEIGHT]] = 0
+    during[[Kind.BACKWARD, Kind.BACKWARD_WEIGHT]] = 0
     return ActionBytes(change, during, exchanged, sent, share if zero >= 2 else made)
 
 

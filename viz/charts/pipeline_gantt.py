@@ -217,7 +217,9 @@ def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) ->
     if lane * FILLED / rows_of(trace) < NUMBER:
         return
     looks = looks_of(colours)
-    names = {kind: name for name, kinds in WORK.items() for kind in kinds if name != "update"}
+    names: dict[int, str] = {
+        kind: name for name, kinds in WORK.items() for kind in kinds if name != "update"
+    }
     for device in range(trace.pipeline.devices):
         found = lane_of(trace, device)
         top, height = rows_at(trace, found)

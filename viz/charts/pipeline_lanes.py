@@ -16,20 +16,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
-from tinyckpt.pipeline.program import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COLLECTIVES,
-    FORWARD,
-    KINDS,
-    RECOMPUTE,
-    RECV_ACTIVATION,
-    RECV_COTANGENT,
-    SEND_ACTIVATION,
-    SEND_COTANGENT,
-    UPDATE,
-)
+from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Kind
 
 from ..scene import count_text, one_line
 
@@ -40,12 +27,12 @@ MOST_SCHEDULES = 8  # in one picture: more are too small to be compared
 # Kinds of work that take time, in the order of a legend. The full backward and the input gradient
 # share a colour: the stage before waits for either.
 WORK = {
-    "forward": (FORWARD,),
-    "recomputation": (RECOMPUTE,),
-    "backward": (BACKWARD,),
-    "backward (inputs)": (BACKWARD_INPUT,),
-    "backward (weights)": (BACKWARD_WEIGHT,),
-    "update": (UPDATE,),
+    "forward": (Kind.FORWARD,),
+    "recomputation": (Kind.RECOMPUTE,),
+    "backward": (Kind.BACKWARD,),
+    "backward (inputs)": (Kind.BACKWARD_INPUT,),
+    "backward (weights)": (Kind.BACKWARD_WEIGHT,),
+    "update": (Kind.UPDATE,),
 }
 TITLES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
@@ -85,7 +72,7 @@ class DeviceLane:
 def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
     """Return the lane of one device of a replayed pipeline."""
     own = trace.lane(device)
-    is_work = own.kind <= UPDATE
+    is_work = own.kind <= Kind.UPDATE
     makespan = ticks_of(trace)
     begin, end = own.start[is_work], (own.start + own.duration)[is_work]
     if isinstance(makespan, float):
@@ -134,7 +121,7 @@ def messages_of(trace: PipelineTrace) -> Any:
     own = trace.pipeline
     way = trace.costs.communication * trace.unit
     rows = []
-    for kind, towards in ((SEND_ACTIVATION, 1), (SEND_COTANGENT, -1)):
+    for kind, towards in ((Kind.SEND_ACTIVATION, 1), (Kind.SEND_COTANGENT, -1)):
         sends = np.flatnonzero(own.kind == kind)
         stage, sent = own.stage[sends], trace.starts[sends].astype(float)
         devices = own.device_of[stage], own.device_of[stage + towards]
@@ -159,23 +146,27 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     way = ends.dtype.type(exact(trace.costs.communication * trace.unit))
     done = np.full((len(KINDS), own.stages, own.micro_batches), -1, ends.dtype)
     done[kind, stage, micro_batch] = ends
-    back = np.maximum(done[BACKWARD], done[BACKWARD_INPUT])
+    back = np.maximum(done[Kind.BACKWARD], done[Kind.BACKWARD_INPUT])
     there = np.full_like(done, -1)
-    there[FORWARD, 1:] = done[FORWARD, :-1]
-    there[RECOMPUTE] = done[FORWARD]
-    there[BACKWARD, :-1] = back[1:]
+    there[Kind.FORWARD, 1:] = done[Kind.FORWARD, :-1]
+    there[Kind.RECOMPUTE] = done[Kind.FORWARD]
+    there[Kind.BACKWARD, :-1] = back[1:]
     depth = own.stages // own.replicas  # a replica begins with the first stage, ends with the last
-    there[FORWARD, ::depth] = -1
-    there[BACKWARD, depth - 1 :: depth] = done[FORWARD, depth - 1 :: depth]
-    for message, result, towards in ((SEND_ACTIVATION, FORWARD, 1), (SEND_COTANGENT, BACKWARD, -1)):
+    there[Kind.FORWARD, ::depth] = -1
+    there[Kind.BACKWARD, depth - 1 :: depth] = done[Kind.FORWARD, depth - 1 :: depth]
+    for message, result, towards in (
+        (Kind.SEND_ACTIVATION, Kind.FORWARD, 1),
+        (Kind.SEND_COTANGENT, Kind.BACKWARD, -1),
+    ):
         sends = np.flatnonzero(kind == message)
         there[result, stage[sends] + towards, micro_batch[sends]] = trace.starts[sends] + way
-    there[BACKWARD_INPUT], there[BACKWARD_WEIGHT] = there[BACKWARD], back
-    there[UPDATE] = np.maximum(back, done[BACKWARD_WEIGHT]).max(axis=1, keepdims=True)
-    there[RECV_ACTIVATION], there[RECV_COTANGENT] = there[FORWARD], there[BACKWARD]
+    there[Kind.BACKWARD_INPUT], there[Kind.BACKWARD_WEIGHT] = there[Kind.BACKWARD], back
+    there[Kind.UPDATE] = np.maximum(back, done[Kind.BACKWARD_WEIGHT]).max(axis=1, keepdims=True)
+    there[Kind.RECV_ACTIVATION] = there[Kind.FORWARD]
+    there[Kind.RECV_COTANGENT] = there[Kind.BACKWARD]
     came = there[kind, stage, micro_batch]
-    blocks = np.flatnonzero(kind <= UPDATE)
-    is_recv = (kind == RECV_ACTIVATION) | (kind == RECV_COTANGENT)
+    blocks = np.flatnonzero(kind <= Kind.UPDATE)
+    is_recv = (kind == Kind.RECV_ACTIVATION) | (kind == Kind.RECV_COTANGENT)
     # The actions after the previous block (which may be of another device), up to each block.
     since = np.append(0, blocks[:-1] + 1)
     messages = np.where(is_recv, came, came.dtype.type(-1))
@@ -189,7 +180,7 @@ def blocks_of(trace: PipelineTrace) -> int:
     own = trace.pipeline
     bounds = own.first.tolist()
     counts = [
-        int(np.count_nonzero(own.kind[begin:end] <= UPDATE)) for begin, end in pairwise(bounds)
+        int(np.count_nonzero(own.kind[begin:end] <= Kind.UPDATE)) for begin, end in pairwise(bounds)
     ]
     return max(counts, default=0)
 
@@ -276,7 +267,7 @@ def as_pipelines(traces: Any) -> list[PipelineTrace]:
 def title_of(trace: PipelineTrace) -> str:
     """Return the name of the schedule as a heading, and whether stages are recomputed."""
     name = TITLES.get(trace.pipeline.name, one_line(trace.pipeline.name))
-    return f"{name}, recomputing" if (trace.pipeline.kind == RECOMPUTE).any() else name
+    return f"{name}, recomputing" if (trace.pipeline.kind == Kind.RECOMPUTE).any() else name
 
 
 def subtitles_of(trace: PipelineTrace) -> list[str]:

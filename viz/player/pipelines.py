@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.pipeline.program import UPDATE
+from tinyckpt.pipeline.program import Kind
 
 from ..charts.pipeline import pipeline_figure
 from ..charts.pipeline_gantt import idle_texts, rows_of
@@ -79,7 +79,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
 
 def check_size(traces: Sequence[PipelineTrace]) -> None:
     """Raise OptionError if there are more blocks or devices than a page holds."""
-    blocks = sum(int(np.count_nonzero(trace.pipeline.kind <= UPDATE)) for trace in traces)
+    blocks = sum(int(np.count_nonzero(trace.pipeline.kind <= Kind.UPDATE)) for trace in traces)
     devices = max(trace.pipeline.devices for trace in traces)
     if blocks > MOST_BLOCKS or devices > MOST_DEVICES:
         raise OptionError(

@@ -24,7 +24,7 @@ from tinyckpt.pipeline import (
     zb_h1,
 )
 from tinyckpt.pipeline.custom_pipeline import pipeline_of
-from tinyckpt.pipeline.program import KINDS, LETTERS, UPDATE
+from tinyckpt.pipeline.program import KINDS, LETTERS, Kind
 from viz.charts.pipeline import corners_of
 from viz.charts.pipeline_lanes import (
     DeviceLane,
@@ -108,12 +108,12 @@ def test_blocks_and_bubbles_fill_every_lane(
             assert (every[0][0], Fraction(every[-1][1], trace.unit)) == (0, trace.makespan)
         idle += Fraction(int((lane.idle[:, 1] - lane.idle[:, 0]).sum()), trace.unit)
         assert max(lane.held) == trace.peaks[device]
-        own, work = trace.lane(device), trace.lane(device).kind <= UPDATE
+        own, work = trace.lane(device), trace.lane(device).kind <= Kind.UPDATE
         assert lane.held[1:-1:2].tolist() == own.during[work].tolist()
         assert lane.held[2::2].tolist() == own.after[work].tolist()
         assert lane.held[-1] == 0
     assert idle == trace.makespan * pipeline.devices - sum(trace.busy)
-    work = pipeline.kind <= UPDATE
+    work = pipeline.kind <= Kind.UPDATE
     columns = (pipeline.kind[work], pipeline.stage[work], pipeline.micro_batch[work])
     assert sorted(shown) == sorted(zip(*columns, strict=True))
 
