@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -90,6 +90,7 @@ def vjp_from_output(vjp: Primitive) -> Callable[..., Var]:
     return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
 
 
+@cache
 def formula(text: str, parameters: str) -> Callable[..., Any]:
     """Compile a formula of a row over traced values."""
     function: Callable[..., Any] = eval(f"lambda {parameters}: {text}", SCOPE)
@@ -168,6 +169,9 @@ def apply_row(row: Elementwise, *operands: Any) -> Var:
         x = as_var(operands[0])
         if not is_float(x.dtype):  # integers need no rounding
             return x
+    if row.composed:
+        composed: Var = formula(row.composed, row.of)(*operands)
+        return composed
     return apply(PRIMITIVES[row.name], *operands)
 
 
@@ -354,3 +358,6 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Var:
 def accumulate_cotangents(x: Var, y: Var) -> Var:
     """Accumulate two cotangents: their sum, in their own dtype."""
     return astype(add(as_float32_if_bfloat16(x), as_float32_if_bfloat16(y)), x.dtype)
+
+
+SCOPE.update(power=power, where=where)

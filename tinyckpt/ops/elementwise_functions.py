@@ -1,6 +1,6 @@
 """Elementwise functions by NumPy's names: exponential, trigonometric, hyperbolic, roots.
 
-Most are rows of ``elementwise_table``; those that are composed of others are written out. Integers
+Most are rows of ``elementwise_table``; functions with options are written out. Integers
 are cast to the floats in which NumPy computes.
 """
 
@@ -18,9 +18,7 @@ from tinyckpt.ops.comparison import equal, greater
 from tinyckpt.ops.elementwise import (
     PRIMITIVES,
     binary,
-    divide,
     multiply,
-    power,
     sin,
     unary,
     where,
@@ -47,6 +45,10 @@ arcsinh = unary("arcsinh")
 arccosh = unary("arccosh")
 arctanh = unary("arctanh")
 cbrt = unary("cbrt")
+square = unary("square")
+reciprocal = unary("reciprocal")
+deg2rad = unary("deg2rad")
+rad2deg = unary("rad2deg")
 
 
 def arctan2(y: Any, x: Any) -> Var:
@@ -87,46 +89,6 @@ def elu(x: Any, alpha: float = 1.0) -> Var:
     # The branch that is not selected must not overflow: 0 times infinity would give a NaN gradient.
     positive = greater(x, 0)
     return where(positive, x, multiply(expm1(where(positive, 0, x)), alpha))
-
-
-def square(x: Any) -> Var:
-    """Square of every element.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.grad(lambda x: tc.sum(tc.square(x)))(np.array([1.0, 3.0]))
-    array([2., 6.])
-    """
-    return power(x, 2)
-
-
-def reciprocal(x: Any) -> Var:
-    """Reciprocal, ``1 / x``; floats for integers, where NumPy divides integers.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.reciprocal)(np.array([2, 4]))
-    array([0.5 , 0.25])
-    """
-    return divide(1, x)
-
-
-def deg2rad(x: Any) -> Var:
-    """Convert degrees to radians.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.deg2rad)(np.array([0.0, 180.0]))
-    array([0.        , 3.14159265])
-    """
-    return multiply(promote_to_float(np.deg2rad, x)[0], math.pi / 180)
-
-
-def rad2deg(x: Any) -> Var:
-    """Convert radians to degrees.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.rad2deg)(np.array([0.0, np.pi]))
-    array([  0., 180.])
-    """
-    return multiply(promote_to_float(np.rad2deg, x)[0], 180 / math.pi)
 
 
 def sinc(x: Var) -> Var:

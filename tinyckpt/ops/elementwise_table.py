@@ -48,6 +48,8 @@ class Elementwise:
         reads: what the slope is a function of besides ``g``: the input ``x`` or the output ``y``.
         second: the second derivative as a function of the same, over traced values; "None" if it
             is 0.
+        composed: instead of ``value`` and derivatives, the function of others of the table, over
+            traced values: it has no primitive of its own.
         vjp: the cotangent of each operand, over traced values: of the operands, the output ``out``
             and its cotangent ``ct``; "None" if it is 0. By default the operator of the slope.
         of: the operands.
@@ -68,6 +70,7 @@ class Elementwise:
     slope: str | Kernel = ""
     reads: str = "x"
     second: str = ""
+    composed: str = ""
     vjp: tuple[str, ...] = ()
     of: str = "x"
     attrs: str = ""
@@ -268,6 +271,25 @@ FUNCTIONS = (
         "arctan2", "xp.arctan2(x, y)", of="x, y",
         vjp=("arctan2_vjp(x, y, ct)", "-arctan2_vjp(y, x, ct)"),
     ),
+    Elementwise(
+        "square", "", "Square of every element.",
+        "tc.grad(lambda x: tc.sum(tc.square(x)))(np.array([1.0, 3.0]))", "array([2., 6.])",
+        composed="power(x, 2)", dtypes="numbers",
+    ),
+    Elementwise(
+        "reciprocal", "",
+        "Reciprocal, ``1 / x``; floats for integers, where NumPy divides integers.",
+        "np.array([2, 4])", "array([0.5 , 0.25])", composed="divide(1, x)", dtypes="numbers",
+    ),
+    Elementwise(
+        "deg2rad", "", "Convert degrees to radians.",
+        "np.array([0.0, 180.0])", "array([0.        , 3.14159265])",
+        composed="multiply(x, math.pi / 180)",
+    ),
+    Elementwise(
+        "rad2deg", "", "Convert radians to degrees.",
+        "np.array([0.0, np.pi])", "array([  0., 180.])", composed="multiply(x, 180 / math.pi)",
+    ),
 )  # fmt: skip
 
 # The normal distribution's FLOPs: 3 for each of 27 coefficients of Clenshaw's recurrence, 5 before
@@ -327,31 +349,19 @@ ACTIVATIONS = (
     ),
 )  # fmt: skip
 
-COMPARISONS = (
+COMPARISONS = tuple(
     Elementwise(
-        "greater", "x > y", "Elementwise ``x > y``, boolean.",
-        "np.array([1, 2]), np.array([2, 1])", "array([False,  True])", of="x, y", dtypes="any",
-    ),
-    Elementwise(
-        "greater_equal", "x >= y", "Elementwise ``x >= y``, boolean.",
-        "np.array([1, 2]), np.array([2, 2])", "array([False,  True])", of="x, y", dtypes="any",
-    ),
-    Elementwise(
-        "less", "x < y", "Elementwise ``x < y``, boolean.",
-        "np.array([1, 2]), np.array([2, 1])", "array([ True, False])", of="x, y", dtypes="any",
-    ),
-    Elementwise(
-        "less_equal", "x <= y", "Elementwise ``x <= y``, boolean.",
-        "np.array([1, 2]), np.array([2, 2])", "array([ True,  True])", of="x, y", dtypes="any",
-    ),
-    Elementwise(
-        "equal", "x == y", "Elementwise ``x == y``, boolean.",
-        "np.array([1, 2]), np.array([2, 2])", "array([False,  True])", of="x, y", dtypes="any",
-    ),
-    Elementwise(
-        "not_equal", "x != y", "Elementwise ``x != y``, boolean.",
-        "np.array([1, 2]), np.array([2, 2])", "array([ True, False])", of="x, y", dtypes="any",
-    ),
+        name, f"x {sign} y", f"Elementwise ``x {sign} y``, boolean.",
+        f"np.array([1, 2]), np.array({right})", f"array([{shown}])", of="x, y", dtypes="any",
+    )
+    for name, sign, right, shown in (
+        ("greater", ">", [2, 1], "False,  True"),
+        ("greater_equal", ">=", [2, 2], "False,  True"),
+        ("less", "<", [2, 1], " True, False"),
+        ("less_equal", "<=", [2, 2], " True,  True"),
+        ("equal", "==", [2, 2], "False,  True"),
+        ("not_equal", "!=", [2, 2], " True, False"),
+    )
 )  # fmt: skip
 
 LOGIC = (
@@ -465,6 +475,18 @@ ROUNDING = (
         "np.array([-7.0, 7.0]), 3.0", "array([-1.,  1.])",
         vjp=("ct", "-(ct * trunc(x / y))"), of="x, y", dtypes="numbers", domain="quotients",
     ),
+    Elementwise(
+        "fmax", "", "Elementwise maximum that ignores NaN: the other operand where one is NaN.",
+        "np.array([1.0, np.nan]), np.array([2.0, 3.0])", "array([2., 3.])",
+        composed="where(isnan(x), y, where(isnan(y), x, maximum(x, y)))", of="x, y",
+        dtypes="numbers",
+    ),
+    Elementwise(
+        "fmin", "", "Elementwise minimum that ignores NaN: the other operand where one is NaN.",
+        "np.array([1.0, np.nan]), np.array([2.0, 3.0])", "array([1., 3.])",
+        composed="where(isnan(x), y, where(isnan(y), x, minimum(x, y)))", of="x, y",
+        dtypes="numbers",
+    ),
 )  # fmt: skip
 
 # Backward operators that are not the slope of one function.
@@ -505,4 +527,4 @@ TABLE: dict[str, tuple[Elementwise, ...]] = {
     "logic": LOGIC,
     "rounding": ROUNDING,
 }
-ROWS = {row.name: row for rows in TABLE.values() for row in rows}
+ROWS = {row.name: row for rows in TABLE.values() for row in rows if not row.composed}

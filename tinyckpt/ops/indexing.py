@@ -23,7 +23,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
-from tinyckpt.ops.shape import CONTIGUOUS, index, is_contiguous, reshape, transpose
+from tinyckpt.ops.shape import CONTIGUOUS, flat_or_along, index, is_contiguous, reshape, transpose
 from tinyckpt.ops.shared_adjoints import apply_shared
 
 if TYPE_CHECKING:
@@ -276,10 +276,7 @@ def take(x: Var, indices: Indices, axis: int | None = None) -> Var:
     >>> tc.grad(lambda x: tc.sum(tc.take(x, [0, 2, 2])))(np.array([1.0, 2.0, 3.0]))
     array([1., 0., 2.])
     """
-    x = as_var(x)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    axis = infer.checked_axis(axis, x.ndim)
+    x, axis = flat_or_along(x, axis)
     checked = checked_indices(indices, x.shape[axis], f"take from {x.spec}")
     return gather(x, checked, axis)
 
@@ -294,10 +291,7 @@ def take_along_axis(x: Var, indices: Indices, axis: int | None = -1) -> Var:
     array([[6],
            [7]])
     """
-    x = as_var(x)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    axis = infer.checked_axis(axis, x.ndim)
+    x, axis = flat_or_along(x, axis)
     checked = checked_indices(indices, x.shape[axis], f"take_along_axis of {x.spec}")
     if len(checked.shape) != x.ndim:
         raise GraphError(
@@ -356,10 +350,8 @@ def argsort(x: Var, axis: int | None = -1) -> Var:
     >>> tc.jit(tc.argsort)(np.array([3.0, 1.0, 2.0]))
     array([1, 2, 0])
     """
-    x = as_var(x)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    return apply(ARGSORT, x, axis=infer.checked_axis(axis, x.ndim))
+    x, axis = flat_or_along(x, axis)
+    return apply(ARGSORT, x, axis=axis)
 
 
 def sort(x: Var, axis: int | None = -1) -> Var:
@@ -369,8 +361,5 @@ def sort(x: Var, axis: int | None = -1) -> Var:
     >>> tc.jit(tc.sort)(np.array([3.0, 1.0, 2.0]))
     array([1., 2., 3.])
     """
-    x = as_var(x)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    axis = infer.checked_axis(axis, x.ndim)
+    x, axis = flat_or_along(x, axis)
     return gather_lines(x, argsort(x, axis), axis, most=1)  # each index once

@@ -25,6 +25,7 @@ from tinyckpt.ops.shape import (
     concatenate,
     expand_dims,
     extents_of,
+    flat_or_along,
     index,
     reshape,
     split,
@@ -279,10 +280,7 @@ def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
     >>> tc.jit(lambda x: tc.repeat(x, 2))(np.array([1, 2]))
     array([1, 1, 2, 2])
     """
-    x = as_var(x)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    position = infer.checked_axis(axis, x.ndim)
+    x, position = flat_or_along(x, axis)
     extent = x.shape[position]
     counts = extents_of(repeats)
     if any(count < 0 for count in counts) or len(counts) not in (1, extent):

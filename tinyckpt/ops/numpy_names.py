@@ -42,10 +42,8 @@ UFUNCS: dict[str, Callable[..., Any]] = {
         if isinstance(getattr(np, name, None), np.ufunc)
     },
     **by_name(
-        elementwise_functions.arctan2, rounding.copysign, elementwise_functions.deg2rad,
-        rounding.fmax, rounding.fmin, rounding.heaviside, linalg.matmul, contraction.matvec,
-        elementwise.power, elementwise_functions.rad2deg, elementwise_functions.reciprocal,
-        elementwise_functions.square, contraction.vecdot, contraction.vecmat,
+        elementwise_functions.arctan2, rounding.copysign, rounding.heaviside, linalg.matmul,
+        contraction.matvec, elementwise.power, contraction.vecdot, contraction.vecmat,
     ),
     "conjugate": as_var,
     "degrees": elementwise_functions.rad2deg,

@@ -106,19 +106,13 @@ MAX_VJP = Primitive(
     # The mask of the elements that attain the maximum, and each one's share.
     workspace=lambda inputs, outputs, **attrs: inputs[0].size + inputs[2].nbytes,
 )
-MAX = Primitive(
-    "max", kernels.max_, infer_max,
-    vjp=(
-        lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),
-    ),
-    flops=lambda inputs, outputs, **attrs: inputs[0].size,
-)  # fmt: skip
-MIN = Primitive(
-    "min", kernels_indexing.min_, infer_max,
-    vjp=(  # shared by the elements that attain it, as for the maximum
-        lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),
-    ),
-    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+MAX, MIN = (
+    Primitive(
+        name, kernel, infer_max,
+        vjp=(lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),),
+        flops=lambda inputs, outputs, **attrs: inputs[0].size,
+    )
+    for name, kernel in (("max", kernels.max_), ("min", kernels_indexing.min_))
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Rounding, sign, floor division and remainder, clipping: piecewise constant or linear functions.
 
 Where a function is flat its derivative is taken as 0 everywhere, at the jumps too. Most are rows of
-``elementwise_table``; those that are composed of others are written out.
+``elementwise_table``; functions with options or casts of their own are written out.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ trunc = unary("trunc")
 floor_divide = binary("floor_divide")
 remainder = binary("remainder")
 fmod = binary("fmod")
+fmax = binary("fmax")
+fmin = binary("fmin")
 
 
 def round(x: Var, decimals: int = 0) -> Var:
@@ -67,26 +69,6 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Var:
     if min is not None:
         x = maximum(x, min)
     return x if max is None else minimum(x, max)
-
-
-def fmax(x: Any, y: Any) -> Var:
-    """Elementwise maximum that ignores NaN: the other operand where one is NaN.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.fmax)(np.array([1.0, np.nan]), np.array([2.0, 3.0]))
-    array([2., 3.])
-    """
-    return where(isnan(x), y, where(isnan(y), x, maximum(x, y)))
-
-
-def fmin(x: Any, y: Any) -> Var:
-    """Elementwise minimum that ignores NaN: the other operand where one is NaN.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> tc.jit(tc.fmin)(np.array([1.0, np.nan]), np.array([2.0, 3.0]))
-    array([1., 3.])
-    """
-    return where(isnan(x), y, where(isnan(y), x, minimum(x, y)))
 
 
 def copysign(x: Any, y: Any) -> Var:

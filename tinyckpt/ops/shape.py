@@ -305,6 +305,12 @@ def expand_dims(x: Var, axis: int | Sequence[int]) -> Var:
     return reshape(x, extents)
 
 
+def flat_or_along(x: Var, axis: int | None) -> tuple[Var, int]:
+    """Return the flattened array and its only axis, or the array and the checked axis."""
+    x = as_var(x)
+    return (reshape(x, -1), 0) if axis is None else (x, infer.checked_axis(axis, x.ndim))
+
+
 def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
     """Split ``x`` along an axis into views: into equal parts, or at the given positions.
 

@@ -19,7 +19,7 @@ from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, wher
 from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
 from tinyckpt.ops.reduce import Axes, max, mean, min, reduced_shape, sum
-from tinyckpt.ops.shape import concatenate, full, index, reshape
+from tinyckpt.ops.shape import concatenate, flat_or_along, full, index, reshape
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -207,12 +207,6 @@ def axis_and_extent(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], in
     """Return the axis counted from the front; the index of the axes before it, and its extent."""
     position = infer.checked_axis(axis, x.ndim)
     return position, ((slice(None),) * position, x.shape[position])
-
-
-def flat_or_along(x: Var, axis: int | None) -> tuple[Var, int]:
-    """Return the flattened array and its only axis, or the array and the checked axis."""
-    x = as_var(x)
-    return (reshape(x, -1), 0) if axis is None else (x, infer.checked_axis(axis, x.ndim))
 
 
 def cumsum(x: Var, axis: int | None = None) -> Var:
