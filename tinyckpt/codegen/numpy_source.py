@@ -117,7 +117,7 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     >>> import tinyckpt as tc
     >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
     import numpy as np
-    from tinyckpt.ops.kernels_activation import tanh_vjp
+    from tinyckpt.ops.kernels_elementwise import tanh_vjp
     <BLANKLINE>
     c_1_0 = np.array(1.0, 'float64')
     <BLANKLINE>

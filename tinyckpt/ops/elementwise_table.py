@@ -301,21 +301,22 @@ ACTIVATIONS = (
         "tanh", "xp.tanh(x)", "Hyperbolic tangent of every element; its derivative reads the"
         " output.",
         "np.array([0.0, 1.0])", "array([0.        , 0.76159416])",
-        slope=Kernel(kernels.tanh_vjp, flops=3), reads="y", second="-2 * y",
+        slope="(1 - y * y) * g", reads="y", second="-2 * y",
     ),
     Elementwise(
         # The temporaries: 1 + exp(-|x|), and the mask that selects the numerator.
         "sigmoid", Kernel(kernels.sigmoid, flops=7, arrays=1, masks=1),
         "Logistic sigmoid, ``1 / (1 + exp(-x))``, of every element, evaluated without overflow.",
         "np.array([-1000.0, 0.0, 1.0])", "array([0.        , 0.5       , 0.73105858])",
-        slope=Kernel(kernels.sigmoid_vjp, flops=3), reads="y", second="1 - 2 * y", dtypes="floats",
+        slope="(1 - y) * y * g", reads="y", second="1 - 2 * y", dtypes="floats",
     ),
     Elementwise(
-        "log_sigmoid", Kernel(kernels.log_sigmoid, flops=6, arrays=1),  # min(x, 0)
+        # Both terms have the same sign, so there is no cancellation.
+        "log_sigmoid", "xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.absolute(x)))",
         "Logarithm of the sigmoid of every element, exact in both tails.",
         "np.array([-1000.0, 0.0])", "array([-1.00000000e+03, -6.93147181e-01])",
-        slope=Kernel(kernels.log_sigmoid_vjp, flops=3), reads="y", second="-exp(y)",
-        dtypes="floats",
+        # 1 - sigmoid = 1 - exp(y): a function of the output, exact where y is close to 0.
+        slope="-(xp.expm1(y) * g)", reads="y", second="-exp(y)", dtypes="floats",
     ),
     Elementwise(
         "relu", "xp.maximum(x, 0)",

@@ -11,13 +11,6 @@ from tinyckpt.ops.cache_blocking import parts
 from tinyckpt.ops.special_functions import multiply_by_normal_density, normal_cdf
 
 
-def tanh_vjp(xp, y, g):
-    out = xp.asarray(y * y)
-    xp.subtract(1, out, out=out)
-    out *= g
-    return out
-
-
 def sigmoid(xp, x):
     # e / (1 + e) below zero and 1 / (1 + e) above, with e = exp(-|x|): no overflow, and no
     # cancellation, unlike 1 + tanh(x/2) in the negative tail.
@@ -27,13 +20,6 @@ def sigmoid(xp, x):
     total = xp.asarray(out + 1)
     xp.maximum(out, x >= 0, out=out)
     out /= total
-    return out
-
-
-def sigmoid_vjp(xp, y, g):
-    out = xp.asarray(1 - y)
-    out *= y
-    out *= g
     return out
 
 
@@ -52,24 +38,6 @@ def select_by_bits(xp, values, chosen, out):
 def relu_vjp(xp, y, g):
     out = xp.empty_like(g)
     select_by_bits(xp, g, xp.asarray(y > 0), out=out)
-    return out
-
-
-def log_sigmoid(xp, x):
-    # min(x, 0) - log(1 + exp(-|x|)): both terms have the same sign, so no cancellation.
-    out = xp.asarray(xp.absolute(x))
-    xp.negative(out, out=out)
-    xp.exp(out, out=out)
-    xp.log1p(out, out=out)
-    xp.subtract(xp.minimum(x, 0), out, out=out)
-    return out
-
-
-def log_sigmoid_vjp(xp, y, g):
-    # 1 - sigmoid = 1 - exp(y): a function of the output, exact where y is close to 0.
-    out = xp.asarray(xp.expm1(y))
-    out *= g
-    xp.negative(out, out=out)
     return out
 
 

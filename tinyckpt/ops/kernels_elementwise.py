@@ -1,8 +1,8 @@
 """Kernels of elementwise functions, generated from the expressions of ``elementwise_table``.
 
-A function's kernel returns its expression, one operation, which ``compile`` inlines. A
-derivative's kernel evaluates its expression in place: each operation writes into the buffer that
-holds one of its operands, if that is a result of an earlier operation (destination-driven code
+The kernel of a function of one operation returns its expression, which ``compile`` inlines. Any
+other, and a derivative's, evaluates its expression in place: each operation writes into the buffer
+that holds one of its operands, if that is a result of an earlier operation (destination-driven code
 generation). So ``(y * y + 1) * g`` becomes::
 
     def tan_vjp(xp, y, g):
@@ -93,7 +93,9 @@ class InPlace:
 def kernel_source(name: str, operands: str, attrs: str, expression: str) -> tuple[str, int, int]:
     """Return the source of an expression's kernel, with its FLOPs and temporaries."""
     lines, flops, arrays = [f"return {expression}"], 1, 0
-    if name.endswith("_vjp"):
+    operations = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare)
+    several = sum(isinstance(node, operations) for node in ast.walk(ast.parse(expression))) > 1
+    if several or name.endswith("_vjp"):
         steps = InPlace(expression, {*operands.split(", ")})
         lines, flops, arrays = steps.lines, steps.flops, steps.buffers - 1
         lines.append(f"return {steps.result}")
