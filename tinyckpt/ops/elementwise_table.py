@@ -519,6 +519,17 @@ DERIVATIVES = (
     ),
 )  # fmt: skip
 
+# The arithmetic of optimisers, which has no derivatives; its primitives stand in
+# ``parameter_update``.
+UPDATES = (
+    Elementwise("descend", "x - direction * rate", of="x, direction, rate"),
+    Elementwise("moving_sum", "old * decay + new", of="old, new", attrs="decay"),
+    Elementwise("moving_average", "(new - old) * (1 - decay) + old", of="old, new", attrs="decay"),
+    Elementwise(
+        "moving_square", "(new * new - old) * (1 - decay) + old", of="old, new", attrs="decay"
+    ),
+)  # fmt: skip
+
 # By the module whose functions they are.
 TABLE: dict[str, tuple[Elementwise, ...]] = {
     "elementwise": ARITHMETIC,

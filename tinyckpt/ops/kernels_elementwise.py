@@ -1,9 +1,9 @@
 """Kernels of elementwise functions, generated from the expressions of ``elementwise_table``.
 
 The kernel of a function of one operation returns its expression, which ``compile`` inlines. Any
-other, and a derivative's, evaluates its expression in place: each operation writes into the buffer
-that holds one of its operands, if that is a result of an earlier operation (destination-driven code
-generation). So ``(y * y + 1) * g`` becomes::
+other, a derivative's or an optimiser's, evaluates its expression in place: each operation writes
+into the buffer that holds one of its operands, if that is a result of an earlier operation
+(destination-driven code generation). So ``(y * y + 1) * g`` becomes::
 
     def tan_vjp(xp, y, g):
         t0 = xp.asarray(y * y)
@@ -24,7 +24,7 @@ import ast
 import linecache
 import math  # noqa: F401  # generated kernels use it
 
-from tinyckpt.ops.elementwise_table import DERIVATIVES, ROWS, Kernel
+from tinyckpt.ops.elementwise_table import DERIVATIVES, ROWS, UPDATES, Kernel
 
 # An operator in place, and the ufunc for a result in the right operand's buffer.
 IN_PLACE: dict[type[ast.operator], tuple[str, str]] = {
@@ -93,9 +93,7 @@ class InPlace:
 def kernel_source(name: str, operands: str, attrs: str, expression: str) -> tuple[str, int, int]:
     """Return the source of an expression's kernel, with its FLOPs and temporaries."""
     lines, flops, arrays = [f"return {expression}"], 1, 0
-    operations = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare)
-    several = sum(isinstance(node, operations) for node in ast.walk(ast.parse(expression))) > 1
-    if several or name.endswith("_vjp"):
+    if name not in ROWS or expression.count("xp.") > 1:
         steps = InPlace(expression, {*operands.split(", ")})
         lines, flops, arrays = steps.lines, steps.flops, steps.buffers - 1
         lines.append(f"return {steps.result}")
@@ -107,7 +105,7 @@ def define_kernels() -> dict[str, Kernel]:
     """Define the kernels of the rows in this module, where compiled programs import them."""
     listed = [
         (name, operands, row.attrs, value)
-        for row in (*ROWS.values(), *DERIVATIVES)
+        for row in (*ROWS.values(), *DERIVATIVES, *UPDATES)
         for name, operands, value in (
             (row.name, row.of, row.value), (f"{row.name}_vjp", f"{row.reads}, g", row.slope),
         )

@@ -1,4 +1,4 @@
-"""Kernels of in-place updates and fused optimiser steps (SGD, Adam).
+"""Kernels of in-place updates and of the fused Adam step.
 
 ``write_over`` is the one kernel that writes to an argument. It notifies an observer, such as a
 training step, before and after.
@@ -27,33 +27,6 @@ def write_over(xp, source, value):
 
 
 DECAY_BLOCK = 2**16  # elements of parameters whose decay is computed at a time (workspace)
-
-
-def descend(xp, x, direction, rate):
-    out = xp.asarray(direction * rate)
-    xp.subtract(x, out, out=out)
-    return out
-
-
-def moving_sum(xp, old, new, decay):
-    out = xp.asarray(old * decay)
-    out += new
-    return out
-
-
-def moving_average(xp, old, new, decay):
-    out = xp.asarray(new - old)
-    out *= 1 - decay
-    out += old
-    return out
-
-
-def moving_square(xp, old, new, decay):
-    out = xp.asarray(new * new)
-    out -= old
-    out *= 1 - decay
-    out += old
-    return out
 
 
 def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):

@@ -18,6 +18,8 @@ from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.elementwise_table import UPDATES
+from tinyckpt.ops.kernels_elementwise import KERNELS
 from tinyckpt.ops.shape_inference import per_element
 
 if TYPE_CHECKING:
@@ -42,19 +44,16 @@ def infer_like_first(first: Spec, *others: Spec, **attrs: Any) -> tuple[Spec, ..
 WRITE_OVER = Primitive(
     UPDATE, kernels.write_over, infer_update, alias=0, contiguous=True, takes_bfloat16=True
 )
-DESCEND = Primitive(
-    "descend", kernels.descend, infer_like_first, flops=per_element(2), contiguous=True
-)
-MOVING_SUM = Primitive(
-    "moving_sum", kernels.moving_sum, infer_like_first, flops=per_element(2), contiguous=True
-)
-MOVING_AVERAGE = Primitive(
-    "moving_average", kernels.moving_average, infer_like_first, flops=per_element(3),
-    contiguous=True,
-)  # fmt: skip
-MOVING_SQUARE = Primitive(
-    "moving_square", kernels.moving_square, infer_like_first, flops=per_element(4), contiguous=True
-)
+
+
+def fused(name: str) -> Primitive:
+    """Make the primitive of a row of ``UPDATES``, which is evaluated in the result's memory."""
+    kernel = KERNELS[name]
+    flops = per_element(kernel.flops)
+    return Primitive(name, kernel.function, infer_like_first, flops=flops, contiguous=True)
+
+
+DESCEND, MOVING_SUM, MOVING_AVERAGE, MOVING_SQUARE = (fused(row.name) for row in UPDATES)
 # The quotient and its root, epsilon, the quotient of the moments, times the rate, the difference,
 # and the decay: 7 per element.
 ADAM_STEP = Primitive(
