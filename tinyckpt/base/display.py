@@ -7,7 +7,6 @@ engine needs NumPy alone, and pictures are opt-in.
 from __future__ import annotations
 
 import base64
-import html
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +39,17 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def html_escaped(text: str) -> str:
+    """Escape text for HTML; ``html``, with its table of entities, is loaded at the first call.
+
+    >>> html_escaped("a < b")
+    'a &lt; b'
+    """
+    import html
+
+    return html.escape(text)
 
 
 def make_printable(node: object, *names: str) -> None:
@@ -87,7 +97,7 @@ class DrawnPath(SystemPath):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the picture or video inline; only a link if it cannot be embedded."""
-        name, suffix = html.escape(str(self)), self.suffix.lower()
+        name, suffix = html_escaped(str(self)), self.suffix.lower()
         shown = f'<a href="{name}">{name}</a>'
         try:
             kind = PICTURES.get(suffix) or VIDEOS.get(suffix)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
+
+from tinyckpt.base.display import html_escaped
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,7 +41,8 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(texts: Sequence[str], tag: str) -> str:
         cells = zip(texts, sides, strict=True)
         return "".join(
-            f'<{tag} style="text-align: {side}">{html.escape(text)}</{tag}>' for text, side in cells
+            f'<{tag} style="text-align: {side}">{html_escaped(text)}</{tag}>'
+            for text, side in cells
         )
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)

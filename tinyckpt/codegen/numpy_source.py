@@ -9,7 +9,6 @@ interpreter between one operator and the next. In: a legal schedule and a backen
 from __future__ import annotations
 
 import builtins
-import html
 import keyword
 import re
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
+from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
@@ -79,7 +79,7 @@ class Compiled:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the program for a notebook, folded."""
-        summary, source = html.escape(repr(self)), html.escape(self.source)
+        summary, source = html_escaped(repr(self)), html_escaped(self.source)
         shown = f"<details><summary>{summary}</summary><pre>{source}</pre></details>"
         return {"text/plain": repr(self), "text/html": shown}
 

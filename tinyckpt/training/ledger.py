@@ -7,10 +7,10 @@ them, and the sources are added, which are memory of the process but not of the 
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.tree import leaves
@@ -86,7 +86,7 @@ class Ledger:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the table for a notebook."""
-        shown = f"<p>{html.escape(self.title)}</p>{html_table(HEADER, self.rows())}"
+        shown = f"<p>{html_escaped(self.title)}</p>{html_table(HEADER, self.rows())}"
         return {"text/plain": str(self), "text/html": shown}
 
 

@@ -7,12 +7,12 @@ by step.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.base.deadline import Clock, checked_seconds
+from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
@@ -77,11 +77,11 @@ class Explanation:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the notebook display: text and tables."""
-        parts = [f"<p>{html.escape(line)}</p>" for line in self.head().splitlines()]
+        parts = [f"<p>{html_escaped(line)}</p>" for line in self.head().splitlines()]
         for title, header, rows in self.tables():
-            parts += [f"<p>{html.escape(title)}</p>"] if title else []
+            parts += [f"<p>{html_escaped(title)}</p>"] if title else []
             parts.append(html_table(header, rows))
-        parts += [f"<p>{html.escape(self.advice())}</p>"] if self.trace.steps else []
+        parts += [f"<p>{html_escaped(self.advice())}</p>"] if self.trace.steps else []
         return {"text/plain": str(self), "text/html": "\n".join(parts)}
 
     def head(self) -> str:
