@@ -1,17 +1,33 @@
-"""The calculator: its templates against traced graphs, and its page's numbers against Python's."""
+"""The calculator: its templates against traced graphs, and its page's numbers against Python's.
+
+Its page in a real browser: choices, what is wrong with them, the lab on the network that is chosen;
+and what to paste, run with the frameworks.
+"""
 
 import importlib
 import json
 import random
 import shutil
 import subprocess
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tinyckpt as tc
-from tests.conftest import lacking
+from tests.conftest import lacking, require
+from tests.viz.conftest import Open, assert_accessible
+from tests.viz.lab.lab_driver import SHOWN, steps_of
+from tests.viz.player.player_driver import until
+from tinyckpt.base.units import size_text
 from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
@@ -23,15 +39,18 @@ MOST_LAYERS = 5  # of a configuration that Python traces too
 SCRIPT = """
 import { readFileSync } from "node:fs";
 import { calculated } from "%s/calculated.js";
+import { snippetsOf } from "%s/snippets.js";
 const { data, templates, asked } = JSON.parse(readFileSync(0, "utf8"));
 const page = { ...data, templateOf: (name) => templates[name] };
 const plain = ({ kinds, ...sums }) => ({ ...sums, kinds: Object.fromEntries(kinds) });
 const answers = asked.map((choices) => {
-  const { problem, graph, always, plans, sqrt } = calculated(page, choices);
+  const { problem, graph, always, plans, sqrt, repeated } = calculated(page, choices);
   if (problem) return { problem };
   const { data, operators } = graph;
   return {
     always,
+    repeated,
+    snippets: Object.fromEntries(snippetsOf(choices, repeated).map((s) => [s.name, s.text])),
     plans: Object.fromEntries(Object.entries(plans).map(([name, sums]) => [name, plain(sums)])),
     order: sqrt.order,
     checkpoints: sqrt.checkpoints,
@@ -72,7 +91,7 @@ def answered(made: Any) -> list[tuple[dict[str, Any], Any]]:
     templates = {name: made.compact(each) for name, each in made.templates().items()}
     given = json.dumps({"data": made.data(), "templates": templates, "asked": asked})
     done = subprocess.run(
-        [found, "--no-warnings", "--input-type=module", "-e", SCRIPT % ASSETS],
+        [found, "--no-warnings", "--input-type=module", "-e", SCRIPT % (ASSETS, ASSETS)],
         input=given, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return list(zip(asked, json.loads(done.stdout), strict=True))
@@ -214,3 +233,266 @@ def test_page_unrolls_templates_to_the_traced_graphs(
         assert answer["bases"] == [-1 if d.view_of is None else d.view_of for d in graph.data]
         for name, node in zip(answer["names"], graph.data, strict=True):
             assert name == ("constant" if node.role == "constant" else node.name)
+
+
+# What to paste ------------------------------------------------------------------------------------
+
+
+def pasted(answered: list[tuple[dict[str, Any], Any]], name: str, *families: str) -> Any:
+    """Return configurations of some families that checkpoint every 2nd or 3rd layer, and a text."""
+    return [
+        (choices, answer["snippets"][name])
+        for choices, answer in answered
+        if choices["family"] in families and choices["every"] > 1
+    ]
+
+
+def test_every_text_to_paste_is_python(answered: list[tuple[dict[str, Any], Any]]) -> None:
+    for _, answer in answered:
+        assert list(answer["snippets"]) == [
+            "PyTorch",
+            "Hugging Face",
+            "torchtitan",
+            "JAX",
+            "tinyckpt",
+        ]
+        for name, text in answer["snippets"].items():
+            compile(text, name, "exec")
+
+
+def test_pytorch_text_checkpoints_every_nth_layer(
+    answered: list[tuple[dict[str, Any], Any]],
+) -> None:
+    require("torch")
+    import torch
+
+    for choices, text in pasted(answered, "PyTorch", "mlp")[:2]:
+        layers = [torch.nn.Linear(3, 3) for _ in range(5)]
+        calls = [0] * 5
+
+        def count(i: int, *_: Any, calls: list[int] = calls) -> None:
+            calls[i] += 1
+
+        for i, layer in enumerate(layers):
+            layer.register_forward_pre_hook(partial(count, i))
+            forward = layer.forward
+            layer.forward = lambda h, f=forward, i=i, n=count: (n(i), f(h))[1]  # type: ignore
+        x = torch.ones(2, 3, requires_grad=True)
+        exec(text, {"model": types.SimpleNamespace(layers=layers)})
+        h = x
+        for layer in layers:
+            h = layer(h).tanh()
+        h.sum().backward()
+        again = [calls[i] == 3 for i in range(5)]  # the hook, the forward pass, the recomputation
+        assert again == [i % choices["every"] == 0 for i in range(5)]
+
+
+@pytest.mark.long
+def test_transformers_text_checkpoints_every_nth_layer(
+    answered: list[tuple[dict[str, Any], Any]],
+) -> None:
+    for module in ("torch", "torchvision", "transformers"):
+        require(module)
+    importlib.import_module("benchmarks.zoo.operators")  # where torchvision lacks its library
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    choices, text = pasted(answered, "Hugging Face", "llama")[0]
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "vocab_size": 9}
+    for part in text.split("\n\n", 1):
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=5, **sizes))
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            exec(part, {"model": model})
+        layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        chosen = [layer.gradient_checkpointing for layer in layers]
+        assert chosen == [i % choices["every"] == 0 for i in range(5)]
+
+
+def test_jax_text_checkpoints_every_nth_layer(answered: list[tuple[dict[str, Any], Any]]) -> None:
+    require("jax")
+    import jax
+    import jax.numpy as jnp
+
+    choices, text = pasted(answered, "JAX", "gpt")[0]
+    names: dict[str, Any] = {"apply_layer": lambda layer, h: jnp.tanh(h @ layer)}
+    exec(text, names)
+    traced = jax.make_jaxpr(names["apply_layers"])([jnp.eye(2)] * 5, jnp.ones(2))
+    kinds = [equation.primitive.name for equation in traced.eqns]
+    assert len([kind for kind in kinds if "remat" in kind or "checkpoint" in kind]) == (
+        len(range(0, 5, choices["every"]))
+    )
+
+
+def test_torchtitan_text_wraps_every_nth_block(
+    answered: list[tuple[dict[str, Any], Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for torchtitan, which is not installed: its class as it is declared there."""
+
+    class FullAC:
+        @dataclass(kw_only=True, slots=True)
+        class Config:
+            debug: bool = False
+
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+        def _wrap_block(self, module: str, *, base_fqn: str | None = None) -> str:
+            return f"wrapped {module}"
+
+    module: Any = types.ModuleType("torchtitan.distributed.activation_checkpoint")
+    module.FullAC = FullAC
+    for name in ("torchtitan", "torchtitan.distributed", module.__name__):
+        monkeypatch.setitem(sys.modules, name, module)
+    choices, text = pasted(answered, "torchtitan", "gpt")[0]
+    names: dict[str, Any] = {}
+    exec(text, names)
+    policy = names["EveryNth"](names["activation_checkpoint"])
+    wrapped = [policy._wrap_block("block", base_fqn=f"layers.{i}") for i in range(5)]
+    assert [each != "block" for each in wrapped] == [i % choices["every"] == 0 for i in range(5)]
+
+
+@pytest.mark.long
+def test_tinyckpt_text_prints_the_ledgers(answered: list[tuple[dict[str, Any], Any]]) -> None:
+    for choices, answer in answered[:6]:
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(answer["snippets"]["tinyckpt"], {})
+        beside = sum(answer["always"].values()) - answer["always"]["optimizer state"]
+        for name in ("store_all", "sqrt_n"):
+            total = size_text(answer["plans"][name]["peak"] + beside)
+            assert f"total {total}" in " ".join(printed.getvalue().split()), choices
+
+
+# The page -----------------------------------------------------------------------------------------
+
+Calculator = Callable[..., Any]
+SMALL = "#family=gpt&layers=2&width=32&heads=4&length=16&batch=2&vocabulary=50"
+
+
+@pytest.fixture(scope="session")
+def calculator_page(made: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calculator") / "calculator.html"
+    path.write_text(made.page(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def calculator(calculator_page: Path, open_page: Open) -> Calculator:
+    """Return ``calculator(fragment, **context)``, which returns the open calculator."""
+    return partial(open_page, calculator_page)
+
+
+def lab_of(page: Any) -> Any:
+    """Return the frame of the lab when it is ready."""
+    page.frame_locator("#calc-lab").locator("html[data-ready]").wait_for(state="attached")
+    return page.query_selector("#calc-lab").content_frame()
+
+
+@pytest.mark.browser
+def test_calculator_opens_with_numbers_of_gpt2_and_its_lab(calculator: Calculator) -> None:
+    page = calculator()
+    graph = tc.networks.gpt2(12, 768, batch=8).graph()
+    stored = tc.plan(graph, "store_all")
+    state = 8 * 124_439_808 + 8
+    total = size_text(tc.ledger(stored).peak_bytes + state)
+    assert page.inner_text("h1").startswith(f"GPT 12\u00d7768 needs {total} to train, or ")
+    assert "124.4 million parameters" in page.inner_text("#calc-about")
+    rows = page.locator("#calc-ledger tbody tr").all_inner_texts()
+    assert rows[0].split()[:3] == ["total", *total.split()]
+    table = page.locator("#calc-ledger")
+    assert table.bounding_box()["y"] + table.bounding_box()["height"] <= 800
+    frame = lab_of(page)
+    assert frame.inner_text("h1").startswith(
+        f"GPT 12\u00d7768 needs {size_text(tc.replay(stored).peak_bytes)} to train."
+    )
+    assert frame.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
+
+
+@pytest.mark.browser
+def test_choice_changes_ledger_lab_text_and_address(calculator: Calculator) -> None:
+    page = calculator(SMALL)
+    lab_of(page)
+    before = page.inner_text("#calc-ledger")
+    page.fill("#calc-layers", "3")
+    page.check("#calc-fused")
+    page.select_option("#calc-every", "2")
+    assert page.inner_text("#calc-ledger") != before
+    until(
+        page,
+        "() => document.getElementById('calc-lab').contentDocument?.querySelector('h1')"
+        "?.textContent.startsWith('GPT 3\u00d732 needs')",
+    )
+    network = tc.networks.gpt2(3, 32, 4, 16, 2, 50, fused=True)
+    assert lab_of(page).evaluate(SHOWN) == steps_of(tc.plan(network.graph(), "sqrt_n"))
+    assert "layers[::2]:  # layers 1, 3 of 3" in page.inner_text("#calc-text")
+    page.click("#calc-tabs button >> nth=4")
+    assert page.evaluate("() => document.activeElement.textContent") == "tinyckpt"
+    assert "gpt2(3, 32, heads=4, batch=2, length=16" in page.inner_text("#calc-text")
+    shown = page.inner_text("#calc-ledger")
+    address = page.evaluate("() => location.hash")
+    assert calculator(address).inner_text("#calc-ledger") == shown
+    page.select_option("#calc-family", "resnet")
+    assert page.inner_text("h1").startswith("ResNet-50 needs ")
+    assert page.evaluate("() => document.activeElement.id") == "calc-family"
+    assert page.locator("#calc-heads").count() == 0
+    page.click("#calc-tabs button >> nth=2")
+    assert page.inner_text("#calc-text").startswith("# torchtitan trains decoders")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("family", "field", "wrong", "said"),
+    [
+        ("gpt", "width", "770", "The width 770 is no multiple of the 12 heads."),
+        ("llama", "kv_heads", "7", "The 32 heads cannot share 7 kv heads evenly: these must divide "
+         "them."),
+        ("vit", "patch", "15", "The image of 224 pixels is no multiple of the patch, 15."),
+        ("resnet", "size", "100", "A ResNet halves its image five times: 100 pixels are no "
+         "multiple of 32."),
+        ("mlp", "layers", "", "layers: a whole number from 1 to 2,000 is needed."),
+        ("gpt", "batch", "1.5", "batch: a whole number from 1 to 65,536 is needed."),
+    ],
+)  # fmt: skip
+def test_wrong_choice_is_one_sentence_and_loses_nothing(
+    calculator: Calculator, family: str, field: str, wrong: str, said: str
+) -> None:
+    page = calculator(f"#family={family}")
+    shown, right = page.inner_text("#calc-ledger"), page.input_value(f"#calc-{field}")
+    page.fill(f"#calc-{field}", wrong)
+    assert page.inner_text("#calc-problem") == said
+    assert page.get_attribute(f"#calc-{field}", "aria-invalid") == "true"
+    assert page.inner_text("#calc-ledger") == shown
+    page.fill(f"#calc-{field}", right)
+    assert page.inner_text("#calc-problem") == ""
+    assert page.inner_text("#calc-ledger") == shown
+
+
+@pytest.mark.browser
+def test_address_of_nonsense_opens_the_usual_network(calculator: Calculator) -> None:
+    page = calculator("#family=__proto__&layers=&dtype=toString&optimiser=valueOf&every=0&x=1")
+    assert page.inner_text("#calc-problem").startswith("layers: a whole number")
+    assert page.input_value("#calc-family") == "gpt"
+    assert page.inner_text("h1").startswith("GPT 12\u00d7768 needs ")
+    page.fill("#calc-layers", "2")
+    assert page.inner_text("h1").startswith("GPT 2\u00d7768 needs ")
+
+
+@pytest.mark.browser
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_calculator_is_accessible_and_fits(calculator: Calculator, scheme: str, width: int) -> None:
+    page = calculator(SMALL, color_scheme=scheme, viewport={"width": width, "height": 800})
+    lab_of(page)
+    for wrong in (False, True):
+        if wrong:
+            page.fill("#calc-width", "33")
+        assert_accessible(page, minor=True, iframes=False)  # the lab has tests of its own
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_calculator_without_scripts_explains_itself(calculator: Calculator) -> None:
+    page = calculator(java_script_enabled=False)
+    assert "Scripts are off" in page.inner_text("body")
+    assert not page.is_visible("#calculator")

@@ -16,25 +16,29 @@ const MOST_OPERATORS = 50_000; // that a page plans without a pause
 const MOST_BYTES = 2 ** 50;
 const PIXELS_PER_BLOCK = 32; // of a ResNet's image, by its last stage
 
-/** What is wrong with choices, in a sentence; empty if nothing is.
- * @param {AskedFamily} family @param {any} c choices
+/** What is wrong with choices, and in which field; null if nothing is.
+ * @param {AskedFamily} family @param {any} c choices @returns {{problem: string, wrong: string} | null}
  */
 export function problemOf({ title, choices }, c) {
-  for (const { name, label, least, most, among } of choices) {
+  const said = (wrong, problem) => ({ wrong, problem });
+  for (const { name, label, least, most } of choices)
     if (!Number.isInteger(c[name]) || c[name] < least || c[name] > most)
-      return `${label}: a whole number from ${least} to ${most.toLocaleString("en")} is needed.`;
-    if (among.length && !among.includes(c[name])) return `${label}: ${among.join(", ")} are known.`;
+      return said(name, `${label}: a whole number from ${least} to ${most.toLocaleString("en")} is needed.`);
+  const { width, heads, kv_heads: shared, size, patch } = c;
+  const each = width / heads;
+  if (heads && width % heads) return said("width", `The width ${width} is no multiple of the ${heads} heads.`);
+  if (heads && each < 2)
+    return said("heads", `Each head needs a width of 2 or more, and ${heads} heads share ${width}.`);
+  if (shared && heads % shared)
+    return said("kv_heads", `The ${heads} heads cannot share ${shared} kv heads evenly: these must divide them.`);
+  if (shared && each % 2)
+    return said("width", `Rotary positions need an even width of each head, and ${width} / ${heads} is ${each}.`);
+  if (patch && size % patch) return said("patch", `The image of ${size} pixels is no multiple of the patch, ${patch}.`);
+  if (c.depth && size % PIXELS_PER_BLOCK) {
+    const parts = `${size} pixels are no multiple of ${PIXELS_PER_BLOCK}`;
+    return said("size", `A ${title} halves its image five times: ${parts}.`);
   }
-  if (c.heads && c.width % c.heads) return `The width ${c.width} is no multiple of the ${c.heads} heads.`;
-  if (c.heads && c.width / c.heads < 2) return `Each head needs a width of 2 or more; ${c.width} has ${c.heads} heads.`;
-  if (c.kv_heads && c.heads % c.kv_heads)
-    return `The ${c.heads} heads cannot share ${c.kv_heads} kv heads evenly: these must divide them.`;
-  if (c.kv_heads && (c.width / c.heads) % 2)
-    return `Rotary positions need an even width of each head, and ${c.width} / ${c.heads} is ${c.width / c.heads}.`;
-  if (c.patch && c.size % c.patch) return `The image of ${c.size} pixels is no multiple of the patch, ${c.patch}.`;
-  if (c.depth && c.size % PIXELS_PER_BLOCK)
-    return `A ${title} halves its image five times: ${c.size} pixels are no multiple of ${PIXELS_PER_BLOCK}.`;
-  return "";
+  return null;
 }
 
 /** The sizes of a network by symbol. @param {any} c choices @returns {Record<string, number>} */
@@ -59,18 +63,19 @@ export function nameOfNetwork({ title }, c) {
 }
 
 /** Graph, plans and bytes; or the problem with the choices.
- * @param {any} page with families, templates, optimisers and dtypes @param {any} choices
+ * @param {any} page with families, templates, optimisers and dtypes @param {any} choices @returns {any}
  */
 export function calculated(page, choices) {
   const family = page.families[choices.family];
-  const problem = problemOf(family, choices);
-  if (problem) return { problem };
+  const found = problemOf(family, choices);
+  if (found) return found;
   const c = { ...choices, grouped: choices.kv_heads < choices.heads };
   const template = page.templateOf([c.family, ...family.variants.map((name) => c[name]), c.dtype].join("/"));
   const copies = template.least ? c.layers - template.least : 0;
   const count = operatorsIn(template, copies);
   if (count > MOST_OPERATORS)
     return {
+      wrong: "layers",
       problem: `${c.layers} layers are ${count.toLocaleString("en")} operators; ${MOST_OPERATORS.toLocaleString("en")} are planned here: choose fewer layers, or use tinyckpt plan.`,
     };
   const name = nameOfNetwork(family, c);

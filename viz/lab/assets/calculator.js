@@ -29,13 +29,16 @@ class Calculator {
     this.root = document.documentElement;
     this.root.classList.add("calculator");
     byId("calculator").role = "main";
-    this.choices = this.choicesIn(new URLSearchParams(location.hash.slice(1)));
     this.tab = "PyTorch";
-    this.fields();
     byId("calc-form").addEventListener("input", () => this.changed());
     byId("calc-form").addEventListener("submit", (event) => event.preventDefault());
     byId("calc-copy").addEventListener("click", () => this.copy());
     window.addEventListener("hashchange", () => this.follow());
+    const given = this.choicesIn(new URLSearchParams(location.hash.slice(1)));
+    this.choices = this.choicesIn(new URLSearchParams({ family: given.family }));
+    if (calculated(page, given).problem) this.show(); // the usual network, so that there is something
+    this.choices = given;
+    this.fields();
     this.show();
   }
 
@@ -44,7 +47,10 @@ class Calculator {
     const { families, types, optimisers } = this.page;
     const among = (name, known, usual) => (Object.hasOwn(known, given.get(name) ?? "") ? given.get(name) : usual);
     const family = among("family", families, "gpt");
-    const numbers = families[family].choices.map(({ name, usual }) => [name, Number(given.get(name) ?? usual)]);
+    const numbers = families[family].choices.map(({ name, usual, among: few }) => {
+      const number = Number(given.get(name) ?? usual);
+      return [name, few.length && !few.includes(number) ? usual : number];
+    });
     const every = Number(given.get("every"));
     return {
       family,
@@ -152,6 +158,10 @@ class Calculator {
   show() {
     const found = calculated(this.page, this.choices);
     byId("calc-problem").textContent = found.problem;
+    for (const field of Array.from(byId("calc-form").querySelectorAll("input"))) {
+      if (found.wrong === field.name) field.setAttribute("aria-invalid", "true");
+      else field.removeAttribute("aria-invalid");
+    }
     document.querySelector(".calc-answer").classList.toggle("stale", Boolean(found.problem));
     if (found.problem) return;
     this.found = found;
