@@ -168,8 +168,8 @@ FAMILIES: dict[str, Family] = {
         lambda layers, s, dtype: tc.networks.mlp(layers, s["width"], s["batch"], dtype=dtype),
         {"width": range(3, 40), "batch": range(2, 40)},
         (
-            Choice("layers", "layers", 16, 1, 2000), Choice("width", "width", 4096, 2, 1 << 18),
-            Choice("batch", "batch", 4096, 2),
+            Choice("layers", "layers", 16, 1, 2000), Choice("width", "width", 1024, 2, 1 << 18),
+            Choice("batch", "batch", 65536, 2),
         ),
     ),
 }  # fmt: skip

@@ -32,6 +32,7 @@ from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "viz" / "lab" / "assets"
 CONFIGURATIONS = 200
@@ -184,7 +185,6 @@ def test_template_is_refused_where_layers_or_sizes_do_not_fit(made: Any) -> None
             made.template(trace, samples)
 
 
-@pytest.mark.long
 def test_page_computes_plans_and_ledger_of_200_configurations_to_the_byte(
     made: Any, answered: list[tuple[dict[str, Any], Any]]
 ) -> None:
@@ -287,7 +287,6 @@ def test_pytorch_text_checkpoints_every_nth_layer(
         assert again == [i % choices["every"] == 0 for i in range(5)]
 
 
-@pytest.mark.long
 def test_transformers_text_checkpoints_every_nth_layer(
     answered: list[tuple[dict[str, Any], Any]],
 ) -> None:
@@ -351,7 +350,6 @@ def test_torchtitan_text_wraps_every_nth_block(
     assert [each != "block" for each in wrapped] == [i % choices["every"] == 0 for i in range(5)]
 
 
-@pytest.mark.long
 def test_tinyckpt_text_prints_the_ledgers(answered: list[tuple[dict[str, Any], Any]]) -> None:
     for choices, answer in answered[:6]:
         printed = StringIO()
@@ -465,6 +463,24 @@ def test_wrong_choice_is_one_sentence_and_loses_nothing(
     page.fill(f"#calc-{field}", right)
     assert page.inner_text("#calc-problem") == ""
     assert page.inner_text("#calc-ledger") == shown
+
+
+@pytest.mark.browser
+def test_sentence_says_where_layers_alone_save_nothing(calculator: Calculator) -> None:
+    page = calculator("#family=mlp")
+    stored, layers, sqrt = "6.6 GiB", "next to nothing", "in \u221an segments it needs"
+    assert page.inner_text("h1").startswith(f"MLP 16\u00d71024 needs {stored} to train; ")
+    assert layers in page.inner_text("h1")
+    assert sqrt in page.inner_text("h1")
+    page.select_option("#calc-family", "resnet")
+    assert "with all 16 blocks recomputed" in page.inner_text("h1")
+
+
+@pytest.mark.browser
+def test_network_beyond_the_page_is_refused_before_it_is_built(calculator: Calculator) -> None:
+    page = calculator("#family=gpt&layers=128&width=65536&heads=64&length=1048576&batch=64")
+    assert page.inner_text("#calc-problem").startswith("All values of this network are ")
+    assert page.inner_text("h1").startswith("GPT 12\u00d7768 needs ")
 
 
 @pytest.mark.browser

@@ -7,13 +7,14 @@ import { start } from "../../player/assets/playback.js";
 import { calculated } from "./calculated.js";
 import { Lab } from "./lab.js";
 import { dataOfPlan } from "./planned.js";
-import { layersInWords, networkText, snippetsOf } from "./snippets.js";
+import { layerWord, layersInWords, networkText, snippetsOf } from "./snippets.js";
 import { percentText } from "./texts.js";
 
-const PAUSE = 600; // milliseconds without a change after which the lab is opened anew
+const PAUSE = 600; // milliseconds without a change after which the lab is opened, so that numbers come first
 const MOST_KINDS = 6; // of activations that are listed
 const EVERY_LAYERS = [1, 2, 3, 4];
 const ROW_NAMES = { "optimizer state": "optimiser state", "other sources": "batch, constants", results: "loss" };
+const SAVES = 0.98; // of what store-all needs: what needs less saves something
 const PLANS = ["store_all", "sqrt_n", "layers"];
 
 class Calculator {
@@ -78,10 +79,9 @@ class Calculator {
     const { choices, variants } = families[family];
     const known = (all) => Object.keys(all).map((value) => [value, all[value].title ?? all[value]]);
     const rules = Object.keys(optimisers).map((name) => [name, name]);
-    const nth = EVERY_LAYERS.map((n) => [
-      n,
-      n === 1 ? "every layer" : `every ${n}${n === 2 ? "nd" : n === 3 ? "rd" : "th"} layer`,
-    ]);
+    const word = layerWord(this.choices);
+    const ordinals = ["", " 2nd", " 3rd", " 4th"];
+    const nth = EVERY_LAYERS.map((n) => [n, `every${ordinals[n - 1]} ${word}`]);
     byId("calc-form").replaceChildren(
       this.select("family", "family", known(families), "wide"),
       ...choices.map((asked) =>
@@ -170,7 +170,7 @@ class Calculator {
     this.ledger();
     this.snippets();
     clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => this.openLab(), this.lab ? PAUSE : 0);
+    this.waiting = setTimeout(() => this.openLab(), PAUSE);
   }
 
   write() {
@@ -192,11 +192,19 @@ class Calculator {
     return percentText((100 * (plans[plan].cost - plans.store_all.cost)) / plans.store_all.cost);
   }
 
+  /** What training needs, and with which plan it needs less. @param {string} which layers */
+  needs(which) {
+    const [stored, sqrt, layers] = PLANS.map((plan) => this.total(plan));
+    const begin = `${sizeText(stored)} to train`;
+    if (layers < SAVES * stored) return `${begin}, or ${sizeText(layers)} with ${which} recomputed`;
+    const nothing = `${begin}; to recompute ${which} one by one saves next to nothing`;
+    return sqrt < SAVES * stored ? `${nothing}, in √n segments it needs ${sizeText(sqrt)}` : nothing;
+  }
+
   sentence() {
     const { found, choices } = this;
-    const which = layersInWords(found.repeated, choices.every);
-    document.querySelector("h1").textContent =
-      `${found.name} needs ${sizeText(this.total("store_all"))} to train, or ${sizeText(this.total("layers"))} with ${which} recomputed.`;
+    const which = layersInWords(choices, found.repeated);
+    document.querySelector("h1").textContent = `${found.name} needs ${this.needs(which)}.`;
     document.title = `${found.name}: training memory`;
     byId("calc-about").textContent =
       `${(found.elements / 1e6).toLocaleString("en", { maximumFractionDigits: 1 })} million parameters, and what a training step has in memory beside them. Change anything: every number is that of the real graph, to the byte.`;
@@ -213,7 +221,8 @@ class Calculator {
   ledger() {
     const { always, plans } = this.found;
     const table = byId("calc-ledger");
-    const nth = this.choices.every === 1 ? "every layer" : `1 in ${this.choices.every} layers`;
+    const word = layerWord(this.choices);
+    const nth = this.choices.every === 1 ? `every ${word}` : `1 in ${this.choices.every} ${word}s`;
     const heads = ["", "store all", "√n segments", `checkpoint ${nth}`];
     table.tHead.replaceChildren(rowOf("", heads, "col"));
     const most = this.total("store_all");

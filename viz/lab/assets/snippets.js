@@ -19,17 +19,23 @@ const OF_TRANSFORMERS = ["gpt", "llama", "bert", "vit"];
 const OF_TORCHTITAN = ["gpt", "llama"];
 const MOST_NAMED = 4; // layers that are listed one by one
 
-/** Which layers are checkpointed, counted from 1. @param {number} count @param {number} every */
-export function layersInWords(count, every) {
-  if (every === 1) return count === 1 ? "the one layer" : `all ${count} layers`;
+/** What is checkpointed as a whole: a layer, or a block of several. @param {any} c choices */
+export function layerWord(c) {
+  return c.depth ? "block" : "layer";
+}
+
+/** Which layers are checkpointed, counted from 1. @param {any} c choices @param {number} count */
+export function layersInWords(c, count) {
+  const [every, word] = [c.every, layerWord(c)];
+  if (every === 1) return count === 1 ? `the one ${word}` : `all ${count} ${word}s`;
   const chosen = Array.from({ length: Math.ceil(count / every) }, (_, i) => i * every + 1);
   const shown = chosen.length > MOST_NAMED ? [...chosen.slice(0, 3), "…", chosen.at(-1)] : chosen;
-  return `${chosen.length === 1 ? "layer" : "layers"} ${shown.join(", ")} of ${count}`;
+  return `${word}${chosen.length === 1 ? "" : "s"} ${shown.join(", ")} of ${count}`;
 }
 
 /** @param {any} c choices @param {number} count of layers @returns {Snippet[]} */
 export function snippetsOf(c, count) {
-  const which = layersInWords(count, c.every);
+  const which = layersInWords(c, count);
   const ledgers = ['for policy in ("store_all", "sqrt_n"):', "    print(tc.ledger(tc.plan(graph, policy)))"];
   const found = {
     PyTorch: torchLines(c, which),

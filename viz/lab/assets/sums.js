@@ -56,7 +56,8 @@ function kindsOf(graph, owners) {
     if (graph.categories[value] !== IN_ACTIVATIONS) continue;
     const producer = graph.data.producers[value];
     const [part] = graph.operators.scopes[producer].replace(LAYER_SCOPE, "").split("/");
-    const name = `${part ? `${part} ` : ""}${graph.operators.kinds[producer].replaceAll("_", " ")}`;
+    const kind = graph.operators.kinds[producer].replaceAll("_", " ");
+    const name = kind.includes(part) ? kind : `${part} ${kind}`;
     found.set(name, (found.get(name) ?? 0) + graph.data.sizes[value]);
   }
   return found;
