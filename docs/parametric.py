@@ -273,7 +273,7 @@ def template(
     """
     *fitting, further = samples
     low = [traced(trace(least + 1, sizes), least + 1) for sizes in fitting]
-    high = traced(trace(least + 2, fitting[0]), least + 2)
+    high = traced(trace(least + 2, fitting[0]), least + 2) if least else low[0]
     rows = []
     for part in (0, 1):
         ends = zip((low[0], high), (2, 3), strict=True)
@@ -292,7 +292,7 @@ def template(
         "operators": with_sizes(rows[1], costs),
         "polynomials": [list(terms) for terms in fit.known],
     }
-    for copies, sizes in ((0, fitting[1]), (4 * (least > 0), further)):
+    for copies, sizes in ((0, fitting[1]), (4, further)) if least else ((0, further),):
         verify(made, fit, trace(least + copies, sizes), copies, sizes)
     return made
 
