@@ -338,7 +338,9 @@ def the_calculator_computes_on_its_page(site: Path, browser: Any) -> None:
     frame = page.frames[1]
     frame.wait_for_selector("html[data-ready]")
     assert frame.inner_text("h1").startswith("GPT 12\u00d7768 needs 14.2 GiB to train, or ")
-    frame.wait_for_selector("#calc-lab")
+    # A frame out of sight draws nothing.
+    page.locator("iframe.player").evaluate("frame => frame.scrollIntoView({ behavior: 'instant' })")
+    frame.locator("#calc-lab").evaluate("lab => lab.scrollIntoView({ behavior: 'instant' })")
     lab = frame.query_selector("#calc-lab").content_frame()
     lab.wait_for_selector("html[data-ready]")
     page.click(".theme-toggle-content .theme-toggle")  # from the system's to the other one
