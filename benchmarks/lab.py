@@ -6,11 +6,15 @@ which the page plans and replays itself. Both are with the styles and the layout
 
 The second table is with the processor slowed, as a small laptop's: frames a second while the page
 plays at 60 steps a second, and while each frame drags to the next point of the frontier.
+
+The third is the calculator's, on the same processor: its first plan is its ledger, three schedules
+planned and replayed; a change is one more layer, or image. Its lab opens in a frame afterwards.
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -52,6 +56,15 @@ CLICKS = """() => { const { candidates } = player.offers; const kept = new Set(c
     return performance.now() - begin;
   }); }"""
 
+CHOSEN = ("family=gpt", "family=gpt&layers=96", "family=llama", "family=resnet&depth=152")
+CHANGE = """() => {
+  const field = document.getElementById("calc-layers") ?? document.getElementById("calc-batch");
+  field.value = Number(field.value) + 1;
+  const begin = performance.now();
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  document.body.offsetHeight;
+  return performance.now() - begin; }"""
+
 
 def measure(browser: Any, path: Path) -> list[str]:
     """Return size, loading, drags and clicks of a page."""
@@ -87,6 +100,26 @@ def measure_slowed(browser: Any, path: Path) -> list[str]:
     return [f"{statistics.median(loads):.0f} ms", *[f"{rate:.0f}" for rate in rates]]
 
 
+def measure_calculator(browser: Any, folder: Path) -> list[list[str]]:
+    """Return, for some choices of the calculator, its first plan and a change, slowed."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+    import calculator
+
+    path = folder / "calculator.html"
+    path.write_text(calculator.page(), encoding="utf-8")
+    rows = []
+    for chosen in CHOSEN:
+        plans, changes = [], []
+        for _ in range(LOADS):
+            page, planned = opened(browser, path, f"#{chosen}", slowed=SLOWED)
+            plans.append(planned)
+            changes.append(page.evaluate(CHANGE))
+            page.close()
+        times = (f"{statistics.median(some):.0f} ms" for some in (plans, changes))
+        rows.append([chosen.replace("&", ", "), *times])
+    return rows
+
+
 def report() -> list[str]:
     """Return the tables."""
     body, slow = [], []
@@ -99,11 +132,15 @@ def report() -> list[str]:
             path = viz.lab(graph, Path(folder) / "lab.html")
             body.append([network, f"{len(graph.operators):,}", *measure(browser, path)])
             slow.append([network, *measure_slowed(browser, path)])
+        calculated = measure_calculator(browser, Path(folder))
         browser.close()
     header = ["network", "operators", "file", "load", "drag", "slowest", "click"]
     slowed = ["network", "load", "playing, frames/s", "dragging, frames/s"]
     heading = f"## With the processor {SLOWED} times slower"
-    return [table.rows(header, body), heading, table.rows(slowed, slow)]
+    first = ["calculator", "first plan", "change"]
+    return [
+        table.rows(header, body), heading, table.rows(slowed, slow), table.rows(first, calculated),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ DOCS = ROOT / "docs"
 FRAMED = ("out", "labs")  # pages of their own, with tests of their own
 MAIN = (
     "index", "install", "guide/index", "lessons", "lessons/05_sqrt_n", "how_to", "torch", "search",
-    "gallery/index", "known_issues", "reference/policies", "reference/command", "glossary",
-    "reference/index", "reference/tinyckpt.planner.portfolio.plan",
+    "gallery/index", "calculator", "known_issues", "reference/policies", "reference/command",
+    "glossary", "reference/index", "reference/tinyckpt.planner.portfolio.plan",
 )  # fmt: skip
 
 
@@ -123,6 +123,7 @@ def test_built_site_works_in_a_browser(
     checks = (
         lessons_show_what_they_draw, links_lead_somewhere, search_works_from_a_folder,
         the_explainer_is_on_the_first_screen, the_lab_is_tried_in_four_actions,
+        the_calculator_computes_on_its_page,
         pictures_are_dark_in_the_dark, pages_fit_and_are_accessible,
     )  # fmt: skip
     for check in checks:
@@ -328,6 +329,23 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     page.click("a[target=lab] >> nth=1")
     frame.wait_for_selector("h1 >> text=A chain of 16 layers")
     assert page.locator("a[target=lab][aria-current]").inner_text() == "a chain of 16 layers"
+    visit.close()
+
+
+def the_calculator_computes_on_its_page(site: Path, browser: Any) -> None:
+    visit = Visit(site, browser, color_scheme="light")
+    page = visit.opened("calculator")
+    frame = page.frames[1]
+    frame.wait_for_selector("html[data-ready]")
+    assert frame.inner_text("h1").startswith("GPT 12\u00d7768 needs 14.2 GiB to train, or ")
+    # A frame out of sight draws nothing.
+    page.locator("iframe.player").evaluate("frame => frame.scrollIntoView({ behavior: 'instant' })")
+    frame.locator("#calc-lab").evaluate("lab => lab.scrollIntoView({ behavior: 'instant' })")
+    lab = frame.query_selector("#calc-lab").content_frame()
+    lab.wait_for_selector("html[data-ready]")
+    page.click(".theme-toggle-content .theme-toggle")  # from the system's to the other one
+    until(lab, "() => document.documentElement.dataset.theme === 'dark'")
+    assert frame.evaluate("() => document.documentElement.dataset.theme") == "dark"
     visit.close()
 
 

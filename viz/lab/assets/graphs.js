@@ -262,7 +262,7 @@ export function endToEnd(lists) {
 }
 
 /** A graph in the page's data model, with the inputs of planning. */
-function pageGraph(name, data, operators, results) {
+export function pageGraph(name, data, operators, results) {
   const of = (rows, key) => Float64Array.from(rows, (row) => row[key]);
   const scopeOf = ({ producer }) => (producer < 0 ? "" : operators[producer].scope);
   const costs = operators.map(({ cost }) => cost ?? 1);

@@ -56,8 +56,10 @@ function keepingSome(graph) {
   return found.filter(({ cost }, i) => found.slice(0, i).every((other) => other.cost > cost));
 }
 
-/** The lab's data in addition to a player's; the same as ``viz.lab.data``. */
-function labOf({ path, graph, own }, titles) {
+/** The lab's data in addition to a player's; the same as ``viz.lab.data``. A plan may have other policies,
+ * and the program that makes its graph.
+ */
+function labOf({ path, graph, own, others = [], program = undefined }, titles) {
   const points = keepingSome(graph);
   const [peaks, costs] = [points.map(({ peak }) => peak), points.map(({ cost }) => cost)];
   const count = graph.operators.names.length;
@@ -72,11 +74,12 @@ function labOf({ path, graph, own }, titles) {
   const named =
     own && own.policy !== "store_all"
       ? [ownOf(own, titles), stored]
-      : [own ? { ...stored, ...ownOf(own, titles) } : stored];
+      : [...others, own ? { ...stored, ...ownOf(own, titles) } : stored];
   const least = leastPeak({ graph, inNodes: false });
   return {
     planning: graph.planning,
     network: own ? null : path,
+    program,
     costs_text: own ? null : "",
     complete: false,
     points: {
@@ -126,7 +129,7 @@ function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
 }
 
 /** The data of a page that plays a plan, with measured memory if there is any.
- * @param {ReturnType<typeof readPlan>} plan @param {Measured | null} measured @param {any} constants
+ * @param {any} plan @param {Measured | null} measured @param {any} constants
  */
 export function dataOfPlan(plan, measured, { titles, bands, symbols }) {
   const graph = { ...plan.graph, views: placedViews(plan.graph, symbols) };

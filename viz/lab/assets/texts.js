@@ -118,7 +118,7 @@ export function pythonText(offers, choice) {
   const { lab } = offers;
   const graph =
     lab.network === null
-      ? "# graph is the one that this page was made of"
+      ? (lab.program ?? "# graph is the one that this page was made of")
       : `graph = tc.networks.network_from_text(${JSON.stringify(lab.network)})[0]`;
   const costs = lab.costs_text;
   let schedule = "";
