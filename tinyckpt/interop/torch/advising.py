@@ -19,6 +19,12 @@ from torch import nn
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
+from tinyckpt.interop.torch.call_with_loss import (
+    Loss,
+    caching_configs,
+    returning_loss,
+    without_cache,
+)
 from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
     record_candidates,
@@ -32,6 +38,9 @@ from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
+
+# The line of the source that turns off a cache of transformers.
+NO_CACHE = "model.config.use_cache = False  # as gradient_checkpointing_enable() does\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ class Advice:
         averaging: chosen modules with running averages, such as BatchNorm.
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that could not be candidates, and why.
+        caching: whether the model, one of transformers, fills a cache of keys and values, which
+            ``apply`` turns off, as its own checkpointing does.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -74,6 +85,7 @@ class Advice:
     averaging: tuple[str, ...] = field(default=(), repr=False)
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    caching: bool = False
 
     def __str__(self) -> str:
         head = (
@@ -108,6 +120,7 @@ class Advice:
         names = "".join(f'    "{name}",\n' for name in self.modules)
         return (
             f"{self.caution}"
+            f"{NO_CACHE if self.caching else ''}"
             "from functools import partial\n"
             "from torch.utils.checkpoint import checkpoint\n"
             "\n"
@@ -147,6 +160,8 @@ class Advice:
         restored = dict(self.restored)
         modules = unwrapped_modules(model, self.modules)
         check_restored(model, restored)
+        for config in caching_configs(model) if self.modules else ():
+            config.use_cache = False
         for name, module in zip(self.modules, modules, strict=True):
             wrap(module, restored.get(name, ()))
         return model
@@ -159,6 +174,9 @@ def advise(
     budget: str | int | float,
     modules: Sequence[str] | None = None,
     workspace: bool = True,
+    loss: Loss | None = None,
+    targets: Any = (),
+    **named: Any,
 ) -> Advice:
     """Choose modules to put under ``torch.utils.checkpoint``: the fewest FLOPs within a budget.
 
@@ -166,8 +184,12 @@ def advise(
     is left unchanged until ``Advice.apply``. FLOPs are those of PyTorch's own counter.
 
     Args:
-        model: a module in training mode whose forward returns a scalar loss.
-        args: the arguments of forward.
+        model: a module in training mode, as it is.
+        args, named: the arguments of forward, by position or by name, or a batch as one dict.
+        loss: a function of what forward returns and of the targets, such as
+            ``torch.nn.functional.cross_entropy``; by default forward returns the loss: as it is, as
+            ``loss`` of a dict or of a ``ModelOutput``, or first in a tuple.
+        targets: what ``loss`` takes beside the output: a tensor, or several in a tuple.
         budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers
             and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
         modules: names of the candidates; by default the elements of the outermost module lists and
@@ -195,7 +217,11 @@ def advise(
     >>> model = advice.apply(model)
     """
     check_calls("advise")
-    return record_step(model, args, modules, workspace).within(budget)
+    with (
+        returning_loss(model, args, named, loss, targets) as packed,
+        without_cache(model) as caching,
+    ):
+        return record_step(model, packed, modules, workspace, caching).within(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +233,14 @@ class RecordedStep:
         wrapping: the memory model of the step under any choice of modules.
         choosing: the candidates, and the choices evaluated so far.
         refused: modules that cannot be wrapped, and why.
+        caching: as of ``Advice``.
     """
 
     model: nn.Module
     wrapping: Wrapping
     choosing: ModuleSearch
     refused: tuple[tuple[str, str], ...] = ()
+    caching: bool = False
 
     def within(self, budget: str | int | float) -> Advice:
         """Return the cheapest choice of modules within a budget.
@@ -225,19 +253,23 @@ class RecordedStep:
         budget_size = budget_in_bytes(budget, plain, sources)
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
-            raise budget_error(name, choosing, budget_size)
+            raise budget_error(name, choosing, budget_size, self.refused)
         restored = {n: own for n, own in self.wrapping.recording.restored.items() if own}
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
             choosing.names, choosing.exact,
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
-            self.refused,
+            self.refused, self.caching,
         )  # fmt: skip
 
 
 def record_step(
-    model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
+    model: nn.Module,
+    args: Sequence[Any],
+    modules: Sequence[str] | None,
+    workspace: bool,
+    caching: bool = False,
 ) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
     recording, reasons = record_candidates(model, args, modules, workspace)
@@ -246,7 +278,7 @@ def record_step(
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
         usable = [each for each in usable if wrapping.modules[each].inside]
-    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
+    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused, caching)
 
 
 def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
@@ -256,14 +288,17 @@ def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]
     return any(norm not in owners for norm in norms_in(module))
 
 
-def budget_error(name: str, choosing: ModuleSearch, budget_size: int) -> BudgetError:
+def budget_error(
+    name: str, choosing: ModuleSearch, budget_size: int, refused: Sequence[tuple[str, str]]
+) -> BudgetError:
     """Return the BudgetError for a budget that no choice of modules meets."""
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"
+    why = f"; {len(refused)} cannot be wrapped: {' '.join(refused[0])}" if refused else ""
     return BudgetError(
         f"{name}: budget {size_text(budget_size)}: the smallest peak of {what} of "
         f"{len(choosing.names)} modules is {size_text(best.peak)}, with {best.count} wrapped; "
-        "other modules can be named (modules=), and plans for compiled steps go lower",
+        f"other modules can be named (modules=), and plans for compiled steps go lower{why}",
         best.peak,
         choosing.exact,
     )

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
+from tinyckpt.interop.torch.capture import tree_leaves
 from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
 from tinyckpt.interop.torch.validate_model import check_measurable, check_model
@@ -47,7 +48,7 @@ def record_candidates(
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
         check_disjoint(names, known, name)
-    check_measurable(model, args, workspace)
+    check_measurable(model, tree_leaves(tuple(args)), workspace)
     if workspace:
         isolated_worker.start()
     recording = record(model, args, {each: known[each] for each in names}, workspace)

@@ -24,6 +24,7 @@ from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
 from tinyckpt.interop.torch.advising import RecordedStep, record_step
+from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import joint_of_graph, tree_map
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
@@ -139,6 +140,9 @@ def compare(
     *args: Any,
     budgets: Sequence[float] = BUDGETS,
     time_limit: float = FRONTIER_SECONDS,
+    loss: Loss | None = None,
+    targets: Any = (),
+    **named: Any,
 ) -> Comparison:
     """Measure a step under PyTorch's ``activation_memory_budget``, and plan within each peak.
 
@@ -154,8 +158,7 @@ def compare(
         viz.frontier(comparison.frontier, points=comparison.points)
 
     Args:
-        model: a module in training mode whose forward returns a scalar loss.
-        args: the arguments of forward.
+        model, args, named, loss, targets: as in ``advise``.
         budgets: PyTorch's settings, from 0 to 1.
         time_limit: seconds to search for plans.
 
@@ -165,9 +168,10 @@ def compare(
     """
     check_calls("compare")
     settings = checked_settings(budgets)
-    imported = trace(model, *args).imported
-    advice = record_step(model, args, None, workspace=True)
-    taken = [(budget, step_or_error(model, args, budget)) for budget in settings]
+    imported = trace(model, *args, loss=loss, targets=targets, **named).imported
+    with returning_loss(model, args, named, loss, targets) as packed:
+        advice = record_step(model, packed, None, workspace=True)
+        taken = [(budget, step_or_error(model, packed, budget)) for budget in settings]
     steps = [(budget, step) for budget, step in taken if isinstance(step, CompiledStep)]
     if steps:
         # The compiled graph: dead code is eliminated in it, and node names may differ.

@@ -16,6 +16,7 @@ from torch import fx
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.importer_checks import check_traced
+from tinyckpt.interop.torch.call_with_loss import step_arguments
 from tinyckpt.interop.torch.capture import (
     apply_gradient_hooks,
     has_post_accumulate_hooks,
@@ -32,11 +33,12 @@ from tinyckpt.interop.torch.versions import check_calls
 def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[str, Any]]]:
     """Return a function that runs a schedule of a traced model in PyTorch.
 
-    It takes the arguments of ``trace``, with the same shapes, and returns the loss and the
-    gradients, by the names of ``named_parameters()``: one for each parameter, however many names it
-    has in the model, and none for a frozen or unused one. An argument that requires a gradient is
-    ``args[0]``. Its peak is that of ``replay``, and there is no autograd tape. Parameters are those
-    that the model has at the call, and its buffers are updated once, as by a call of the model.
+    It takes the arguments of ``trace``, its ``targets`` too, with the same shapes, and returns the
+    loss and the gradients, by the names of ``named_parameters()``: one for each parameter, however
+    many names it has in the model, and none for a frozen or unused one. An argument that requires a
+    gradient is ``args[0]``. Its peak is that of ``replay``, and there is no autograd tape.
+    Parameters are those that the model has at the call, and its buffers are updated once, as by a
+    call of the model.
     Other side effects of forward, such as a count of its calls, do not happen. Hooks on gradients
     of parameters are called. Autocast is that of the trace, whichever is active in the step.
     ``.grad`` is left unchanged::
@@ -78,8 +80,9 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
     devices = {x.device.type for x in joint.values.values() if isinstance(x, torch.Tensor)}
 
-    def run(*args: Any) -> tuple[Any, dict[str, Any]]:
-        leaves = checked_arguments(traced, args)
+    def run(*args: Any, targets: Any = (), **named: Any) -> tuple[Any, dict[str, Any]]:
+        given_args, _ = step_arguments(traced.model, args, named, targets)
+        leaves = checked_arguments(traced, given_args)
         check_ties(traced.names, traced.model)
         given = [source_of(traced, node, leaves) for node in inputs]
         sources = {joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)}

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import (
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import buffer_snapshots
+from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
     record_candidates,
@@ -120,6 +121,9 @@ def selective(
     budget: str | int | float,
     modules: Sequence[str] | None = None,
     workspace: bool = True,
+    loss: Loss | None = None,
+    targets: Any = (),
+    **named: Any,
 ) -> Selective:
     """Choose the operators whose results to save, all blocks being under ``checkpoint``.
 
@@ -127,7 +131,7 @@ def selective(
     among modules instead. The model is left unchanged until ``Selective.apply``.
 
     Args:
-        model, args, budget, workspace: as in ``advise``.
+        model, args, named, loss, targets, budget, workspace: as in ``advise``.
         modules: names of the modules to wrap; by default the candidates of ``advise``.
 
     Raises:
@@ -147,6 +151,18 @@ def selective(
     ['nothing', 'attention', 'matrix products', 'matrix products and attention']
     """
     check_calls("selective")
+    with returning_loss(model, args, named, loss, targets) as packed:
+        return cheapest_saved(model, packed, budget, modules, workspace)
+
+
+def cheapest_saved(
+    model: nn.Module,
+    args: Sequence[Any],
+    budget: str | int | float,
+    modules: Sequence[str] | None,
+    workspace: bool,
+) -> Selective:
+    """Record a step under each choice of ``SAVED``; arguments as in ``selective``."""
     recording, reasons = record_candidates(model, args, modules, workspace)
     name = type(model).__name__
     chosen = tuple(each for each, reason in reasons.items() if not reason)

@@ -12,6 +12,7 @@ import torch
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.torch import isolated_worker
+from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import compiled_module_name, tree_flatten
 from tinyckpt.interop.torch.check_purity import joint_of_module
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
@@ -57,7 +58,15 @@ class Traced:
 
 
 @preserving
-def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) -> Traced:
+def trace(
+    model: Any,
+    *args: Any,
+    cost: Cost = "flops",
+    workspace: bool = True,
+    loss: Loss | None = None,
+    targets: Any = (),
+    **named: Any,
+) -> Traced:
     """Trace a training step of a PyTorch module to a graph, without memory.
 
     Forward and backward pass are PyTorch's own operators, with module paths as scopes and each
@@ -68,16 +77,18 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     gradients go by the names of parameters: the first, of a tied one.
 
     Args:
-        model: a module whose forward returns a scalar loss; or a program of ``torch.export`` whose
-            forward does, or the path of its ``.pt2`` file. Its parameters and the arguments may be
+        model: a module, as it is; or a program of ``torch.export``, or the path of its ``.pt2``
+            file. Its parameters and the arguments may be
             FakeTensors or on the device ``meta``, which is traced as a CPU's, if ``workspace`` is
             False.
-        args: the arguments of forward: tensors, in any pytree. Optional for an exported program.
+        args, named: the arguments of forward: tensors, in any pytree, by position or by name, or a
+            batch as one dict. Optional for an exported program.
         cost: the objective of plans: ``flops``, as PyTorch's own counter counts them; ``roofline``,
             the seconds of arithmetic or of memory traffic on one NVIDIA A100, whichever are more;
             ``measured``, the seconds of every operator, evaluated alone, here.
         workspace: whether to evaluate each distinct operator once to measure its kernel's temporary
             memory. Kernels of convolutions have some.
+        loss, targets: as in ``advise``.
 
     Raises:
         GraphError: if the model is none, does not return a scalar, refuses the arguments, or cannot
@@ -95,7 +106,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     """
     check_calls("trace")
     check_cost(cost)
-    model, arguments = module_and_arguments(model, args)
+    model, given, by_name = module_and_arguments(model, args, named)
     check_model(model)
     compiled = compiled_module_name(model)
     if compiled is not None:
@@ -103,15 +114,18 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
             f"{type(model).__name__}: {compiled or 'it'} is compiled already; pass the module "
             "that torch.compile was given"
         )
-    check_measurable(model, arguments, workspace or cost == "measured")
-    if workspace or cost == "measured":
-        isolated_worker.start()
-    joint = joint_of_module(model, arguments)
+    with returning_loss(model, given, by_name, loss, targets) as arguments:
+        check_measurable(model, tree_flatten(arguments)[0], workspace or cost == "measured")
+        if workspace or cost == "measured":
+            isolated_worker.start()
+        joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
     return Traced(imported, model, layout_of(joint, arguments), first_names(model))
 
 
-def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Module, Sequence[Any]]:
+def module_and_arguments(
+    model: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[torch.nn.Module, Sequence[Any], Mapping[str, Any]]:
     """Resolve the module to trace and its arguments, from a module, exported program or path."""
     if isinstance(model, str | os.PathLike):
         path = os.fspath(model)
@@ -124,15 +138,15 @@ def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Modu
                 f"{type(error).__name__}: {text}"
             ) from error
     if isinstance(model, torch.export.ExportedProgram):
-        if not args and model.example_inputs is not None:
-            args, _ = model.example_inputs
-        return model.module(), args
+        if not args and not named and model.example_inputs is not None:
+            args, named = model.example_inputs
+        return model.module(), args, named
     if not isinstance(model, torch.nn.Module):
         raise GraphError(
             f"expected a torch.nn.Module whose forward returns a scalar loss, got a "
             f"{type(model).__name__}; or a program of torch.export, or the path of its .pt2 file"
         )
-    return model, args
+    return model, args, named
 
 
 def layout_of(joint: JointGraph, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:

@@ -120,8 +120,9 @@ def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> N
     if len(returned) == 1 and not tangents:
         what += ", which depends on nothing that requires a gradient"
     raise GraphError(
-        f"{name}: forward returns {what}; expected one scalar to differentiate, the loss: wrap "
-        "the model in a module that computes it"
+        f"{name}: forward returns {what}; expected one scalar to differentiate, the loss: "
+        "pass loss=, a function of what forward returns, and its targets=, or the labels with "
+        "which forward returns a loss"
     )
 
 
@@ -130,9 +131,9 @@ def is_meta(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "meta"
 
 
-def check_measurable(model: torch.nn.Module, args: Sequence[Any], measuring: bool) -> None:
+def check_measurable(model: torch.nn.Module, leaves: Sequence[Any], measuring: bool) -> None:
     """Raise a GraphError if kernels are to be measured on a model whose tensors have no memory."""
-    if measuring and any(map(is_meta, (*model.parameters(), *model.buffers(), *args))):
+    if measuring and any(map(is_meta, (*model.parameters(), *model.buffers(), *leaves))):
         raise GraphError(
             f"{type(model).__name__}: workspace and seconds are measured where the tensors are, "
             "and there is no device meta here; pass workspace=False, and a cost other than measured"

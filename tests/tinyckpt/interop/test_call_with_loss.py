@@ -1,0 +1,204 @@
+"""Models as they are: keyword arguments, a batch as one dict, the loss within the output."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+import tinyckpt as tc
+from tinyckpt.interop import torch as tct
+
+WIDTH, ROWS = 16, 32
+BUDGET = "80 %"
+
+
+class Blocks(nn.Module):
+    """Blocks that are worth checkpointing; returns what ``form`` makes of loss and output."""
+
+    def __init__(self, form: Any) -> None:
+        super().__init__()
+        self.form = form
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+            for _ in range(4)
+        )
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, *, scale: float = 1.0) -> Any:
+        for block in self.blocks:
+            x = x + scale * block(x)
+        return self.form(None if labels is None else F.cross_entropy(x, labels), x)
+
+
+def only_loss(loss: Any, x: Any) -> Any:
+    return x if loss is None else loss
+
+
+FORMS = {
+    "loss": only_loss,
+    "tuple": lambda loss, x: (loss, x),
+    "dict": lambda loss, x: {"logits": x, "loss": loss},
+    "attribute": lambda loss, x: SimpleNamespace(logits=x, loss=loss),
+}
+
+
+def batch() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {"x": torch.randn(ROWS, WIDTH), "labels": torch.randint(0, WIDTH, (ROWS,))}
+
+
+def blocks(form: str = "loss") -> Blocks:
+    torch.manual_seed(1)
+    return Blocks(FORMS[form])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_loss_is_found_in_whatever_form_it_is_returned(form: str) -> None:
+    expected = tct.advise(blocks(), *batch().values(), budget=BUDGET, workspace=False)
+    assert 0 < len(expected.modules) < 4
+    model = blocks(form)
+    for args, named in (((), batch()), ((batch(),), {}), (tuple(batch().values()), {})):
+        found = tct.advise(model, *args, budget=BUDGET, workspace=False, **named)
+        assert (found.modules, found.peak, found.cost) == (
+            expected.modules, expected.peak, expected.cost,
+        )  # fmt: skip
+    assert "forward" not in vars(model)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_planned_step_takes_keyword_arguments_and_equals_eager(form: str) -> None:
+    model, given = blocks(form), batch()
+    traced = tct.trace(model, **given, scale=0.5, workspace=False)
+    step = tct.step(tc.plan(traced.graph, budget="90 %"), traced)
+    loss, gradients = step(**given, scale=0.5)
+    other = blocks()
+    expected = other(**given, scale=0.5)
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert all(torch.equal(gradients[name], p.grad) for name, p in other.named_parameters())
+    with pytest.raises(tc.GraphError, match=r"1\.0; it was traced as 0\.5, a constant"):
+        step(**given, scale=1.0)
+    with pytest.raises(tc.GraphError, match="it was traced with"):
+        step(given["x"])
+
+
+def test_loss_function_takes_output_and_targets() -> None:
+    model, (x, labels) = blocks(), batch().values()
+    expected = tct.advise(model, x, labels, budget=BUDGET, workspace=False)
+    own: dict[str, Any] = {"loss": F.cross_entropy, "workspace": False}
+    for targets in (labels, (labels,), [labels]):
+        found = tct.advise(model, x, targets=targets, budget=BUDGET, **own)
+        assert (found.modules, found.peak) == (expected.modules, expected.peak)
+    traced = tct.trace(model, x, targets=labels, **own)
+    loss, _ = tct.step(tc.plan(traced.graph), traced)(x, targets=labels)
+    assert torch.equal(loss, model(x, labels))
+    bare = tct.trace(model, x, loss=lambda output: output.square().mean(), workspace=False)
+    loss, _ = tct.step(tc.plan(bare.graph), bare)(x)
+    assert torch.equal(loss, model(x).square().mean())
+
+
+def test_selective_and_compare_take_the_model_as_it_is() -> None:
+    model, given = blocks("dict"), batch()
+    found = tct.selective(model, given, budget="100 %", workspace=False)
+    assert found.peak == tct.selective(blocks(), **given, budget="100 %", workspace=False).peak
+    compared = tct.compare(model, **given, budgets=(1.0,), time_limit=1)
+    assert not compared.rows[0].failed
+    assert "forward" not in vars(model)
+
+
+def test_forward_of_a_wrapped_model_is_put_back() -> None:
+    model = blocks("dict")
+    own = model.forward = lambda *args, **named: {"loss": type(model).forward(model, *args)["loss"]}
+    before = dict(vars(model))
+    advice = tct.advise(model, *batch().values(), budget=BUDGET, workspace=False)
+    assert vars(model) == before
+    assert model.forward is own
+    assert advice.modules
+
+
+class OneDict(Blocks):
+    """Takes a batch as one argument, as its keys are no names of arguments."""
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:  # type: ignore[override]
+        return super().forward(**batch)
+
+
+def test_dict_that_forward_takes_is_passed_as_it_is() -> None:
+    torch.manual_seed(1)
+    advice = tct.advise(OneDict(only_loss), batch(), budget=BUDGET, workspace=False)
+    assert advice.modules == tct.advise(
+        blocks(), batch(), budget=BUDGET, workspace=False
+    ).modules  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "error"),
+    [
+        ((), {"x": "x"}, r"forward returns float32\[32,16\]; expected one scalar .* loss="),
+        ((), {"targets": "labels", "x": "x"}, "targets are given without loss="),
+        (("batch",), {"x": "x"}, "x is given twice"),
+        ((), {"x": "x", "loss": 3}, "loss=3; expected a function"),
+        ((), {"x": "x", "bias": "x"}, "unexpected keyword argument 'bias'"),
+    ],
+)
+def test_what_gives_no_loss_is_refused_and_nothing_is_left(
+    args: tuple[str, ...], named: dict[str, Any], error: str
+) -> None:
+    known = {**batch(), "batch": batch()}
+    model = blocks()
+    own = {name: known.get(value, value) for name, value in named.items()}
+    given = [known[name] for name in args]
+    for call in (tct.trace, lambda *a, **k: tct.advise(*a, budget=BUDGET, **k)):
+        with pytest.raises(tc.GraphError, match=error):
+            call(model, *given, workspace=False, **own)
+    assert "forward" not in vars(model)
+
+
+def test_class_is_refused() -> None:
+    with pytest.raises(tc.GraphError, match="the class Blocks"):
+        tct.advise(Blocks, **batch(), budget=BUDGET)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2", "Bert"])
+def test_model_of_transformers_is_advised_on_as_it_is(kind: str) -> None:
+    require("transformers")
+    from benchmarks.zoo import operators  # noqa: F401  (before transformers imports torchvision)
+
+    tf = pytest.importorskip("transformers")
+    sizes: dict[str, Any] = {
+        "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    }  # fmt: skip
+    if kind == "GPT2":
+        sizes = {"vocab_size": 100, "n_embd": 32, "n_layer": 3, "n_head": 4}
+    name = "BertForMaskedLM" if kind == "Bert" else f"{kind}ForCausalLM"
+    name = "GPT2LMHeadModel" if kind == "GPT2" else name
+
+    def made() -> Any:
+        torch.manual_seed(0)
+        return getattr(tf, name)(getattr(tf, f"{kind}Config")(**sizes)).train()
+
+    tokens = torch.randint(3, 100, (2, 48))
+    given = {"input_ids": tokens, "labels": tokens}
+    model = made()
+    caching = getattr(model.config, "use_cache", False)
+    advice = tct.advise(model, **given, budget="85 %", workspace=False)
+    assert advice.modules
+    assert getattr(model.config, "use_cache", False) == caching
+    assert advice.caching == ("use_cache = False" in advice.source) == bool(caching)
+    results, plain = [], made()
+    plain.config.use_cache = False  # with a cache GPT-2's attention itself rounds otherwise
+    for tried in (plain, advice.apply(model)):
+        torch.manual_seed(7)  # of dropout
+        loss = tried(**given).loss
+        loss.backward()
+        results.append([loss, *(p.grad for p in tried.parameters())])
+    assert all(map(torch.equal, *results))
+    assert not getattr(model.config, "use_cache", False)
