@@ -30,6 +30,10 @@ def dropout():
     torch.manual_seed(0)
     return tokens_for(GPT(2, 32, 2, 64, rate=0.1), 4, 64)
 
+def batch():
+    model, (tokens, labels) = make()
+    return model, {"labels": labels, "tokens": tokens}
+
 def meta():
     with torch.device("meta"):
         return make()
@@ -66,6 +70,13 @@ def model(tmp_path: Path) -> str:
     path = tmp_path / "my_model.py"
     path.write_text(MODEL)
     return str(path)
+
+
+def test_batch_may_be_one_dict(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--budget", "80 %", "--advise", "--no-workspace"
+    expected = said(capsys, f"{model}:make", *options)
+    assert said(capsys, f"{model}:batch", *options) == expected
+    assert "model.get_submodule" in expected[1]
 
 
 def test_printed_code_runs_within_budget(model: str, capsys: pytest.CaptureFixture[str]) -> None:
