@@ -82,7 +82,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
 
     state = state_bytes(options, model)
     workspace = has_kernels(model) and not options.no_workspace
-    plain = tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace)
+    plain = tct.estimate(model, *args, workspace=workspace)
     sources = plain.source_bytes + state
     budget_size = budget_size_of(options, plain.peak, sources)
     try:
@@ -169,11 +169,11 @@ def with_total(error: BudgetError, options: Any, sources: int) -> BudgetError:
 
 
 def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
-    """Return the peak of a plain step, in bytes; None of a model that ``advise`` refuses."""
+    """Return the peak of a plain step, in bytes; None of a model that ``estimate`` refuses."""
     from tinyckpt.interop import torch as tct
 
     with suppress(GraphError):
-        return tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace).plain_peak
+        return tct.estimate(model, *args, workspace=workspace).peak
     return None
 
 

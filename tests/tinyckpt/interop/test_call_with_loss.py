@@ -89,6 +89,18 @@ def test_planned_step_takes_keyword_arguments_and_equals_eager(form: str) -> Non
         step(given["x"])
 
 
+def test_estimate_is_of_the_plain_step() -> None:
+    advice = tct.advise(blocks(), *batch().values(), budget="100 %", workspace=False)
+    found = tct.estimate(blocks("dict"), batch(), workspace=False)
+    assert (found.peak, found.source_bytes) == (advice.plain_peak, advice.source_bytes)
+    # Of a block: two products of WIDTH x 4 WIDTH; in the backward pass each has two, but for the
+    # gradient of x.
+    products = 2 * ROWS * 4 * WIDTH**2 * 2 * 4
+    assert found.flops == 3 * products - products // 8
+    assert str(found).startswith("Blocks: ")
+    assert found.total == found.peak + found.source_bytes
+
+
 def test_loss_function_takes_output_and_targets() -> None:
     model, (x, labels) = blocks(), batch().values()
     expected = tct.advise(model, x, labels, budget=BUDGET, workspace=False)

@@ -153,6 +153,7 @@ calls = {
     "advise": lambda: tct.advise(net, x, budget=1.0, workspace=False),
     "backend": compiled,
     "compare": lambda: tct.compare(net, x, budgets=(1.0,), time_limit=0),
+    "estimate": lambda: tct.estimate(net, x, workspace=False),
     "inductor_partitioner": lambda: tct.inductor_partitioner(1.0),
     "min_cut_schedules": lambda: tct.min_cut_schedules(traced, (0.5,)),
     "partitioner": lambda: tct.partitioner(1.0),

@@ -11,6 +11,7 @@
 
     model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)  # the same plan
 
+    print(tct.estimate(model, x, y))                  # what a plain step takes
     advice = tct.advise(model, x, y, budget="2 GiB")  # for eager training: what to checkpoint
     advice.apply(model)
 
@@ -23,6 +24,7 @@ check_torch()  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
+from tinyckpt.interop.torch.estimating import Estimate, estimate
 from tinyckpt.interop.torch.execute_schedule import step
 from tinyckpt.interop.torch.min_cut import min_cut_schedules
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
@@ -31,7 +33,7 @@ from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Comparison", "Selective", "Traced", "advise", "allocator_peak", "backend",
-    "compare", "inductor_partitioner", "min_cut_schedules", "partitioner", "selective", "step",
-    "trace",
+    "Advice", "Comparison", "Estimate", "Selective", "Traced", "advise", "allocator_peak",
+    "backend", "compare", "estimate", "inductor_partitioner", "min_cut_schedules", "partitioner",
+    "selective", "step", "trace",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ TESTED = ("2.13", "2.14", "2.15")
 STEPS = ("backend", "inductor_partitioner", "partitioner")
 JOINT = (*STEPS, "compare", "trace")
 MIN_CUT = ("compare", "min_cut_schedules")
-EACH = (*JOINT, "advise", "min_cut_schedules", "selective", "step")
+EACH = (*JOINT, "advise", "estimate", "min_cut_schedules", "selective", "step")
 DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 # Module and attribute, and the entry points that need it.
 NEEDED: dict[str, tuple[str, ...]] = {
