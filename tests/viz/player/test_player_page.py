@@ -168,6 +168,39 @@ def test_page_colours_equal_the_theme(scheme: Any, player: Player) -> None:
 
 
 @pytest.mark.browser
+def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: Player) -> None:
+    page = player(traces_of("chain:16", ("sqrt_n",)), "#step=59", view="graph")
+    fills = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node")].map(
+            (node) => [node.dataset.look, getComputedStyle(node.querySelector(".disc")).fill])"""
+    )
+    hatched = {look for look, fill in fills if fill == 'url("#again")'}
+    assert hatched == {look for look, _ in fills if look.startswith("recomputed")} != set()
+    assert "kept*" in dict(fills)
+    # In the strip, along some row of pixels, stripes and fill take turns.
+    turns = page.evaluate(
+        """() => { const canvas = document.querySelector(".timeline canvas");
+        const { width, height } = canvas;
+        const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+        const turns = Array.from({ length: height }, (_, y) => { let [count, was] = [0, ""];
+            for (let x = 0; x < width; x++) {
+                const now = data.slice(4 * (y * width + x), 4 * (y * width + x) + 3).join();
+                if (now !== was && now === "116,196,240" && was === "0,114,178") count++;
+                was = now; }
+            return count; });
+        return Math.max(...turns); }"""
+    )
+    assert turns >= 10
+    with page.expect_download() as download:
+        page.click("#svg")
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert 'id="again"' in text
+    light = THEMES["light"]
+    for ink in (light.recomputed, light.kept):
+        assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
+
+
+@pytest.mark.browser
 def test_page_respects_reduced_motion(tmp_path: Path, open_page: Open) -> None:
     path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html", view="graph")
     duration = "getComputedStyle(document.querySelector('.graph .disc')).transitionDuration"
