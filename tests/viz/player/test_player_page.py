@@ -21,7 +21,7 @@ from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
 from viz.player.data import shown
 from viz.player.page import json_text, minified
-from viz.theme import THEMES
+from viz.theme import THEMES, result_gradient
 from viz.vector.svg import looks_at
 
 NAMES = (
@@ -198,6 +198,27 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
     light = THEMES["light"]
     for ink in (light.recomputed, light.kept):
         assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player) -> None:
+    (trace,) = traces_of("mlp:3x8", ("sqrt_n",))
+    page = player([trace], view="graph", color_scheme=scheme)
+    seek(page, len(trace.steps) - 1)
+    fills = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node[data-look^=gradient]")].map((node) =>
+            [node.textContent, getComputedStyle(node.querySelector(".disc")).fill])"""
+    )
+    inks = {f"rgb{ink}" for ink in (result_gradient(THEMES[scheme]), THEMES[scheme].gradient)}
+    assert {fill for _, fill in fills} == {f"rgb{result_gradient(THEMES[scheme])}"}  # all results
+    seek(page, trace.graph.forward_count + 3)
+    seen = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node[data-look^=gradient] .disc")].map(
+            (disc) => getComputedStyle(disc).fill)"""
+    )
+    assert {*seen} <= inks
+    assert page.locator("#legend [data-if=staying]").is_visible()
 
 
 @pytest.mark.browser
