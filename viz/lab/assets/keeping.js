@@ -144,7 +144,9 @@ export class BarActs {
     button.type = "button";
     button.className = "act";
     const verb = found.keeps ? "keep" : "drop";
-    button.textContent = `${verb}: ${offers.shortDifference(from, to)}`;
+    // In two lines, on a phone, the break is after the comma.
+    const change = offers.shortDifference(from, to).replace(/(?<!,) /g, "\u00a0");
+    button.textContent = `${verb}: ${change}`;
     button.setAttribute("aria-label", `${found.keeps ? "Keep" : "Recompute"} ${bar.name}: ${found.change}`);
     button.title = /** @type {string} */ (button.getAttribute("aria-label"));
     row.append(button);
