@@ -196,9 +196,9 @@ def rows_of_bars(commands: Sequence[Command], shared: dict[str, str]) -> str:
         data: dict[str, list[Command]] = {}  # by dashes
         for twice, ends in lines.items():
             spans = [(left - beyond, right + beyond) for left, right in merged(sorted(ends))]
-            for left, right, dashes in dashed(spans, data):
-                data.setdefault(dashes, []).append(("M", (left / 10, twice / 20)))
-                data[dashes].append(("L", (right / 10, twice / 20)))
+            for begin, end, dashes in dashed(spans, data):
+                data.setdefault(dashes, []).append(("M", (begin / 10, twice / 20)))
+                data[dashes].append(("L", (end / 10, twice / 20)))
         paint = {"fill": "none", "stroke": fill, "stroke-width": f"{(height + 2 * beyond) / 10:g}"}
         for dashes, drawn in data.items():
             own = {"stroke-dasharray": dashes} if dashes else {}
