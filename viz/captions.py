@@ -8,24 +8,21 @@ reads the values, and from which checkpoint they are recomputed. Freed values ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.units import size_text
-from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload, data_title, operator_title
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
+from tinyckpt.planner.model.value_fates import operator_words, value_words
 
 if TYPE_CHECKING:
-    from tinyckpt.core.graph import Graph
     from tinyckpt.core.trace import Trace
 
 MOST_NAMES = 3  # in a list of them
 LONGEST = 200  # characters of a whole name
 SHORT = 24  # characters of a short one
 Naming = Callable[[str], str]
-# The end of a title: the name of a backward operator, "matmul_3_vjp_2" or "hidden (tanh_1_vjp)".
-ADJOINT = re.compile(r"(?P<name>[^/ ()]+)_vjp(?:_(?P<number>\d+))?(?=\)?$| \(\d+\)\)?$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +55,6 @@ def short(name: str) -> str:
     own = whole(name)
     own = own[own.rfind("/") + 1 :]
     return own if len(own) <= SHORT else f"{own[: SHORT // 2 - 1]}…{own[-SHORT // 2 :]}"
-
-
-def spoken(title: str) -> str:
-    """Return the title of an operator of the backward pass, or of its value, in words.
-
-    A title that is too long to be shown whole is left as it is.
-
-    >>> spoken("block2/matmul_3_vjp_2"), spoken("layer1/hidden (tanh_1_vjp)")
-    ('block2/gradient of matmul_3 (2)', 'layer1/hidden (gradient of tanh_1)')
-    """
-    while len(title) <= LONGEST and (found := ADJOINT.search(title)):
-        number = f" ({found['number']})" if found["number"] else ""
-        title = f"{title[: found.start()]}gradient of {found['name']}{number}{title[found.end() :]}"
-    return title
-
-
-def operator_words(graph: Graph, operator: int) -> str:
-    """Return an operator's display title, which says "gradient of" where its name says vjp."""
-    title = operator_title(graph, operator)
-    return spoken(title) if graph.operators[operator].phase == "backward" else title
-
-
-def value_words(graph: Graph, data: int) -> str:
-    """Return a value's display title, which says "gradient of" where its name says vjp."""
-    title, producer = data_title(graph, data), graph.data[data].producer
-    backward = producer is not None and graph.operators[producer].phase == "backward"
-    return spoken(title) if backward else title
 
 
 class Captions:

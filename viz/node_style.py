@@ -24,6 +24,11 @@ STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; the period is an integer, so that all
 LABELLED = 20  # pixels: least height of an operator's node with a label
 
 
+def hatch_id(theme: Theme) -> str:
+    """Return the id of a theme's hatch in SVG."""
+    return f"again-{theme.name}"
+
+
 def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
     """Return the colours of fill, outline and label of a node."""
     if look.fill is Fill.ON_HOST:
@@ -70,11 +75,6 @@ def kept_part(look: NodeLook) -> NodeLook:
     return replace(look, fill=Fill.KEPT, activity=now, hosted=0)
 
 
-def fill_of(look: NodeLook, theme: Theme) -> RGB:
-    """Return the fill of a node, below the level of a group."""
-    return node_colours(empty_part(look) if is_partial(look) else look, theme)[0]
-
-
 def is_partial(look: NodeLook) -> bool:
     """Whether a look is of a group with some of its memory resident, but not all."""
     return look.level not in (None, 0, LEVELS)
@@ -114,6 +114,11 @@ def stripes(look: NodeLook, size: Size, corner: float) -> list[tuple[float, floa
     inner = corner - stroke
     insets = [inner - math.sqrt(max(inner**2 - max(abs(y) - straight, 0) ** 2, 0)) for y in places]
     return [(y, size[0] / 2 - stroke - inset) for y, inset in zip(places, insets, strict=True)]
+
+
+def is_hatched(look: NodeLook) -> bool:
+    """Whether a node's fill is hatched: for values that were recomputed, as in a memory strip."""
+    return look.fill is Fill.RECOMPUTED and look.activity is not Activity.RECOMPUTING
 
 
 def is_dashed(look: NodeLook) -> bool:

@@ -106,7 +106,11 @@ def ghost(theme: Theme) -> RGB:
 
 
 def result_gradient(theme: Theme) -> RGB:
-    """Return the colour of gradients that are results: darker than that of temporary cotangents."""
+    """Return the colour of gradients that are results, such as weight gradients: dark pink.
+
+    Pink is for gradients, and where a picture tells them apart, for cotangents: those on their way
+    back. Green is for what is only in the first of two policies (``difference_colours``).
+    """
     return blend(theme.gradient, DARK.background, 0.62)
 
 
@@ -115,14 +119,6 @@ def luminance(colour: RGB) -> float:
     shares = [value / 255 for value in colour]
     linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def weight_gradient(theme: Theme) -> RGB:
-    """Return the colour of the gradients of parameters, which a training step returns: green.
-
-    Pink is for cotangents, the derivatives on their way back.
-    """
-    return rgb("#009E73" if theme.name == "light" else "#35C796")
 
 
 def contrast(one: RGB, other: RGB) -> float:

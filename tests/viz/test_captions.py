@@ -10,9 +10,11 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.test_host import moved
+from tinyckpt.base.display import spoken
 from tinyckpt.base.units import size_text
 from tinyckpt.core.schedule import recomputations
-from viz.captions import SHORT, Captions, operator_words, short, spoken, value_words, whole
+from tinyckpt.planner.model.value_fates import operator_words, value_words
+from viz.captions import SHORT, Captions, short, whole
 from viz.node_memory import CellMemory
 
 

@@ -7,6 +7,7 @@ engine needs NumPy alone, and pictures are opt-in.
 from __future__ import annotations
 
 import base64
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,23 @@ PICTURES = {
 }  # fmt: skip
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm"}
 LARGEST_EMBEDDED = 2**25  # bytes
+LONGEST_SPOKEN = 200  # characters of a title; a longer one is not shown whole
+# The end of a title: the name of a backward operator, "matmul_3_vjp_2" or "hidden (tanh_1_vjp)".
+ADJOINT = re.compile(r"(?P<name>[^/ ()]+)_vjp(?:_(?P<number>\d+))?(?=\)?$| \(\d+\)\)?$)")
+
+
+def spoken(title: str) -> str:
+    """Return the title of an operator of the backward pass, or of its value, in words.
+
+    A title that is too long to be shown whole is left as it is.
+
+    >>> spoken("block2/matmul_3_vjp_2"), spoken("layer1/hidden (tanh_1_vjp)")
+    ('block2/gradient of matmul_3 (2)', 'layer1/hidden (gradient of tanh_1)')
+    """
+    while len(title) <= LONGEST_SPOKEN and (found := ADJOINT.search(title)):
+        number = f" ({found['number']})" if found["number"] else ""
+        title = f"{title[: found.start()]}gradient of {found['name']}{number}{title[found.end() :]}"
+    return title
 
 
 def printable(text: str) -> str:

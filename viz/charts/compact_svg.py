@@ -15,7 +15,7 @@ import base64
 import html
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -29,6 +29,7 @@ FAMILY = "Inter,DejaVu Sans,system-ui,sans-serif"  # the bundled font, then thos
 SIDES = ("x", "y", "width", "height")
 HALO = "halo"  # begins the id of a text with a rim; its colour ends it
 FEW = 4  # rectangles, from which they are drawn as lines
+FEW_DASHES = 4  # bars of one width and pitch, from which they are one dashed line
 LONG = 60  # letters of a marker's path, from which it is defined once and referenced
 PAINT = (
     "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-dashoffset",
@@ -192,14 +193,72 @@ def rows_of_bars(commands: Sequence[Command], shared: dict[str, str]) -> str:
     rest = {name: at for name, at in shared.items() if not name.startswith(("fill", "stroke"))}
     found = ""
     for height, lines in rows.items():
-        data: list[Command] = []
+        data: dict[str, list[Command]] = {}  # by dashes
         for twice, ends in lines.items():
-            for left, right in merged(sorted(ends)):
-                data.append(("M", ((left - beyond) / 10, twice / 20)))
-                data.append(("L", ((right + beyond) / 10, twice / 20)))
+            spans = [(left - beyond, right + beyond) for left, right in merged(sorted(ends))]
+            for begin, end, dashes in dashed(spans, data):
+                data.setdefault(dashes, []).append(("M", (begin / 10, twice / 20)))
+                data[dashes].append(("L", (end / 10, twice / 20)))
         paint = {"fill": "none", "stroke": fill, "stroke-width": f"{(height + 2 * beyond) / 10:g}"}
-        found += f'<path{attributes({**paint, **rest})} d="{path_data(data, 2)}"/>'
+        for dashes, drawn in data.items():
+            own = {"stroke-dasharray": dashes} if dashes else {}
+            found += f'<path{attributes({**paint, **own, **rest})} d="{path_data(drawn, 2)}"/>'
     return found
+
+
+def dashed(
+    spans: Sequence[tuple[float, float]], known: Collection[str]
+) -> Iterator[tuple[float, float, str]]:
+    """Yield spans of a row with their dashes: many of one width and pitch are one dashed line.
+
+    In units of the spans, a tenth of a point; the dashes are in points. No end moves by more than a
+    unit, to which the spans were rounded; ``known`` dashes are preferred to new ones.
+
+    >>> list(dashed([(0, 3), (9, 11), *((20 + 5 * i, 22 + 5 * i) for i in range(9))], ()))
+    [(0, 3, ''), (9, 11, ''), (20, 62.0, '0.2 0.3')]
+    """
+    place = 0
+    while place < len(spans):
+        run = spans[place : place + alike(spans[place:])]
+        found = fitting_dashes(run, known) if len(run) >= FEW_DASHES else None
+        if found is None:
+            yield (*spans[place], "")
+            place += 1
+            continue
+        width, pitch = found
+        dashes = f"{round(width / 10, 2):g} {round((pitch - width) / 10, 2):g}"
+        yield run[0][0], run[0][0] + (len(run) - 1) * pitch + width, dashes
+        place += len(run)
+
+
+def alike(spans: Sequence[tuple[float, float]]) -> int:
+    """Return how many spans, from the first, have its width and pitch, to a unit."""
+    (left, right), *rest = spans
+    width, pitch = right - left, rest[0][0] - left if rest else 0
+    count = 1
+    for begin, end in rest:
+        if abs(end - begin - width) > 1 or abs(begin - left - pitch) > 1:
+            break
+        left = begin
+        count += 1
+    return count
+
+
+def fitting_dashes(
+    run: Sequence[tuple[float, float]], known: Collection[str]
+) -> tuple[float, float] | None:
+    """Return the width and pitch of a run, known ones if they fit; None if no end is near."""
+    last, begin = len(run) - 1, run[0][0]
+    tried = [[10 * float(part) for part in text.split()] for text in known if text]
+    own = sum(right - left for left, right in run) / len(run), (run[-1][0] - begin) / last
+    for width, pitch in (*((wide, wide + gap) for wide, gap in tried), own):
+        ideal = (begin + at * pitch for at in range(len(run)))
+        if all(
+            max(abs(at - left), abs(at + width - right)) <= 1
+            for at, (left, right) in zip(ideal, run, strict=True)
+        ):
+            return width, pitch
+    return None
 
 
 def box_of(points: Sequence[Place]) -> Place | None:

@@ -241,13 +241,13 @@ def row_patches(story: Story, moment: Moment, row: int, theme: Theme) -> Iterato
         yield Patch(box, tuple(tile_marks(now, place, x, down + TILE_TOP, wide, theme)))
     lane = (LEFT - 24, down + 119, TRACK + 30, 20)
     yield Patch(lane, tuple(gradient_marks(now, boxes, down, theme)))
-    caption = caption_of(story, moment, row) if moment is not story.moments[0] else ""
+    caption = caption_of(story, moment, row)
     ink = theme.recomputing if now.run is not None else theme.ink
     ink = theme.muted if now.waits else ink
     yield Patch((LEFT, down + 142, TRACK, 26), (Text(LEFT, down + 160, caption, 16, ink, True),))
     yield Patch((LEFT - 2, down + 168, TRACK + 8, 18), tuple(work_marks(story, now, row, theme)))
     yield Patch(
-        (TANK[0] - 8, down + 4, WIDTH - TANK[0], 180), tuple(tank_marks(story, now, down, theme))
+        (TANK[0] - 12, down + 4, WIDTH - TANK[0], 182), tuple(tank_marks(story, now, down, theme))
     )
 
 
@@ -299,8 +299,9 @@ def work_marks(story: Story, now: RowMoment, row: int, theme: Theme) -> Iterator
 
 
 def tank_marks(story: Story, now: RowMoment, down: float, theme: Theme) -> Iterator[Mark]:
-    """Yield the tank: live memory by kind, and the most so far."""
+    """Yield the tank: live memory by kind, and the most so far; below it, what the bar counts."""
     x, wide, high, top = TANK[0], TANK[2], TANK[3], TANK[1] + down
+    yield Text(x - 10, down + 181, "work", 14, theme.muted)
     fills = (theme.kept, theme.recomputed, theme.gradient, theme.workspace)
     yield Rect(x, top, wide, high, 6, theme.panel, theme.not_yet_outline)
     unit = high / max(story.highest, 1)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from tinyckpt.base.display import spoken
+
 from .check_label_options import Labels, requested_label
 from .partition import Part
 
@@ -294,8 +296,9 @@ def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[s
     if labels == "symbol":
         return symbol, len(symbol) > LONGEST_NAME
     given = (graph.data[data].label for data in operator.outputs)
-    own = next((label for label in given if label and one_line(label)), operator.name)
-    if labels == "name" or own != operator.name or len(own) <= LONGEST_NAME:
+    name = spoken(operator.name) if operator.phase == "backward" else operator.name
+    own = next((label for label in given if label and one_line(label)), name)
+    if labels == "name" or own != name or len(own) <= LONGEST_NAME:
         return own, True
     return (symbol, False) if len(symbol) <= LONGEST_NAME else (own, True)
 

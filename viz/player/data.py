@@ -22,9 +22,8 @@ from tinyckpt.core.schedule import (
     Update,
 )
 from tinyckpt.planner.model.cost_models import given
-from tinyckpt.planner.model.value_fates import residual_fates
+from tinyckpt.planner.model.value_fates import operator_words, residual_fates, value_words
 
-from ..captions import operator_words, value_words
 from ..charts.transfer_lanes import time_words
 from ..layout.check_label_options import Naming
 from ..layout.geometry import WIDTH, Layout

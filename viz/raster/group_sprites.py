@@ -15,7 +15,7 @@ from ..node_looks import NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import corner_of, empty_part, kept_part
 from .canvas import Indices, Inks
-from .sprites import label_coverage, label_inks, shape_sprite
+from .sprites import label_coverage, shape_sprite, with_label
 
 
 def group_sprite(look: NodeLook, label: str, points: int, box: Size, inks: Inks) -> Indices:
@@ -43,8 +43,7 @@ def group_sprite(look: NodeLook, label: str, points: int, box: Size, inks: Inks)
             level = part.level if part.hosted else None  # the stripes begin at the level
             plain = replace(part, level=level, kept=0)
             shape = shape_sprite(plain, box, corner, inks)
-            drawn = np.where(coverage == 0, shape, label_inks(part, inks)[coverage])
-            np.copyto(sprite, drawn, where=where)
+            np.copyto(sprite, with_label(shape, part, coverage, inks), where=where)
     return sprite
 
 

@@ -22,7 +22,7 @@ from .canvas import TRANSPARENT, Canvas, Indices
 from .group_sprites import group_sprite
 from .highlights import Lights
 from .memory_strip import Strip, strip_of
-from .sprites import draw_arrow, label_coverage, label_inks, node_sprite, sprite_shape
+from .sprites import draw_arrow, label_coverage, node_sprite, sprite_shape, with_label
 from .text_cache import Counters, TextLine, words_of
 from .title_card import draw_card
 
@@ -40,7 +40,6 @@ class PanelPicture:
         self.canvas, self.scene, self.row, self.place = canvas, scene, row, place
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
         self.ink = self.inks.index(self.inks.theme.ink)
-        self.shapes: dict[tuple[NodeLook, Size], tuple[Indices, Indices]] = {}
         self.labels: dict[tuple[str, Size], Indices] = {}
         self.sprites: dict[tuple[int, NodeLook], tuple[Indices, Any]] = {}
         self.looks: dict[int, NodeLook] = {}
@@ -217,16 +216,12 @@ class PanelPicture:
         size, scale = self.plan.size(cell), self.scale
         if cell.group:
             return group_sprite(look, label, points, size, self.inks)
-        if (look, size) not in self.shapes:
-            shape = node_sprite(look, size, self.inks)
-            self.shapes[look, size] = shape, label_inks(look, self.inks)
-        shape, inks = self.shapes[look, size]
+        shape = node_sprite(look, size, self.inks)
         if not label:
             return shape
         if (label, size) not in self.labels:
             self.labels[label, size] = label_coverage(label, size, points, scale)
-        coverage = self.labels[label, size]
-        return np.where(coverage == 0, shape, inks[coverage])
+        return with_label(shape, look, self.labels[label, size], self.inks)
 
     def draw_caption(self, step: int) -> None:
         """Write the caption above the strip; at the end, the totals."""

@@ -7,16 +7,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
 from ..layout.geometry import WITH_HALO, Line, Size
 from ..node_looks import Activity, NodeLook
 from ..node_style import (
+    HATCH,
     STRIPE,
     arrow_parts,
     arrow_sizes,
     dashes,
     is_dashed,
+    is_hatched,
     node_colours,
     outline_of,
     stripes,
@@ -79,11 +81,19 @@ def shape_sprite(look: NodeLook, size: Size, corner: float, inks: Inks) -> Indic
 
     far = distances(shape, size, corner, scale)
     sprite = inks.painted(shape, paint)
+    if is_hatched(look):
+        sprite[hatch_mask(shape, scale) & (far < -stroke * scale)] = inks.index(theme.kept)
     # Pixels outside the shape are transparent; all inside are opaque.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
     sprite[far > beyond * scale] = TRANSPARENT
     sprite.flags.writeable = False
     return sprite
+
+
+def hatch_mask(shape: tuple[int, ...], scale: float) -> Any:
+    """Return the mask of diagonal stripes, which rise to the right, over a picture."""
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    return (rows + columns) % max(3, round(HATCH * scale)) < max(1, round(scale))
 
 
 def distances(shape: tuple[int, ...], size: Size, corner: float, scale: float) -> Any:
@@ -112,10 +122,21 @@ def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices
     return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
 
 
+@lru_cache(maxsize=256)
 def label_inks(look: NodeLook, inks: Inks) -> Indices:
     """Return the palette indices of a look's label, by coverage."""
     fill, _, ink = node_colours(look, inks.theme)
     return inks.ramp(ink, fill)
+
+
+def with_label(shape: Indices, look: NodeLook, coverage: Indices, inks: Inks) -> Indices:
+    """Return the sprite of a look's shape with its label; no hatch touches a letter."""
+    plain = coverage == 0
+    if is_hatched(look):
+        reach = 2 * max(1, round(inks.scale)) + 1
+        near = Image.fromarray(coverage).filter(ImageFilter.MaxFilter(reach))
+        plain = np.asarray(near) == 0
+    return np.where(plain, shape, label_inks(look, inks)[coverage])
 
 
 def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:

@@ -13,14 +13,16 @@ from ..layout.geometry import Layout, Line, Point, Size
 from ..node_looks import Activity, NodeLook
 from ..node_memory import LEVELS, shown_share
 from ..node_style import (
+    HATCH,
     STRIPE,
     arrow_parts,
     arrow_sizes,
     corner_of,
     dash_lengths,
     empty_part,
-    fill_of,
+    hatch_id,
     is_dashed,
+    is_hatched,
     is_partial,
     kept_part,
     node_colours,
@@ -103,6 +105,22 @@ def polyline(points: Sequence[Point]) -> list[Command]:
     return [("L" if place else "M", point) for place, point in enumerate(points)]
 
 
+def hatch_pattern(theme: Theme) -> str:
+    """Return the fill of what was recomputed: diagonal stripes, which rise to the right."""
+    return (
+        f'<pattern id="{hatch_id(theme)}" width="{HATCH}" height="{HATCH}" '
+        f'patternUnits="userSpaceOnUse"><path fill="{css(theme.recomputed)}" '
+        f'd="M0 0H{HATCH}V{HATCH}H0z"/><path stroke="{css(theme.kept)}" '
+        f'd="M-1 1L1-1M0 {HATCH}L{HATCH} 0M{HATCH - 1} {HATCH + 1}l2-2"/></pattern>'
+    )
+
+
+def fill_attribute(look: NodeLook, theme: Theme) -> str:
+    """Return the fill of a look; programs that know no patterns show its plain colour."""
+    plain = css(node_colours(look, theme)[0])
+    return f"url(#{hatch_id(theme)}) {plain}" if is_hatched(look) else plain
+
+
 def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
     """Return the shape of a node around the origin: a disc, or the rounded square of a group."""
     _, outline, _ = node_colours(look, theme)
@@ -115,7 +133,9 @@ def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
     elif look.checkpoint:
         ring = f'fill="none" stroke="{css(theme.checkpoint)}" stroke-width="2"'
         around = rounded(size, corner, 3.5, ring)
-    paint = f'fill="{css(fill_of(look, theme))}" stroke="{css(outline)}" stroke-width="{stroke:g}"'
+    below = empty_part(look) if is_partial(look) else look
+    paint = f'fill="{fill_attribute(below, theme)}"'
+    paint += f' stroke="{css(outline)}" stroke-width="{stroke:g}"'
     if is_dashed(look):
         drawn, gap = dash_lengths((size[0] - stroke, size[1] - stroke), corner - stroke / 2)
         paint += f' stroke-dasharray="{drawn:.2f} {gap:.2f}"'
@@ -126,7 +146,7 @@ def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
         (kept_part(look), look.kept / LEVELS),
     ):
         if share:
-            full = css(node_colours(part, theme)[0])
+            full = fill_attribute(part, theme)
             level += f'<path d="{level_path(inside, shown_share(share))}" fill="{full}"/>'
     if lines := stripes(look, size, corner):
         ink = css(node_colours(empty_part(look), theme)[1])
@@ -187,5 +207,8 @@ def label_element(
     }
     if points != usual:
         own["font-size"] = str(points)
+    if is_hatched(behind):  # no hatch touches a letter
+        plate = css(node_colours(behind, theme)[0])
+        own |= {"stroke": plate, "stroke-width": "3", "paint-order": "stroke"}
     written = "".join(f' {name}="{value}"' for name, value in own.items())
     return f"<text{written}>{html.escape(one_line(label, 200))}</text>"

@@ -21,13 +21,14 @@ from ..layout.drawn_nodes import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
 from ..node_looks import Fill, NodeLook
-from ..node_style import arrow_sizes, truncated
+from ..node_style import arrow_sizes, hatch_id, truncated
 from ..picture_layout import GAP, Header, Item, sheet_of
 from ..scene import Frame, Row, Scene, count_text, frames, one_line, title_of
 from ..theme import THEMES, Theme, css, font
 from .marks import (
     arrow_elements,
     edge_elements,
+    hatch_pattern,
     label_element,
     node_element,
     number,
@@ -205,6 +206,8 @@ def picture(
     """Return a whole SVG document, with a text alternative, and with the letters that occur."""
     width, height = size
     body = "".join(parts)
+    if hatch_id(theme) in body:
+        body = f"<defs>{hatch_pattern(theme)}</defs>{body}"
     style = f"<style>{faces_of(body)}</style>" if fonts else ""
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

@@ -20,10 +20,11 @@ from viz.charts.label_placement import Box, place_labels, spread
 from viz.charts.scaling import growth, scaling_figure
 from viz.charts.style import names_of
 from viz.charts.timeline import timeline_figure
+from viz.player.page import custom_properties
 from viz.raster.canvas import inks_of
 from viz.raster.memory_strip import strip_of
 from viz.scene import scene_of
-from viz.theme import DARK, LIGHT, THEMES, css, weight_gradient
+from viz.theme import DARK, LIGHT, THEMES, css, difference_colours, result_gradient
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
 
@@ -334,11 +335,13 @@ def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, them
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_pink_is_a_cotangent_and_no_two_kinds_of_bytes_share_a_fill(theme: str) -> None:
+def test_pinks_are_gradients_as_in_the_player_and_no_other_role_has_their_fill(theme: str) -> None:
     fills = fills_of(THEMES[theme])
     assert fills["cotangents"] == THEMES[theme].gradient
-    assert fills["gradients"] == weight_gradient(THEMES[theme])
+    assert fills["gradients"] == result_gradient(THEMES[theme])
+    assert f"--staying:{css(fills['gradients'])};" in custom_properties(THEMES[theme])
     assert len(set(fills.values())) == len(fills)
+    assert not {*fills.values()} & {*difference_colours(THEMES[theme]).values()}
 
 
 def test_breakdown_refuses_what_is_no_ledger(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import viz
 from tests.viz.charts.test_chart_files import charts
 from tests.viz.charts.test_transfer_lanes import offloaded
 from tinyckpt.pipeline import PipelineTrace, one_f_one_b, replay_pipeline, v_half, zb_h1
-from viz.charts.compact_svg import compact
+from viz.charts.compact_svg import compact, dashed
 from viz.vector.path_data import commands_of, path_data
 from viz.vector.svg import svg_graph
 
@@ -84,6 +84,30 @@ def test_pipelines_take_at_most_40_kb_and_each_beyond_two_20(tmp_path: Path) -> 
     assert viz.pipeline(three, tmp_path / "three.svg").stat().st_size <= two + 20_000
 
 
+def test_two_pipelines_of_16_stages_and_32_micro_batches_take_at_most_60_kb(tmp_path: Path) -> None:
+    traces = [replay_pipeline(make(16, 32)) for make in (one_f_one_b, zb_h1)]
+    assert viz.pipeline(traces, tmp_path / "large.svg").stat().st_size <= 60_000
+
+
+def test_dashes_end_where_the_bars_end_and_uneven_bars_have_none() -> None:
+    bars = [(round(10.43 * place), round(10.43 * place + 3.8)) for place in range(20)]
+    assert len([*dashed(bars, ())]) == 1
+    for known in ((), ("0.4 0.6",), ("0.5 0.9",)):
+        found = []
+        for left, right, dashes in dashed([(-9, -8), *bars, (400, 403)], known):
+            if not dashes:
+                found.append((left, right))
+                continue
+            wide, gap = (10 * float(part) for part in dashes.split())
+            while left < right - 0.01:
+                found.append((left, left + wide))
+                left += wide + gap
+        for one, other in zip(found, [(-9, -8), *bars, (400, 403)], strict=True):
+            assert max(abs(a - b) for a, b in zip(one, other, strict=True)) <= 1.05
+    uneven = [(0, 3), (9, 14), (30, 31), (50, 58), (70, 71)]
+    assert list(dashed(uneven, ())) == [(*span, "") for span in uneven]
+
+
 def test_offload_charts_take_at_most_40_kb(tmp_path: Path) -> None:
     path = viz.timeline(offloaded("chain:16", 512), tmp_path / "copies.svg")
     assert path.stat().st_size <= LIMIT
@@ -128,7 +152,10 @@ def test_bars_are_lines_only_if_they_look_the_same() -> None:
     def drawn(data: str, style: str) -> str:
         return compact(frame.format(data, style).encode()).decode().partition("</style>")[2]
 
-    assert 'stroke-width="6" d="M0 3h2M3 3h2M6 3h2M9 3h2m1 0h2"' in drawn(bars, "fill: #123456")
+    line = 'stroke-width="6" stroke-dasharray="2 1" d="M0 3h14"'
+    assert line in drawn(bars, "fill: #123456")
+    three = f"{bars} {bar.format(x=40, right=46)}"
+    assert 'stroke-width="6" d="M40 3h6"' in drawn(three, "fill: #123456")
     assert 'stroke-width="7"' in drawn(bars, "fill: #123456; stroke: #123456")
     assert 'fill="#123456"' in drawn(bars, "fill: #123456; stroke: #ffffff")
     assert 'fill="#123456"' in drawn(bars + " M 0 0 L 5 5 L 5 0 z", "fill: #123456")

@@ -91,6 +91,16 @@ def test_no_mark_leaves_the_picture_and_no_two_texts_overlap(name: str, policy: 
                 assert within(*zip(*mark.points, strict=True)), mark
 
 
+def test_first_frame_says_what_each_row_does_and_bars_say_that_they_count_work(
+    trace: tc.Trace,
+) -> None:
+    story = story_of(trace)
+    marks = [m for patch in picture(story, 0, THEMES["light"]) for m in patch.marks]
+    said = [mark.text for mark in marks if isinstance(mark, Text)]
+    assert {"Every layer's output stays", "The others are thrown away"} <= set(said)
+    assert said.count("work") == 2
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_svg_has_the_marks_of_the_picture_with_text_as_text(name: str, tmp_path: Path) -> None:
     trace = tc.replay(tc.plan(GRAPHS[name](), "sqrt_n"))

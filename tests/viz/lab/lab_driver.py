@@ -5,6 +5,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import tinyckpt as tc
+from tinyckpt.base.display import spoken
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.model.cost_models import cost_of, given
 from tinyckpt.planner.model.value_fates import residual_fates
@@ -69,7 +70,10 @@ def page_graph(graph: tc.Graph) -> dict[str, Any]:
             "results": sorted(graph.outputs),
         },
         "operators": {
-            "names": [operator.name for operator in operators],
+            "names": [
+                spoken(operator.name) if operator.phase == "backward" else operator.name
+                for operator in operators
+            ],
             "workspace": [operator.workspace for operator in operators],
             "inputs": ends([operator.inputs for operator in operators]),
             "outputs": ends([operator.outputs for operator in operators]),

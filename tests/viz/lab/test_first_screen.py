@@ -161,6 +161,25 @@ def test_bars_say_what_dropping_saves_and_costs(lab: OpenLab) -> None:
     assert page.evaluate(STATE) == "policy=store_all"
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_every_bar_has_a_button_or_says_why_not(width: int, lab: OpenLab) -> None:
+    page = lab("resnet50", "#policy=sqrt_n", viewport={"width": width, "height": 740})
+    settled = """() => [...document.querySelectorAll(".bars .row")].every((row) =>
+        row.querySelector(".act") || row.querySelector(".bar").title.includes("No button"))"""
+    for _ in range(2):  # the first screen, and the workbench
+        until(page, f"({settled})()")
+        acts = page.locator(".bars .act").all_inner_texts()
+        assert len(acts) >= 2  # what would take more memory or work is offered as well, and says so
+        assert all(act.startswith(("keep: ", "drop: ")) for act in acts)
+        assert page.evaluate(COVERED) == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click("#lab-more")
+    titles = [bar.get_attribute("title") or "" for bar in page.locator(".bars .bar").all()]
+    reasons = {title.split(": ")[0]: title for title in titles if "No button" in title}
+    assert "the backward pass reads them" in reasons["gradients"]
+    assert "freed when this evaluation ends" in reasons["workspace"]
+
+
 def test_bars_keep_their_buttons_after_a_drag(lab: OpenLab) -> None:
     page = lab("resnet50")
     page.wait_for_selector(".bars .act")

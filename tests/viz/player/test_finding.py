@@ -10,7 +10,7 @@ from tests.viz.player.player_driver import TICK, choose_largest, traces_of, unti
 from tests.viz.player.test_navigation import WHOLE, opened, sight
 from tests.viz.player.test_player_page import NAMES, named
 from tinyckpt.core.schedule import EVALUATIONS
-from viz.captions import operator_words, value_words
+from tinyckpt.planner.model.value_fates import operator_words, value_words
 
 
 @pytest.mark.browser

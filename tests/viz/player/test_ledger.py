@@ -269,3 +269,22 @@ def opened_legend(player: Player) -> list[str]:
     assert page.is_visible("#filling .hint")
     texts: list[str] = page.locator(".legend.of-policies li >> visible=true").all_inner_texts()
     return texts
+
+
+@pytest.mark.browser
+def test_reasons_say_gradient_once(player: Player) -> None:
+    (trace,) = traces_of("mlp:3x8", ("sqrt_n",))
+    page = player([trace], f"#step={trace.graph.forward_count + 12}")
+    said = set()
+    for step in range(trace.graph.forward_count, len(trace.steps), 3):
+        go_to(page, f"#step={step}")
+        said |= {
+            line
+            for line in page.locator("#filling-list .why").all_inner_texts()
+            if "gradient" in line
+        }
+    assert any("for that of " in line or "for the gradient" in line for line in said)
+    for line in said:
+        assert "gradient, for gradient" not in line
+        assert "for gradient of" not in line
+        assert "vjp" not in line

@@ -21,7 +21,7 @@ from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
 from viz.player.data import shown
 from viz.player.page import json_text, minified
-from viz.theme import THEMES
+from viz.theme import THEMES, result_gradient
 from viz.vector.svg import looks_at
 
 NAMES = (
@@ -165,6 +165,60 @@ def test_page_colours_equal_the_theme(scheme: Any, player: Player) -> None:
             f".node[data-look^='{look}']",
         )
         assert disc in (None, f"rgb{getattr(THEMES[scheme], colour)}"), look
+
+
+@pytest.mark.browser
+def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: Player) -> None:
+    page = player(traces_of("chain:16", ("sqrt_n",)), "#step=59", view="graph")
+    fills = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node")].map(
+            (node) => [node.dataset.look, getComputedStyle(node.querySelector(".disc")).fill])"""
+    )
+    hatched = {look for look, fill in fills if fill == 'url("#again")'}
+    assert hatched == {look for look, _ in fills if look.startswith("recomputed")} != set()
+    assert "kept*" in dict(fills)
+    # In the strip, along some row of pixels, stripes and fill take turns.
+    turns = page.evaluate(
+        """() => { const canvas = document.querySelector(".timeline canvas");
+        const { width, height } = canvas;
+        const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+        const turns = Array.from({ length: height }, (_, y) => { let [count, was] = [0, ""];
+            for (let x = 0; x < width; x++) {
+                const now = data.slice(4 * (y * width + x), 4 * (y * width + x) + 3).join();
+                if (now !== was && now === "116,196,240" && was === "0,114,178") count++;
+                was = now; }
+            return count; });
+        return Math.max(...turns); }"""
+    )
+    assert turns >= 10
+    with page.expect_download() as download:
+        page.click("#svg")
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert 'id="again"' in text
+    light = THEMES["light"]
+    for ink in (light.recomputed, light.kept):
+        assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player) -> None:
+    (trace,) = traces_of("mlp:3x8", ("sqrt_n",))
+    page = player([trace], view="graph", color_scheme=scheme)
+    seek(page, len(trace.steps) - 1)
+    fills = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node[data-look^=gradient]")].map((node) =>
+            [node.textContent, getComputedStyle(node.querySelector(".disc")).fill])"""
+    )
+    inks = {f"rgb{ink}" for ink in (result_gradient(THEMES[scheme]), THEMES[scheme].gradient)}
+    assert {fill for _, fill in fills} == {f"rgb{result_gradient(THEMES[scheme])}"}  # all results
+    seek(page, trace.graph.forward_count + 3)
+    seen = page.evaluate(
+        """() => [...document.querySelectorAll(".graph .node[data-look^=gradient] .disc")].map(
+            (disc) => getComputedStyle(disc).fill)"""
+    )
+    assert {*seen} <= inks
+    assert page.locator("#legend [data-if=staying]").is_visible()
 
 
 @pytest.mark.browser

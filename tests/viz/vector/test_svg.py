@@ -10,8 +10,9 @@ import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import hostile_graph
 from viz.layout.views import overview
+from viz.node_looks import Fill
 from viz.scene import Style, scene_of
-from viz.theme import THEMES
+from viz.theme import THEMES, css
 from viz.vector.marks import level_path
 from viz.vector.svg import looks_at, svg_still
 
@@ -45,12 +46,27 @@ def test_nodes_share_a_shape_iff_they_look_the_same() -> None:
         assert len(pairs) == len(set(looks)) == len({used for used, _ in nodes})
 
 
+def test_recomputed_nodes_are_hatched_and_others_are_not() -> None:
+    trace, step = trace_of(tc.networks.chain(16)), 59
+    root = ElementTree.fromstring(svg_still(scene_of(trace), step))
+    (pattern,) = root.iter(f"{SVG}pattern")
+    fill = f"url(#{pattern.get('id')}) {css(THEMES['light'].recomputed)}"
+    looks = looks_at(trace, overview(trace.graph), step)
+    shapes = {element.get("id"): element for element in root.iter(f"{SVG}g")}
+    for look, (used, _) in zip(looks, nodes_of(ElementTree.tostring(root, "unicode")), strict=True):
+        fills = {element.get("fill") for element in shapes[used[1:]].iter()}
+        assert (fill in fills) == (look.fill is Fill.RECOMPUTED and look.activity != "recomputing")
+    assert {look.fill for look in looks} >= {Fill.RECOMPUTED, Fill.KEPT, Fill.GRADIENT}
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_hostile_names_are_literal_text(theme: str) -> None:
     trace = trace_of(hostile_graph(), "store_all")
     text = svg_still(scene_of([trace, trace], Style(theme)))
     tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
-    assert tags <= {"svg", "title", "style", "rect", "g", "defs", "circle", "use", "path", "text"}
+    assert tags <= {
+        "svg", "title", "style", "rect", "g", "defs", "circle", "use", "path", "text", "pattern",
+    }  # fmt: skip
     assert "<script" not in text
 
 

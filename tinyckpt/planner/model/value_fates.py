@@ -9,8 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tinyckpt.base.display import spoken
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.schedule import EVALUATIONS, Free, Offload, Schedule, recomputations
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import (
+    EVALUATIONS,
+    Free,
+    Offload,
+    Schedule,
+    data_title,
+    operator_title,
+    recomputations,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,19 @@ class Recomputed:
     needed_for: tuple[str, ...]
 
 
+def operator_words(graph: Graph, operator: int) -> str:
+    """Return an operator's display title, which says "gradient of" where its name says vjp."""
+    title = operator_title(graph, operator)
+    return spoken(title) if graph.operators[operator].phase == "backward" else title
+
+
+def value_words(graph: Graph, data: int) -> str:
+    """Return a value's display title, which says "gradient of" where its name says vjp."""
+    title, producer = data_title(graph, data), graph.data[data].producer
+    backward = producer is not None and graph.operators[producer].phase == "backward"
+    return spoken(title) if backward else title
+
+
 def residual_fates(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
     """Classify each residual of a schedule as kept, recomputed or offloaded.
 
@@ -88,7 +111,7 @@ def residual_fates(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
             if not readers or data not in computed:
                 continue
             times = len(computed[data])
-            first = graph.operators[readers[0]].name
+            first = spoken(graph.operators[readers[0]].name)
             extra = (times - 1) * costs.operators[operator.id]
             fate: Literal["kept", "recomputed", "offloaded"] = "kept"
             reason = f"kept for {first}"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.base.deadline import Clock, checked_seconds
-from tinyckpt.base.display import html_escaped
+from tinyckpt.base.display import html_escaped, spoken
 from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import replay
-from tinyckpt.core.schedule import EVALUATIONS, Schedule, data_title, operator_title, step_title
+from tinyckpt.core.schedule import EVALUATIONS, Schedule, step_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.cost_models import cost_of
@@ -27,8 +27,10 @@ from tinyckpt.planner.model.plan_request import reserved
 from tinyckpt.planner.model.value_fates import (
     Recomputed,
     Residual,
+    operator_words,
     recomputed_operators,
     residual_fates,
+    value_words,
 )
 from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
 
@@ -51,7 +53,7 @@ class Explanation:
         certificate: the proven gap to the optimum; None if it moves values to the host.
         residuals: the forward values that the backward pass reads, in the order they are made.
         recomputed: operators that are evaluated again, the most expensive first.
-        at_peak: names and bytes of the values live at the peak, largest first.
+        at_peak: titles and bytes of the values live at the peak, largest first.
         best_cost: cost of the cheapest known schedule within the same peak.
         next_budget, next_cost: the next larger peak with a cheaper schedule, and its cost; None if
             nothing cheaper is known.
@@ -98,12 +100,20 @@ class Explanation:
         schedule, unit = self.trace.schedule, self.costs.unit
         if not schedule.steps:
             return []
-        verb, name = step_title(schedule.graph, schedule.steps[self.trace.peak_step])
+        step = schedule.steps[self.trace.peak_step]
+        verb, name = step_title(schedule.graph, step)
+        if isinstance(step, EVALUATIONS):
+            name = operator_words(schedule.graph, step.operator)
         live = [[n, size_text(b)] for n, b in self.at_peak]
         read = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
-        names = [operator_title(schedule.graph, entry.operator) for entry in self.recomputed]
+        names = [operator_words(schedule.graph, entry.operator) for entry in self.recomputed]
         again = [
-            [title, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
+            [
+                title,
+                str(r.times),
+                cost_text(r.cost, unit),
+                listed([spoken(n) for n in r.needed_for]),
+            ]
             for title, r in zip(names, self.recomputed, strict=True)
         ]
         title = f"At the peak, step {self.trace.peak_step} ({verb} {name}), live values:"
@@ -176,7 +186,7 @@ def explain(
     peak = peak_of(trace, resolved)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
     graph = schedule.graph
-    held = [(data_title(graph, data), graph.data[data].nbytes) for data in sorted(live)]
+    held = [(value_words(graph, data), graph.data[data].nbytes) for data in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
     if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace

@@ -239,7 +239,7 @@ export function shownName(text) {
   return line.length <= LONGEST_NAME ? line : `${line.slice(0, LONGEST_NAME - 1)}…`;
 }
 
-/** A title of the backward pass in words, as `spoken` of captions.py. @param {string} title */
+/** A title of the backward pass in words, as `spoken` of base/display.py. @param {string} title */
 function spoken(title) {
   if (title.length > LONGEST_NAME) return title;
   const said = title.replace(ADJOINT, (_, name, number) => `gradient of ${name}${number ? ` (${number})` : ""}`);

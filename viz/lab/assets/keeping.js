@@ -82,7 +82,7 @@ export class BarActs {
           "acts",
           rows.some((row) => row.querySelector(".act")),
         );
-      const key = String(keptIn(bars[at]));
+      const key = keyOf(bars[at]);
       const isKnown = this.known.has(key);
       // What is dragged or played is not planned for; nothing else comes back to it once it rests.
       if (!isKnown && (lab.playing || lab.settled))
@@ -97,32 +97,56 @@ export class BarActs {
       if (act && act === document.activeElement) /** @type {HTMLElement} */ (row.querySelector(".bar")).focus();
       act?.remove();
     }
-    this.waiting = setTimeout(
-      () => next(0),
-      bars.every((bar) => this.known.has(String(keptIn(bar)))) ? 0 : IDLE_BEFORE_EFFECTS,
-    );
+    this.waiting = setTimeout(() => next(0), bars.every((bar) => this.known.has(keyOf(bar))) ? 0 : IDLE_BEFORE_EFFECTS);
+  }
+
+  /** Drop what is kept, or keep what was recomputed: what helps, else what changes anything; null if nothing does.
+   * @returns {Toggle | null}
+   */
+  toggle(bar) {
+    const { offers } = this.lab;
+    const now = offers.plan(this.choice);
+    const legal = [KEPT_BAND, AGAIN_BAND].map((band) => this.toggleOf(bar, band)).filter(Boolean);
+    const plans = legal.map((found) => offers.plan(found.choice));
+    const helps = legal.findIndex(({ keeps }, i) => (keeps ? plans[i].cost < now.cost : plans[i].peak < now.peak));
+    const at = helps < 0 ? plans.findIndex(({ peak, cost }) => peak !== now.peak || cost !== now.cost) : helps;
+    return legal[at] ?? null;
   }
 
   /** @returns {Toggle | null} */
-  toggle(bar) {
+  toggleOf(bar, band) {
     const { lab } = this;
-    const own = keptIn(bar).filter((value) => lab.offers.canKeep(value));
+    const own = valuesIn(bar, band).filter((value) => lab.offers.canKeep(value));
     // Of a group what leaves its blocks stays: from there the rest is recomputed, block by block.
     const inner = bar.opens ? own.filter((value) => !lab.offers.leaves(value)) : own;
     const values = inner.length ? inner : own;
     return toggledValues(lab.offers, lab.choicesSoFar, values, values, bar.name);
   }
 
+  /** Why nothing can be done about a bar. */
+  reason({ items, isRest }) {
+    if (isRest) return "open it to keep or drop a value";
+    if (items.every(({ value }) => value < 0)) return "workspace: it is freed when this evaluation ends";
+    if (!items.some(({ value }) => this.lab.offers.canKeep(value)))
+      return "gradients are not dropped: the backward pass reads them, or they are results";
+    return "whether it is kept by hand or dropped, memory and work are the same";
+  }
+
   fill(row, bar, found) {
-    if (!found || bar.isRest) return;
+    if (!found || bar.isRest) {
+      const own = /** @type {HTMLElement} */ (row.querySelector(".bar"));
+      own.title = `${own.title.split("\n")[0]}\nNo button: ${this.reason(bar)}.`;
+      return;
+    }
     const { offers } = this.lab;
     const [from, to] = [this.choice, found.choice].map((choice) => offers.plan(choice));
-    if (found.keeps ? to.cost >= from.cost : to.peak >= from.peak) return; // that would help nobody
     const button = document.createElement("button");
     button.type = "button";
     button.className = "act";
     const verb = found.keeps ? "keep" : "drop";
-    button.textContent = `${verb}: ${offers.shortDifference(from, to)}`;
+    // In two lines, on a phone, the break is after the comma.
+    const change = offers.shortDifference(from, to).replace(/(?<!,) /g, "\u00a0");
+    button.textContent = `${verb}: ${change}`;
     button.setAttribute("aria-label", `${found.keeps ? "Keep" : "Recompute"} ${bar.name}: ${found.change}`);
     button.title = /** @type {string} */ (button.getAttribute("aria-label"));
     row.append(button);
@@ -130,7 +154,7 @@ export class BarActs {
 
   /** Do what a bar's button says. The button goes, and the focus stays: on the bar, or on the next. */
   act(panel, bar) {
-    const found = this.known.get(String(keptIn(bar)));
+    const found = this.known.get(keyOf(bar));
     if (!found) return;
     const { filling } = this.lab;
     const at = filling.bars.indexOf(bar);
@@ -141,10 +165,14 @@ export class BarActs {
   }
 }
 
-/** The values of a bar that are kept; without any, those that were recomputed. */
-function keptIn({ items }) {
-  const kept = items.filter(({ band }) => band === KEPT_BAND);
-  return (kept.length ? kept : items.filter(({ band }) => band === AGAIN_BAND)).map(({ value }) => value);
+/** The values of a bar in a band. @param {any} bar @param {number} band */
+function valuesIn({ items }, band) {
+  return items.filter((item) => item.band === band).map(({ value }) => value);
+}
+
+/** What the change of a bar depends on: what of it is kept, and what was recomputed. */
+function keyOf(bar) {
+  return [KEPT_BAND, AGAIN_BAND].map((band) => valuesIn(bar, band)).join("|");
 }
 
 /** Some values without others, as a set. @param {Iterable<number>} some @param {number[]} values */

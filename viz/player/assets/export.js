@@ -11,7 +11,7 @@ import { HEAD, outlinesOf, runsOf, wordsEnd } from "./timeline.js";
 export const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
 const FRAME_CAPTION = 22;
 const PNG_SCALE = 2;
-const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
+const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "paint-order"];
 
 /** Copy an SVG element with its looks as attributes, so that it needs no style sheet. */
 function standalone(element) {
@@ -30,7 +30,6 @@ function standalone(element) {
   for (const text of copy.querySelectorAll("text")) {
     text.setAttribute("text-anchor", "middle");
     text.setAttribute("font-weight", "600");
-    text.setAttribute("stroke", "none");
   }
   return copy;
 }
@@ -41,6 +40,7 @@ export class Frame {
     this.style = getComputedStyle(document.documentElement);
     this.root = svgElement("svg", { xmlns: SVG, "font-family": "Inter, system-ui, sans-serif" });
     this.ground = svgElement("rect", { width: "100%", height: "100%", fill: this.ink("background") }, this.root);
+    this.root.append(standalone(document.querySelector(".patterns defs")));
     this.top = 0;
   }
 
@@ -121,14 +121,20 @@ export class Frame {
         .areas(runs, band, unit, 1)
         .map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
-      const boxes = [...past, ...future].filter(([left, low, right, high]) => right > left && high > low);
-      const d = boxes
-        .map(
-          ([left, low, right, high]) =>
-            `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`,
-        )
-        .join("");
-      if (d) svgElement("path", { d, fill: this.ink(fill) }, group);
+      const filled = fill === "recomputed" ? "url(#again)" : this.ink(fill);
+      for (const [boxes, paint] of [
+        [past, filled],
+        [future, this.ink(fill)],
+      ]) {
+        const d = boxes
+          .filter(([left, low, right, high]) => right > left && high > low)
+          .map(
+            ([left, low, right, high]) =>
+              `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`,
+          )
+          .join("");
+        if (d) svgElement("path", { d, fill: paint }, group);
+      }
     });
     for (const { amount, dashes } of model.strip_lines) {
       const looks = { stroke: this.ink("muted"), "stroke-dasharray": dashes.join(" ") };

@@ -7,7 +7,7 @@ import { addStripes, stripeGroup } from "./host.js";
 import { GraphLights } from "./lights.js";
 import { historyOfView } from "./model.js";
 import { coarse } from "./rows.js";
-import { RECOMPUTED, changeAt, changedBetween, homes, lookText } from "./state.js";
+import { changeAt, changedBetween, homes, isStaying, lookText } from "./state.js";
 import { cellWords } from "./words.js";
 
 /**
@@ -277,18 +277,19 @@ export class GraphView {
       "aria-label",
       `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`,
     );
+    node.classList.toggle("stays", isStaying(history, change));
     if (!this.view.groups[cell]) return;
-    const kept = (history.looks[change] & 7) === RECOMPUTED ? history.keeps[change] : 0;
-    this.fillGroup(node, cell, history.shares[change], kept);
+    this.fillGroup(node, cell, history.shares[change], history.keeps[change]);
     if (this.model.host) stripeGroup(this, node, cell, history.shares[change], history.waits[change]);
   }
 
-  /** Fill a group by its resident share: kept bytes below, recomputed ones on top. */
+  /** Fill a group by its resident share: kept bytes below, recomputed ones on top; results below gradients that pass. */
   fillGroup(node, cell, share, kept) {
     const [width, height] = this.size(cell);
     const least = LEAST_FILL / height;
     const filled = share > 0 ? Math.max(shownShare(share), least) : 0;
-    const below = kept > 0 ? Math.min(Math.max(shownShare(kept), least), filled - least) : 0;
+    const all = node.classList.contains("stays");
+    const below = kept > 0 ? Math.min(Math.max(shownShare(kept), least), filled - (all ? 0 : least)) : 0;
     const [whole, part] = node.querySelectorAll(".level");
     whole.setAttribute("d", levelPath([width - 3, height - 3], filled));
     part.setAttribute("d", levelPath([width - 3, height - 3], below));

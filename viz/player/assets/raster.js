@@ -5,7 +5,7 @@
 
 import { isPrinting, pixelRatio } from "./print.js";
 
-const HATCH = 6; // pixels from stripe to stripe
+export const HATCH = 6; // pixels from stripe to stripe
 
 class Raster {
   /** @param {number} width @param {number} height */

@@ -11,6 +11,7 @@ import { grouped } from "./state.js";
  */
 
 const MOST_READERS = 2; // that are named
+const GRADIENT_OF = "gradient of "; // begins the name of an operator of the backward pass
 
 /** The readers of a block, views included, by the value it was allocated for.
  * @param {Model} model
@@ -100,14 +101,17 @@ function readersText(model, reads) {
   const again = reads.filter(({ step }) => isAgain(model, step));
   const others = reads.filter(({ step }) => !isAgain(model, step));
   const texts = [];
-  const nameAll = (some) =>
-    listed(
-      some.map(({ operator }) => ownName(names[operator])),
-      MOST_READERS,
-    );
-  if (others.length) texts.push(`for ${nameAll(others)}`);
-  if (again.length) texts.push(`to recompute ${nameAll(again)}`);
+  const own = (some) => some.map(({ operator }) => ownName(names[operator]));
+  if (others.length) texts.push(`for ${readerNames(own(others))}`);
+  if (again.length) texts.push(`to recompute ${listed(own(again), MOST_READERS)}`);
   return texts.join(" and ");
+}
+
+/** Some readers; of gradients, the word is said once: "the gradients of matmul_4 (2), tanh_3". @param {string[]} names */
+function readerNames(names) {
+  if (!names.every((name) => name.startsWith(GRADIENT_OF))) return listed(names, MOST_READERS);
+  const of = names.map((name) => name.slice(GRADIENT_OF.length));
+  return `the ${of.length > 1 ? "gradients" : "gradient"} of ${listed(of, MOST_READERS)}`;
 }
 
 /** The reader of a cotangent, and what that still waits for. */
@@ -121,7 +125,7 @@ function gradientReason(model, reads, step, end) {
       missing.map((value) => ownName(data.names[value])),
       1,
     )}`;
-  return `gradient, for ${ownName(operators.names[operator])}`;
+  return `gradient, for ${ownName(operators.names[operator]).replace(GRADIENT_OF, "that of ")}`;
 }
 
 /** The tooltip of a block. */

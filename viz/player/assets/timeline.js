@@ -8,6 +8,7 @@
 import { counted } from "./format.js";
 import { stepOfTick, ticksOf } from "./model.js";
 import { pixelRatio } from "./print.js";
+import { HATCH } from "./raster.js";
 
 /**
  * @import { Model } from "./data.js"
@@ -101,6 +102,18 @@ export function wordsEnd(lines, widths, unit) {
   });
 }
 
+/** A fill with diagonal stripes, as nodes and the ledger have. @param {number} thick how thick these are */
+function hatchedFill(context, fill, stripe, thick) {
+  const side = Math.round(HATCH * thick);
+  const tile = new OffscreenCanvas(side, side);
+  const ink = tile.getContext("2d");
+  ink.fillStyle = fill;
+  ink.fillRect(0, 0, side, side);
+  ink.fillStyle = stripe;
+  for (let x = -side; x < side; x++) ink.fillRect(x, (2 * side - 1 - x) % side, Math.max(1, Math.round(thick)), 1);
+  return context.createPattern(tile, "repeat");
+}
+
 export class Timeline {
   /**
    * @param {HTMLElement} element
@@ -163,6 +176,8 @@ export class Timeline {
       context.fillRect(0, 0, width, height);
       this.model.bands.forEach(({ fill }, band) => {
         context.fillStyle = style.getPropertyValue(`--${fill}`);
+        if (fill === "recomputed" && !hollow)
+          context.fillStyle = hatchedFill(context, context.fillStyle, style.getPropertyValue("--kept"), ratio);
         for (const box of hollow ? outlinesOf(runs, band, unit, ratio) : this.areas(runs, band, unit, ratio)) {
           const [left, low, right, high] = box;
           context.fillRect(left, height - high, right - left, high - low);

@@ -38,6 +38,19 @@ def test_explanation_text_reads_as_report() -> None:
     )
 
 
+def test_explanation_says_gradient_where_names_say_vjp() -> None:
+    graph = tc.networks.network_from_text("mlp:3x8")[0]
+    explanation = tc.explain(tc.plan(graph, "sqrt_n"), time_limit=1)
+    text = str(explanation)
+    assert "vjp" not in text
+    assert "output/gradient of matmul_4 (2)" in text
+    assert "kept for gradient of matmul_3 (2), as a checkpoint" in text
+    # The data keep the names of the graph.
+    names = {operator.name for operator in graph.operators}
+    assert {name for r in explanation.residuals for name in r.read_by} <= names
+    assert {name for r in explanation.recomputed for name in r.needed_for} <= names
+
+
 @pytest.mark.long
 def test_live_values_at_peak_sum_to_peak() -> None:
     graph = tc.networks.residual_mlp(3, 8, 64).graph()
