@@ -195,22 +195,24 @@ def test_model_of_transformers_is_advised_on_as_it_is(kind: str) -> None:
 
     def made() -> Any:
         torch.manual_seed(0)
-        return getattr(tf, name)(getattr(tf, f"{kind}Config")(**sizes)).train()
+        model = getattr(tf, name)(getattr(tf, f"{kind}Config")(**sizes)).train()
+        model.config.use_cache = False
+        return model
 
     tokens = torch.randint(3, 100, (2, 48))
     given = {"input_ids": tokens, "labels": tokens}
     model = made()
-    caching = getattr(model.config, "use_cache", False)
+    if kind != "Bert":  # with its cache no layer can be wrapped, and the error says what to do
+        model.config.use_cache = True
+        with pytest.raises(tc.BudgetError, match=r"past_key_values.*: pass use_cache=False"):
+            tct.advise(model, **given, budget=1, workspace=False)
+        model.config.use_cache = False
     advice = tct.advise(model, **given, budget="85 %", workspace=False)
     assert advice.modules
-    assert getattr(model.config, "use_cache", False) == caching
-    assert advice.caching == ("use_cache = False" in advice.source) == bool(caching)
-    results, plain = [], made()
-    plain.config.use_cache = False  # with a cache GPT-2's attention itself rounds otherwise
-    for tried in (plain, advice.apply(model)):
+    results = []
+    for tried in (made(), advice.apply(model)):
         torch.manual_seed(7)  # of dropout
         loss = tried(**given).loss
         loss.backward()
         results.append([loss, *(p.grad for p in tried.parameters())])
     assert all(map(torch.equal, *results))
-    assert not getattr(model.config, "use_cache", False)

@@ -19,12 +19,7 @@ from torch import nn
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
-from tinyckpt.interop.torch.call_with_loss import (
-    Loss,
-    caching_configs,
-    returning_loss,
-    without_cache,
-)
+from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
     record_candidates,
@@ -38,9 +33,6 @@ from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
-
-# The line of the source that turns off a cache of transformers.
-NO_CACHE = "model.config.use_cache = False  # as gradient_checkpointing_enable() does\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +52,6 @@ class Advice:
         averaging: chosen modules with running averages, such as BatchNorm.
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that could not be candidates, and why.
-        caching: whether the model, one of transformers, fills a cache of keys and values, which
-            ``apply`` turns off, as its own checkpointing does.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -85,7 +75,6 @@ class Advice:
     averaging: tuple[str, ...] = field(default=(), repr=False)
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    caching: bool = False
 
     def __str__(self) -> str:
         head = (
@@ -120,7 +109,6 @@ class Advice:
         names = "".join(f'    "{name}",\n' for name in self.modules)
         return (
             f"{self.caution}"
-            f"{NO_CACHE if self.caching else ''}"
             "from functools import partial\n"
             "from torch.utils.checkpoint import checkpoint\n"
             "\n"
@@ -160,8 +148,6 @@ class Advice:
         restored = dict(self.restored)
         modules = unwrapped_modules(model, self.modules)
         check_restored(model, restored)
-        for config in caching_configs(model) if self.modules else ():
-            config.use_cache = False
         for name, module in zip(self.modules, modules, strict=True):
             wrap(module, restored.get(name, ()))
         return model
@@ -217,11 +203,8 @@ def advise(
     >>> model = advice.apply(model)
     """
     check_calls("advise")
-    with (
-        returning_loss(model, args, named, loss, targets) as packed,
-        without_cache(model) as caching,
-    ):
-        return record_step(model, packed, modules, workspace, caching).within(budget)
+    with returning_loss(model, args, named, loss, targets) as packed:
+        return record_step(model, packed, modules, workspace).within(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +216,12 @@ class RecordedStep:
         wrapping: the memory model of the step under any choice of modules.
         choosing: the candidates, and the choices evaluated so far.
         refused: modules that cannot be wrapped, and why.
-        caching: as of ``Advice``.
     """
 
     model: nn.Module
     wrapping: Wrapping
     choosing: ModuleSearch
     refused: tuple[tuple[str, str], ...] = ()
-    caching: bool = False
 
     def within(self, budget: str | int | float) -> Advice:
         """Return the cheapest choice of modules within a budget.
@@ -260,7 +241,7 @@ class RecordedStep:
             choosing.names, choosing.exact,
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
-            self.refused, self.caching,
+            self.refused,
         )  # fmt: skip
 
 
@@ -269,7 +250,6 @@ def record_step(
     args: Sequence[Any],
     modules: Sequence[str] | None,
     workspace: bool,
-    caching: bool = False,
 ) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
     recording, reasons = record_candidates(model, args, modules, workspace)
@@ -278,7 +258,7 @@ def record_step(
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
         usable = [each for each in usable if wrapping.modules[each].inside]
-    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused, caching)
+    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
 
 
 def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
@@ -295,6 +275,8 @@ def budget_error(
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"
     why = f"; {len(refused)} cannot be wrapped: {' '.join(refused[0])}" if refused else ""
+    if "past_key_values" in why:  # a decoder of transformers fills a cache in training, too
+        why += ": pass use_cache=False"
     return BudgetError(
         f"{name}: budget {size_text(budget_size)}: the smallest peak of {what} of "
         f"{len(choosing.names)} modules is {size_text(best.peak)}, with {best.count} wrapped; "

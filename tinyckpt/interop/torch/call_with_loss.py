@@ -118,30 +118,3 @@ def loss_in(output: Any, loss: Loss | None, targets: Sequence[Any]) -> Any:
 def is_scalar(value: Any) -> bool:
     """Whether a value is a tensor of one floating-point number, which can be differentiated."""
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.requires_grad
-
-
-# transformers' cache of keys and values ----------------------------------------------------------
-
-
-def caching_configs(model: torch.nn.Module) -> list[Any]:
-    """Return the configurations of transformers in a model by which it fills a cache.
-
-    A decoder appends its keys and values to a cache that it makes itself, in training too.
-    Evaluated again, a layer would append them twice, so transformers makes none where it
-    checkpoints.
-    """
-    configs = [getattr(module, "config", None) for module in model.modules()]
-    return [*{id(own): own for own in configs if getattr(own, "use_cache", False) is True}.values()]
-
-
-@contextmanager
-def without_cache(model: torch.nn.Module) -> Iterator[bool]:
-    """Within this context a model of transformers makes no cache; yields whether it would."""
-    configs = caching_configs(model)
-    try:
-        for config in configs:
-            config.use_cache = False
-        yield bool(configs)
-    finally:
-        for config in configs:
-            config.use_cache = True
