@@ -90,6 +90,7 @@ def test_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
 def test_full_disk_raises_one_error_and_keeps_the_old_file(tmp_path: Path, form: str) -> None:
     if form in ("mp4", "webm"):
         require("av")
+        import imageio.plugins.pyav  # noqa: F401  (its bytecode would be written to the full disk)
     path = tmp_path / f"out.{form}"
     path.write_bytes(b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
