@@ -197,18 +197,18 @@ def label_element(
     if not label:
         return ""
     # In a group filled to less than half, the label stands on the empty part.
-    behind = empty_part(look) if is_partial(look) and share_of(look) <= 0.5 else look
+    ground = empty_part(look) if is_partial(look) and share_of(look) <= 0.5 else look
     if look.kept / LEVELS > 0.5:
-        behind = kept_part(look)
+        ground = kept_part(look)
     own = {
         "x": number(x),
         "y": number(y + 0.36 * points),
-        "fill": css(node_colours(behind, theme)[2]),
+        "fill": css(node_colours(ground, theme)[2]),
     }
     if points != usual:
         own["font-size"] = str(points)
-    if is_hatched(behind):  # no hatch touches a letter
-        plate = css(node_colours(behind, theme)[0])
+    if is_hatched(ground):  # no hatch touches a letter
+        plate = css(node_colours(ground, theme)[0])
         own |= {"stroke": plate, "stroke-width": "3", "paint-order": "stroke"}
     written = "".join(f' {name}="{value}"' for name, value in own.items())
     return f"<text{written}>{html.escape(one_line(label, 200))}</text>"

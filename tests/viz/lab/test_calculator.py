@@ -227,8 +227,8 @@ def test_page_unrolls_templates_to_the_traced_graphs(
         assert answer["scopes"] == [operator.scope for operator in graph.operators]
         wires = [data for operator in graph.operators for data in operator.inputs]
         assert answer["inputs"] == wires
-        behind = [-1 if o.adjoint_of is None else o.adjoint_of for o in graph.operators]
-        assert answer["adjoints"] == behind
+        adjoints = [-1 if o.adjoint_of is None else o.adjoint_of for o in graph.operators]
+        assert answer["adjoints"] == adjoints
         assert answer["specs"] == [str(node.spec) for node in graph.data]
         assert answer["bases"] == [-1 if d.view_of is None else d.view_of for d in graph.data]
         for name, node in zip(answer["names"], graph.data, strict=True):
@@ -273,10 +273,13 @@ def test_pytorch_text_checkpoints_every_nth_layer(
         def count(i: int, *_: Any, calls: list[int] = calls) -> None:
             calls[i] += 1
 
+        def counted(i: int, forward: Any, h: torch.Tensor, count: Any = count) -> torch.Tensor:
+            count(i)
+            return forward(h)
+
         for i, layer in enumerate(layers):
             layer.register_forward_pre_hook(partial(count, i))
-            forward = layer.forward
-            layer.forward = lambda h, f=forward, i=i, n=count: (n(i), f(h))[1]  # type: ignore
+            layer.forward = partial(counted, i, layer.forward)
         x = torch.ones(2, 3, requires_grad=True)
         exec(text, {"model": types.SimpleNamespace(layers=layers)})
         h = x

@@ -39,7 +39,7 @@ export function graphOfTemplate(template, copies, sizes, name, dtypes) {
     const results = made.slice(next, (next += outputs));
     for (const result of results) result.producer = id;
     const reads = Array.from({ length: inputs }, () => results[0].id - take());
-    const behind = take();
+    const offset = take();
     const shaped = { kind, facts, inputs: reads.map((value) => data[value]), outputs: results };
     const flops = take(false);
     const workspace = take(false);
@@ -48,7 +48,7 @@ export function graphOfTemplate(template, copies, sizes, name, dtypes) {
       ...own,
       inputs: reads,
       outputs: results.map((result) => result.id),
-      adjoint: behind ? id - behind : -1,
+      adjoint: offset ? id - offset : -1,
       flops: work,
       cost: work,
       workspace: workspace < 0 ? workspaceByRule(shaped) : amounts[workspace],
@@ -93,10 +93,10 @@ function valuesOfTemplate(template, copies, amounts, dtypes) {
     const [title, role, dtype, label, result, separates, rank] = template.keys[key];
     const id = data.length;
     const name = withNumbers(title, take);
-    const behind = take();
+    const offset = take();
     const shape = Array.from({ length: rank }, () => amounts[take(false)]);
     const size = shape.reduce((product, extent) => product * extent, dtypes[dtype]);
-    const base = behind ? id - behind : -1;
+    const base = offset ? id - offset : -1;
     const spec = `${dtype}[${shape.join(",")}]`;
     data.push({ id, name, role, dtype, label, result, separates, shape, size, base, spec, producer: -1 });
   }
