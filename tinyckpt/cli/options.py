@@ -42,7 +42,7 @@ ALL_HELP = f"{NETWORK_HELP}\n\n{POLICY_HELP}\n\n{BUDGET_HELP}"
 TORCH_HELP = """FUNCTION takes nothing and returns a model in training and its arguments, as in
   def make():
       return MyModelWithItsLoss(), (tokens, labels)
-where the model's forward returns the loss, alone, first in a tuple, or as loss of a dict or of
+where the model's forward returns the loss, alone, in a tuple, or as loss of a dict or of
 an object, as a model of transformers does; for one of those, the arguments are a batch, a dict.
 BUDGET is for everything, parameters and the optimizer's state included: '24 GiB', a number of
 bytes, or '50 %' of what it takes now"""

@@ -44,6 +44,7 @@ def only_loss(loss: Any, x: Any) -> Any:
 FORMS = {
     "loss": only_loss,
     "tuple": lambda loss, x: (loss, x),
+    "loss last": lambda loss, x: (x, loss),
     "dict": lambda loss, x: {"logits": x, "loss": loss},
     "attribute": lambda loss, x: SimpleNamespace(logits=x, loss=loss),
 }
@@ -133,6 +134,26 @@ def test_forward_of_a_wrapped_model_is_put_back() -> None:
     assert vars(model) == before
     assert model.forward is own
     assert advice.modules
+
+
+class Targeted(Blocks):
+    """As nanoGPT's model: its forward takes targets, and returns logits and loss."""
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Any:  # type: ignore[override]
+        return super().forward(x, targets)
+
+
+def test_targets_that_forward_takes_are_its_argument() -> None:
+    x, labels = batch().values()
+    torch.manual_seed(1)
+    model = Targeted(FORMS["loss last"])
+    expected = tct.advise(blocks(), x, labels, budget=BUDGET, workspace=False)
+    for args, named in (((x,), {"targets": labels}), ((x, labels), {})):
+        found = tct.advise(model, *args, budget=BUDGET, workspace=False, **named)
+        assert (found.modules, found.peak) == (expected.modules, expected.peak)
+    traced = tct.trace(model, x, targets=labels, workspace=False)
+    loss, _ = tct.step(tc.plan(traced.graph), traced)(x, targets=labels)
+    assert torch.equal(loss, model(x, labels)[1])
 
 
 class OneDict(Blocks):

@@ -41,7 +41,9 @@ def branching(h: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, tuple[Any, str]] = {
     "no scalar": (torch.tanh, r"Model: forward returns float32\[2,4\]; expected one scalar"),
-    "loss last": (lambda h: (h, h.sum()), r"returns float32\[2,4\], float32\[\]; expected on"),
+    "two losses": (
+        lambda h: (h, h.sum(), h.mean()), r"returns float32\[2,4\], float32\[\], .*; expected on",
+    ),
     "no gradient": (
         lambda h: h.detach().sum(), r"Model: .*nothing that requires a gradient; expected one",
     ),

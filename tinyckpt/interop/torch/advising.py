@@ -174,8 +174,9 @@ def advise(
         args, named: the arguments of forward, by position or by name, or a batch as one dict.
         loss: a function of what forward returns and of the targets, such as
             ``torch.nn.functional.cross_entropy``; by default forward returns the loss: as it is, as
-            ``loss`` of a dict or of a ``ModelOutput``, or first in a tuple.
-        targets: what ``loss`` takes beside the output: a tensor, or several in a tuple.
+            ``loss`` of a dict or of a ``ModelOutput``, or in a tuple, first or as its only scalar.
+        targets: what ``loss`` takes beside the output: a tensor, or several in a tuple; an argument
+            of forward, if that takes one of this name.
         budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers
             and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
         modules: names of the candidates; by default the elements of the outermost module lists and

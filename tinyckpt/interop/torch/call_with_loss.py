@@ -29,8 +29,8 @@ def step_arguments(
 ) -> tuple[tuple[Any, ...], bool]:
     """Return the arguments of a step in one tuple, and whether it ends with two more.
 
-    These are the keyword arguments and the targets. A batch that is passed as one dict with the
-    names of arguments is passed by these names.
+    These are the keyword arguments and the targets, unless ``targets`` is an argument of forward. A
+    batch that is passed as one dict with the names of arguments is passed by these names.
 
     Raises:
         GraphError: if an argument is given twice.
@@ -40,6 +40,9 @@ def step_arguments(
         if twice := [*filter(named.__contains__, batch)]:
             raise GraphError(f"{type(model).__name__}: {twice[0]} is given twice")
         args, named = (), {**batch, **named}
+    if "targets" in inspect.signature(model.forward).parameters:
+        own = isinstance(targets, tuple) and not targets  # none are given
+        named, targets = (named if own else {**named, "targets": targets}), ()
     targets = tuple(targets) if isinstance(targets, list | tuple) else (targets,)
     if named or targets:
         return (*args, dict(named), targets), True
@@ -69,8 +72,10 @@ def returning_loss(
         model: any module; its forward is as before afterwards.
         args, named: the arguments of forward, or a batch as one dict.
         loss: a function of what forward returns, and of the targets; None if forward returns the
-            loss: as it is, as ``loss`` of a dict or of a ``ModelOutput``, or first in a tuple.
-        targets: what the loss function takes beside the output: a tensor, or several in a tuple.
+            loss: as it is, as ``loss`` of a dict or of a ``ModelOutput``, or in a tuple, first or
+            as its only scalar.
+        targets: what the loss function takes beside the output: a tensor, or several in a tuple; an
+            argument of forward, if that takes one of this name.
 
     Raises:
         GraphError: if the model is none, or there are targets without a loss function.
@@ -109,7 +114,9 @@ def loss_in(output: Any, loss: Loss | None, targets: Sequence[Any]) -> Any:
     if isinstance(output, Mapping):
         found = output.get("loss")
     elif isinstance(output, list | tuple) and not hasattr(output, "loss"):
-        found = output[0] if output and is_scalar(output[0]) else None
+        scalars = [part for part in output if is_scalar(part)]
+        is_clear = len(scalars) == 1 or (scalars and scalars[0] is output[0])
+        found = scalars[0] if is_clear else None
     else:
         found = getattr(output, "loss", None)
     return output if found is None else found
