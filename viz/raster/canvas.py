@@ -162,11 +162,8 @@ class Canvas:
                 # Trim to the changed columns: a rectangle around all boxes is encoded.
                 columns = np.flatnonzero(differs.any(axis=0))
                 first, stop = int(columns[0]), int(columns[-1]) + 1
-                differs, box = (
-                    close_gaps(differs[:, first:stop]),
-                    (top, bottom, left + first, left + stop),
-                )
-            masks.append((box, differs))
+                differs, box = differs[:, first:stop], (top, bottom, left + first, left + stop)
+            masks.append((box, close_gaps(differs)))
         self.touched.clear()
         return self.patch(masks)
 
