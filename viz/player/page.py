@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tinyckpt.documents.measured_memory import Measured
     from tinyckpt.planner.offload.simulate import Timeline
 
-STYLES = ("player", "navigation", "lights", "touch", "present")
+STYLES = ("player", "nodes", "navigation", "lights", "touch", "present")
 FRESH = "fresh"  # runs before every other module of a page
 BEGIN = "begin"  # entry point of a player; the lab has its own
 # Modules of parts that not every page has, which leaves them out.
