@@ -37,6 +37,7 @@ from tinyckpt.interop.torch.capture import (
     tree_leaves,
     tree_map,
 )
+from tinyckpt.interop.torch.known_values import KnownValues, taken_for_real
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
@@ -463,6 +464,7 @@ def fake_tensors(
 ) -> Iterator[tuple[Any, ...]]:
     """Replace parameters, buffers and arguments by FakeTensors in this context; yields arguments.
 
+    What forward reads of integer arguments, such as a mask, it reads as they are.
     Nothing else refers to them, and all other state that a forward writes is rolled back.
     """
 
@@ -480,7 +482,9 @@ def fake_tensors(
         given = tree_map(fake, tuple(args))
         with tensors_replaced((model, given), faked):
             faked.clear()
-            yield given
+            known = KnownValues(tree_leaves(given), tree_leaves(tuple(args)))
+            with known, taken_for_real(True):
+                yield given
 
 
 def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:

@@ -1,0 +1,179 @@
+"""Control flow that reads integers: the recorded step takes the course of the real one."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+from tests.torch_fingerprint import changes, fingerprint
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import known_values
+from tinyckpt.interop.torch.known_values import KnownValues
+
+
+class Reader(nn.Module):
+    """A model that does more if what it computes of its mask is true."""
+
+    def __init__(self, decide: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.decide = decide
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        if self.decide(mask):
+            x = self.second(x).relu()
+        return x.square().sum()
+
+
+def assigned(mask: Tensor) -> Tensor:
+    """Write to a part of the mask through a view of it."""
+    mask = mask.clone()
+    mask[:, :2] = 1
+    mask.view(-1)[2:6] *= 0
+    return mask.sum() == 3
+
+
+DECIDING: dict[str, Callable[[Tensor], Any]] = {
+    "all": lambda mask: mask.all(),
+    "sum of positions": lambda mask: (torch.arange(4) * mask[0]).sum() > 3,
+    "item": lambda mask: mask.max().item() - mask.min().item(),
+    "list": lambda mask: 0 in mask.tolist()[1],
+    "a float": lambda mask: float(mask.float().mean()) > 0.5,
+    "written to": assigned,
+    "equal": lambda mask: torch.equal(mask, torch.ones(2, 4, dtype=torch.int64)),
+    "in place": lambda mask: bool(torch.zeros(2, 4, dtype=torch.int64).add_(mask).cumsum(1)[1, -1]),
+}
+
+
+@pytest.mark.parametrize("decide", DECIDING.values(), ids=DECIDING)
+@pytest.mark.parametrize("row", [[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], ids=str)
+def test_recorded_step_takes_course_of_real_one(
+    decide: Callable[[Tensor], Any], row: list[int]
+) -> None:
+    model, x, mask = Reader(decide), torch.randn(64, 16), torch.tensor([[1, 1, 1, 1], row])
+    before = fingerprint(model, x, mask)
+    predicted = tct.estimate(model, x, mask).peak
+    assert not changes(before, fingerprint(model, x, mask))
+    measured, _ = tct.allocator_peak(lambda: model(x, mask).backward())
+    assert abs(predicted - measured) <= 8  # the number 1 with which backward begins
+
+
+def test_both_courses_differ() -> None:
+    """The tests above would see the wrong course."""
+    model, x = Reader(DECIDING["all"]), torch.randn(64, 16)
+    ones = torch.ones(2, 4, dtype=torch.int64)
+    peaks = [tct.estimate(model, x, mask).peak for mask in (ones, 0 * ones)]
+    assert peaks[0] == peaks[1] + 64 * 16 * 4
+
+
+REFUSED: dict[str, Callable[[Tensor], Any]] = {
+    "random": lambda mask: torch.randint(2, (3,)).all(),
+    "random of its shape": lambda mask: torch.randint_like(mask, 2).all(),
+    "random in place": lambda mask: torch.zeros(3).bernoulli_().all(),
+    "uninitialised": lambda mask: torch.empty_like(mask).all(),
+    "random numbers of a constant": lambda mask: torch.ones(4).uniform_().gt(0.5).all(),
+    "an unknown written to it": lambda mask: mask.clone().copy_(torch.randint(2, (2, 4))).all(),
+    "an unknown written to a view": lambda mask: written_behind(mask.clone()).all(),
+    "large": lambda mask: torch.ones(known_values.MOST_ELEMENTS + 1).all(),
+}
+
+
+def written_behind(mask: Tensor) -> Tensor:
+    """Write random numbers to a view, and return the tensor that it is a view of."""
+    mask[0].copy_(torch.randint(2, (4,)))
+    return mask
+
+
+@pytest.mark.parametrize("decide", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_known_is_refused(decide: Callable[[Tensor], Any]) -> None:
+    model, x, mask = Reader(decide), torch.randn(64, 16), torch.ones(2, 4, dtype=torch.int64)
+    with pytest.raises(tc.GraphError, match=r"test_known_values.py, line \d+\); expected"):
+        tct.estimate(model, x, mask, workspace=False)
+
+
+def test_plan_reads_constants_but_no_arguments() -> None:
+    """It is executed with other arguments than those it was traced with."""
+    x, mask = torch.randn(64, 16), torch.ones(2, 4, dtype=torch.int64)
+    traced = tct.trace(Reader(lambda mask: torch.arange(4).sum() == 6), x, mask, workspace=False)
+    assert len(traced.graph.operators) > 8
+    with pytest.raises(tc.GraphError, match=r"does not depend on the values"):
+        tct.trace(Reader(DECIDING["all"]), x, mask, workspace=False)
+
+
+def random_program(draw: random.Random, length: int) -> list[tuple[Any, ...]]:
+    """Return random calls on a list of integer tensors: name, operands, where the result goes."""
+    names = (
+        "add",
+        "mul",
+        "sub",
+        "eq",
+        "cumsum",
+        "flip",
+        "view",
+        "add_",
+        "masked_fill_",
+        "where",
+        "set",
+    )
+    return [
+        (draw.choice(names), draw.randrange(4), draw.randrange(4), draw.randrange(4))
+        for _ in range(length)
+    ]
+
+
+def ran(program: list[tuple[Any, ...]], tensors: list[Tensor]) -> list[Tensor]:
+    """Run a random program."""
+    for name, first, second, to in program:
+        a, b = tensors[first], tensors[second]
+        if name in ("add", "mul", "sub", "eq"):
+            result = getattr(a, name)(b).long() % 7
+        elif name == "where":
+            result = torch.where(a > b, a, b)
+        elif name == "view":
+            result = a.view(4, 3).t().t().view(3, 4)  # shares its memory
+        elif name == "set":
+            a[b > 3] = 1
+            result = a
+        elif name == "add_":
+            result = a.add_(b).remainder_(7)
+        elif name == "masked_fill_":
+            result = a.masked_fill_(b > 3, 2)
+        else:
+            result = getattr(a, name)(1) if name == "cumsum" else a.flip(0)
+        tensors[to] = result
+    return tensors
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_have_the_values_of_real_tensors(seed: int) -> None:
+    draw = random.Random(seed)
+    program = random_program(draw, 25)
+    torch.manual_seed(seed)
+    given = [torch.randint(5, (3, 4)) for _ in range(4)]
+    expected = ran(program, [x.clone() for x in given])
+    mode = known_values.private_attribute("torch._subclasses:FakeTensorMode")()
+    fakes = [mode.from_tensor(x) for x in given]
+    with mode, KnownValues(fakes, given):
+        results = [x.tolist() for x in ran(program, list(fakes))]
+    assert results == [x.tolist() for x in expected]
+
+
+def test_transformers_is_put_back_after_an_error() -> None:
+    utils = pytest.importorskip("transformers.utils.import_utils")
+    before = utils.is_fake_tensor
+    for model in (Reader(REFUSED["random"]), Reader(DECIDING["all"])):
+        for call in (tct.estimate, tct.trace):
+            with suppress(tc.GraphError):
+                call(model, torch.randn(4, 16), torch.ones(2, 4).long(), workspace=False)
+            assert utils.is_fake_tensor is before

@@ -1,0 +1,152 @@
+"""Constant propagation beside a recorded step: control flow that reads integer tensors is followed.
+
+A forward such as that of transformers' decoders asks whether positions are consecutive, or a mask
+is all ones, before it chooses an attention. FakeTensors have no data to answer with. So a function
+mode evaluates, on small real tensors beside them, what depends on nothing but constants and the
+integers passed in; when forward reads such a value, it gets the real one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tinyckpt.interop.torch.validate_model import is_meta
+from tinyckpt.interop.torch.versions import private_attribute
+
+FakeTensor = private_attribute("torch._subclasses:FakeTensor")
+WeakTensorKeyDictionary = private_attribute("torch.utils.weak:WeakTensorKeyDictionary")
+modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
+tree_leaves = private_attribute("torch.utils._pytree:tree_leaves")
+tree_map = private_attribute("torch.utils._pytree:tree_map")
+
+MOST_ELEMENTS = 1 << 18  # of a tensor that is evaluated; larger: longer masks, more time and memory
+# Functions without tensor arguments whose results are constants.
+CONSTANT = {
+    torch.arange, torch.zeros, torch.ones, torch.full, torch.eye, torch.tensor, torch.as_tensor,
+    torch.scalar_tensor, torch.linspace, torch.tril_indices, torch.triu_indices,
+}  # fmt: skip
+# Beginnings of names of functions whose results are random, or uninitialised memory.
+UNKNOWN = (
+    "rand", "new_empty", "empty", "bernoulli", "multinomial", "normal", "log_normal", "uniform",
+    "exponential", "geometric", "cauchy", "poisson", "dropout",
+)  # fmt: skip
+READS = {
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__bool__, torch.Tensor.__int__,
+    torch.Tensor.__float__, torch.Tensor.__index__, torch.Tensor.__contains__, torch.equal,
+    torch.allclose, torch.is_nonzero, torch.Tensor.is_nonzero, torch.Tensor.equal,
+}  # fmt: skip
+OPERATIONS = "add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift"
+WRITES = re.compile(rf".*[^_]_|__(set|setitem|i({OPERATIONS}))__")  # names of functions that write
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+
+
+class KnownValues(TorchFunctionMode):  # type: ignore[misc]
+    """Function mode that knows the values of some tensors.
+
+    Args:
+        given: the arguments of the recorded forward.
+        real: the same with their data; those of integers or truth values are copied.
+
+    Attributes:
+        known: real tensors, by the tensors that stand for them in the recorded step.
+    """
+
+    def __init__(self, given: Iterable[Any] = (), real: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.known = WeakTensorKeyDictionary()
+        for tensor, value in zip(given, real, strict=True):
+            if (
+                isinstance(value, torch.Tensor)
+                and isinstance(tensor, torch.Tensor)
+                and not isinstance(value, FakeTensor)
+                and is_discrete(value)
+                and is_small(value)
+            ):
+                with modes_disabled():
+                    self.known[tensor] = value.detach().clone()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        values = [self.known.get(x) for x in tensors]
+        is_known = all(x is not None for x in values) and bool(tensors or func in CONSTANT)
+        if is_known and func in READS:
+            return self.evaluated(func, args, kwargs)
+        result = func(*args, **kwargs)
+        leaves, writes = tree_leaves(result), is_write(func, kwargs)
+        if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
+            return result
+        made = None
+        if is_known and not func.__name__.startswith(UNKNOWN) and all(map(is_small, leaves)):
+            with suppress(*FAILURES):
+                made = tree_leaves(self.evaluated(func, args, kwargs))
+        if made is not None:
+            for tensor, value in zip(leaves, made, strict=True):
+                if isinstance(value, torch.Tensor) and not is_meta(value):
+                    self.known[tensor] = value
+        elif writes:
+            self.forget(values)
+        return result
+
+    def evaluated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what a function returns on the known values; a write changes them too."""
+        args, kwargs = tree_map(self.value, (args, kwargs))
+        with modes_disabled(), torch.no_grad():
+            return func(*args, **kwargs)
+
+    def value(self, x: Any) -> Any:
+        """Return the value of a known tensor, and anything else as it is."""
+        return self.known[x] if isinstance(x, torch.Tensor) else x
+
+    def forget(self, values: Iterable[torch.Tensor | None]) -> None:
+        """Forget tensors that share memory with those of some values: they were written to."""
+        written = {storage_key(value) for value in values if value is not None}
+        for tensor, value in list(self.known.items()):
+            if storage_key(value) in written:
+                del self.known[tensor]
+
+
+def storage_key(value: torch.Tensor) -> int:
+    """Return what tensors that share memory have in common."""
+    return int(value.untyped_storage().data_ptr())
+
+
+def is_discrete(value: torch.Tensor) -> bool:
+    """Whether a tensor has integers or truth values."""
+    return not (value.is_floating_point() or value.is_complex())
+
+
+def is_small(value: Any) -> bool:
+    """Whether a value is small enough to be evaluated on the side."""
+    return not isinstance(value, torch.Tensor) or value.numel() <= MOST_ELEMENTS
+
+
+def is_write(func: Any, kwargs: Any) -> bool:
+    """Whether a function of PyTorch writes to one of its arguments."""
+    return "out" in kwargs or bool(WRITES.fullmatch(getattr(func, "__name__", "")))
+
+
+@contextmanager
+def taken_for_real(real: bool) -> Iterator[None]:
+    """Have transformers take recorded tensors for real ones, or for traced ones, in this context.
+
+    It asks ``is_fake_tensor`` before it reads a mask. For real ones it does as in a plain step; for
+    traced ones what is right for every mask.
+    """
+    module = sys.modules.get("transformers.utils.import_utils")
+    before = getattr(module, "is_fake_tensor", None)
+    if before is None:
+        yield
+        return
+    try:
+        vars(module)["is_fake_tensor"] = lambda x: not real
+        yield
+    finally:
+        vars(module)["is_fake_tensor"] = before
