@@ -122,12 +122,7 @@ TRANSFORMERS: dict[str, Entry] = {
     "GPT-2": Entry(entry(words, "GPT2LMHeadModel", **GPT2)),
     "GPT-2 without dropout": Entry(entry(words, "GPT2LMHeadModel", **GPT2, **STILL), large=True),
     "Llama": Entry(entry(words, "LlamaForCausalLM", **GROUPED)),
-    "Llama without a cache": Entry(
-        entry(words, "LlamaForCausalLM", **GROUPED, use_cache=False),
-        traced="_local_scalar_dense",
-        peak=32768,
-        reason="where PyTorch traces, transformers makes a mask by numbers and repeats heads",
-    ),
+    "Llama without a cache": Entry(entry(words, "LlamaForCausalLM", **GROUPED, use_cache=False)),
     "Qwen3, tied": Entry(entry(words, "Qwen3ForCausalLM", **GROUPED, tie_word_embeddings=True)),
     "Mistral": Entry(entry(words, "MistralForCausalLM", **GROUPED, sliding_window=16), large=True),
     "Mixtral": Entry(
@@ -176,12 +171,7 @@ TRANSFORMERS: dict[str, Entry] = {
         )
     ),
     "T5": Entry(entry(words, "T5ForConditionalGeneration", **T5, dropout_rate=0.0)),
-    "BART": Entry(
-        entry(words, "BartForConditionalGeneration", **BART),
-        traced="_local_scalar_dense",
-        peak=16384,
-        reason="its mask asks whether all tokens count; without numbers a mask is made",
-    ),
+    "BART": Entry(entry(words, "BartForConditionalGeneration", **BART)),
     "Whisper": Entry(whisper, large=True),
     "wav2vec 2": Entry(
         wav2vec2,

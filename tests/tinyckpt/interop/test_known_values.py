@@ -170,6 +170,7 @@ def test_random_programs_have_the_values_of_real_tensors(seed: int) -> None:
 
 
 def test_transformers_is_put_back_after_an_error() -> None:
+    require("transformers")
     utils = pytest.importorskip("transformers.utils.import_utils")
     before = utils.is_fake_tensor
     for model in (Reader(REFUSED["random"]), Reader(DECIDING["all"])):
@@ -177,3 +178,26 @@ def test_transformers_is_put_back_after_an_error() -> None:
             with suppress(tc.GraphError):
                 call(model, torch.randn(4, 16), torch.ones(2, 4).long(), workspace=False)
             assert utils.is_fake_tensor is before
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_mask_of_transformers(device: str, padded: bool) -> None:
+    """A mask of ones is left out, as in a plain step; one without numbers is applied."""
+    require("transformers")
+    from benchmarks.zoo import operators  # noqa: F401  (before transformers imports torchvision)
+
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).train()
+    words, mask = torch.randint(64, (2, 96)), torch.ones(2, 96, dtype=torch.int64)
+    mask[1, 90:] = 1 - padded
+    batch = {"input_ids": words, "labels": words, "attention_mask": mask}
+    measured, _ = tct.allocator_peak(lambda: model(**batch).loss.backward())
+    model, batch = model.to(device), {name: x.to(device) for name, x in batch.items()}
+    predicted = tct.estimate(model, **batch, workspace=False).peak
+    applied = device == "meta" and not padded
+    assert predicted > measured if applied else abs(predicted - measured) <= 8

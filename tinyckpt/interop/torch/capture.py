@@ -20,7 +20,7 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.known_values import KnownValues, taken_for_real
+from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
@@ -85,9 +85,7 @@ def exported(
         scoped(model),
         meta_on_cpu(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
-        # Of constants alone: a plan is executed with other arguments than it was traced with.
         KnownValues(),
-        taken_for_real(False),
     ):
         whole = DeduplicatedModule(model, given, first)
         return aot_export(stack, whole, given).graph_module, whole

@@ -37,7 +37,7 @@ from tinyckpt.interop.torch.capture import (
     tree_leaves,
     tree_map,
 )
-from tinyckpt.interop.torch.known_values import KnownValues, taken_for_real
+from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
@@ -482,8 +482,7 @@ def fake_tensors(
         given = tree_map(fake, tuple(args))
         with tensors_replaced((model, given), faked):
             faked.clear()
-            known = KnownValues(tree_leaves(given), tree_leaves(tuple(args)))
-            with known, taken_for_real(True):
+            with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
                 yield given
 
 

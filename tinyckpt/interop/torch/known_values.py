@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -50,27 +50,45 @@ FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError
 class KnownValues(TorchFunctionMode):  # type: ignore[misc]
     """Function mode that knows the values of some tensors.
 
+    Meanwhile transformers, which asks ``is_fake_tensor`` before it reads a mask, is told so of
+    tensors whose values are not to be known; then it does what is right for every mask.
+
     Args:
-        given: the arguments of the recorded forward.
+        given: the arguments of the recorded forward; none for a plan, which is executed with other
+            arguments than it was traced with.
         real: the same with their data; those of integers or truth values are copied.
 
     Attributes:
         known: real tensors, by the tensors that stand for them in the recorded step.
+        whole: whether all integers that forward may read are known, as they are in a plain step.
     """
 
-    def __init__(self, given: Iterable[Any] = (), real: Iterable[Any] = ()) -> None:
+    def __init__(self, given: Iterable[Any] | None = None, real: Iterable[Any] = ()) -> None:
         super().__init__()
         self.known = WeakTensorKeyDictionary()
-        for tensor, value in zip(given, real, strict=True):
-            if (
-                isinstance(value, torch.Tensor)
-                and isinstance(tensor, torch.Tensor)
-                and not isinstance(value, FakeTensor)
-                and is_discrete(value)
-                and is_small(value)
-            ):
+        discrete = [
+            (tensor, value)
+            for tensor, value in zip(given or (), real, strict=True)
+            if isinstance(value, torch.Tensor) and is_discrete(value)
+        ]
+        for tensor, value in discrete:
+            if not isinstance(value, FakeTensor) and not is_meta(value) and is_small(value):
                 with modes_disabled():
                     self.known[tensor] = value.detach().clone()
+        self.whole = given is not None and all(tensor in self.known for tensor, _ in discrete)
+
+    def __enter__(self) -> Self:
+        self.asked = sys.modules.get("transformers.utils.import_utils")
+        self.before = getattr(self.asked, "is_fake_tensor", None)
+        if self.before is not None:
+            vars(self.asked)["is_fake_tensor"] = lambda x: not (self.whole or x in self.known)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self.before is not None:
+            vars(self.asked)["is_fake_tensor"] = self.before
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -131,22 +149,3 @@ def is_small(value: Any) -> bool:
 def is_write(func: Any, kwargs: Any) -> bool:
     """Whether a function of PyTorch writes to one of its arguments."""
     return "out" in kwargs or bool(WRITES.fullmatch(getattr(func, "__name__", "")))
-
-
-@contextmanager
-def taken_for_real(real: bool) -> Iterator[None]:
-    """Have transformers take recorded tensors for real ones, or for traced ones, in this context.
-
-    It asks ``is_fake_tensor`` before it reads a mask. For real ones it does as in a plain step; for
-    traced ones what is right for every mask.
-    """
-    module = sys.modules.get("transformers.utils.import_utils")
-    before = getattr(module, "is_fake_tensor", None)
-    if before is None:
-        yield
-        return
-    try:
-        vars(module)["is_fake_tensor"] = lambda x: not real
-        yield
-    finally:
-        vars(module)["is_fake_tensor"] = before
