@@ -12,12 +12,15 @@ module under ``torch.utils.checkpoint``. Out: a ``Recording``.
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -43,6 +46,9 @@ from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.validate_model import captured, check_loss
 
+AUTOGRAD = str(Path(torch.autograd.__file__).parent)
+# What PyTorch wraps a dispatch mode's method in: files and folders.
+WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
 NEVER = 2**62  # sentinel: an event number after all others
 
 
@@ -188,6 +194,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         made: storages that operators allocated, in order.
         numbers: tensors that autograd itself makes of Python numbers, as storages.
         scaled: the last operator, if it was called with a tensor and a Python number.
+        sums: indices in ``made`` of a gradient and its sum with another one, by the engine.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
     """
 
@@ -209,6 +216,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.off = False
         self.scaled: Any = None
         self.numbers: list[Storage] = []
+        self.sums: list[tuple[int, int]] = []
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
         """Run the step: the forward pass and, if autograd saves, the backward pass."""
@@ -252,6 +260,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             # Some kernels allocate a storage larger than the result, and do not shrink it.
             sizes = outputs.get(storage.born, ())
             storage.nbytes = max([storage.nbytes, *sizes[storage.place : storage.place + 1]])
+        for first, total in self.sums:
+            if self.made[first].died == self.made[total].born:  # the sum takes its place
+                self.made[total].born += 1
         return Recording(
             flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
             self.source_bytes, self.device == "cpu", self.sources, self.freed,
@@ -277,6 +288,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             if (found := storage_of(value)) and found[0] not in before:
                 self.register(value, place, now)
                 new = True
+        if new and self.is_gradient_sum(func, args, sys._getframe(1)):
+            self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
         scaled = (
@@ -284,6 +297,19 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         )  # otherwise it has no autograd node of its own
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
+
+    def is_gradient_sum(self, func: Any, args: Any, caller: FrameType | None) -> bool:
+        """Whether the engine calls an operator to sum two gradients of one value.
+
+        It sums real tensors in place where nothing else refers to the first, FakeTensors never.
+        """
+        return (
+            self.forward > 0
+            and func is torch.ops.aten.add.Tensor
+            and is_engine(caller)
+            and self.number(args[0]) is not None
+            and is_dense(args[0])
+        )
 
     def tick(self) -> int:
         """Count an event; return its number."""
@@ -484,6 +510,23 @@ def fake_tensors(
             faked.clear()
             with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
                 yield given
+
+
+def is_engine(frame: FrameType | None) -> bool:
+    """Whether autograd's engine is what called a dispatch mode, and no Python code."""
+    while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(AUTOGRAD)
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether the elements of a tensor lie next to each other, in any order, and none twice."""
+    expected = 1
+    for stride, extent in sorted(zip(value.stride(), value.shape, strict=True)):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
 
 
 def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
