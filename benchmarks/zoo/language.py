@@ -143,7 +143,7 @@ TRANSFORMERS: dict[str, Entry] = {
         large=True,
     ),
     "Gemma 2": Entry(entry(words, "Gemma2ForCausalLM", **GROUPED, sliding_window=16), large=True),
-    "Mamba": Entry(mamba, peak=14336, reason="the peak: not found out", large=True),
+    "Mamba": Entry(mamba, large=True),
     "BERT": Entry(entry(words, "BertForMaskedLM", **DECODER, **UNDROPPED)),
     "RoBERTa": Entry(entry(words, "RobertaForMaskedLM", **DECODER), large=True),
     "ALBERT": Entry(entry(words, "AlbertForMaskedLM", **DECODER, embedding_size=16, **UNDROPPED)),

@@ -125,13 +125,12 @@ TORCHVISION: dict[str, Entry] = {
         lambda: classifier(models.GoogLeNet(CLASSES, init_weights=False), 64), large=True
     ),
     "ConvNeXt": Entry(convnext),
-    "ViT": Entry(vit, peak=13940, reason="not found out"),
+    "ViT": Entry(vit),
     "Swin": Entry(swin),
     "LR-ASPP": Entry(
         partial(segmentation, "lraspp_mobilenet_v3_large"),
         apart=1e-4,
-        peak=44160,
-        reason="a plan has another order of sums for interpolation; the peak: not found out",
+        reason="a plan has another order of sums for interpolation",
     ),
     "RetinaNet": Entry(
         detector,

@@ -46,6 +46,11 @@ from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.validate_model import captured, check_loss
 
+# Operators whose kernels return contiguous tensors where FakeTensors have the gradient's strides.
+CONTIGUOUS = {
+    torch.ops.aten.native_layer_norm_backward.default,
+    torch.ops.aten._log_softmax_backward_data.default,
+}
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
@@ -282,6 +287,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = func(*args, **(kwargs or {}))
+        if func in CONTIGUOUS:
+            result = tree_map(contiguous, result)
         mutable = is_mutable(func)
         new = False
         for place, value in enumerate(tree_leaves(result)):
@@ -510,6 +517,13 @@ def fake_tensors(
             faked.clear()
             with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
                 yield given
+
+
+def contiguous(value: Any) -> Any:
+    """Return a contiguous tensor of a tensor's shape, and any other value as it is."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return value
+    return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
 
 def is_engine(frame: FrameType | None) -> bool:
