@@ -126,10 +126,7 @@ TRANSFORMERS: dict[str, Entry] = {
     "Qwen3, tied": Entry(entry(words, "Qwen3ForCausalLM", **GROUPED, tie_word_embeddings=True)),
     "Mistral": Entry(entry(words, "MistralForCausalLM", **GROUPED, sliding_window=16), large=True),
     "Mixtral": Entry(
-        entry(words, "MixtralForCausalLM", **GROUPED, num_local_experts=4, num_experts_per_tok=2),
-        traced="Expected inputs of BF16",
-        advised="Expected inputs of BF16",
-        reason="PyTorch's grouped product refuses float32 where there are no numbers",
+        entry(words, "MixtralForCausalLM", **GROUPED, num_local_experts=4, num_experts_per_tok=2)
     ),
     "Mixtral, batched products": Entry(
         entry(

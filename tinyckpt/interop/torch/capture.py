@@ -45,6 +45,8 @@ HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
 OpOverload = private_attribute("torch._ops:OpOverload")
 FakeTensor = private_attribute("torch._subclasses:FakeTensor")
 FakeMode = private_attribute("torch._subclasses:FakeTensorMode")
+FAKE_IMPLEMENTATIONS = private_attribute("torch._subclasses.fake_impls:op_implementations_dict")
+modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
 DispatchMode = private_attribute("torch.utils._python_dispatch:TorchDispatchMode")
 tree_flatten = private_attribute("torch.utils._pytree:tree_flatten")
 tree_leaves = private_attribute("torch.utils._pytree:tree_leaves")
@@ -257,8 +259,41 @@ def meta_on_cpu(
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
-    with tensors_replaced(model, of_meta):
+    with tensors_replaced(model, of_meta), grouped_products_of_any_type():
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
+
+
+@contextmanager
+def grouped_products_of_any_type() -> Iterator[None]:
+    """Let FakeTensors of any type be multiplied by groups, as kernels do, in this context.
+
+    PyTorch's rule for their shapes asks for bfloat16, which a mixture of experts need not have.
+    """
+    product = getattr(torch.ops.aten._grouped_mm, "default", None)
+    before = FAKE_IMPLEMENTATIONS.get(product)
+    if product is None or before is not None:
+        yield
+        return
+    try:
+        FAKE_IMPLEMENTATIONS[product] = grouped_product
+        yield
+    finally:
+        del FAKE_IMPLEMENTATIONS[product]
+
+
+def grouped_product(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the FakeTensor of a product by groups: the shape and strides of one in bfloat16."""
+
+    def half(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        kind = torch.bfloat16 if x.is_floating_point() else x.dtype
+        return torch.empty_strided(x.shape, x.stride(), dtype=kind, device="meta")
+
+    with modes_disabled():
+        made = func(*tree_map(half, args), **tree_map(half, kwargs))
+        found = torch.empty_strided(made.shape, made.stride(), dtype=args[0].dtype, device="meta")
+        return FakeTensor(mode, found, args[0].device)
 
 
 def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:

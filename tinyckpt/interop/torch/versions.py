@@ -30,6 +30,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "torch._ops:OpOverload": EACH,
     "torch._subclasses:FakeTensor": EACH,
     "torch._subclasses:FakeTensorMode": EACH,
+    "torch._subclasses.fake_impls:op_implementations_dict": EACH,
     "torch.nn.modules.batchnorm:_NormBase": EACH,
     "torch.utils._python_dispatch:TorchDispatchMode": EACH,
     "torch.utils._python_dispatch:_disable_current_modes": EACH,
