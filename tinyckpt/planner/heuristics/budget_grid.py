@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from math import gcd
 from typing import NamedTuple, TypeVar
 
@@ -42,9 +41,6 @@ DENSITY = 1.5
 # Operators up to which the levels are the peaks of probing runs. Larger: fitted levels for larger
 # graphs, after more probing.
 LARGEST_PROBED = 200
-# Consecutive failed probing runs after which lower budgets are taken to be infeasible. Larger: the
-# grid may reach further down, after more runs.
-MAX_FAILURES = 8
 SHARE_STEPS = 20  # shares of store-all's peak among the levels, k / 20; larger: a finer grid
 # Relative distance below which two levels are merged; larger: fewer levels.
 MERGE_RATIO = 1 / 256
@@ -130,14 +126,14 @@ def probed_peaks(
     found = set()
     sequence = least_growth_order(problem, deadline)
     for score in PROBES:
-        budget, failures = highest - 1, 0
-        while budget >= lowest and failures < MAX_FAILURES:
+        budget = highest - 1
+        while budget >= lowest:
             run = Eviction(problem, budget, score, sequence, deadline=deadline)
-            failures += 1
-            with suppress(BudgetError):
+            try:
                 run.run()
-                found.add(run.highest)
-                failures = 0
+            except BudgetError:
+                break  # smaller budgets are taken to be infeasible too
+            found.add(run.highest)
             # Peaks that differ by less are merged below; there may be thousands of them.
             budget = min(run.highest - 1, int(run.highest * (1 - MERGE_RATIO)))
     # Of peaks closer than MERGE_RATIO the largest represents all.

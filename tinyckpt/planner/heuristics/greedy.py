@@ -40,9 +40,6 @@ from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 Setting = tuple[str, Score, Sequence[int], bool]
-# Settings tried before a level is taken to be infeasible. Larger: a few more levels have a plan,
-# infeasible ones take longer.
-SETTINGS_BEFORE_GIVING_UP = 4
 # Bisection steps between the lowest feasible level and the one below; each halves the gap to the
 # smallest feasible budget, for up to as many runs as there are settings.
 BISECTIONS = 5
@@ -115,14 +112,10 @@ class GreedyPlans:
     def plans(self, budget: int, deadline: Clock) -> Iterator[tuple[float, str, list[int]]]:
         """Yield cost, label and order of plans within a budget, one per successful setting.
 
-        Where none of the first few settings leads to a plan, others hardly ever do, and are
-        skipped.
+        Where the first setting leads to no plan, others hardly ever do, and are skipped.
         """
         has_plan = False
-        for some in (
-            self.settings[:SETTINGS_BEFORE_GIVING_UP],
-            self.settings[SETTINGS_BEFORE_GIVING_UP:],
-        ):
+        for some in (self.settings[:1], self.settings[1:]):
             for entry in greedy_orders(self.problem, budget, some, deadline):
                 has_plan = True
                 yield entry
