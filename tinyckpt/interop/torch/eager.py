@@ -308,7 +308,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     def is_gradient_sum(self, func: Any, args: Any, caller: FrameType | None) -> bool:
         """Whether the engine calls an operator to sum two gradients of one value.
 
-        It sums real tensors in place where nothing else refers to the first, FakeTensors never.
+        It sums real tensors in place where nothing else refers to the memory of the first (a view's
+        base does), FakeTensors never.
         """
         return (
             self.forward > 0
@@ -316,6 +317,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             and is_engine(caller)
             and self.number(args[0]) is not None
             and is_dense(args[0])
+            and not is_view(args[0])
         )
 
     def tick(self) -> int:
