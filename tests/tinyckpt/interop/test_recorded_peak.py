@@ -1,0 +1,137 @@
+"""The peak of a recorded step is the allocator's to the byte: sums of gradients, random steps."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+
+from tinyckpt.interop import torch as tct
+
+ONE = 8  # bytes: the number 1 with which backward begins
+
+
+def misses(model: nn.Module, *args: Tensor) -> int:
+    """Return by how many bytes the predicted peak is above the measured one."""
+    predicted = tct.estimate(model.train(), *args).peak
+    measured, _ = tct.allocator_peak(lambda: model(*args).backward())
+    return predicted - measured
+
+
+class Step(nn.Module):
+    """A function of a value that is read several times, so that its gradients are summed."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x * 1.0)
+
+
+# The gradient that comes first is that of what is evaluated last.
+SUMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "in place": lambda h: (h * 2).exp().sum() + (h * 3).exp().sum(),
+    "of three": lambda h: h.cos().sum() + h.sin().sum() + h.exp().sum(),
+    "of slices": lambda h: sum((h[:, i] * i).square().sum() for i in range(10)),
+    "of an expanded one": lambda h: h.cos().sum() + (h * h.mean(0)).cos().sum(),
+    "with itself": lambda h: (h + h + h * h).square().sum(),
+    "view first": lambda h: h.cos().sum() + (h.view(1, 4, 100, 10) * 3).cos().sum(),
+    "view last": lambda h: (h.view(1, 4, 100, 10) * 3).cos().sum() + h.cos().sum(),
+    "reshaped": lambda h: h.cos().sum() + (h.reshape(400, 10) * 3).cos().sum(),
+    "transposed": lambda h: h.cos().sum() + (h.transpose(0, 1) * 3).cos().sum(),
+    "mean of a view": lambda h: h.cos().sum() + (h.view(1, 4, 100, 10).mean(1) * 2).cos().sum(),
+    "still needed": lambda h: (h * 2).exp().mul(h).exp().sum() + (h + h.detach()).exp().sum(),
+}
+
+
+@pytest.mark.parametrize("function", SUMS.values(), ids=SUMS)
+def test_sum_of_gradients_is_counted_as_the_engine_makes_it(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    x = torch.randn(4, 100, 10, requires_grad=True)
+    assert abs(misses(Step(function), x)) <= ONE
+
+
+def test_attention_with_weights_returned() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, weights = self.attention(x, x, x)
+            return (y * x).sum() + weights.sum()
+
+    assert abs(misses(Attention(), torch.randn(8, 50, 32))) <= ONE
+
+
+def test_layer_norm_of_transposed_gradient() -> None:
+    """Its kernel returns a contiguous gradient, which the next layer need not copy."""
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.layer = nn.LayerNorm(32), nn.Linear(32, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.norm(self.layer(x).relu() + x)
+            return (h.transpose(1, 2).contiguous() ** 2).sum() + h.transpose(1, 2).mean()
+
+    assert abs(misses(Normed(), torch.randn(8, 100, 32))) <= ONE
+
+
+class RandomStep(nn.Module):
+    """A step of random operators on values, each of which may be read several times."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        draw = random.Random(seed)
+        self.layers = nn.ModuleList(nn.Linear(24, 24) for _ in range(3))
+        self.norm = nn.LayerNorm(24)
+        self.program = [
+            (draw.randrange(len(self.kinds())), draw.random(), draw.random())
+            for _ in range(draw.randrange(4, 14))
+        ]
+
+    def kinds(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        return [
+            lambda p, q: self.layers[1](p),
+            lambda p, q: p.tanh() * q,
+            lambda p, q: p + q,
+            lambda p, q: self.norm(p),
+            lambda p, q: p.transpose(1, 2).contiguous().transpose(1, 2),
+            lambda p, q: p.reshape(-1, 24).relu().view(p.shape),
+            lambda p, q: (p @ q.transpose(1, 2)).softmax(-1) @ p,
+            lambda p, q: torch.cat([p[:, :5], q[:, 5:]], 1),
+            lambda p, q: p.mean(1, keepdim=True).expand(p.shape) * 1.5,
+            lambda p, q: p.log_softmax(-1),
+            lambda p, q: torch.stack([p, q]).sum(0),
+            lambda p, q: p.chunk(2, -1)[0].repeat(1, 1, 2),
+            lambda p, q: p.flip(1) - q,
+            lambda p, q: self.layers[2](p.transpose(0, 1)).transpose(0, 1),
+            lambda p, q: p.clone().mul_(0.5),
+            lambda p, q: torch.where(p > 0, p, q * 0.1),
+        ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        values, kinds = [x, self.layers[0](x)], self.kinds()
+        for kind, first, second in self.program:
+            p, q = (values[int(share * len(values))] for share in (first, second))
+            values.append(kinds[kind](p, q))
+        return sum((value.square().mean() for value in values[1:]), torch.zeros(()))
+
+
+@pytest.mark.long
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_step_is_predicted_to_the_byte(seed: int) -> None:
+    torch.manual_seed(seed)
+    x = torch.randn(4, 20, 24, requires_grad=seed % 2 == 0)
+    assert abs(misses(RandomStep(seed), x)) <= ONE
