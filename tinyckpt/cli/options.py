@@ -44,6 +44,8 @@ TORCH_HELP = """FUNCTION takes nothing and returns a model in training and its a
       return MyModelWithItsLoss(), (tokens, labels)
 where the model's forward returns the loss, alone, in a tuple, or as loss of a dict or of
 an object, as a model of transformers does; for one of those, the arguments are a batch, a dict.
+Of a model of transformers its config.json is enough, without weights:
+  tinyckpt torch --hf config.json --batch 1x2048 --budget '24 GiB'
 BUDGET is for everything, parameters and the optimizer's state included: '24 GiB', a number of
 bytes, or '50 %' of what it takes now"""
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
@@ -69,6 +71,7 @@ EXAMPLES = """start here
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
   tinyckpt lab chain:16 -o lab.html              drag the budget, click what to keep
   tinyckpt torch model.py:make --budget '24 GiB'  will it fit, and what to write
+  tinyckpt torch --hf config.json --batch 1x2048 --budget '40 GiB'  of transformers
   tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
   tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
@@ -379,7 +382,9 @@ COMMANDS = {
                f"{DEFAULT_TIMEOUT:g} by default", LAUNCHED),
     ], f"{ALL_HELP}\n\n{PIPE_HELP}"),
     "torch": Command("say whether a PyTorch model fits, and what to write", [
-        option("FILE.py:FUNCTION", "what makes it, see below", dest="model"),
+        option("FILE.py:FUNCTION", "what makes it, see below", dest="model", nargs="?"),
+        option("--hf CONFIG.json", "instead: a language model of transformers, for plain training"),
+        option("--batch BxT", "of it: sequences and tokens each, such as 1x2048"),
         option("--budget BUDGET", "for all, see below", required=True),
         option("--optimizer", "whose state counts too; adamw by default, two values per parameter",
                default="adamw", choices=tuple(torch_command.OPTIMIZERS)),

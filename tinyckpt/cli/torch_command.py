@@ -29,6 +29,19 @@ model = torch.compile(model, backend=tct.backend({arguments}), fullgraph=True)""
 
 def torch_job(options: Any) -> int:
     """Print whether a model fits a budget, its memory by kind, and the code to write."""
+    if (options.model is None) == (options.hf is None) or bool(options.batch) != bool(options.hf):
+        wrong_usage(options, "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch BxT")
+    if options.hf:
+        from tinyckpt.interop.torch.from_config import model_of_config
+
+        try:
+            model, batch = model_of_config(options.hf, options.batch)
+        except GraphError as error:
+            wrong_usage(options, str(error))
+        status = advise_job(options, model, [batch])
+        dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        print(f"Weights are in {dtype}, as the file says, and model.config.use_cache is False.")
+        return status
     with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours too
         return report(options)
 
@@ -37,10 +50,6 @@ def report(options: Any) -> int:
     """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
     if options.advise:
-        if options.play or options.explain:
-            wrong_usage(
-                options, "--advise is about plain training; --play and --explain show plans"
-            )
         return advise_job(options, model, args)
     from tinyckpt.interop import torch as tct
 
@@ -78,22 +87,30 @@ def report(options: Any) -> int:
 
 def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     """Print the modules to wrap in plain training, and the memory that results."""
+    if options.play or options.explain:
+        wrong_usage(
+            options, "--advise and --hf are about plain training; --play and --explain show plans"
+        )
     from tinyckpt.interop import torch as tct
 
     state = state_bytes(options, model)
     workspace = has_kernels(model) and not options.no_workspace
-    plain = tct.estimate(model, *args, workspace=workspace)
-    sources = plain.source_bytes + state
-    budget_size = budget_size_of(options, plain.peak, sources)
+    other = state  # and, once the step is recorded, parameters, buffers and arguments
+
+    def within(plain: int, sources: int) -> int:
+        nonlocal other
+        other = sources + state
+        return budget_size_of(options, plain, other)
+
     try:
-        advice = tct.advise(model, *args, budget=budget_size, workspace=workspace)
+        advice = tct.advise(model, *args, budget=within, workspace=workspace)
     except BudgetError as error:
-        raise with_total(error, options, sources) from error
+        raise with_total(error, options, other) from error
     rows = [
-        ["parameters, buffers, arguments", *[size_text(plain.source_bytes)] * 2],
+        ["parameters, buffers, arguments", *[size_text(advice.source_bytes)] * 2],
         ["optimizer state", *[size_text(state)] * 2],
-        ["gradients, activations, workspace", size_text(plain.peak), size_text(advice.peak)],
-        ["total", size_text(plain.peak + sources), size_text(advice.peak + sources)],
+        ["gradients, activations, workspace", *map(size_text, (advice.plain_peak, advice.peak))],
+        ["total", *(size_text(peak + other) for peak in (advice.plain_peak, advice.peak))],
     ]
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))

@@ -10,7 +10,7 @@ Operators are neither moved nor reordered; plans for compiled steps do that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
+
+Budget = str | int | float | Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Advice:
 def advise(
     model: nn.Module,
     *args: Any,
-    budget: str | int | float,
+    budget: Budget,
     modules: Sequence[str] | None = None,
     workspace: bool = True,
     loss: Loss | None = None,
@@ -178,7 +180,8 @@ def advise(
         targets: what ``loss`` takes beside the output: a tensor, or several in a tuple; an argument
             of forward, if that takes one of this name.
         budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers
-            and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
+            and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function that
+            returns bytes, of that peak and the bytes of parameters, buffers and arguments.
         modules: names of the candidates; by default the elements of the outermost module lists and
             sequences, and the modules beside them.
         workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
@@ -224,7 +227,7 @@ class RecordedStep:
     choosing: ModuleSearch
     refused: tuple[tuple[str, str], ...] = ()
 
-    def within(self, budget: str | int | float) -> Advice:
+    def within(self, budget: Budget) -> Advice:
         """Return the cheapest choice of modules within a budget.
 
         Raises:
@@ -232,7 +235,10 @@ class RecordedStep:
         """
         choosing, sources = self.choosing, self.wrapping.recording.source_bytes
         plain, flops = self.wrapping.evaluate(())
-        budget_size = budget_in_bytes(budget, plain, sources)
+        if callable(budget):
+            budget_size = budget(plain, sources)
+        else:
+            budget_size = budget_in_bytes(budget, plain, sources)
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
             raise budget_error(name, choosing, budget_size, self.refused)

@@ -19,11 +19,15 @@ MOST_ENUMERATED = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModuleChoice:
-    """A choice of modules, ordered by FLOPs of the step, number of modules, peak bytes."""
+    """A choice of modules, ordered by FLOPs of the step, number of modules, peak bytes.
+
+    Of equal ones, the first has earlier modules: ``places`` are theirs among the candidates.
+    """
 
     flops: int
     count: int
     peak: int
+    places: tuple[int, ...]
     names: tuple[str, ...]
 
 
@@ -48,9 +52,10 @@ class ModuleSearch:
         """Evaluate a subset of modules, memoised."""
         key = frozenset(names)
         if key not in self.seen:
-            ordered = tuple(name for name in self.names if name in key)
+            places = tuple(place for place, name in enumerate(self.names) if name in key)
+            ordered = tuple(self.names[place] for place in places)
             peak, flops = self.evaluate(ordered)
-            self.seen[key] = ModuleChoice(flops, len(key), peak, ordered)
+            self.seen[key] = ModuleChoice(flops, len(key), peak, places, ordered)
         return self.seen[key]
 
     def smallest(self) -> ModuleChoice:

@@ -1,0 +1,162 @@
+"""``tinyckpt torch --hf``: advice on a model of transformers from its config.json alone."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+from tests.readme import ROOT, outputs
+
+for each in ("torch", "transformers"):
+    require(each)
+
+import torch
+import transformers
+
+from benchmarks.zoo import operators  # noqa: F401  (before transformers imports torchvision)
+from tinyckpt.base.units import size_text
+from tinyckpt.cli import main
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.from_config import MOST_LAYERS
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "max_position_embeddings": 128,
+}  # fmt: skip
+T5 = {
+    "vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+    "decoder_start_token_id": 0, "pad_token_id": 0,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": SMALL | {"model_type": "llama", "num_key_value_heads": 2},
+    "Qwen2ForCausalLM": SMALL | {"model_type": "qwen2", "num_key_value_heads": 2},
+    "GPT2LMHeadModel": {"model_type": "gpt2", "vocab_size": 96, "n_embd": 32, "n_layer": 3,
+                        "n_head": 4, "n_positions": 128},
+    "BertForMaskedLM": SMALL | {"model_type": "bert"},
+    "T5ForConditionalGeneration": T5 | {"model_type": "t5"},
+}  # fmt: skip
+
+
+def written(path: Path, settings: Any) -> Path:
+    """Write a configuration; return its path."""
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configuration_is_advised_on_as_its_model_is(
+    name: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = CONFIGS[name] | {"architectures": [name], "torch_dtype": dtype}
+    path = written(tmp_path / "config.json", settings)
+    config = transformers.AutoConfig.from_pretrained(str(path))
+    config.use_cache = False
+    model = getattr(transformers, name)(config).to(getattr(torch, dtype)).train()
+    words = torch.randint(1, 96, (2, 64))
+    plain = tct.estimate(model, input_ids=words, labels=words, workspace=False)
+    state = 2 * sum(p.nbytes for p in model.parameters())
+    budget = plain.total + state - plain.peak // 8
+    line = ["torch", "--hf", str(path), "--batch", "2x64", "--budget", str(budget)]
+    assert main(line) == 0
+    printed = capsys.readouterr().out
+    assert f"{name} fits." in printed
+    row = re.search(r"^gradients, activations, workspace +(.*?)  ", printed, re.MULTILINE)
+    assert row is not None
+    assert row[1] == size_text(plain.peak)
+    assert f"Weights are in {dtype}, as the file says" in printed
+    advice = tct.advise(
+        model, input_ids=words, labels=words, budget=budget - plain.source_bytes - state,
+        workspace=False,
+    )  # fmt: skip
+    assert advice.modules
+    assert advice.source in printed
+
+
+LLAMA = CONFIGS["LlamaForCausalLM"] | {"architectures": ["LlamaForCausalLM"]}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "absent": (None, "No such file or directory; expected the config.json of a model"),
+    "list": ([LLAMA], "has no model_type; expected the config.json of a model"),
+    "no type": ({"hidden_size": 4}, "has no model_type; expected the config.json of a model"),
+    "unknown": ({"model_type": "nonesuch"}, "transformers makes no model of it: ValueError"),
+    "wrong value": (LLAMA | {"hidden_size": "wide"}, "transformers makes no model of it: "),
+    "unequal heads": (LLAMA | {"num_attention_heads": 0}, "transformers makes no model of it: "),
+    "images": ({"model_type": "vit", "architectures": ["ViTForImageClassification"]},
+               "ViTForImageClassification has no loss of tokens and their labels"),
+    "classes": (SMALL | {"model_type": "bert", "architectures": ["BertForSequenceClassification"]},
+                "BertForSequenceClassification has no loss of tokens and their labels"),
+    "layers": (LLAMA | {"num_hidden_layers": 10**6}, f"at most {MOST_LAYERS:,}"),
+    "long": (LLAMA | {"max_position_embeddings": 63}, "takes at most 63 tokens, the batch has 64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_files_are_refused(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, why = REFUSED[case]
+    path = tmp_path / "config.json"
+    if settings is not None:
+        written(path, settings)
+    with pytest.raises(SystemExit) as stopped:
+        main(["torch", "--hf", str(path), "--batch", "2x64", "--budget", "1 GiB"])
+    assert stopped.value.code == 2
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "error:" in x]
+    assert str(path) in line
+    assert why in line
+
+
+@pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b"[" * 100_000, b"", b'{"model_type": 1}'])
+def test_damaged_files_are_refused(
+    text: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["torch", "--hf", str(path), "--batch", "2x64", "--budget", "1 GiB"])
+    assert stopped.value.code == 2
+    assert "expected the config.json of a model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "batch", ["2", "2x", "x64", "0x64", "2x-1", "2 x 64", "2x64x3", "9999999999x1"]
+)
+def test_other_batches_are_refused(
+    batch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "config.json", LLAMA)
+    with pytest.raises(SystemExit) as stopped:
+        main(["torch", "--hf", str(path), f"--batch={batch}", "--budget", "1 GiB"])
+    assert stopped.value.code == 2
+    assert "expected sequences and tokens each, such as 1x2048" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "model.py:make --hf c.json --batch 1x2", "--hf c.json", "model.py:make --batch 1x2"],
+)
+def test_one_of_file_and_configuration_is_expected(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["torch", *line.split(), "--budget", "1 GiB"])
+    assert stopped.value.code == 2
+    assert "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_command_of_the_guide_prints_its_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    ((command, shown),) = ((each, lines) for each, lines in outputs(text).items() if "--hf" in each)
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(command)[1:]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(shown) > 10
+    assert [line for line in shown if line not in printed] == []

@@ -1,0 +1,107 @@
+"""Models of transformers from a configuration file alone, on the device ``meta``: no weights.
+
+In: config.json, as it is published beside a model's weights, and the shape of a batch. Out: the
+model, in training, and a batch of token ids and labels, of shapes and types without data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tinyckpt.base.errors import BackendError, GraphError
+
+MOST_LAYERS = 1000
+# Ends of the names of classes whose labels are tokens.
+LANGUAGE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
+
+
+def model_of_config(path: str, batch: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Return a language model of transformers, in training, and a batch for it.
+
+    The model has the class, sizes and dtype of the file, and no cache of keys and values, which
+    training does not read. Nothing is downloaded, and no code is run but that of transformers.
+
+    Args:
+        path: of a config.json.
+        batch: sequences and tokens each, such as ``"1x2048"``.
+
+    Raises:
+        BackendError: if transformers is not installed.
+        GraphError: if the file is no configuration of a model that takes tokens and labels, or the
+            sequences are longer than it takes.
+    """
+    extents = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", batch)
+    if extents is None:
+        raise GraphError(f"batch {batch!r}: expected sequences and tokens each, such as 1x2048")
+    if find_spec("transformers") is None:
+        raise BackendError(
+            "a configuration needs transformers, which is not installed: "
+            "pip install 'transformers>=5'"
+        )
+    model = on_meta(path, settings_of(path))
+    sequences, length = map(int, extents.groups())
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(longest, int) and length > longest:
+        raise GraphError(f"{path}: takes at most {longest} tokens, the batch has {length} each")
+    words = torch.zeros(sequences, length, dtype=torch.long, device="meta")
+    return model.train(), {"input_ids": words, "labels": words.clone()}
+
+
+def settings_of(path: str) -> dict[str, Any]:
+    """Return the settings in a configuration file.
+
+    Raises:
+        GraphError: if it cannot be read, is no JSON object, does not say what model it is of, or
+            has more layers than any model.
+    """
+    expected = "expected the config.json of a model"
+    try:
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        text = error.strerror if isinstance(error, OSError) else f"no JSON: {error}"
+        raise GraphError(f"{path}: {text}; {expected}") from None
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise GraphError(f"{path} has no model_type; {expected}")
+    for name, value in settings.items():
+        if "layers" in name and isinstance(value, int) and value > MOST_LAYERS:
+            raise GraphError(f"{path}: {name} is {value:,}; expected at most {MOST_LAYERS:,}")
+    return settings
+
+
+def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
+    """Return the model of some settings, on the device ``meta``.
+
+    Raises:
+        GraphError: if transformers does not know it, or it has no loss of tokens and labels.
+    """
+    import transformers
+
+    classes = settings.get("architectures")
+    name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    given = {key: value for key, value in settings.items() if key != "transformers_version"}
+    try:
+        config = transformers.AutoConfig.for_model(**given)
+        config.use_cache = False
+        kind = getattr(transformers, name, None) or transformers.AutoModelForCausalLM
+        dtype = getattr(config, "dtype", None) or torch.float32
+        make = getattr(kind, "_from_config", None) or kind.from_config
+        with torch.device("meta"):
+            model: torch.nn.Module = make(config, dtype=dtype)
+    except Exception as error:  # whatever a file makes transformers raise
+        text = " ".join(str(error).split())[:200]
+        raise GraphError(
+            f"{path}: transformers makes no model of it: {type(error).__name__}: {text}"
+        ) from None
+    found = type(model).__name__
+    if getattr(model, "main_input_name", "") != "input_ids" or not found.endswith(LANGUAGE):
+        raise GraphError(
+            f"{path}: {found} has no loss of tokens and their labels; expected a language model; "
+            "any other, and its batch, comes from path/to/file.py:function"
+        )
+    return model
