@@ -262,7 +262,7 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     assert "aligned at each operator's first evaluation" in page.inner_text(".how")
     page.keyboard.press("p")
     assert page.inner_text(".difference .number").split() == ["A", "18", "B", "9", "\u22129"]
-    assert page.inner_text("#filling-title") == "only in one now"
+    assert page.inner_text("#filling-title") == "In memory in only one"
     assert page.inner_text("#filling-total") == "A 9, B 0 values"
     rows = page.locator("#filling-list .row").all_inner_texts()
     assert rows[0].split()[:4] == ["f1", "1", "only", "A:"]

@@ -226,11 +226,11 @@ export class DifferencePanel extends Panel {
       return own.map((block) => ({ ...block, side, model: this.models[side], step: this.steps[side] }));
     });
     const sums = only.map((blocks) => shortLive(amountOf(blocks), inNodes));
-    const total = items.length ? `A ${sums[0]}, B ${sums[1]}${inNodes ? " values" : ""}` : "both hold the same";
+    const total = items.length ? `A ${sums[0]}, B ${sums[1]}${inNodes ? " values" : ""}` : "";
     const live = this.models.some((model, side) => model.live[this.steps[side]] > 0);
     return {
       items,
-      title: "only in one now",
+      title: "In memory in only one",
       total,
       none: live ? "The same values are in memory in both." : undefined,
     };
