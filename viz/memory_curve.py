@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
 
 
+# The ink of the stripes on a fill that could be taken for another without colour.
+STRIPES = {"recomputed": "kept", "staying": "gradient"}
 # The bands of a curve from the bottom up, each with the theme colour that its nodes have too.
 BANDS = {
     "kept": "kept",  # forward values since their first evaluation
     "recomputed": "recomputed",  # forward values from an evaluation that was not their first
     "gradients": "gradient",
+    "results": "staying",  # gradients that are results, such as weight gradients
     "workspace": "workspace",
 }
 
@@ -72,11 +75,11 @@ class Curve:
 
 
 def memory_bands(trace: Trace, in_nodes: bool) -> Any:
-    """Return live memory by BANDS and step, an array (4, steps), in values or bytes.
+    """Return live memory by BANDS and step, an array (5, steps), in values or bytes.
 
     The sum over bands is the trace's live memory at every step: each block of memory counts once,
-    for the value that it was allocated for. Results have no band of their own: the loss is a
-    forward value like any other, as its node shows, and gradients are gradients.
+    for the value that it was allocated for. The loss has no band of its own: it is a forward value
+    like any other, as its node shows.
     """
     graph = trace.graph
     backward = {
@@ -89,7 +92,8 @@ def memory_bands(trace: Trace, in_nodes: bool) -> Any:
     for step in trace.steps:
         memory.take(step)
         again = memory.bytes_again[0]
-        rows.append((memory.bytes[0] - again, again, memory.bytes[1]))
+        results = memory.bytes_results[1]
+        rows.append((memory.bytes[0] - again, again, memory.bytes[1] - results, results))
     bands = np.array([*zip(*rows, strict=True), trace.workspace])
     if in_nodes:
         bands = bands // max(node.nbytes for node in graph.data if not node.is_source)

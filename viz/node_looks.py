@@ -54,6 +54,8 @@ class NodeLook:
             if everything is. None for an operator.
         kept: for a partly recomputed group, how many of these eighths are not recomputed.
         hosted: for a group, how many eighths of its bytes are in host memory.
+        results: of gradients, how many of these eighths are results; LEVELS if all resident ones
+            are, as for an operator. The text of a look leaves it out.
     """
 
     fill: Fill
@@ -63,6 +65,7 @@ class NodeLook:
     level: int | None = None
     kept: int = 0
     hosted: int = 0
+    results: int = 0
 
     def __str__(self) -> str:
         level = f" {self.level}/{LEVELS}" if self.level else ""
@@ -189,4 +192,6 @@ class CellLooks:
         level = memory.level(cell) if cell.group else None
         kept = memory.kept_level(cell, level or 0) if fill is Fill.RECOMPUTED else 0
         hosted = memory.hosted_level(cell) if cell.group else 0
-        return NodeLook(fill, activity, cell.id in self.ringed, cell.backward, level, kept, hosted)
+        results = memory.result_level(cell, level) if fill is Fill.GRADIENT else 0
+        ringed = cell.id in self.ringed
+        return NodeLook(fill, activity, ringed, cell.backward, level, kept, hosted, results)

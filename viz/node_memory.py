@@ -27,6 +27,22 @@ NOWHERE = -1
 LEVELS = 8  # of a group's fill: few, so that sprites can be cached and do not flicker
 
 
+def result_gradients(graph: Graph) -> set[int]:
+    """Return the gradients that are results, such as weight gradients, and their memory's owners.
+
+    All other values of the backward pass are cotangents, on their way back.
+    """
+    found: set[int] = set()
+    for output in graph.outputs:
+        root = output
+        while (base := graph.data[root].view_of) is not None:
+            root = base
+        producer = graph.data[root].producer
+        if producer is not None and producer >= graph.forward_count:
+            found |= {output, root}
+    return found
+
+
 def shown_share(share: float) -> float:
     """Return the fraction of a group's height that is filled for a share of its bytes.
 
@@ -46,6 +62,7 @@ class CellMemory:
         recomputed: resident values whose operator was evaluated more than once.
         bytes: resident bytes.
         bytes_again: resident bytes that were allocated by a recomputation.
+        results, bytes_results: resident values, and bytes, of gradients that are results.
         all_values, all_bytes: the totals if everything was resident.
         waiting, waiting_bytes: values in host memory, and their bytes.
         touched: the cells that may look different, until the caller clears it.
@@ -63,6 +80,10 @@ class CellMemory:
         self.holders: list[int] = []  # by block, resident values in it
         self.values, self.recomputed = [0] * cells, [0] * cells
         self.bytes, self.bytes_again = [0] * cells, [0] * cells
+        self.results, self.bytes_results = [0] * cells, [0] * cells
+        self.is_result = bytearray(len(graph.data))
+        for data in result_gradients(graph):
+            self.is_result[data] = 1
         self.all_values, self.all_bytes = [0] * cells, [0] * cells
         self.waiting, self.waiting_bytes = [0] * cells, [0] * cells
         for data, cell in home.items():
@@ -139,6 +160,7 @@ class CellMemory:
         if cell != NOWHERE:
             self.values[cell] += (now > 0) - (before > 0)
             self.recomputed[cell] += (now == 2) - (before == 2)
+            self.results[cell] += self.is_result[data] * ((now > 0) - (before > 0))
             self.touched.add(cell)
 
     def count_bytes(self, block: int, sign: int) -> None:
@@ -149,6 +171,7 @@ class CellMemory:
             nbytes = sign * self.graph.data[owner].spec.nbytes
             self.bytes[cell] += nbytes
             self.bytes_again[cell] += nbytes if self.again[block] else 0
+            self.bytes_results[cell] += nbytes if self.is_result[owner] else 0
             self.touched.add(cell)
 
     def count_on_host(self, data: int, sign: int) -> None:
@@ -197,7 +220,24 @@ class CellMemory:
 
     def kept_level(self, cell: Cell, level: int) -> int:
         """Return how many of the ``level`` resident parts of a partly recomputed cell were kept."""
-        kept = self.bytes[cell.id] - self.bytes_again[cell.id]
-        if not kept or not level:
+        return self.part_of(cell, level, self.bytes[cell.id] - self.bytes_again[cell.id])
+
+    def result_level(self, cell: Cell, level: int | None) -> int:
+        """Return how much of a cell of the backward pass is result gradients.
+
+        LEVELS if all that is resident is: bytes of a group, values of an operator. Else how many of
+        the ``level`` resident parts of a group are.
+        """
+        if cell.group and self.bytes[cell.id]:
+            results, every = self.bytes_results[cell.id], self.bytes[cell.id]
+        else:
+            results, every = self.results[cell.id], self.values[cell.id]
+        if results == every:
+            return LEVELS
+        return self.part_of(cell, level or 0, self.bytes_results[cell.id])
+
+    def part_of(self, cell: Cell, level: int, nbytes: int) -> int:
+        """Return how many of the ``level`` resident parts of a cell some of its bytes are."""
+        if not nbytes or not level:
             return 0
-        return min(level - 1, max(1, round(LEVELS * kept / self.all_bytes[cell.id])))
+        return min(level - 1, max(1, round(LEVELS * nbytes / self.all_bytes[cell.id])))

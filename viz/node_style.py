@@ -48,6 +48,8 @@ def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
         Fill.RECOMPUTED: (theme.recomputed, theme.ink, theme.recomputed_label),
         Fill.GRADIENT: (theme.gradient, theme.ink, theme.gradient_label),
     }
+    if look.results == LEVELS:
+        return theme.staying, theme.ink, theme.staying_label
     return fills[look.fill]
 
 
@@ -69,8 +71,15 @@ def empty_part(look: NodeLook) -> NodeLook:
     return replace(look, fill=Fill.ON_HOST if look.hosted else Fill.DROPPED)
 
 
-def kept_part(look: NodeLook) -> NodeLook:
-    """Return the look of the kept part of a group whose rest is recomputed."""
+def lower_level(look: NodeLook) -> int:
+    """Return how many eighths of a group the lower of the two parts of its fill takes."""
+    return look.kept or (look.results if look.results < LEVELS else 0)
+
+
+def lower_part(look: NodeLook) -> NodeLook:
+    """Return the look of the lower part of a group's fill: kept values, or result gradients."""
+    if look.fill is Fill.GRADIENT:
+        return replace(look, results=LEVELS, hosted=0)
     now = Activity.NONE if look.activity is Activity.NONE else Activity.COMPUTING
     return replace(look, fill=Fill.KEPT, activity=now, hosted=0)
 

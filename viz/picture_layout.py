@@ -16,6 +16,7 @@ from .layout.geometry import MARGIN, WIDTH, Layout, Point
 from .layout.views import overview
 from .memory_curve import Curve
 from .node_looks import Activity, Fill, NodeLook
+from .node_memory import LEVELS, result_gradients
 from .scene import ARRANGEMENTS, NARROWEST, Row, Scene
 from .theme import font
 
@@ -36,6 +37,7 @@ LEGEND_ITEMS: tuple[tuple[str, NodeLook | None], ...] = (
     ("kept", NodeLook(Fill.KEPT)),
     ("recomputed", NodeLook(Fill.RECOMPUTED)),
     ("gradient", NodeLook(Fill.GRADIENT, backward=True)),
+    ("result", NodeLook(Fill.GRADIENT, backward=True, results=LEVELS)),
     ("checkpoint", NodeLook(Fill.KEPT, checkpoint=True)),
     ("computing", NodeLook(Fill.KEPT, Activity.COMPUTING)),
     ("recomputing", NodeLook(Fill.RECOMPUTED, Activity.RECOMPUTING)),
@@ -53,7 +55,7 @@ ROOM = 180  # least pixels for a title next to the counters; with less, they sta
 HEADING_ROWS, COUNTER_ROW = 64, 40  # pixels for title and subtitle, and for a row of counters
 SUBTITLE_ENDS = 57.0  # pixels from the top
 LEGEND_ROW = 22  # pixels
-LEGEND_GAP = 10  # pixels between two items, at least
+LEGEND_GAP = 7  # pixels between two items, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +248,12 @@ def sheet_of_width(scene: Scene, widths: Mapping[str, float], columns: int, widt
 
 
 def legend_items(rows: Sequence[Row]) -> tuple[tuple[str, NodeLook | None], ...]:
-    """Return the entries of the legend; host memory only where a trace uses it."""
-    if not any(row.moves for row in rows):
-        return LEGEND_ITEMS
-    place = [name for name, _ in LEGEND_ITEMS].index("checkpoint")
-    return (*LEGEND_ITEMS[:place], HOST_ITEM, *LEGEND_ITEMS[place:])
+    """Return the entries of the legend; results and host memory only where a trace has them."""
+    results = any(result_gradients(row.trace.graph) for row in rows)
+    items = [item for item in LEGEND_ITEMS if results or item[0] != "result"]
+    if any(row.moves for row in rows):
+        items.insert([name for name, _ in items].index("checkpoint"), HOST_ITEM)
+    return tuple(items)
 
 
 def legend_of(

@@ -31,7 +31,12 @@ def blend(over: RGB, under: RGB, share: float) -> RGB:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The colours of one mode; ``*_label`` is the text on a fill."""
+    """The colours of one mode; ``*_label`` is the text on a fill.
+
+    Pink (``gradient``) is for cotangents: gradients on their way back. Dark pink (``staying``) is
+    for gradients that are results, such as weight gradients. Green is for what is only in the first
+    of two policies (``difference_colours``).
+    """
 
     name: str
     background: RGB
@@ -45,6 +50,8 @@ class Theme:
     recomputed_label: RGB
     gradient: RGB
     gradient_label: RGB
+    staying: RGB
+    staying_label: RGB
     recomputing: RGB
     recomputing_label: RGB
     halo: RGB
@@ -81,6 +88,7 @@ class Theme:
             (self.kept_label, self.kept),
             (self.recomputed_label, self.recomputed),
             (self.gradient_label, self.gradient),
+            (self.staying_label, self.staying),
             (self.recomputing_label, self.recomputing),
             (self.not_yet_outline, self.not_yet),
             (self.dropped_forward, self.background),
@@ -103,15 +111,6 @@ def faint_edge(theme: Theme) -> RGB:
 def ghost(theme: Theme) -> RGB:
     """Return the colour of another schedule's memory, behind the one that is shown."""
     return blend(theme.not_yet_outline, theme.background, 0.28)
-
-
-def result_gradient(theme: Theme) -> RGB:
-    """Return the colour of gradients that are results, such as weight gradients: dark pink.
-
-    Pink is for gradients, and where a picture tells them apart, for cotangents: those on their way
-    back. Green is for what is only in the first of two policies (``difference_colours``).
-    """
-    return blend(theme.gradient, DARK.background, 0.62)
 
 
 def luminance(colour: RGB) -> float:
@@ -161,6 +160,8 @@ LIGHT = Theme(
     recomputed_label=rgb("#16233A"),
     gradient=rgb("#CC79A7"),
     gradient_label=rgb("#16233A"),
+    staying=rgb("#845375"),
+    staying_label=rgb("#FFFFFF"),
     recomputing=rgb("#D55E00"),
     recomputing_label=rgb("#0A101C"),
     halo=rgb("#F0E442"),
@@ -184,6 +185,8 @@ DARK = Theme(
     recomputed_label=rgb("#0E1624"),
     gradient=rgb("#E08FBF"),
     gradient_label=rgb("#0E1624"),
+    staying=rgb("#906184"),
+    staying_label=rgb("#FFFFFF"),
     recomputing=rgb("#FF7A1A"),
     recomputing_label=rgb("#0E1624"),
     halo=rgb("#F0E442"),

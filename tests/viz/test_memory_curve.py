@@ -12,9 +12,12 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
+from tinyckpt.base.tree import leaves
 from viz.layout.drawn_nodes import cells_of
 from viz.memory_curve import BANDS, memory_bands
-from viz.node_looks import CellLooks, Fill
+from viz.node_looks import Activity, CellLooks, Fill, NodeLook
+from viz.node_memory import LEVELS
+from viz.node_style import node_colours
 from viz.picture_layout import strip_lines
 from viz.scene import counts_nodes, scene_of
 from viz.theme import LIGHT
@@ -25,14 +28,18 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
 def defined(trace: tc.Trace) -> list[list[int]]:
     """Return the bands by their definition: a block belongs to the value it was allocated for."""
     graph, rows = trace.graph, []
+    results = set()  # roots of the gradients that are results
+    for data in leaves(graph.gradients):
+        while (base := graph.data[data].view_of) is not None:
+            data = base
+        results.add(data)
     for workspace, blocks in zip(trace.workspace, blocks_held(trace), strict=True):
-        row = [0, 0, 0, workspace]
+        row = [0, 0, 0, 0, workspace]
         for owner, _, again in blocks:
             producer = graph.data[owner].producer
             assert producer is not None
-            row[2 if producer >= graph.forward_count else int(again)] += graph.data[
-                owner
-            ].spec.nbytes
+            band = 2 + (owner in results) if producer >= graph.forward_count else int(again)
+            row[band] += graph.data[owner].spec.nbytes
         rows.append(row)
     return [list(band) for band in zip(*rows, strict=True)]
 
@@ -59,10 +66,11 @@ def test_view_keeps_its_base_in_the_kept_band(trace: tc.Trace) -> None:
 
 def test_bands_of_a_chain_match_golden_numbers() -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
-    kept, recomputed, gradients, workspace = memory_bands(trace, True).tolist()
+    kept, recomputed, gradients, results, workspace = memory_bands(trace, True).tolist()
     assert "".join(map(str, kept)) == "1212333222111000000"
     assert "".join(map(str, recomputed)) == "0000000000000001100"
-    assert "".join(map(str, gradients)) == "0000012212212211221"
+    assert "".join(map(str, gradients)) == "0000012212212211110"
+    assert "".join(map(str, results)) == "0000000000000000111"
     assert set(workspace) == {0}
 
 
@@ -76,15 +84,18 @@ def test_band_is_nonempty_iff_nodes_have_its_fill(case: Any, policy: str) -> Non
     bands, state = memory_bands(trace, False), CellLooks(trace, cells_of(graph))
     for step in range(len(trace.steps)):
         state.take(step)
-        fills = {state.look(cell).fill for cell in state.cells}
-        for fill, band in zip((Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT), bands, strict=False):
-            assert (fill in fills) == bool(band[step]), (step, fill)
+        looks = [state.look(cell) for cell in state.cells]
+        fills = {node_colours(replace(look, activity=Activity.NONE), LIGHT)[0] for look in looks}
+        for fill, band in zip(BANDS.values(), bands[:4], strict=False):
+            assert (getattr(LIGHT, fill) in fills) == bool(band[step]), (step, fill)
 
 
 def test_bands_share_the_fill_of_their_nodes() -> None:
     assert all(hasattr(LIGHT, fill) for fill in BANDS.values())
-    nodes = {fill.value for fill in (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)}
-    assert {*BANDS.values()} == {*nodes, "workspace"}
+    looks = [NodeLook(fill) for fill in (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)]
+    looks.append(NodeLook(Fill.GRADIENT, results=LEVELS))
+    nodes = [node_colours(look, LIGHT)[0] for look in looks]
+    assert [getattr(LIGHT, fill) for fill in BANDS.values()] == [*nodes, LIGHT.workspace]
 
 
 def test_trace_of_views_is_counted_in_bytes() -> None:

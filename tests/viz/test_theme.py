@@ -50,6 +50,7 @@ XYZ_OF_SRGB = np.array([
 FILLS = {
     "nodes": ("kept", "recomputed", "gradient", "recomputing", "not_yet"),
     "memory": ("kept", "recomputed", "gradient", "workspace", "panel"),
+    "gradients": ("gradient", "staying", "kept", "recomputed", "recomputing", "panel"),
     "ledger": ("evaluation", "recomputing", "gradient", "kept", "recomputed", "panel"),
     "series": (*SERIES, "panel"),
     "frontier": ("kept", "recomputing", "impossible"),
@@ -152,6 +153,7 @@ TEXTS = {
     "kept": ("kept_label", "kept"),
     "recomputed": ("recomputed_label", "recomputed"),
     "gradient": ("gradient_label", "gradient"),
+    "result": ("staying_label", "staying"),
     "recomputing": ("recomputing_label", "recomputing"),
 }
 

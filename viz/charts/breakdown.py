@@ -17,7 +17,7 @@ from tinyckpt.base.errors import OptionError
 
 from ..memory_curve import by_column
 from ..scene import count_text
-from ..theme import RGB, Theme, blend, css, result_gradient
+from ..theme import RGB, Theme, blend, css
 from .style import (
     BESIDE,
     WIDTH,
@@ -48,9 +48,9 @@ def fills_of(theme: Theme) -> dict[str, RGB]:
     return {
         "parameters": blend(theme.muted, theme.panel, 0.75),
         "optimizer state": blend(theme.muted, theme.panel, 0.5),
-        "accumulated gradients": blend(result_gradient(theme), theme.panel, 0.55),
+        "accumulated gradients": blend(theme.staying, theme.panel, 0.55),
         "other sources": blend(theme.muted, theme.panel, 0.28),
-        "gradients": result_gradient(theme),
+        "gradients": theme.staying,
         "results": theme.evaluation,
         "activations": theme.kept,
         "cotangents": theme.gradient,

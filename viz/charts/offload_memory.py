@@ -22,7 +22,7 @@ from ..node_memory import NOWHERE, CellMemory
 if TYPE_CHECKING:
     from tinyckpt.planner.offload.simulate import Timeline
 
-Row = tuple[int, int, int, int, int]  # bytes by BANDS, then bytes in flight to the host
+Row = tuple[int, int, int, int, int, int]  # bytes by BANDS, then bytes in flight to the host
 Moment = tuple[Fraction, Row]
 
 
@@ -69,10 +69,10 @@ class Device:
         self.memory = CellMemory(self.graph, home, 2)
         self.landings: list[tuple[Fraction, int]] = []
         self.flights: dict[int, int] = {}
-        self.alone = [0, 0, 0]
+        self.alone = [0, 0, 0, 0]
         self.arrivals: dict[int, Fraction] = {}
         self.reserved: dict[int, tuple[Fraction, int]] = {}
-        self.unused = [0, 0, 0]
+        self.unused = [0, 0, 0, 0]
 
     def evaluate(self, place: int) -> Iterator[Moment]:
         """Evaluate an operator; yield the memory from its begin to its end."""
@@ -142,8 +142,11 @@ class Device:
             self.alone[self.band(block)] += sign * self.graph.data[owner].spec.nbytes
 
     def band(self, block: int) -> int:
-        """Return the band of a block: kept, recomputed, gradients."""
-        return 2 if self.memory.home[self.memory.owner[block]] else int(self.memory.again[block])
+        """Return the band of a block: kept, recomputed, gradients, results."""
+        owner = self.memory.owner[block]
+        if self.memory.home[owner]:
+            return 2 + self.memory.is_result[owner]
+        return int(self.memory.again[block])
 
     def moments(self, begin: Fraction, end: Fraction, workspace: int) -> Iterator[Moment]:
         """Yield the memory at a time, and at every change before another time."""
@@ -159,9 +162,12 @@ class Device:
         """Return the current bytes by band."""
         memory = self.memory
         again = memory.bytes_again[0]
-        bands = (memory.bytes[0] - again, again, memory.bytes[1])
-        kept, recomputed, gradients = (
+        bytes_results = memory.bytes_results[1]
+        bands = (
+            memory.bytes[0] - again, again, memory.bytes[1] - bytes_results, bytes_results
+        )  # fmt: skip
+        kept, recomputed, gradients, results = (
             held - alone - unused
             for held, alone, unused in zip(bands, self.alone, self.unused, strict=True)
         )
-        return kept, recomputed, gradients, workspace, sum(self.alone)
+        return kept, recomputed, gradients, results, workspace, sum(self.alone)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ import numpy as np
 from ..scene import count_text
 from ..theme import Theme, blend, css
 from .pipeline_gantt import (
-    COLUMNS,
+    COARSER,
     FILLED,
+    FULL,
     MOST_LANES,
     BlockLook,
+    Detail,
     draw_lanes,
     draw_messages,
     draw_numbers,
@@ -69,6 +72,8 @@ EDGE, HEADING, CAPTION, AXIS, LEGEND = 0.1, 0.58, 0.3, 0.48, 0.17
 LEFT = 0.52  # inches for the devices' numbers
 TITLE, VALUE, NAME = 7.4, 6.2, 4.0  # points that a letter takes: in titles, counters, their names
 KEY = 28.0  # points around an entry of the legend
+# Bytes of an SVG: of one pipeline or two, and for each beyond.
+MOST_OF_TWO, MOST_OF_EACH = 40_000, 20_000
 
 
 def pipeline(
@@ -84,6 +89,10 @@ def pipeline(
     Where there are too many devices or blocks to be drawn one by one, a column shows the share of
     time of each kind of work, and the curves are those of the devices with the highest peaks among
     their neighbours.
+
+    An SVG takes at most 40 KB, and 20 KB more for each pipeline beyond two. To be that small, it
+    leaves out numbers and joins neighbouring blocks of a kind, or shows shares of time, in columns
+    as few as it takes; its axis says which.
 
     Args:
         traces: what ``replay_pipeline`` returned; one, or several to compare. Memory is in bytes if
@@ -108,7 +117,12 @@ def pipeline(
     """
     listed = as_pipelines(traces)
     names = titles_of([title_of(trace) for trace in listed], title)
-    return write(path, theme, width, lambda colours: pipeline_figure(listed, colours, width, names))
+    draw, *coarser = (
+        partial(pipeline_figure, listed, width=width, names=names, detail=detail)
+        for detail in (FULL, *COARSER)
+    )
+    most = MOST_OF_TWO + MOST_OF_EACH * max(0, len(listed) - 2)
+    return write(path, theme, width, draw, coarser, most)
 
 
 def pipeline_figure(
@@ -116,6 +130,7 @@ def pipeline_figure(
     colours: Theme,
     width: float = WIDTH,
     names: Sequence[str] | None = None,
+    detail: Detail = FULL,
 ) -> Figure:
     """Return the figure; call it within ``looks()``."""
     names = [title_of(trace) for trace in traces] if names is None else names
@@ -130,14 +145,16 @@ def pipeline_figure(
     for trace, (lanes, curves), name in zip(traces, axes, names, strict=True):
         per = trace.unit * factor
         draw_heading(lanes, trace, name, colours)
-        draw_lanes(lanes, trace, per, longest * trace.unit, colours)
-        if draws_blocks(trace):
+        draw_lanes(lanes, trace, per, longest * trace.unit, colours, detail)
+        if detail.apart and draws_blocks(trace, detail):
             draw_numbers(lanes, trace, per, colours)
             draw_messages(lanes, trace, per, colours)
-        draw_curves(curves, trace, per, highest, colours)
+        draw_curves(curves, trace, per, highest, colours, detail)
     last = axes[-1][1]
     label = f"time, {measure}" if measure else "time"
-    mixed = "" if all(map(draws_blocks, traces)) else " (colours mix by their share of it)"
+    mixed = "" if detail.apart else " (neighbours of a kind are joined)"
+    if not all(draws_blocks(trace, detail) for trace in traces):
+        mixed = " (colours mix by their share of it)"
     last.set_xlabel(label + mixed)
     last.xaxis.set_major_formatter(
         lambda at, _: count_text(round(at)) if 1e4 <= at < 1e9 else f"{at:g}"
@@ -212,7 +229,9 @@ def side_texts(trace: PipelineTrace) -> list[str]:
 # Curves -------------------------------------------------------------------------------------------
 
 
-def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colours: Theme) -> None:
+def draw_curves(
+    axis: Any, trace: PipelineTrace, per: float, highest: int, colours: Theme, detail: Detail
+) -> None:
     """Draw the memory curve of each device, one below the other, in one scale, with its peak."""
     devices = highest_peaks(trace, MOST_LANES)
     axis.set_ylim(len(devices) - 0.5, -0.5)
@@ -221,19 +240,14 @@ def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colou
     for row, device in enumerate(devices):
         lane = lane_of(trace, device)
         ground = row + FILLED / 2
-        times, held = corners_of(lane)
+        times, held = corners_of(lane, detail.corners)
         times, heights = times / per, ground - FILLED * held / highest
-        axis.fill_between(
-            times, ground, heights, step="post", linewidth=0, zorder=2,
-            color=css(blend(colours.kept, colours.background, 0.3)),
+        steps = np.repeat(times, 2)[1:], np.repeat(heights, 2)[:-1]
+        axis.fill(
+            [times[0], *steps[0], times[-1]], [ground, *steps[1], ground], label="held", zorder=2,
+            facecolor=css(blend(colours.kept, colours.background, 0.3)), linewidth=0.9,
+            edgecolor=css(colours.kept), joinstyle="miter",
         )  # fmt: skip
-        axis.plot(
-            times, heights, drawstyle="steps-post", linewidth=0.9, zorder=3,
-            color=css(colours.kept), label="held", solid_joinstyle="miter",
-        )  # fmt: skip
-        axis.plot(
-            times[[0, -1]], [ground, ground], color=css(colours.edge), linewidth=0.5, zorder=1
-        )
         first = int(np.argmax(lane.held))
         axis.plot(
             [float(lane.times[first]) / per], [ground - FILLED * lane.held[first] / highest], "o",
@@ -263,26 +277,27 @@ def peak_text(trace: PipelineTrace, amount: int) -> str:
     return count_text(amount) if trace.footprints is None else memory_text(trace, amount)
 
 
-def corners_of(lane: DeviceLane) -> tuple[Any, Any]:
+def corners_of(lane: DeviceLane, most: int = FULL.corners) -> tuple[Any, Any]:
     """Return the visible corners of a device's memory curve.
 
-    Points of no duration are left out, unless they are higher than before and after; of very many
-    corners, those that share a column become the highest of them.
+    Points of no duration are left out, unless they are higher than before and after; of more than
+    ``most`` corners, those that share a column become the highest of them.
     """
     times, held = lane.times.astype(float), lane.held
     before, after = np.append(-1, held[:-1]), np.append(held[1:], -1)
     lasts = np.append(np.diff(times) > 0, True)
     seen = lasts | ((held > before) & (held > after))
     times, held = times[seen], held[seen]
-    if len(times) <= 8 * COLUMNS:
+    if len(times) <= most:
         return times, held
-    columns = np.minimum(times * COLUMNS // times[-1], COLUMNS - 1).astype(np.int64)
-    highest = np.zeros(COLUMNS + 1, held.dtype)
+    count = min(most, FULL.columns)
+    columns = np.minimum(times * count // times[-1], count - 1).astype(np.int64)
+    highest = np.zeros(count + 1, held.dtype)
     np.maximum.at(highest, columns, held)
     # At the begin of a column, the memory from before still counts.
-    last = np.searchsorted(columns, np.arange(1, COLUMNS)) - 1
+    last = np.searchsorted(columns, np.arange(1, count)) - 1
     highest[1:-1] = np.maximum(highest[1:-1], held[last])
-    return np.arange(COLUMNS + 1) * (times[-1] / COLUMNS), highest
+    return np.arange(count + 1) * (times[-1] / count), highest
 
 
 # Around -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from ..scene import count_text
 from ..theme import RGB, Theme, blend, contrast, css, rgb
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
 
 MOST_LANES = 16  # devices with a lane and a curve each; with more, several share one
-MOST_BLOCKS = 420  # per device, drawn one by one; with more, a column shows shares of time
-MOST_ROWS, COLUMNS = 256, 1000  # of a utilisation image: about a pixel each in a PNG
 FILLED = 0.78  # of a lane's height; the rest is between it and the next
 NUMBER = 6.5  # points, of a micro-batch's number in its block
 DIGIT = 0.62  # width of a digit, as a share of its size
@@ -32,6 +31,37 @@ HAIRLINE = 0.3  # points
 ODD = 0.8  # opacity of every second micro-batch's fill
 FAINT = 0.3  # opacity of a block in the rows of the other stages of its lane
 MOST_STAGES = 4  # of a device, up to which each has a row in its lane
+
+
+class Detail(NamedTuple):
+    """How much of a chart is drawn one by one.
+
+    Attributes:
+        apart: whether every block stands alone, with its number and shade, and messages are drawn;
+            else neighbours of a kind are joined.
+        blocks: per device, drawn at all; with more, a column shows shares of time.
+        rows, columns: of a utilisation image.
+        inks: its colours; None for as many as it has.
+        corners: of a memory curve; with more, those that share a column are the highest of them.
+    """
+
+    apart: bool = True
+    blocks: int = 420
+    rows: int = 256
+    columns: int = 1000  # about a pixel each in a PNG
+    inks: int | None = None
+    corners: int = 8000
+
+
+FULL = Detail()
+# What an SVG leaves out until it is small enough: numbers, messages, bounds of blocks; then blocks,
+# of which columns mix the colours; then columns.
+COARSER = (
+    Detail(apart=False, corners=500),
+    Detail(False, 0, rows=128, columns=500, inks=64, corners=250),
+    Detail(False, 0, rows=48, columns=250, inks=32, corners=100),
+    Detail(False, 0, rows=16, columns=125, inks=16, corners=40),
+)
 
 
 class BlockLook(NamedTuple):
@@ -63,9 +93,9 @@ def idle_of(colours: Theme) -> RGB:
     return blend(colours.not_yet_outline, colours.background, share)
 
 
-def draws_blocks(trace: PipelineTrace) -> bool:
+def draws_blocks(trace: PipelineTrace, detail: Detail) -> bool:
     """Whether every device has its own lane and every block is drawn."""
-    return trace.pipeline.devices <= MOST_LANES and blocks_of(trace) <= MOST_BLOCKS
+    return trace.pipeline.devices <= MOST_LANES and blocks_of(trace) <= detail.blocks
 
 
 def rows_of(trace: PipelineTrace) -> int:
@@ -81,15 +111,17 @@ def idle_texts(trace: PipelineTrace) -> list[str]:
     return [f"{share:.{int(0 < share < 1 or 99 < share < 100)}f} % idle" for share in shares]
 
 
-def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
+def draw_lanes(
+    axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme, detail: Detail
+) -> None:
     """Draw the lane of each device, from the top; ``per`` ticks are one unit of the axis."""
     devices = trace.pipeline.devices
     axis.set_ylim(devices - 0.5, -0.5)
     for device, text in enumerate(idle_texts(trace) if devices <= MOST_LANES else ()):
         write_right(axis, device, text, colours)
-    if not draws_blocks(trace):
+    if not draws_blocks(trace, detail):
         label_devices(axis, list(range(devices)) if devices <= MOST_LANES else None, colours)
-        draw_shares(axis, trace, per, ticks, colours)
+        draw_shares(axis, trace, per, ticks, colours, detail)
         return
     lanes = [lane_of(trace, device) for device in range(devices)]
     if rows_of(trace) > 1:
@@ -110,12 +142,16 @@ def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colour
                 for lane, at in zip(lanes, works, strict=True)
             ]
             add_boxes(axis, whole, per, pale, "other stages", colours)
-        for odd in (False, True):
+        for odd in (False, True) if detail.apart else (False,):
             boxes = []
             for lane, at in zip(lanes, works, strict=True):
-                at = at & (lane.micro_batch % 2 == odd)
                 top, height = rows_at(trace, lane)
-                boxes.append(boxes_of(lane.begin[at], lane.end[at], top[at], height))
+                if detail.apart:
+                    at = at & (lane.micro_batch % 2 == odd)
+                    spans = lane.begin[at], lane.end[at], top[at]
+                else:
+                    spans = joined(lane.begin[at], lane.end[at], top[at])
+                boxes.append(boxes_of(*spans, height))
             fill = blend(look.fill, colours.background, ODD) if odd else look.fill
             add_boxes(axis, boxes, per, look._replace(fill=fill), name, colours)
 
@@ -145,6 +181,14 @@ def rows_at(trace: PipelineTrace, lane: DeviceLane) -> tuple[Any, float]:
     return lane.device - FILLED / 2 + height * number, height
 
 
+def joined(begin: Any, end: Any, top: Any) -> tuple[Any, Any, Any]:
+    """Return begin, end and top of a lane's blocks of a kind, those that touch in a row as one."""
+    order = np.lexsort((begin, top))
+    begin, end, top = begin[order], end[order], top[order]
+    starts = np.append(True, (begin[1:] > end[:-1]) | (top[1:] != top[:-1]))[: len(begin)]
+    return begin[starts], end[np.append(starts[1:], True)[: len(end)]], top[starts]
+
+
 def boxes_of(begin: Any, end: Any, top: Any, height: float) -> Any:
     """Return the corners of rectangles, (boxes, 4, 2)."""
     top = np.broadcast_to(top, begin.shape)
@@ -172,17 +216,23 @@ def add_boxes(
     )  # fmt: skip
 
 
-def draw_shares(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
+def draw_shares(
+    axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme, detail: Detail
+) -> None:
     """Draw utilisation: an image of rows of devices and columns of time, by shares of work."""
     devices = trace.pipeline.devices
     own = float(ticks_of(trace))
-    rows = min(devices, MOST_ROWS)
-    shares = shares_of(trace, rows, max(1, round(COLUMNS * own / ticks)), own)
+    rows = min(devices, max(detail.rows, MOST_LANES))
+    shares = shares_of(trace, rows, max(1, round(detail.columns * own / ticks)), own)
     fills = np.array([look.fill for look in looks_of(colours).values()], float)
     idle = np.clip(1 - shares.sum(axis=2, keepdims=True), 0, 1)
     image = (shares @ fills + idle * idle_of(colours)).round().astype(np.uint8)
+    if detail.inks is not None:
+        image = np.asarray(
+            Image.fromarray(image).quantize(detail.inks, dither=Image.Dither.NONE).convert("RGB")
+        )
     axis.imshow(
-        image, extent=(0, own / per, devices - 0.5, -0.5), aspect="auto", interpolation="nearest",
+        image, extent=(0, own / per, devices - 0.5, -0.5), aspect="auto", interpolation="none",
         zorder=2, label="shares",
     )  # fmt: skip
     if devices <= MOST_LANES:

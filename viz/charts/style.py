@@ -64,9 +64,21 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 
 
 def write(
-    path: str | os.PathLike[str], theme: str, width: float, draw: Callable[[Theme], Figure]
+    path: str | os.PathLike[str],
+    theme: str,
+    width: float,
+    draw: Callable[[Theme], Figure],
+    coarser: Sequence[Callable[[Theme], Figure]] = (),
+    most: int = 0,
 ) -> Path:
     """Write the figure that ``draw`` returns, in the format of the path's suffix.
+
+    Args:
+        path, theme, width: as in every chart.
+        draw: returns the figure of a theme.
+        coarser: return it with less and less detail: an SVG is the first figure of at most ``most``
+            bytes, or the last one.
+        most: bytes.
 
     Raises:
         OptionError: if the theme or the format is unknown, or the width is out of range.
@@ -77,15 +89,25 @@ def write(
         raise OptionError(f"width {width!r}: expected {NARROWEST:g} to {WIDEST:g} inches")
     if theme not in THEMES:
         raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    content = b""
+    for drawn in (draw, *coarser):
+        content = rendered(drawn, THEMES[theme], form)
+        if form != "svg" or len(content) <= most:
+            break
+    write_atomically(path, content)
+    return DrawnPath(path)
+
+
+def rendered(draw: Callable[[Theme], Figure], colours: Theme, form: str) -> bytes:
+    """Return a figure as a file of a format."""
     buffer = io.BytesIO()
     with looks():
-        figure = draw(THEMES[theme])
+        figure = draw(colours)
         if form == "svg":
             drop_path_effects(figure)
         figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
     content = buffer.getvalue()
-    write_atomically(path, compact(content) if form == "svg" else content)
-    return DrawnPath(path)
+    return compact(content) if form == "svg" else content
 
 
 def hatched(fill: RGB, strokes: RGB) -> dict[str, Any]:

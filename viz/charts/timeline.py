@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import temporary_path
 
-from ..memory_curve import BANDS, Curve, by_column
+from ..memory_curve import BANDS, STRIPES, Curve, by_column
 from ..scene import Row, Scene, Style, count_text, scene_of
 from ..theme import css
 from .style import (
@@ -197,8 +197,9 @@ def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
     entries = [entry for entry in every if entry[2].any()] or every[:1]
     areas = stack(axis, steps, [(name, css(fill), column) for name, fill, column in entries])
     for area in areas:
-        if area.get_label() == "recomputed":
-            area.set(**hatched(colours.recomputed, colours.kept))
+        fill = BANDS[area.get_label()]
+        if fill in STRIPES:
+            area.set(**hatched(getattr(colours, fill), getattr(colours, STRIPES[fill])))
     return areas
 
 

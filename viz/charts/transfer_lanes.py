@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
-from ..memory_curve import BANDS
+from ..memory_curve import BANDS, STRIPES
 from ..theme import RGB, blend, css
 from .offload_memory import Moment, memory_over_time
 from .residency import EvaluationKind
@@ -166,18 +166,21 @@ def legend_handles(
 
     kinds = {kind for lanes in found for _, kind in lanes.evaluations}
     rows = zip(*(row for curve in curves for _, row in curve), strict=True)
-    kept, recomputed, gradients, workspace, flying = (any(band) for band in rows)
+    kept, recomputed, gradients, results, workspace, flying = (any(band) for band in rows)
     copied = any(lanes.out or lanes.back for lanes in found)
     entries = (
         (EvaluationKind.FORWARD in kinds, "forward", colours.evaluation),
         (EvaluationKind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
         (EvaluationKind.BACKWARD in kinds or gradients, "backward, gradients", colours.gradient),
+        (results, "results", colours.staying),
         (kept or copied, "kept, copies" if copied else "kept", colours.kept),
         (recomputed, "recomputed", colours.recomputed),
         (workspace, "workspace", colours.workspace),
         (any(lanes.stalls for lanes in found), "stall", shade_of(colours)),
     )
-    strokes = {"recomputation": colours.panel, "recomputed": colours.kept}
+    strokes = {
+        "recomputation": colours.panel, "recomputed": colours.kept, "results": colours.gradient
+    }  # fmt: skip
     handles = [
         Patch(label=name, **hatched(ink, strokes.get(name, ink)))
         if name in strokes
@@ -283,8 +286,8 @@ def draw_memory(
     times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
     bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
     looks = [
-        hatched(colours.recomputed, colours.kept)
-        if fill == "recomputed"
+        hatched(getattr(colours, fill), getattr(colours, STRIPES[fill]))
+        if fill in STRIPES
         else {"facecolor": css(getattr(colours, fill))}
         for fill in BANDS.values()
     ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinyckpt.base.units import cost_text, size_text
 
+from ..memory_curve import BANDS
 from ..node_memory import shown_share
 from ..node_style import truncated
 from ..raster.canvas import Canvas, Change, Inks
@@ -31,6 +32,7 @@ TANK = 600, 18, 64, 142  # left, top, width, height
 CARD_WORDS = 212  # pixels: room for the words before the bars of the end card
 MOST_SLICES = 40  # values in a tank that are drawn one by one
 LEGEND = 424
+RESULTS = [*BANDS].index("results")
 WAITS = "The gradient waits for the other one"
 
 
@@ -247,7 +249,8 @@ def row_patches(story: Story, moment: Moment, row: int, theme: Theme) -> Iterato
     yield Patch((LEFT, down + 142, TRACK, 26), (Text(LEFT, down + 160, caption, 16, ink, True),))
     yield Patch((LEFT - 2, down + 168, TRACK + 8, 18), tuple(work_marks(story, now, row, theme)))
     yield Patch(
-        (TANK[0] - 12, down + 4, WIDTH - TANK[0], 182), tuple(tank_marks(story, now, down, theme))
+        (TANK[0] - 12, down + 4, WIDTH - TANK[0] + 12, 182),
+        tuple(tank_marks(story, now, down, theme)),
     )
 
 
@@ -302,7 +305,7 @@ def tank_marks(story: Story, now: RowMoment, down: float, theme: Theme) -> Itera
     """Yield the tank: live memory by kind, and the most so far; below it, what the bar counts."""
     x, wide, high, top = TANK[0], TANK[2], TANK[3], TANK[1] + down
     yield Text(x - 10, down + 181, "work", 14, theme.muted)
-    fills = (theme.kept, theme.recomputed, theme.gradient, theme.workspace)
+    fills = [getattr(theme, fill) for fill in BANDS.values()]
     yield Rect(x, top, wide, high, 6, theme.panel, theme.not_yet_outline)
     unit = high / max(story.highest, 1)
     level = float(top + high)
@@ -329,12 +332,14 @@ def legend_patch(story: Story, theme: Theme) -> Patch:
     """Return the legend."""
     marks: list[Mark] = []
     x = float(LEFT)
-    entries = (
+    entries = [
         ("in memory", theme.kept, theme.kept),
         ("thrown away", theme.background, theme.muted),
         ("computed again", theme.recomputed, theme.ink),
         ("gradient, going back", theme.gradient, theme.gradient),
-    )
+    ]
+    if any(row.bands[RESULTS] for moment in story.moments for row in moment.rows):
+        entries.append(("result", theme.staying, theme.staying))
     for words, fill, stroke in entries:
         marks.append(Rect(x, LEGEND, 14, 14, 3, fill, stroke))
         if fill == theme.recomputed:
@@ -390,7 +395,7 @@ def explainer_inks(theme: Theme, scale: float) -> Inks:
         (theme.panel, ground), (theme.kept, theme.panel),
     ]  # fmt: skip
     colours = [colour for pair in meeting for colour in pair]
-    colours += [theme.workspace, theme.recomputed]
+    colours += [theme.workspace, theme.recomputed, theme.staying]
     colours += [blend(a, b, share) for a, b in meeting for share in (0.25, 0.5, 0.75)]
     return Inks(theme, scale, np.array(list(dict.fromkeys(colours)), np.uint8))
 

@@ -23,7 +23,7 @@ from tinyckpt.core.schedule import EVALUATIONS
 
 from ..layout.drawn_nodes import printable
 from ..layout.partition import Part, anatomy_of, parts_by_scope, parts_of
-from ..memory_curve import memory_bands
+from ..memory_curve import BANDS, memory_bands
 from ..node_memory import CellMemory
 from ..scene import as_list, counts_nodes, live_of, stop_of
 
@@ -335,7 +335,7 @@ class RowReader:
                 computed=tuple(computed),
                 active=active,
                 gradient=gradient,
-                bands=tuple(map(int, self.bands[:, taken - 1])) if taken else (0, 0, 0, 0),
+                bands=tuple(map(int, self.bands[:, taken - 1])) if taken else (0,) * len(BANDS),
                 peak=int(self.peaks[taken - 1]) if taken else 0,
                 done=tuple(done.values()),
                 run=run,

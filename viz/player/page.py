@@ -22,7 +22,6 @@ from ..theme import (
     faint_edge,
     ghost,
     legible,
-    result_gradient,
 )
 from ..vector.svg import svg_still
 from ..vector.webfont import font_faces
@@ -194,7 +193,6 @@ def custom_properties(theme: Theme) -> str:
     colours["faint_edge"] = faint_edge(theme)
     colours["ghost"] = ghost(theme)
     colours["recomputed_edge"] = theme.recomputed
-    colours["staying"], colours["staying_label"] = result_gradient(theme), (255, 255, 255)
     colours |= difference_colours(theme)
     colours |= {name: legible(colours[name], theme) for name in MARKS}
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())

@@ -23,6 +23,7 @@ INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has betw
 TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
 Indices = Any  # uint8 array of palette indices, (height, width)
 WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
+LARGE, DENSE = 60_000, 0.25  # pixels of a box, and the changed share from which it is drawn whole
 REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
@@ -116,7 +117,10 @@ def close_gaps(differs: Any) -> Any:
     """Close small horizontal gaps in a mask of changed pixels (morphological closing).
 
     Changed letters would otherwise be full of holes, which cost more to encode than their pixels.
+    Of a large box that has changed for the most part, such as that of a title card, so would all.
     """
+    if differs.size > LARGE and differs.mean() > DENSE:
+        return np.ones_like(differs)
     before, after = differs.copy(), differs.copy()
     for by in REACH:
         before[:, by:] |= before[:, :-by]

@@ -1,6 +1,7 @@
 """Sprites of node groups: rounded squares, filled in proportion to their resident bytes.
 
-Kept bytes are at the bottom and recomputed ones on top, as in a memory strip.
+Kept bytes are at the bottom and recomputed ones on top, as in a memory strip; of gradients, results
+are at the bottom.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from ..layout.geometry import Size
 from ..node_looks import NodeLook
 from ..node_memory import LEVELS, shown_share
-from ..node_style import corner_of, empty_part, kept_part
+from ..node_style import corner_of, empty_part, lower_level, lower_part
 from .canvas import Indices, Inks
 from .sprites import label_coverage, shape_sprite, with_label
 
@@ -30,14 +31,15 @@ def group_sprite(look: NodeLook, label: str, points: int, box: Size, inks: Inks)
     """
     scale = inks.scale
     coverage = label_coverage(label, box, points, scale)
-    filled, kept = (
-        filled_mask(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
+    filled, lower = (
+        filled_mask(level, coverage.shape, box, scale)
+        for level in (look.level or 0, lower_level(look))
     )
     corner = corner_of(box)
     sprite: Indices = np.zeros(coverage.shape, np.uint8)
     held = replace(look, hosted=0)
     for part, where in (
-        (held, filled & ~kept), (empty_part(look), ~filled), (kept_part(look), kept),
+        (held, filled & ~lower), (empty_part(look), ~filled), (lower_part(look), lower),
     ):  # fmt: skip
         if where.any():
             level = part.level if part.hosted else None  # the stripes begin at the level

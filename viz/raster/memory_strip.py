@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory_curve import Curve
+from ..memory_curve import STRIPES, Curve
 from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
 from ..picture_layout import AIR, HEAD, StripLine, strip_lines, strip_words
 from .canvas import Indices, Inks
@@ -65,8 +65,8 @@ def strip_of(curve: Curve, size: tuple[int, int], inks: Inks) -> Strip:
         ink, edge = inks.index(getattr(inks.theme, fill)), outline(below, top, rows, thick)
         filled = (rows >= below) & (rows < top)
         past[filled & stripes | edge if curve.striped else filled] = ink
-        if fill == "recomputed":
-            past[filled & hatch] = inks.index(inks.theme.kept)
+        if fill in STRIPES:
+            past[filled & hatch] = inks.index(getattr(inks.theme, STRIPES[fill]))
         future[edge] = ink
     free = np.ones((height, width), bool)
     draw_lines((past, future), free, lines, words, unit, inks)

@@ -24,7 +24,8 @@ from ..node_style import (
     is_dashed,
     is_hatched,
     is_partial,
-    kept_part,
+    lower_level,
+    lower_part,
     node_colours,
     outline_of,
     share_of,
@@ -143,7 +144,7 @@ def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
     level = ""
     for part, share in (
         (look, share_of(look) if is_partial(look) else 0.0),
-        (kept_part(look), look.kept / LEVELS),
+        (lower_part(look), lower_level(look) / LEVELS),
     ):
         if share:
             full = fill_attribute(part, theme)
@@ -198,8 +199,8 @@ def label_element(
         return ""
     # In a group filled to less than half, the label stands on the empty part.
     ground = empty_part(look) if is_partial(look) and share_of(look) <= 0.5 else look
-    if look.kept / LEVELS > 0.5:
-        ground = kept_part(look)
+    if lower_level(look) / LEVELS > 0.5:
+        ground = lower_part(look)
     own = {
         "x": number(x),
         "y": number(y + 0.36 * points),

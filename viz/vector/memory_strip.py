@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..memory_curve import Curve
+from ..memory_curve import STRIPES, Curve
 from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
 from ..picture_layout import HEAD, LANE, StripLine, strip_lines, strip_words
-from ..theme import Theme, css, font
+from ..theme import RGB, Theme, css, font
 from .marks import number, text_element
 
 
@@ -25,8 +25,8 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
         ink = css(getattr(theme, fill))
         if past := skyline(tops[:here], 0, height):
             yield f'<path fill="{ink}" d="{past}"/>'
-            if fill == "recomputed" and (tops > below)[:here].any():
-                yield hatch_element(past, here, height, theme)
+            if fill in STRIPES and (tops > below)[:here].any():
+                yield hatch_element(past, here, height, getattr(theme, STRIPES[fill]))
     for fill, tops, below in zip(curve.fills, columns, [0 * columns[0], *columns], strict=False):
         if future := outline(tops[here:], below[here:], here, height):
             ink = css(getattr(theme, fill))
@@ -46,13 +46,13 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
     yield text_element(4, 10, shown, 10, theme.muted)
 
 
-def hatch_element(shape: str, width: int, height: int, theme: Theme) -> str:
-    """Return the stripes of what was recomputed, within a shape; the bands below cover theirs."""
-    name = f"h{zlib.crc32(f'{theme.name} {shape}'.encode()):x}"
+def hatch_element(shape: str, width: int, height: int, ink: RGB) -> str:
+    """Return the stripes of a band within a shape; the bands below cover theirs."""
+    name = f"h{zlib.crc32(f'{ink} {shape}'.encode()):x}"
     lines = "".join(f"M{x} {height}l{height}-{height}" for x in range(-height, width, HATCH))
     return (
         f'<clipPath id="{name}"><path d="{shape}"/></clipPath>'
-        f'<path clip-path="url(#{name})" stroke="{css(theme.kept)}" d="{lines}"/>'
+        f'<path clip-path="url(#{name})" stroke="{css(ink)}" d="{lines}"/>'
     )
 
 

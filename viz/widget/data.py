@@ -39,9 +39,11 @@ DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 LEVELS = len(DIGITS) - 1  # of a tile
 AMOUNTS = len(DIGITS) ** 2 - 1
 RECOMPUTED = len(DIGITS) // 2  # the symbol of a tile's recomputed values, after its own
-# Symbols: memory outside of tiles, gradients, workspace, the peak so far; the work by WORKS; the
-# tile that is computed, and the one that the gradient has reached.
-OTHER, GRADIENTS, WORKSPACE, PEAK, WORK, ACTIVE, GRADIENT = "*", "+", "!", "^", "()~", "@", "$"
+# Symbols: memory outside of tiles, gradients on their way, those that are results, workspace, the
+# peak so far; the work by WORKS; the tile that is computed, and the one that the gradient has
+# reached.
+OTHER, GRADIENTS, RESULTS, WORKSPACE, PEAK = "*+%!^"
+WORK, ACTIVE, GRADIENT = "()~", "@", "$"
 WITH_DIGITS = str.maketrans("()~", "[]=")  # the work of a moment that adds more or less than before
 NEAR = 4  # of AMOUNTS: work that is as much as before
 NO_TILE, NEXT, PREVIOUS = "?", ":", ";"  # the tile after the active one; before the gradient's
@@ -284,7 +286,8 @@ def row_text(
             other = outside
         yield change(OTHER, amount(other / scale), "00")
         yield change(GRADIENTS, amount(moment.bands[2] / scale), "00")
-        yield change(WORKSPACE, amount(moment.bands[3] / scale), "00")
+        yield change(RESULTS, amount(moment.bands[3] / scale), "00")
+        yield change(WORKSPACE, amount(moment.bands[4] / scale), "00")
         yield change(PEAK, amount(moment.peak / scale), "00")
         for symbol, done in zip(WORK, moment.done, strict=True):
             more = max(round(done / work_scale), done > 0) - sums[symbol]

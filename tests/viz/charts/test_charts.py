@@ -24,7 +24,7 @@ from viz.player.page import custom_properties
 from viz.raster.canvas import inks_of
 from viz.raster.memory_strip import strip_of
 from viz.scene import scene_of
-from viz.theme import DARK, LIGHT, THEMES, css, difference_colours, result_gradient
+from viz.theme import DARK, LIGHT, THEMES, css, difference_colours
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
 
@@ -76,7 +76,9 @@ def test_timeline_marks_the_peak_of_each_trace() -> None:
         inside = axis.get_window_extent()
         assert inside.x0 <= label.x0 < label.x1 <= inside.x1
         assert inside.y0 <= label.y0 < label.y1 <= inside.y1
-    assert legend_of(figure.axes[0].get_legend()) == ["kept", "recomputed", "gradients"]
+    assert legend_of(figure.axes[0].get_legend()) == [
+        "kept", "recomputed", "gradients", "results",
+    ]  # fmt: skip
 
 
 def test_timeline_in_bytes_stacks_live_memory() -> None:
@@ -323,7 +325,8 @@ def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, them
         assert fill in grounds, name
         assert f'fill="{fill}"' not in re.sub("<pattern.*?</pattern>", "", text), name
     stored = viz.timeline(trace_of("chain:16", "store_all"), tmp_path / "none.svg", theme=theme)
-    assert "<pattern" not in stored.read_text(encoding="utf-8")
+    grounds = re.findall(r'<pattern[^>]*><rect[^>]*fill="([^"]+)"', stored.read_text("utf-8"))
+    assert grounds == [css(THEMES[theme].staying).lower()]  # results alone
     still = viz.save_still(trace, tmp_path / "still.svg", 60, theme=theme).read_text("utf-8")
     assert "<clipPath" in still
     strip = strip_of(scene_of(trace).rows[0].memory, (100, 700), inks_of(THEMES[theme], 1.0))
@@ -338,7 +341,7 @@ def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, them
 def test_pinks_are_gradients_as_in_the_player_and_no_other_role_has_their_fill(theme: str) -> None:
     fills = fills_of(THEMES[theme])
     assert fills["cotangents"] == THEMES[theme].gradient
-    assert fills["gradients"] == result_gradient(THEMES[theme])
+    assert fills["gradients"] == THEMES[theme].staying
     assert f"--staying:{css(fills['gradients'])};" in custom_properties(THEMES[theme])
     assert len(set(fills.values())) == len(fills)
     assert not {*fills.values()} & {*difference_colours(THEMES[theme]).values()}

@@ -3,6 +3,7 @@
 from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyckpt as tc
@@ -22,7 +23,7 @@ from tinyckpt.pipeline import (
     zb_h1,
 )
 from viz.charts.pipeline import pipeline_figure
-from viz.charts.pipeline_gantt import ODD, label_on, looks_of
+from viz.charts.pipeline_gantt import COARSER, ODD, label_on, looks_of
 from viz.charts.pipeline_lanes import counters_of, subtitles_of
 from viz.theme import DARK, LIGHT, Theme, blend
 
@@ -176,10 +177,33 @@ def test_many_devices_and_blocks_are_drawn_as_utilisation() -> None:
         assert lanes.images[0].get_array().shape == (many.devices, 1000, 3)
         assert not lanes.collections
         assert curves.get_xlabel() == "time (colours mix by their share of it)"
-        assert len([line for line in curves.lines if line.get_label() == "held"]) <= 16
+        assert len([area for area in curves.patches if area.get_label() == "held"]) <= 16
     assert texts(pipeline_figure([replay_pipeline(one_f_one_b(40, 50))], LIGHT).axes[1])[0] == (
         "micro-batches in flight on one of each 3 devices, with the highest peak; a row is 40 high"
     )
+
+
+def test_neighbours_of_a_kind_are_joined_where_a_file_must_be_small() -> None:
+    trace = replay_pipeline(one_f_one_b(2, 3))
+    lanes, curves = pipeline_figure([trace], LIGHT, detail=COARSER[0]).axes
+    assert boxes_of(lanes, "forward") == [(0, 2), (6, 7), (1, 2), (4, 5), (7, 8)]
+    assert boxes_of(lanes, "backward") == [(4, 6), (7, 9), (10, 12), (2, 4), (5, 7), (8, 10)]
+    assert boxes_of(lanes, "idle") == [(2, 4), (9, 10), (0, 1), (10, 12)]
+    assert curves.get_xlabel() == "time (neighbours of a kind are joined)"
+    # Stages in rows of their own are joined row by row.
+    folded = replay_pipeline(v_half(2, 3))
+    lanes = pipeline_figure([folded], LIGHT, detail=COARSER[0]).axes[0]
+    apart = pipeline_figure([folded], LIGHT).axes[0]
+    for label in ("forward", "backward (weights)"):
+        wide = [sum(b - a for a, b in boxes_of(axis, label)) for axis in (lanes, apart)]
+        assert wide[0] == wide[1]
+    # Ever fewer columns, in which colours mix.
+    for detail in COARSER[1:]:
+        lanes, curves = pipeline_figure([trace], LIGHT, detail=detail).axes
+        image = lanes.images[0].get_array()
+        assert image.shape == (2, detail.columns, 3)
+        assert len(np.unique(image.reshape(-1, 3), axis=0)) <= (detail.inks or 0)
+        assert curves.get_xlabel() == "time (colours mix by their share of it)"
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])

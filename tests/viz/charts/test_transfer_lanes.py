@@ -61,17 +61,17 @@ def test_lanes_match_golden_text() -> None:
 def test_memory_falls_only_when_a_copy_has_ended() -> None:
     curve = memory_over_time(tc.timed(BOTH, tc.Link(256)))
     assert [f"{begin}: {' '.join(str(n // 512) for n in row)}" for begin, row in curve] == [
-        "0: 1 0 0 0 0",
-        "1: 2 0 0 0 0",
-        "2: 2 0 0 0 1",  # f3 is computed from f2, f1 is on its way
-        "3: 1 0 1 0 2",  # f2, too, though its copy has not begun
-        "4: 1 0 2 0 1",
-        "5: 0 0 1 0 1",  # computation waits for f2, which comes back from 6 on
-        "6: 1 0 1 0 0",
-        "8: 1 0 2 0 0",
-        "9: 1 0 1 0 0",
-        "11: 1 0 2 0 0",
-        "12: 0 0 1 0 0",
+        "0: 1 0 0 0 0 0",
+        "1: 2 0 0 0 0 0",
+        "2: 2 0 0 0 0 1",  # f3 is computed from f2, f1 is on its way
+        "3: 1 0 1 0 0 2",  # f2, too, though its copy has not begun
+        "4: 1 0 2 0 0 1",
+        "5: 0 0 1 0 0 1",  # computation waits for f2, which comes back from 6 on
+        "6: 1 0 1 0 0 0",
+        "8: 1 0 2 0 0 0",
+        "9: 1 0 1 0 0 0",
+        "11: 1 0 1 1 0 0",
+        "12: 0 0 0 1 0 0",
     ]
 
 
@@ -111,8 +111,8 @@ def test_memory_with_instant_copies_equals_the_trace(timeline: tc.Timeline) -> N
     at_once = tc.timed(timeline.schedule, tc.Link(inf))
     rows: dict[Fraction, list[Any]] = {}
     for begin, row in memory_over_time(at_once):
-        rows.setdefault(begin, []).append(row[:4])
-        assert row[4] == 0
+        rows.setdefault(begin, []).append(row[:-1])
+        assert row[-1] == 0
     bands = memory_bands(at_once.trace, False).T.tolist()
     for place, step in enumerate(at_once.schedule.steps):
         if isinstance(step, tc.Compute | tc.Update):
@@ -155,7 +155,8 @@ def test_timeline_is_drawn_against_time() -> None:
     stalls = len(lanes_of(timeline).stalls)
     assert [len(axis.patches) for axis in (upper, lower)] == [stalls, stalls]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "forward", "backward, gradients", "kept, copies", "stall", "on its way to the host",
+        "forward", "backward, gradients", "results", "kept, copies", "stall",
+        "on its way to the host",
     ]  # fmt: skip
 
 
@@ -221,7 +222,9 @@ def test_offloading_trace_has_a_host_lane() -> None:
         figure.axes[0].get_ylim()
     }
     (legend,) = (axis.get_legend() for axis in figure.axes if axis.get_legend())
-    assert [text.get_text() for text in legend.get_texts()] == ["kept", "gradients", "on the host"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "kept", "gradients", "results", "on the host",
+    ]  # fmt: skip
     assert len(timeline_figure(scene_of([kept, kept]), LIGHT).axes) == 2
 
 

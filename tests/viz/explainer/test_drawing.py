@@ -91,6 +91,22 @@ def test_no_mark_leaves_the_picture_and_no_two_texts_overlap(name: str, policy: 
                 assert within(*zip(*mark.points, strict=True)), mark
 
 
+def test_tank_has_room_for_its_words_and_results_their_own_colour() -> None:
+    story = story_of(tc.replay(tc.plan(tc.networks.network_from_text("mlp:4x8")[0])))
+    for theme in THEMES.values():
+        patches = picture(story, len(story.moments) - 1, theme)
+        for patch in patches:
+            for mark in patch.marks:
+                if isinstance(mark, Text) and mark.text.startswith("peak"):
+                    # The widest that can be written, as a trace of any size may reach it.
+                    wide = font("SemiBold", mark.size).getlength("peak 1023.9 MiB")
+                    assert mark.x + wide <= patch.box[0] + patch.box[2]
+        fills = [mark.fill for patch in patches for mark in patch.marks if isinstance(mark, Rect)]
+        assert fills.count(theme.staying) >= 3  # the tanks of both rows, and the legend
+        words = [m.text for patch in patches for m in patch.marks if isinstance(m, Text)]
+        assert "result" in words
+
+
 def test_first_frame_says_what_each_row_does_and_bars_say_that_they_count_work(
     trace: tc.Trace,
 ) -> None:

@@ -104,4 +104,4 @@ def test_page_lowers_policy_orders_as_python(page: Any) -> None:
         order = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
         ((found,),) = planned_by_page(page, [(graph, [], [order])])
         assert found[:2] == expected(schedule)[:2], policy
-        assert found[8] == checkpoints_of_order(graph, order)
+        assert found[9] == checkpoints_of_order(graph, order)

@@ -11,6 +11,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.blocks import Block, blocks_held
+from tinyckpt.base.tree import leaves
 from viz.layout.drawn_nodes import Cell, cells_of, cells_of_parts
 from viz.layout.partition import Part
 from viz.layout.views import views_of
@@ -89,6 +90,24 @@ def test_level_equals_resident_share_of_bytes(case: Any, cuts: set[int], policy:
                 assert look.kept == kept
             elif not look.level:
                 assert look.fill in (Fill.DROPPED, Fill.NOT_YET)
+
+
+def test_result_gradients_have_a_look_of_their_own() -> None:
+    trace = tc.replay(tc.plan(tc.networks.network_from_text("mlp:2x4")[0], "store_all"))
+    graph, state = trace.graph, CellLooks(trace, cells_of(trace.graph))
+    results = set(leaves(graph.gradients))
+    seen = set()
+    for step in range(len(trace.steps)):
+        state.take(step)
+        for cell in state.cells:
+            look = state.look(cell)
+            if look.fill is Fill.GRADIENT:
+                resident = trace.resident_at(step) & set(cell.data)
+                assert look.results == (LEVELS if resident <= results else 0)
+                seen.add(look.results)
+            else:
+                assert not look.results
+    assert seen == {0, LEVELS}
 
 
 def views_and_moves() -> tc.Trace:

@@ -9,7 +9,7 @@ from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import expected_looks, go_to, seek, traces_of, until
 from tinyckpt.base.units import size_text
 from viz.layout.views import views_of
-from viz.theme import THEMES, css, legible, result_gradient
+from viz.theme import THEMES, css, legible
 
 pytestmark = pytest.mark.browser
 LABELS = """() => [...document.querySelectorAll(".graph .node")].map(
@@ -121,7 +121,7 @@ def test_result_gradients_have_one_colour(theme: str, player: Player) -> None:
     last = len(trace.steps) - 1
     seek(page, last)
     stays, passes = (
-        css(result_gradient(THEMES[theme])),
+        css(THEMES[theme].staying),
         css(legible(THEMES[theme].gradient, THEMES[theme])),
     )
     results = set(trace.graph.outputs)

@@ -262,7 +262,7 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     assert "aligned at each operator's first evaluation" in page.inner_text(".how")
     page.keyboard.press("p")
     assert page.inner_text(".difference .number").split() == ["A", "18", "B", "9", "\u22129"]
-    assert page.inner_text("#filling-title") == "only in one now"
+    assert page.inner_text("#filling-title") == "In memory in only one"
     assert page.inner_text("#filling-total") == "A 9, B 0 values"
     rows = page.locator("#filling-list .row").all_inner_texts()
     assert rows[0].split()[:4] == ["f1", "1", "only", "A:"]
@@ -283,6 +283,20 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     alone = ["evaluated", "forward held at steps", "backward held at steps"]
     until(page, f"{HEADS}.slice(3)", alone)
     assert page.inner_text("#filling-title") == "What is in memory now"
+
+
+def test_equal_peaks_and_equal_values_are_said_to_be_equal(player: Player) -> None:
+    # Gradients fill the peak of this network, at its end, under either policy.
+    traces = traces_of("mlp:6x64", ("store_all", "sqrt_n"))
+    assert traces[0].peak_bytes == traces[1].peak_bytes
+    page = player(traces, "#step=1&difference=1-2")
+    page.keyboard.press("End")
+    said = page.inner_text(".difference > .subtitle >> nth=0")
+    assert said == ("B against A: the same peak of 216 KiB, 61 evaluations instead of 52 (+9)")
+    assert page.inner_text(".difference .strip .of-line") == "both peaks 216 KiB"
+    assert page.inner_text("#filling-none").startswith("The same values are in memory in both. ")
+    page.keyboard.press("Home")
+    assert page.inner_text("#filling-none").startswith("Nothing is in memory yet. ")
 
 
 def test_only_traces_of_one_graph_are_compared(player: Player) -> None:

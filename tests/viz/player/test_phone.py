@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import viz
 from tests.viz.conftest import Open
 from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import SMALL, TICK, traces_of, until, written
@@ -183,3 +184,34 @@ def test_strip_lines_do_not_cross_labels(width: int, player: Player) -> None:
     page = player("mlp:8x64", viewport={"width": width, "height": 740})
     page.add_style_tag(content=".limit, .limit span { pointer-events: auto !important; }")
     assert page.evaluate(CROSSED) == [True]
+
+
+# The boxes of all cells of the ledger's table that leave it, and what a screen reader is told.
+TABLE = """() => { const scroll = document.querySelector("#as-table .scroll");
+    const box = scroll.getBoundingClientRect();
+    const cells = [...scroll.querySelectorAll("tbody :is(th, td)")];
+    return { out: cells.filter(cell => cell.getBoundingClientRect().right > box.right + 0.5).length,
+        wide: scroll.scrollWidth - scroll.clientWidth, cells: cells.length,
+        named: cells.filter(cell => cell.dataset.head).length,
+        roles: [...new Set(cells.map(cell => cell.role))] }; }"""
+
+
+@pytest.mark.parametrize("policies", [("sqrt_n",), ("store_all", "sqrt_n")])
+def test_table_of_the_ledger_is_a_list_that_fits(
+    policies: tuple[str, ...], tmp_path: Path, open_page: Open
+) -> None:
+    path = viz.player(traces_of("mlp:3x8", policies), tmp_path / "player.html")
+    page = phone(open_page, path, "small")
+    page.click("#as-table summary")
+    page.wait_for_selector("#as-table tbody tr")
+    found = page.evaluate(TABLE)
+    assert found["cells"] > 30
+    assert found == {
+        "out": 0, "wide": 0, "cells": found["cells"], "named": found["cells"],
+        "roles": ["rowheader", "cell"],
+    }  # fmt: skip
+    shown = "cell => getComputedStyle(cell, '::before').content"
+    heads = page.locator("#as-table tbody tr").first.locator("td")
+    assert heads.first.evaluate(shown) == '"forward"'
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert heads.first.evaluate(shown) == "none"

@@ -19,9 +19,11 @@ from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.conftest import Player
 from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
+from viz.node_looks import CellLooks, Fill
+from viz.node_memory import LEVELS
 from viz.player.data import shown
 from viz.player.page import json_text, minified
-from viz.theme import THEMES, result_gradient
+from viz.theme import THEMES
 from viz.vector.svg import looks_at
 
 NAMES = (
@@ -174,7 +176,7 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
         """() => [...document.querySelectorAll(".graph .node")].map(
             (node) => [node.dataset.look, getComputedStyle(node.querySelector(".disc")).fill])"""
     )
-    hatched = {look for look, fill in fills if fill == 'url("#again")'}
+    hatched = {look for look, fill in fills if fill == 'url("#hatch-recomputed")'}
     assert hatched == {look for look, _ in fills if look.startswith("recomputed")} != set()
     assert "kept*" in dict(fills)
     # In the strip, along some row of pixels, stripes and fill take turns.
@@ -194,7 +196,7 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
     with page.expect_download() as download:
         page.click("#svg")
     text = Path(download.value.path()).read_text(encoding="utf-8")
-    assert 'id="again"' in text
+    assert 'id="hatch-recomputed"' in text
     light = THEMES["light"]
     for ink in (light.recomputed, light.kept):
         assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
@@ -210,14 +212,23 @@ def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player
         """() => [...document.querySelectorAll(".graph .node[data-look^=gradient]")].map((node) =>
             [node.textContent, getComputedStyle(node.querySelector(".disc")).fill])"""
     )
-    inks = {f"rgb{ink}" for ink in (result_gradient(THEMES[scheme]), THEMES[scheme].gradient)}
-    assert {fill for _, fill in fills} == {f"rgb{result_gradient(THEMES[scheme])}"}  # all results
-    seek(page, trace.graph.forward_count + 3)
-    seen = page.evaluate(
-        """() => [...document.querySelectorAll(".graph .node[data-look^=gradient] .disc")].map(
-            (disc) => getComputedStyle(disc).fill)"""
-    )
-    assert {*seen} <= inks
+    assert {fill for _, fill in fills} == {f"rgb{THEMES[scheme].staying}"}  # all results
+    state = CellLooks(trace, overview(trace.graph).cells)
+    seen: set[bool] = set()
+    for step in range(len(trace.steps)):
+        state.take(step)
+        if step < trace.graph.forward_count:
+            continue
+        seek(page, step)
+        shown = page.evaluate(
+            """() => [...document.querySelectorAll(".graph .node[data-look^=gradient]")].map(
+                (node) => node.classList.contains("stays"))"""
+        )
+        looks = [state.look(cell) for cell in state.cells]
+        expected = [look.results == LEVELS for look in looks if look.fill is Fill.GRADIENT]
+        assert shown == expected, step
+        seen |= {*shown}
+    assert seen == {False, True}
     assert page.locator("#legend [data-if=staying]").is_visible()
 
 

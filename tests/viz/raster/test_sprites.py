@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from viz.node_looks import Activity, Fill, NodeLook
+from viz.node_memory import LEVELS
 from viz.raster.canvas import TRANSPARENT, inks_of
 from viz.raster.group_sprites import group_sprite
 from viz.raster.sprites import label_coverage, node_sprite, with_label
@@ -58,3 +59,24 @@ def test_group_is_hatched_where_it_is_recomputed_and_solid_where_kept() -> None:
     assert len(solid) >= 5
     assert solid.min() > hatched.max()
     assert TRANSPARENT in sprite
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_result_gradients_are_dark_pink_below_those_on_their_way(theme: str) -> None:
+    inks = inks_of(THEMES[theme])
+    dark, pale = inks.index(inks.theme.staying), inks.index(inks.theme.gradient)
+    look = NodeLook(Fill.GRADIENT, backward=True, level=6, results=2)
+    rows = [
+        np.flatnonzero((group_sprite(look, "", 11, (80.0, 40.0), inks)[:, 20:70] == ink).all(1))
+        for ink in (dark, pale)
+    ]
+    assert len(rows[0]) >= 5
+    assert len(rows[1]) >= 5
+    assert rows[0].min() > rows[1].max()
+    whole = NodeLook(Fill.GRADIENT, backward=True, level=6, results=LEVELS)
+    for sprite in (
+        group_sprite(whole, "", 11, (80.0, 40.0), inks),
+        node_sprite(NodeLook(Fill.GRADIENT, backward=True, results=LEVELS), SIZE, inks),
+    ):
+        assert (sprite == dark).sum() > 100
+        assert not (sprite == pale).any()

@@ -373,7 +373,7 @@ def cut(data: dict[str, Any]) -> dict[str, Any]:
         (lambda data: {**data, "rows": []}, "no schedule is in them"),
         (lambda data: {**data, "tiles": 0}, "expected 1 to 32 tiles with their sizes"),
         (lambda data: {**data, "sizes": "0"}, "expected 1 to 32 tiles with their sizes"),
-        (lambda data: {**data, "rows": [{**data["rows"][0], "moments": "%."}]}, "unexpected %"),
+        (lambda data: {**data, "rows": [{**data["rows"][0], "moments": "#."}]}, "unexpected #"),
         (cut, "the data are damaged"),
     ],
 )

@@ -9,6 +9,7 @@
 
 import { Allocation, COMPUTE, FREE, OFFLOAD } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
+import { stayingGradients } from "../../player/assets/memory.js";
 
 /**
  * @import { Graph } from "../../player/assets/data.js"
@@ -21,7 +22,8 @@ class Bands extends Allocation {
   constructor(graph) {
     super(graph);
     this.forward = graph.forward_count;
-    this.held = [0, 0, 0]; // kept, recomputed, gradients
+    this.held = [0, 0, 0, 0]; // kept, recomputed, gradients, those that are results
+    this.stays = stayingGradients(graph);
     this.values = 0;
     this.waiting = 0;
   }
@@ -35,7 +37,7 @@ class Bands extends Allocation {
   /** @param {number} block @param {number} sign */
   count(block, sign) {
     const owner = this.owner.items[block];
-    const band = this.data.producers[owner] >= this.forward ? 2 : this.again.items[block];
+    const band = this.data.producers[owner] >= this.forward ? 2 + this.stays[owner] : this.again.items[block];
     this.held[band] += sign * this.data.sizes[owner];
   }
 
@@ -53,7 +55,7 @@ class Bands extends Allocation {
 export function replayed(graph, { verbs, targets }) {
   const count = verbs.length;
   const column = () => new Float64Array(count);
-  const [kept, recomputed, gradients, workspace, bytes, host] = Array.from({ length: 6 }, column);
+  const [kept, recomputed, gradients, results, workspace, bytes, host] = Array.from({ length: 7 }, column);
   const nodes = new Int32Array(count);
   const memory = new Bands(graph);
   const { held, times } = memory;
@@ -61,8 +63,8 @@ export function replayed(graph, { verbs, targets }) {
     memory.take(verbs[step], targets[step]);
     if (verbs[step] === COMPUTE) workspace[step] = graph.operators.workspace[targets[step]];
     nodes[step] = memory.values;
-    [kept[step], recomputed[step], gradients[step]] = held;
-    bytes[step] = held[0] + held[1] + held[2] + workspace[step];
+    [kept[step], recomputed[step], gradients[step], results[step]] = held;
+    bytes[step] = held.reduce((sum, amount) => sum + amount, workspace[step]);
     host[step] = memory.waiting;
   }
   const evaluations = times.reduce((sum, n) => sum + n, 0);
@@ -71,7 +73,7 @@ export function replayed(graph, { verbs, targets }) {
   return {
     nodes,
     bytes,
-    bands: [kept, recomputed, gradients, workspace],
+    bands: [kept, recomputed, gradients, results, workspace],
     host: moves ? host : null,
     evaluations,
     recomputations: evaluations - once,

@@ -111,14 +111,14 @@ export function stackedBlocks(model, { values, begins, ends, again }) {
 }
 
 /** Live memory at every step, by what it is: forward values that were kept, and those that were
- * recomputed, gradients, workspace; and all of it.
+ * recomputed, gradients on their way, those that are results, workspace; and all of it.
  * @param {Model} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
  */
 export function bandsOf(model) {
   const { values, begins, ends, bands: kinds, amounts } = blocksOf(model);
-  const bands = [0, 1, 2, 3].map(() => new Float64Array(model.count));
+  const bands = BAND_NAMES.map(() => new Float64Array(model.count));
   for (let i = 0; i < values.length; i++) {
-    const band = bands[Math.min(kinds[i], PASSING_BAND)];
+    const band = bands[kinds[i]];
     band[begins[i]] += amounts[i];
     if (ends[i] < model.count) band[ends[i]] -= amounts[i];
   }
@@ -126,7 +126,7 @@ export function bandsOf(model) {
   const { workspace } = model.graph.operators;
   const live = new Float64Array(model.count);
   for (let step = 0; step < model.count; step++) {
-    if (model.verbs[step] === COMPUTE && !model.inNodes) bands[3][step] = workspace[model.targets[step]];
+    if (model.verbs[step] === COMPUTE && !model.inNodes) bands[WORKSPACE_BAND][step] = workspace[model.targets[step]];
     for (const band of bands) live[step] += band[step];
   }
   return { bands, live };
@@ -154,7 +154,7 @@ export function blocksAt(model, step) {
       found.push({ value: values[i], band: bands[i], amount: amounts[i], begin: begins[i], end: ends[i] });
     }
   }
-  const workspace = step < 0 ? 0 : model.bands[3].live[step];
+  const workspace = step < 0 ? 0 : model.bands[WORKSPACE_BAND].live[step];
   if (workspace) found.push({ value: -1, band: WORKSPACE_BAND, amount: workspace, begin: step, end: step + 1 });
   return found;
 }

@@ -5,6 +5,7 @@
  */
 
 import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
+import { WORKSPACE_BAND } from "./blocks.js";
 import { listAt } from "./columns.js";
 import { amountText, counted, sizeText } from "./format.js";
 import { cutTo, textWidth } from "./graph.js";
@@ -123,7 +124,9 @@ function freedClauses(model, step, name) {
   const freed = model.targets.slice(first, step + 1);
   const names = namesText(freed.length, (i) => name(model.graph.data.names[freed[i]]));
   const before = first - 1;
-  const given = first ? (model.live[before] - model.bands[3].live[before] - model.live[step]) * model.unit : 0;
+  const given = first
+    ? (model.live[before] - model.bands[WORKSPACE_BAND].live[before] - model.live[step]) * model.unit
+    : 0;
   const size = given ? ` (${sizeText(given)})` : ""; // not that of a view's base
   const clauses = first && model.verbs[before] === COMPUTE ? clausesOf(model, before, name) : [];
   return [...clauses, `${names} ${are(freed.length)} freed${size}`];

@@ -86,7 +86,11 @@ export class DifferencePanel extends Panel {
     const signed = (amount) => (amount ? `${amount < 0 ? "\u2212" : "+"}${countText(Math.abs(amount))}` : "\u00b10");
     const percent = `${signed(Math.round((100 * (peaks[1] - peaks[0])) / Math.max(peaks[0], 1)))} %`;
     const evaluations = signed(counts[1] - counts[0]);
-    return `B against A: peak ${shortLive(peaks[1], a.inNodes)} instead of ${amountText(peaks[0], a.inNodes)} (${change}, ${percent}), ${countText(counts[1])} evaluations instead of ${countText(counts[0])} (${evaluations})`;
+    const memory =
+      peaks[0] === peaks[1]
+        ? `the same peak of ${amountText(peaks[0], a.inNodes)}`
+        : `peak ${shortLive(peaks[1], a.inNodes)} instead of ${amountText(peaks[0], a.inNodes)} (${change}, ${percent})`;
+    return `B against A: ${memory}, ${countText(counts[1])} evaluations instead of ${countText(counts[0])} (${evaluations})`;
   }
 
   /** The step of each at the present. */
@@ -222,8 +226,14 @@ export class DifferencePanel extends Panel {
       return own.map((block) => ({ ...block, side, model: this.models[side], step: this.steps[side] }));
     });
     const sums = only.map((blocks) => shortLive(amountOf(blocks), inNodes));
-    const total = items.length ? `A ${sums[0]}, B ${sums[1]}${inNodes ? " values" : ""}` : "both hold the same";
-    return { items, title: "only in one now", total };
+    const total = items.length ? `A ${sums[0]}, B ${sums[1]}${inNodes ? " values" : ""}` : "";
+    const live = this.models.some((model, side) => model.live[this.steps[side]] > 0);
+    return {
+      items,
+      title: "In memory in only one",
+      total,
+      none: live ? "The same values are in memory in both." : undefined,
+    };
   }
 
   /** The ledger as a table: what each row holds now, in which of the two, and its evaluations. */

@@ -15,8 +15,9 @@ import { WORDS } from "./timeline.js";
 export class DifferenceStrip extends Strip {
   limits() {
     const { a, b } = this.panel.pair;
-    const lines = [...[a, b].map((model, side) => [`peak of ${SIDES[side]}`, model.live[model.peakStep]])];
-    return lines.map(([name, amount]) => ({ name, amount }));
+    const peaks = [a, b].map((model) => model.live[model.peakStep]);
+    if (peaks[0] === peaks[1]) return [{ name: "both peaks", amount: peaks[0] }];
+    return peaks.map((amount, side) => ({ name: `peak of ${SIDES[side]}`, amount }));
   }
 
   listen() {

@@ -1,5 +1,6 @@
 /** Export of the current frame to a file: SVG, and PNG rendered from it. */
 
+import { STRIPES } from "./blocks.js";
 import { captionsOf, fitting } from "./caption.js";
 import { SVG, cutTo, ruler, svgElement } from "./graph.js";
 import { HEAD, outlinesOf, runsOf, wordsEnd } from "./timeline.js";
@@ -121,7 +122,7 @@ export class Frame {
         .areas(runs, band, unit, 1)
         .map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
-      const filled = fill === "recomputed" ? "url(#again)" : this.ink(fill);
+      const filled = band in STRIPES ? `url(#hatch-${fill})` : this.ink(fill);
       for (const [boxes, paint] of [
         [past, filled],
         [future, this.ink(fill)],

@@ -70,11 +70,12 @@ export class Filling {
     this.model = model;
     this.step = step;
     this.value = panel.value;
-    const { items, title, total } = panel.fills();
+    const { items, title, total, none = "Nothing is in memory yet." } = panel.fills();
     this.items = items;
     this.title.textContent = title;
     this.total.textContent = total;
     this.none.hidden = items.length > 0;
+    this.none.firstChild.textContent = `${none} `;
     this.element.hidden = !this.none.hidden;
     this.peak.textContent = `What fills the peak of ${amountText(model.live[model.peakStep], model.inNodes)}?`;
     this.refill();

@@ -2,7 +2,7 @@
 
 import { goToPlace, goToSelection, placeText } from "./address.js";
 import { Extent, axesOf } from "./axis.js";
-import { STAYING_BAND, blocksOf, leastBlock } from "./blocks.js";
+import { STAYING_BAND, WORKSPACE_BAND, blocksOf, leastBlock } from "./blocks.js";
 import { stopsOf } from "./caption.js";
 import { Controls, byId, firstSpeed } from "./controls.js";
 import { Details, liveLines, tipLines } from "./details.js";
@@ -173,7 +173,7 @@ export class Player extends Playback {
       recomputed: there((model) => model.again.includes(1)),
       trained: there((model) => model.graph.operators.names.length > model.graph.forward_count),
       staying: there((model) => blocksOf(model).bands.includes(STAYING_BAND)),
-      workspace: there((model) => model.bands[3].live.some((amount) => amount > 0)),
+      workspace: there((model) => model.bands[WORKSPACE_BAND].live.some((amount) => amount > 0)),
       hosted: there((model) => Boolean(model.host)),
       checkpoint: there((model) => model.checkpoints.length > 0),
       measured: there((model) => Boolean(model.measured)),

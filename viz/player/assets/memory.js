@@ -29,6 +29,7 @@ export class Memory extends Allocation {
     this.bytesAgain = new Float64Array(cells);
     this.bytesStaying = new Float64Array(cells); // of gradients that stay to the end
     this.stays = stayingGradients(graph);
+    this.valuesStaying = new Int32Array(cells);
     this.allValues = new Int32Array(cells);
     this.allBytes = new Float64Array(cells);
     this.waiting = new Int32Array(cells); // values on the host
@@ -48,6 +49,7 @@ export class Memory extends Allocation {
     if (cell >= 0) {
       this.values[cell] += Number(now > 0) - Number(before > 0);
       this.recomputed[cell] += Number(now === 2) - Number(before === 2);
+      if (this.stays[data]) this.valuesStaying[cell] += Number(now > 0) - Number(before > 0);
     }
     this.touched.add(cell);
     if (this.block[data] >= 0) this.touched.add(this.home[this.owner.items[this.block[data]]]);
@@ -79,8 +81,11 @@ export class Memory extends Allocation {
     return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
   }
 
-  /** Which part of a cell's bytes is of gradients that stay. @param {number} cell */
-  stayingShare(cell) {
+  /** Which part of a group's bytes is of gradients that stay; of an operator, whether all its values are.
+   * @param {number} cell @param {number} group
+   */
+  stayingShare(cell, group) {
+    if (!group || !this.bytes[cell]) return Number(this.valuesStaying[cell] === this.values[cell]);
     return Math.min(this.bytesStaying[cell] / Math.max(this.allBytes[cell], 1), 1);
   }
 
@@ -106,7 +111,7 @@ export class Memory extends Allocation {
 }
 
 /** By value, whether it is the memory of a gradient that stays to the end. @param {Graph} graph */
-function stayingGradients(graph) {
+export function stayingGradients(graph) {
   if (graph.staying) return graph.staying;
   const { data, forward_count: forward } = graph;
   graph.staying = new Uint8Array(data.names.length);

@@ -132,7 +132,7 @@ export class Stack {
   /** The workspace of each column's step, upon all blocks. */
   workspace() {
     const { model, shown } = this;
-    const needs = model.bands[3].live;
+    const needs = model.bands[WORKSPACE_BAND].live;
     for (let x = 0, end = 0; x < shown.length; x = end) {
       while (end < shown.length && shown[end] === shown[x]) end++;
       if (needs[shown[x]]) this.block(x, end, needs[shown[x]], WORKSPACE_BAND);

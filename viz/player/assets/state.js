@@ -116,7 +116,7 @@ export function historyOf(trace, graph, view) {
     const hosted = memory.waiting[cell] && view.groups[cell] ? hostedLevel(wait) : 0;
     const look = fill | (activity << 3) | (level << 5) | (kept << 9) | (hosted << 13);
     const share = memory.share(cell);
-    const keep = fill === GRADIENT ? memory.stayingShare(cell) : kept ? memory.keptShare(cell) : 0;
+    const keep = fill === GRADIENT ? memory.stayingShare(cell, view.groups[cell]) : kept ? memory.keptShare(cell) : 0;
     const before = last[cell];
     const same = before >= 0 && looks.items[before] === look && amounts.items[before] === share;
     if (same && keeps.items[before] === keep && waits.items[before] === wait) return;

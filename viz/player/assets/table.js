@@ -45,12 +45,11 @@ export class LedgerTable {
   showDifference({ head, lines }) {
     this.model = null;
     this.headings(head);
-    this.body.replaceChildren(...lines.reverse().map(tableRow));
+    this.body.replaceChildren(...lines.reverse().map((texts) => tableRow(texts, head)));
   }
 
   headings(texts) {
-    const cells = texts.map((text) => Object.assign(document.createElement("th"), { scope: "col", textContent: text }));
-    this.head.replaceChildren(...cells);
+    this.head.replaceChildren(...texts.map((text) => cellOf("th", "columnheader", text)));
   }
 
   /** Rows with all that no step changes. @param {Panel} panel */
@@ -60,7 +59,7 @@ export class LedgerTable {
     this.lines = rows.names.map(() => []);
     const built = rows.names.map((name, row) => {
       const held = cellsOf(rows, row).map((cell) => (cell < 0 ? DASH : heldWords(history, cell, model.count)));
-      const line = tableRow([name, "", "", "", ...held]);
+      const line = tableRow([name, "", "", "", ...held], TABLE_HEAD);
       this.lines[row] = Array.from(line.children).slice(1, 4);
       return line;
     });
@@ -86,16 +85,18 @@ export function cellsOf({ forward, backward }, row) {
   return [forward[row], backward[row]];
 }
 
-/** @param {string[]} texts the first is the row's heading */
-function tableRow(texts) {
+/** @param {string[]} texts the first is the row's heading @param {string[]} head names of the columns */
+function tableRow(texts, head) {
   const row = document.createElement("tr");
-  row.append(
-    ...texts.map((text, i) => {
-      const cell = document.createElement(i ? "td" : "th");
-      if (!i) cell.scope = "row";
-      cell.textContent = text;
-      return cell;
-    }),
-  );
+  row.role = "row"; // on a phone it is laid out as a list, which would no longer be a row
+  row.append(...texts.map((text, i) => cellOf(i ? "td" : "th", i ? "cell" : "rowheader", text, head[i])));
   return row;
+}
+
+/** @param {string} tag @param {string} role @param {string} text @param {string} [head] name of its column */
+function cellOf(tag, role, text, head) {
+  const cell = document.createElement(tag);
+  if (tag === "th") cell.setAttribute("scope", role === "rowheader" ? "row" : "col");
+  if (head) cell.dataset.head = head;
+  return Object.assign(cell, { role, textContent: text });
 }

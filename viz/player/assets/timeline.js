@@ -5,6 +5,7 @@
  * moment, not the maximum of each band.
  */
 
+import { STRIPES } from "./blocks.js";
 import { counted } from "./format.js";
 import { stepOfTick, ticksOf } from "./model.js";
 import { pixelRatio } from "./print.js";
@@ -176,8 +177,8 @@ export class Timeline {
       context.fillRect(0, 0, width, height);
       this.model.bands.forEach(({ fill }, band) => {
         context.fillStyle = style.getPropertyValue(`--${fill}`);
-        if (fill === "recomputed" && !hollow)
-          context.fillStyle = hatchedFill(context, context.fillStyle, style.getPropertyValue("--kept"), ratio);
+        const stripe = !hollow && band in STRIPES && style.getPropertyValue(`--${STRIPES[band]}`);
+        if (stripe) context.fillStyle = hatchedFill(context, context.fillStyle, stripe, ratio);
         for (const box of hollow ? outlinesOf(runs, band, unit, ratio) : this.areas(runs, band, unit, ratio)) {
           const [left, low, right, high] = box;
           context.fillRect(left, height - high, right - left, high - low);

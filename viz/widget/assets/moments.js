@@ -10,7 +10,7 @@ import { countText, sizeText } from "../../player/assets/format.js";
  * @property {boolean[]} computed
  * @property {number | null} active
  * @property {number | null} gradient
- * @property {number[]} bands Memory by kind: kept, recomputed, gradients, workspace.
+ * @property {number[]} bands Memory by kind: kept, recomputed, gradients, results, workspace.
  * @property {number} peak
  * @property {number[]} done Work by kind: forward, backward, again.
  * @property {[number, number, number | null] | null} run
@@ -43,7 +43,8 @@ import { countText, sizeText } from "../../player/assets/format.js";
 
 const BASE64 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 const AGAIN_SYMBOL = 32; // the symbol of a tile's recomputed values, after its own
-const MEMORY = "*+!^"; // outside of tiles, gradients, workspace, the peak so far
+export const RESULTS = "%";
+const MEMORY = `*+${RESULTS}!^`; // outside of tiles, gradients, results, workspace, the peak so far
 const WORKS = "()~"; // as much as before
 const WORKS_WITH_DIGITS = "[]=";
 export const STOP_NAMES = ["start", "peak", "first recomputation", "end"];
@@ -92,7 +93,7 @@ export function intervalsOf(data, row) {
   const count = data.tiles;
   const sizes = Array.from({ length: count }, (_, tile) => twoDigits(data.sizes, 2 * tile) * data.scale);
   const levels = new Array(2 * AGAIN_SYMBOL).fill(0);
-  const memory = [0, 0, 0, 0];
+  const memory = [0, 0, 0, 0, 0];
   const done = [0, 0, 0];
   const added = [0, 0, 0];
   const computed = new Array(count).fill(false);
@@ -103,10 +104,11 @@ export function intervalsOf(data, row) {
   const state = () => {
     const [kept, again] = [shares(0), shares(AGAIN_SYMBOL)];
     const total = (part) => part.reduce((sum, share, tile) => sum + share * sizes[tile], 0);
-    const bands = [total(kept) + memory[0] * data.scale, total(again), memory[1] * data.scale, memory[2] * data.scale];
+    const [outside, gradients, results, workspace, peak] = memory.map((amount) => amount * data.scale);
+    const bands = [total(kept) + outside, total(again), gradients, results, workspace];
     return {
       ...{ kept, again, computed: [...computed], active, gradient, bands, run: null, waits: false },
-      peak: Math.min(memory[3] * data.scale, row.peak),
+      peak: Math.min(peak, row.peak),
       done: done.map((work) => work * data.workScale),
       step: told ? (row.steps?.[told - 1] ?? null) : -1,
     };

@@ -15,7 +15,7 @@ const WORK_Y = 98;
 export const TANK_HIGH = 142;
 export const BAR_HIGH = 42; // of the memory where it lies below the tiles
 const MOST_SLICES = 40; // values in a tank that are drawn one by one
-const MEMORY_FILLS = ["kept", "recomputed", "gradient", "workspace"];
+const MEMORY_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
 const LANDS = "5.5 3.5"; // an outline in dashes: not computed yet
 
 /** The width of a tank with its words. @param {TraceData} data */

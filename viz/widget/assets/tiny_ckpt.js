@@ -6,6 +6,7 @@ import {
   sentenceOf,
   intervalsOf,
   inStep,
+  RESULTS,
   resultsOf,
   secondsOf,
   STOP_NAMES,
@@ -35,6 +36,7 @@ const LEGEND = [
       '<rect class="outline-recomputed" x="1" y="1" width="14" height="14" rx="3"/>',
   ],
   ["gradient, going back", '<rect class="gradient" width="16" height="16" rx="3"/>'],
+  ["result", '<rect class="staying" width="16" height="16" rx="3"/>'],
 ];
 const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30, ti: 2 ** 40 };
 
@@ -184,6 +186,8 @@ class TinyCkpt extends HTMLElement {
   set data(data) {
     this.pause();
     this.traceData = checkedData(data);
+    const results = data.rows.some(({ moments }) => moments.includes(RESULTS));
+    this.shadowRoot.querySelector(".legend li:last-child").toggleAttribute("hidden", !results);
     this.moments = [];
     this.picked = null;
     if (this.isConnected) this.choose();
