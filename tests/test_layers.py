@@ -122,11 +122,11 @@ def test_packages_for_other_frameworks_import_no_other() -> None:
 
 def test_tinyckpt_depends_on_numpy_only() -> None:
     # OR-tools and CuPy are imported where a solver or a GPU is asked for, and PIL never; so are
-    # safetensors. ml_dtypes is imported by its name, where bfloat16 is. PyTorch and JAX are in the
-    # packages for them, which nothing below the command imports.
+    # safetensors. ml_dtypes is imported by its name, where bfloat16 is. PyTorch, transformers and
+    # JAX are in the packages for them, which nothing below the command imports.
     optional = {
         "ortools": "planner.exact", "cupy": "storage", "safetensors": "documents",
-        "torch": "interop", "jax": "interop", "mpi4py": "pipeline",
+        "torch": "interop", "jax": "interop", "transformers": "interop", "mpi4py": "pipeline",
     }  # fmt: skip
     allowed = {"numpy", "tinyckpt", *sys.stdlib_module_names}
     for module in CHECKED:
