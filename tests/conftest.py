@@ -15,7 +15,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 Once = Callable[[str, Callable[[Path], None]], Path]
-FEWER = 3  # in the default profile a third of the examples that a test asks for
+FEWER = 5  # in the default profile a fifth of the examples that a test asks for
 settings.register_profile(
     "default",
     max_examples=100 // FEWER,
@@ -36,7 +36,7 @@ settings.load_profile(PROFILE)
 
 def examples(count: int) -> int:
     """Scale a number of Hypothesis examples by the active profile; a few at least."""
-    return DEEPER * count if PROFILE == "deep" else max(min(count, 4), count // FEWER)
+    return DEEPER * count if PROFILE == "deep" else max(min(count, 3), count // FEWER)
 
 
 def with_fixtures(count: int) -> settings:
