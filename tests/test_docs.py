@@ -154,22 +154,29 @@ def test_code_of_page_torch_runs(
     assert {path.name for path in tmp_path.iterdir()} == {"docs", "frontier.svg", "step.html"}
 
 
+SHOWN_OF_TORCH = outputs((ROOT / "docs" / "torch.md").read_text(encoding="utf-8"))
+TORCH = {each: lines for each, lines in SHOWN_OF_TORCH.items() if "--hf" not in each}
+
+
+@pytest.mark.sampled(1)
 @pytest.mark.long
+@pytest.mark.parametrize("command", TORCH)
 def test_commands_of_page_torch_print_its_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("torch")
-    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
     monkeypatch.chdir(ROOT)
-    shown = {each: lines for each, lines in outputs(text).items() if "--hf" not in each}
-    assert len(shown) == 3
-    for command, lines in shown.items():
-        assert main(shlex.split(command)[1:]) == 0
-        printed = capsys.readouterr().out.splitlines()
-        if any("with a plan" in line for line in lines):
-            printed = list(map(said, printed))
-            lines = [said(line) for line in lines if "cost within" not in line]
-        assert [line for line in lines if line not in printed] == [], command
+    lines = TORCH[command]
+    assert main(shlex.split(command)[1:]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    if any("with a plan" in line for line in lines):
+        printed = list(map(said, printed))
+        lines = [said(line) for line in lines if "cost within" not in line]
+    assert [line for line in lines if line not in printed] == []
+
+
+def test_page_torch_shows_three_commands() -> None:
+    assert len(TORCH) == 3
 
 
 @pytest.mark.long
