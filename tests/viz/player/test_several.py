@@ -99,6 +99,7 @@ def test_one_policy_is_open_and_the_others_are_rows_that_open(player: Player) ->
     assert alone.is_hidden("#whose")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("size", "key"), [((1280, 800), "2"), ((2560, 1440), "c")])
 def test_three_policies_fit_the_screen(size: tuple[int, int], key: str, player: Player) -> None:
     width, height = size
