@@ -213,6 +213,7 @@ def test_user_seeds_are_kept() -> None:
     assert min_cut.with_min_cut_seeds(imported, None, {}, ()) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seconds", [6.0, 0.5])
 def test_imports_and_slow_setting_leave_search_its_time(
     seconds: float, monkeypatch: pytest.MonkeyPatch
