@@ -452,6 +452,7 @@ def test_choice_changes_ledger_lab_text_and_address(calculator: Calculator) -> N
     assert page.inner_text("#calc-text").startswith("# torchtitan trains decoders")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("family", "field", "wrong", "said"),
@@ -516,7 +517,7 @@ def test_address_of_nonsense_opens_the_usual_network(calculator: Calculator) -> 
 
 
 @pytest.mark.browser
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
 def test_calculator_is_accessible_and_fits(calculator: Calculator, scheme: str, width: int) -> None:

@@ -100,6 +100,7 @@ def test_table_lists_and_legend_describe_all_bars(player: Player) -> None:
     assert {"kept", "recomputed", "gradient", "checkpoint"} <= set(shown)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_result_gradients_have_one_colour(theme: str, player: Player) -> None:
     (trace,) = traces_of("residual:4x8", ("sqrt_n",))

@@ -167,6 +167,7 @@ def test_graph_is_first_on_request_and_a_saved_frame_equals_the_screen(
     assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
 def test_block_expands_when_the_graph_is_first(network: str, player: Player) -> None:

@@ -248,6 +248,7 @@ MARKS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_marks_have_contrast_and_forced_colours_keep_them(
     scheme: str, tmp_path: Path, open_page: Open

@@ -147,6 +147,7 @@ def test_player_page_is_accessible(view: str, theme: Any, width: int, player: Pl
         assert_accessible(page, minor=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -202,6 +203,7 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
         assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player) -> None:

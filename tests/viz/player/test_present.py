@@ -220,6 +220,7 @@ def test_presenting_meets_accessibility_rules(scheme: str, player: Player) -> No
 # Paper -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("front", ["ledger", "graph"])
 def test_printed_page_is_light_and_shows_the_step(player: Player, front: str) -> None:
     page = player("chain:16", "#step=40", view=front, color_scheme="dark")
