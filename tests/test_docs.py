@@ -199,38 +199,38 @@ SHOWN = re.findall(
 )
 
 
-def entry_prints_what_it_shows(code: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def drawn_by(code: str) -> set[str]:
+    """Return the names of the pictures that code writes."""
+    return set(re.findall(r'viz\.\w+\(.*"(\w+)\.svg"', code))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.long
+@pytest.mark.parametrize("entry", range(len(SHOWN)))
+def test_code_of_page_known_issues_prints_its_output(
+    entry: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = SHOWN[entry]
+    if "torch" in code:
+        require("torch")
+    monkeypatch.chdir(tmp_path)
     exec(code, {"__name__": "known_issues"})
     assert capsys.readouterr().out == shown
+    assert {path.stem for path in tmp_path.iterdir()} == drawn_by(code)
 
 
-@pytest.mark.long
-def test_code_of_page_known_issues_prints_its_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_page_known_issues_shows_what_its_code_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(SHOWN) == len(python_blocks(ISSUES)) == 16
-    for code, shown in SHOWN:
-        if "torch" not in code:
-            entry_prints_what_it_shows(code, shown, capsys)
-    drawn = {path.stem for path in tmp_path.iterdir()}
+    drawn = set().union(*(drawn_by(code) for code, _ in SHOWN))
     assert drawn == set(
         re.findall(r"\(guide/out/(\w+)\.svg\)\{\.only-light\}$", ISSUES, re.MULTILINE)
     )
     assert drawn == set(re.findall(r"out/(\w+)-dark\.svg\)\{\.only-dark\}$", ISSUES, re.MULTILINE))
     for line in commands(ISSUES):
         assert main(shlex.split(line)[1:]) == 0, line
-
-
-@pytest.mark.long
-def test_pytorch_code_of_page_known_issues_prints_its_output(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    require("torch")
-    blocks = [(code, shown) for code, shown in SHOWN if "torch" in code]
-    assert len(blocks) == 3
-    for code, shown in blocks:
-        entry_prints_what_it_shows(code, shown, capsys)
 
 
 def test_page_known_issues_has_an_issue_and_a_number_for_each_question() -> None:
