@@ -4,6 +4,8 @@ PYTHON ?= python3
 EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
+# The demo runs in whatever environment there is; a new one gets no more than it needs.
+DEMO_STAMP := $(or $(firstword $(wildcard .venv/.installed-*)),.venv/.installed-viz)
 # What checks the scripts of pages: with the Node of a wheel in .venv, from package-lock.json.
 NODE := $(BIN)/node
 SCRIPT_CHECKS := node_modules/.installed
@@ -14,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site graphs text clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/tinyckpt demo
 
 # In CI all of them, the newcomer's path too; elsewhere without pages in browsers and what takes long.
@@ -77,10 +79,10 @@ graphs: $(STAMP)
 text:
 	cat lessons/*.py > tinyckpt/data/lessons.txt
 
-$(STAMP): pyproject.toml
+.venv/.installed-%: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet $(PIPFLAGS) --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet $(PIPFLAGS) --editable '.[$*]'
 	rm -f .venv/.installed-*
 	touch $@
 

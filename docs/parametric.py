@@ -229,21 +229,22 @@ def normal(numbers: Sequence[int]) -> tuple[Fraction, ...]:
 def solution(rows: Sequence[Sequence[int]], right: Sequence[int]) -> list[Fraction]:
     """Solve a linear system of as many equations or more exactly, by Gauss-Jordan elimination.
 
-    Empty if no solution satisfies all equations, or several do.
+    In integers, without a division. Empty if no solution satisfies all equations, or several do.
     """
-    matrix = [[Fraction(x) for x in (*row, value)] for row, value in zip(rows, right, strict=True)]
+    matrix = [[*row, value] for row, value in zip(rows, right, strict=True)]
     count = len(rows[0])
     for column in range(count):
         pivot = next((i for i in range(column, len(matrix)) if matrix[i][column]), None)
         if pivot is None:
             return []
         matrix[column], matrix[pivot] = matrix[pivot], matrix[column]
-        matrix[column] = [x / matrix[column][column] for x in matrix[column]]
+        top = matrix[column]
         for i, row in enumerate(matrix):
-            if i != column and row[column]:
-                lead = row[column]
-                matrix[i] = [x - lead * y for x, y in zip(row, matrix[column], strict=True)]
-    return [] if any(row[-1] for row in matrix[count:]) else [row[-1] for row in matrix[:count]]
+            if i != column and (lead := row[column]):
+                matrix[i] = [top[column] * x - lead * y for x, y in zip(row, top, strict=True)]
+    if any(row[-1] for row in matrix[count:]):
+        return []
+    return [Fraction(row[-1], row[i]) for i, row in enumerate(matrix[:count])]
 
 
 def subproducts(extents: Sequence[tuple[int, ...]], symbols: int) -> list[tuple[int, ...]]:

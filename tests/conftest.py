@@ -4,13 +4,18 @@ import gc
 import importlib.util
 import os
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
 from random import Random
 from typing import NoReturn
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-FEWER = 3  # in the default profile a third of the examples that a test asks for
+Once = Callable[[str, Callable[[Path], None]], Path]
+FEWER = 5  # in the default profile a fifth of the examples that a test asks for
 settings.register_profile(
     "default",
     max_examples=100 // FEWER,
@@ -31,7 +36,7 @@ settings.load_profile(PROFILE)
 
 def examples(count: int) -> int:
     """Scale a number of Hypothesis examples by the active profile; a few at least."""
-    return DEEPER * count if PROFILE == "deep" else max(min(count, 4), count // FEWER)
+    return DEEPER * count if PROFILE == "deep" else max(min(count, 3), count // FEWER)
 
 
 def with_fixtures(count: int) -> settings:
@@ -94,3 +99,40 @@ def collected() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Return ``once(name, fill)``: a folder that one process of the run fills, for all of them."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # a process has a folder of its own in that of the run
+
+    def filled(name: str, fill: Callable[[Path], None]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                folder.mkdir(exist_ok=True)
+                fill(folder)
+                done.touch()
+        return folder
+
+    return filled
+
+
+@pytest.fixture(scope="session")
+def demo(once: Once) -> Path:
+    """Return the folder with what ``tinyckpt demo`` draws, and in ``demo.txt`` what it prints."""
+    from tinyckpt.cli.main import main
+
+    def run(folder: Path) -> None:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            (folder / "demo.txt").open("w", encoding="utf-8") as printed,
+            redirect_stdout(printed),
+        ):
+            patch.setattr("tinyckpt.cli.demo.PLANNING", 2.0)
+            patch.setattr("tinyckpt.cli.demo.GPT_STEPS", 30)
+            assert main(["demo", "-o", str(folder / "new" / "folder")]) == 0
+
+    return once("demo", run)

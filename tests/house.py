@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +46,7 @@ def modules_of(package: str) -> dict[str, Path]:
 MODULES = {**modules_of("tinyckpt"), **modules_of("viz")}
 
 
+@cache
 def imported(module: str) -> list[tuple[str, bool]]:
     """Return what a module imports anywhere in it, and whether for type checking alone.
 

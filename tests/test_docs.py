@@ -154,22 +154,29 @@ def test_code_of_page_torch_runs(
     assert {path.name for path in tmp_path.iterdir()} == {"docs", "frontier.svg", "step.html"}
 
 
+SHOWN_OF_TORCH = outputs((ROOT / "docs" / "torch.md").read_text(encoding="utf-8"))
+TORCH = {each: lines for each, lines in SHOWN_OF_TORCH.items() if "--hf" not in each}
+
+
+@pytest.mark.sampled(1)
 @pytest.mark.long
+@pytest.mark.parametrize("command", TORCH)
 def test_commands_of_page_torch_print_its_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require("torch")
-    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
     monkeypatch.chdir(ROOT)
-    shown = {each: lines for each, lines in outputs(text).items() if "--hf" not in each}
-    assert len(shown) == 3
-    for command, lines in shown.items():
-        assert main(shlex.split(command)[1:]) == 0
-        printed = capsys.readouterr().out.splitlines()
-        if any("with a plan" in line for line in lines):
-            printed = list(map(said, printed))
-            lines = [said(line) for line in lines if "cost within" not in line]
-        assert [line for line in lines if line not in printed] == [], command
+    lines = TORCH[command]
+    assert main(shlex.split(command)[1:]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    if any("with a plan" in line for line in lines):
+        printed = list(map(said, printed))
+        lines = [said(line) for line in lines if "cost within" not in line]
+    assert [line for line in lines if line not in printed] == []
+
+
+def test_page_torch_shows_three_commands() -> None:
+    assert len(TORCH) == 3
 
 
 @pytest.mark.long
@@ -192,38 +199,38 @@ SHOWN = re.findall(
 )
 
 
-def entry_prints_what_it_shows(code: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def drawn_by(code: str) -> set[str]:
+    """Return the names of the pictures that code writes."""
+    return set(re.findall(r'viz\.\w+\(.*"(\w+)\.svg"', code))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.long
+@pytest.mark.parametrize("entry", range(len(SHOWN)))
+def test_code_of_page_known_issues_prints_its_output(
+    entry: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = SHOWN[entry]
+    if "torch" in code:
+        require("torch")
+    monkeypatch.chdir(tmp_path)
     exec(code, {"__name__": "known_issues"})
     assert capsys.readouterr().out == shown
+    assert {path.stem for path in tmp_path.iterdir()} == drawn_by(code)
 
 
-@pytest.mark.long
-def test_code_of_page_known_issues_prints_its_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_page_known_issues_shows_what_its_code_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(SHOWN) == len(python_blocks(ISSUES)) == 16
-    for code, shown in SHOWN:
-        if "torch" not in code:
-            entry_prints_what_it_shows(code, shown, capsys)
-    drawn = {path.stem for path in tmp_path.iterdir()}
+    drawn = set().union(*(drawn_by(code) for code, _ in SHOWN))
     assert drawn == set(
         re.findall(r"\(guide/out/(\w+)\.svg\)\{\.only-light\}$", ISSUES, re.MULTILINE)
     )
     assert drawn == set(re.findall(r"out/(\w+)-dark\.svg\)\{\.only-dark\}$", ISSUES, re.MULTILINE))
     for line in commands(ISSUES):
         assert main(shlex.split(line)[1:]) == 0, line
-
-
-@pytest.mark.long
-def test_pytorch_code_of_page_known_issues_prints_its_output(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    require("torch")
-    blocks = [(code, shown) for code, shown in SHOWN if "torch" in code]
-    assert len(blocks) == 3
-    for code, shown in blocks:
-        entry_prints_what_it_shows(code, shown, capsys)
 
 
 def test_page_known_issues_has_an_issue_and_a_number_for_each_question() -> None:

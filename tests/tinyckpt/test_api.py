@@ -256,15 +256,10 @@ def test_training_is_bitwise_equal_under_every_policy() -> None:
 
 
 @pytest.mark.long
-def test_demo_prints_paths_of_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tinyckpt.cli.demo.PLANNING", 2.0)
-    monkeypatch.setattr("tinyckpt.cli.demo.GPT_STEPS", 30)
-    assert main(["demo", "-o", str(tmp_path / "new" / "folder")]) == 0
-    out = capsys.readouterr().out
+def test_demo_prints_paths_of_pictures(demo: Path) -> None:
+    out = (demo / "demo.txt").read_text(encoding="utf-8")
     for name in ("chain16.gif", "chain16.html", "chain16.svg", "digits.gif", "resnet50.html"):
-        path = tmp_path / "new" / "folder" / name
+        path = demo / "new" / "folder" / name
         assert str(path) in out
         assert path.stat().st_size > 10_000
     assert "losses are equal to the last bit" in out

@@ -21,7 +21,6 @@ from tests.viz.player.player_driver import (
     expected_looks,
     traces_of,
 )
-from tinyckpt.cli import main
 
 pytestmark = pytest.mark.browser
 POLICIES = ("store_all", "sqrt_n")
@@ -77,6 +76,7 @@ def test_driver_reports_console_and_requests(firefox: Firefox, tmp_path: Path) -
     assert "blocked the loading of a resource (connect-src) at http://127.0.0.1:8/" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
 def test_every_step_matches_python(network: str, tmp_path: Path, open_tab: Shown) -> None:
     traces = traces_of(network, POLICIES)
@@ -210,10 +210,8 @@ def test_widget_steps_through_its_story(tmp_path: Path, open_tab: Shown) -> None
     assert (fill.startswith("rgb("), rows) == (True, 2)
 
 
-def test_demo_pages_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_tab: Shown) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo"]) == 0
-    pages = sorted(tmp_path.rglob("*.html"))
+def test_demo_pages_work(demo: Path, open_tab: Shown) -> None:
+    pages = sorted(demo.rglob("*.html"))
     assert pages
     for path in pages:
         tab = open_tab(path, size=(1000, 700))

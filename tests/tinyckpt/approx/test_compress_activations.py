@@ -52,6 +52,7 @@ def test_saved_bytes_equal_the_code_size() -> None:
         assert total == pytest.approx(predicted + rest, rel=0.01)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_8_bit_training_ends_within_1_percent_of_exact_loss(seed: int) -> None:

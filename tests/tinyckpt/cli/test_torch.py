@@ -172,6 +172,7 @@ def test_model_over_budget_gets_plan_and_code(
     assert "GPT" in page.read_text()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [[], ["--advise"]])
 def test_meta_model_gets_same_report_as_real_one(
     model: str, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -104,7 +104,7 @@ def check_own(results: Any, *foreign: Any) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LOSSES)
 def test_result_memory_is_counted_in_trace(name: str) -> None:
     function, params = LOSSES[name]

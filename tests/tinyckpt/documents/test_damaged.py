@@ -108,7 +108,7 @@ def test_flipped_bit_gives_same_tree_or_format_error(tmp_path: Path, kind: str) 
         assert loaded(path) in (None, whole), where
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tree", [TREE, np.arange(3), [None], (np.ones((0, 2)), {"a": [()]})])

@@ -51,7 +51,7 @@ def wrapped(model: nn.Module, names: tuple[str, ...]) -> nn.Module:
     return model
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_allocator_peak_equals_predicted_peak(name: str) -> None:
     model, args = example(name)

@@ -60,6 +60,7 @@ def blocks(form: str = "loss") -> Blocks:
     return Blocks(FORMS[form])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_loss_is_found_in_whatever_form_it_is_returned(form: str) -> None:
     expected = tct.advise(blocks(), *batch().values(), budget=BUDGET, workspace=False)
@@ -73,11 +74,12 @@ def test_loss_is_found_in_whatever_form_it_is_returned(form: str) -> None:
     assert "forward" not in vars(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_planned_step_takes_keyword_arguments_and_equals_eager(form: str) -> None:
     model, given = blocks(form), batch()
     traced = tct.trace(model, **given, scale=0.5, workspace=False)
-    step = tct.step(tc.plan(traced.graph, budget="90 %"), traced)
+    step = tct.step(tc.plan(traced.graph, "greedy", budget="90 %"), traced)
     loss, gradients = step(**given, scale=0.5)
     other = blocks()
     expected = other(**given, scale=0.5)
@@ -199,6 +201,7 @@ def test_class_is_refused() -> None:
         tct.advise(Blocks, **batch(), budget=BUDGET)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["Llama", "GPT2", "Bert"])
 def test_model_of_transformers_is_advised_on_as_it_is(kind: str) -> None:
     require("transformers")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.conftest import require
+from tests.conftest import examples, require
 
 require("torch")
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tests.torch_drawn_modules import made, modules
-from tests.torch_models import GPT, Example, ResNet, eager_step, images_for, tokens_for
+from tests.torch_models import GPT, Example, ResNet, images_for, tokens_for
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import codegen_fx as lower
 
@@ -23,8 +23,8 @@ from tinyckpt.interop.torch import codegen_fx as lower
 @pytest.fixture(scope="module")
 def compared() -> tct.Comparison:
     torch.manual_seed(0)
-    model, args = tokens_for(GPT(3, 32, 2, 64), 4, 64)
-    return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=4)
+    model, args = tokens_for(GPT(2, 32, 2, 32), 4, 32)
+    return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=2)
 
 
 def test_memory_budget_one_recomputes_no_flops(compared: tct.Comparison) -> None:
@@ -40,7 +40,7 @@ def test_plan_never_costs_more_at_same_measured_peak(compared: tct.Comparison) -
 
 
 @given(modules(most=12))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6))
 def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: Example) -> None:
     model, args = drawn
     calls = [node for node in tct.trace(model, *args, workspace=False).imported.calls if node]
@@ -128,7 +128,7 @@ NORMED: dict[str, Callable[[], Example]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] if n != "dropout" else []) for n in NORMED]
 )
@@ -154,13 +154,3 @@ def test_comparison_prints_as_table(compared: tct.Comparison) -> None:
     assert lines[0].split("  ")[0] == "activation_memory_budget"
     assert [line.split()[0] for line in lines[1:]] == ["1", "0.3", "0"]
     assert compared._repr_html_().startswith("<table>")
-
-
-def test_compare_leaves_model_unchanged() -> None:
-    torch.manual_seed(0)
-    model, args = tokens_for(GPT(1, 16, 2, 16), 2, 16)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    tct.compare(model, *args, budgets=(0.5,), time_limit=1)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    eager_step(model, args)()

@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Callable[[], Outer], str]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_trace_refuses_forward_that_differs_at_next_call(name: str) -> None:
     make, what = REFUSED[name]

@@ -16,8 +16,8 @@ from tests.torch_models import EXAMPLES, eager_step, example
 from tinyckpt.interop import torch as tct
 
 # From the smallest peak that is found in SECONDS, up to store-all's.
-BUDGETS = 10 if PROFILE == "deep" else 5
-SECONDS = 4
+BUDGETS = 10 if PROFILE == "deep" else 3
+SECONDS = 4 if PROFILE == "deep" else 1
 STORED_MISS, PLAN_MISS = 0.002, 0.005  # of the peak
 
 

@@ -93,7 +93,7 @@ def test_planned_step_is_bitwise_equal_to_store_all(share: float) -> None:
     args = example(1)
     traced = tcj.trace(loss, *args)
     stored = tcj.step(tc.plan(traced.graph, "store_all"), traced)
-    schedule = tc.plan(traced.graph, budget=share, time_limit=5)
+    schedule = tc.plan(traced.graph, budget=share, time_limit=1)
     trace = tc.replay(schedule)
     assert trace.recomputations > 0
     planned = tcj.step(schedule, traced)
@@ -162,7 +162,7 @@ def test_very_many_names_keep_few_where_few_suffice() -> None:
         return (x**2).sum()
 
     args = (np.ones((8, 8), "float32"), np.ones((64, 8), "float32"))
-    advice = tcj.advise(deep, *args, budget=0.4, time_limit=5)
+    advice = tcj.advise(deep, *args, budget=0.4, time_limit=2)
     assert advice.peak <= 0.4 * tc.replay(tc.plan(advice.traced.graph)).peak_bytes
     with pytest.raises(tc.BudgetError, match=r"among h0, h1, .*, h7, … that was evaluated has"):
         tcj.advise(deep, *args, budget="1 KiB", time_limit=0)

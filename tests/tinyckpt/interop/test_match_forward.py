@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import require
+from tests.conftest import examples, require
 
 require("torch")
 
@@ -115,7 +115,7 @@ def test_vjps_read_cotangents_of_their_forward_consumers(name: str) -> None:
     assert {"addmm", "mean"} <= kinds
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(25))
 @given(st.lists(st.sampled_from(list(PIECES)), min_size=2, max_size=6))
 def test_vjps_read_cotangents_of_consumers_in_random_models(names: list[str]) -> None:
     check_adjoints(tct.trace(Drawn(names), torch.ones(2, 4), workspace=False).graph)

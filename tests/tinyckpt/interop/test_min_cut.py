@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
-from tests.conftest import require
+from tests.conftest import examples, require
 
 require("torch")
 
@@ -39,7 +39,7 @@ def cost(schedule: tc.Schedule) -> float:
 
 
 @given(modules())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 def test_plan_never_costs_more_than_pytorch_min_cut(drawn: Example) -> None:
     step = traced(*drawn)
     for theirs in tct.min_cut_schedules(step, SETTINGS):
@@ -51,7 +51,7 @@ def test_plan_never_costs_more_than_pytorch_min_cut(drawn: Example) -> None:
 
 
 @given(modules())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8))
 def test_min_cut_schedule_costs_what_pytorch_graphs_do(drawn: Example) -> None:
     imported = traced(*drawn).imported
     calls = [(str(n.target), str(n.args), str(n.kwargs)) for n in imported.calls if n is not None]
@@ -213,6 +213,7 @@ def test_user_seeds_are_kept() -> None:
     assert min_cut.with_min_cut_seeds(imported, None, {}, ()) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seconds", [6.0, 0.5])
 def test_imports_and_slow_setting_leave_search_its_time(
     seconds: float, monkeypatch: pytest.MonkeyPatch
@@ -313,7 +314,7 @@ def test_model_that_min_cut_refuses_is_planned() -> None:
     with min_cut_backend(1.0, lambda *_: None) as pytorchs, refused:
         torch.compile(model, backend=pytorchs, fullgraph=True)(x)
     torch.compiler.reset()
-    backend = tct.backend(0.9, on_plan=plans.append, time_limit=3)
+    backend = tct.backend(0.9, on_plan=plans.append, time_limit=1)
     torch.compile(model, backend=backend, fullgraph=True)(x).backward()
     torch.compiler.reset()
     assert len(plans) == 1

@@ -154,7 +154,7 @@ def test_fused_partition_is_bitwise_equal(name: str) -> None:
 def test_infeasible_budget_raises_before_anything_runs() -> None:
     model, args = MODELS["dropout"]()
     with pytest.raises(Exception, match=r"no schedule of compiled was found within 1.0 KiB"):
-        torch.compile(model, backend=tct.backend("1 KiB"))(*args)
+        torch.compile(model, backend=tct.backend("1 KiB", time_limit=0.5))(*args)
 
 
 def test_exported_program_is_traced_from_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import tinyckpt as tc
-from tests.conftest import require
+from tests.conftest import examples, require
 
 require("torch")
 
@@ -107,7 +107,7 @@ def check_promise(make: Callable[[], Made]) -> dict[str, str]:
     return {name: reason for name, reason in seen.refused if name.startswith("blocks")}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS],
@@ -130,7 +130,7 @@ def drawn(blocks: list[list[str]]) -> Made:
 @example([["kept", "linear", "kept"]])  # the second evaluation ends before it keeps another one
 @example([["dropout", "in place"]])  # a Python number is the most that is there beside dropout
 @example([["dropout", "written"]])  # scaled in place, which autograd does not see
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(25), phases=(Phase.explicit, Phase.generate))
 def test_random_blocks_are_refused_or_train_as_plain(blocks: list[list[str]]) -> None:
     seeded(0)
     try:
@@ -222,7 +222,7 @@ def gradients_of_inputs(model: nn.Module, batches: list[Tensor]) -> None:
     x.grad.sub_(gradient).square().sum()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", RESTORED)
 @pytest.mark.parametrize(
     "way", [several_passes, backward_in_other_order, accumulating, retained, gradients_of_inputs]
@@ -295,7 +295,7 @@ def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     assert equal(found, plain)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name",
     ["tied buffers", *(pytest.param(n, marks=pytest.mark.long) for n in (

@@ -96,18 +96,6 @@ def test_buffers_are_results_and_unused_parameters_have_no_gradient() -> None:
     assert (roles["shift"], roles["args[0]"], roles["spare"]) == ("constant", "input", "parameter")
 
 
-def test_trace_leaves_model_and_random_state_unchanged() -> None:
-    model, (tokens, labels) = tokens_for(GPT(1, 8, 2, 4, rate=0.5), 2, 4)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    attributes = {name: list(vars(module)) for name, module in model.named_modules()}
-    state = torch.get_rng_state()
-    tct.trace(model, tokens, labels)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert {name: list(vars(module)) for name, module in model.named_modules()} == attributes
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_meta_model_has_graph_of_real_model(name: str) -> None:
@@ -150,11 +138,11 @@ def test_views_take_no_memory_and_keep_base_alive() -> None:
 def test_plan_of_traced_model_is_ordinary_schedule(tmp_path: Path) -> None:
     graph = tct.trace(*flat(tokens_for(GPT(4, 16, 2, 16), 16, 16))).graph
     stored = tc.replay(tc.plan(graph))
-    schedule = tc.plan(graph, budget=0.8, time_limit=5)
+    schedule = tc.plan(graph, budget=0.8, time_limit=1)
     assert tc.replay(schedule).peak_bytes <= 0.8 * stored.peak_bytes
     tc.save_graph(graph, tmp_path / "graph.json")
     assert (
         tc.replay(tc.plan(tc.load_graph(tmp_path / "graph.json"))).peak_bytes == stored.peak_bytes
     )
     assert "backward_begins" in str(graph)
-    assert str(tc.explain(schedule))
+    assert str(tc.explain(schedule, time_limit=1))

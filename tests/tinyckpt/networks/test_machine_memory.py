@@ -106,7 +106,7 @@ def schedules_of(name: str, graph: tc.TrainingGraph) -> dict[str, Schedule]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(("larger", "name"), NETWORKS)
 def test_tracemalloc_peak_equals_prediction(larger: bool, name: str) -> None:

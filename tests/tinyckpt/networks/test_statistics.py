@@ -12,6 +12,7 @@ from tinyckpt.networks import inference, resnet_logits
 from tinyckpt.networks.digits import digits_cnn
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["vgg16_bn", "resnet18", "resnet50", "mobilenet"])
 def test_recomputed_statistics_are_not_updated_twice(name: str) -> None:

@@ -104,6 +104,7 @@ def plain(layers: int) -> Callable[..., Any]:
     return loss
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("bits", [8, 4, 2])
 def test_measured_peak_of_compressed_run_equals_replay(bits: int) -> None:

@@ -31,7 +31,7 @@ def held(operator: Operator, arrays: list[Any]) -> tuple[int, int]:
     return bytes_held, peak
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("causal", [False, True])

@@ -174,7 +174,7 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any]]] =
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SIZES)

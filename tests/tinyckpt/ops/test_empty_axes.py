@@ -140,7 +140,7 @@ def test_selected_functions_on_empty_axes_match_numpy(name: str) -> None:
         check(USES[name], shape)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
 def test_functions_on_empty_axes_match_numpy(part: int) -> None:

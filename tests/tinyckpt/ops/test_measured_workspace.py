@@ -117,7 +117,7 @@ def check_workspace(graph: tc.TrainingGraph, args: tuple[Any, ...]) -> None:
         assert peak == pytest.approx(outputs + operator.workspace, abs=BUFFERS), operator
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("name", LARGE_CASES)
 def test_declared_workspace_equals_traced_allocations_of_operator(name: str) -> None:
@@ -192,7 +192,7 @@ def products(x: Any, y: Any) -> list[tuple[Any, Any]]:
     return [(x, y.T)] if x.shape[0] <= x.shape[1] else [(x.T, y)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=examples(4))

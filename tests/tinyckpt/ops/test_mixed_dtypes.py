@@ -114,7 +114,7 @@ def test_maximum_tie_of_float_and_integer_halves_cotangent() -> None:
         assert slope.tolist() == expected
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("name", BINARY)
 def test_mixed_dtype_operands_promote_as_in_numpy(name: str) -> None:

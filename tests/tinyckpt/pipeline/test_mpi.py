@@ -52,6 +52,7 @@ def test_four_mpi_processes_equal_one_process(name: str) -> None:
     assert json.loads(done.stdout) == {"values": True, "bitwise": True, "error": 0.0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("replicas", ["2", "4"])
 def test_mpi_replicas_equal_one_process(replicas: str) -> None:
     done = run("1f1b", replicas)
@@ -62,7 +63,7 @@ def test_mpi_replicas_equal_one_process(replicas: str) -> None:
     assert found["error"] < 1e-12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("zero", ["0", "1", "2", "3"])
 @pytest.mark.parametrize("replicas", ["2", "4"])
 def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
@@ -146,13 +147,6 @@ def test_error_in_one_rank_is_named_and_aborts_others() -> None:
     assert done.returncode != 0
     assert "tinyckpt: rank 2 (device 2): y: expected float64[4,6]" in done.stderr
     assert done.stderr.count("y: expected") == 1
-
-
-def test_wrong_number_of_processes_is_refused() -> None:
-    done = run("gpipe", "3")
-    assert done.returncode != 0
-    assert "gpipe on 1 devices in 3 replicas takes 3 processes; there are 4" in done.stderr
-    assert done.stderr.count("takes 3 processes") == 1
 
 
 @pytest.mark.sampled(2)

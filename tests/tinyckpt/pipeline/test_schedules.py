@@ -136,6 +136,7 @@ def test_v_schedules_reach_the_published_memory(devices: int) -> None:
     assert max(replay_pipeline(v_half(devices, count)).peaks) == 2 * ((devices + 2) // 2)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 6, 12, 16])
 def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
@@ -146,6 +147,7 @@ def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
         assert peaks[most] == peaks[-1] == 2 * most
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", [*range(1, 14), 24, 33])
 def test_v_schedule_bubbles_equal_their_formulas(devices: int) -> None:
@@ -208,7 +210,7 @@ def test_pipeline_beyond_memory_limit_is_refused_before_it_is_built() -> None:
         zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("recompute", [None, "late"])

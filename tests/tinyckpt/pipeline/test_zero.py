@@ -201,7 +201,7 @@ def test_several_steps_are_bitwise_equal_to_one_device(name: str, zero: int) -> 
         assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("zero", range(4))
 @pytest.mark.parametrize("recompute", [None, "early"])

@@ -120,7 +120,7 @@ class Interrupting:
         return None
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("name", STEPS)
 def test_step_interrupted_anywhere_leaves_a_correct_dirty_flag(

@@ -52,7 +52,7 @@ POINTS = [
 COMPARED = TechniqueComparison("compared", 2**21, "FLOPs", None, tuple(POINTS))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("chart", CHARTS)
 def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart: str) -> None:

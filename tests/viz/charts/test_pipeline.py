@@ -147,7 +147,7 @@ def widths() -> list[tuple[float, Theme, list[PipelineTrace]]]:
     return list(product((3, 640 / 150, 8, 1920 / 150), (LIGHT, DARK), (few, many)))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(("width", "colours", "traces"), widths())
 def test_texts_are_inside_and_do_not_overlap(

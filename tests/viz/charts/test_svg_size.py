@@ -39,6 +39,7 @@ def pipelines(devices: int, *makers: Callable[[int, int], Any]) -> list[Pipeline
     return [replay_pipeline(make(devices, 8)) for make in makers]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("network", NETWORKS)
 def test_charts_of_three_policies_take_at_most_40_kb(network: str, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def trace() -> tc.Trace:
     return tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_gif_of_chain_16_is_800_by_450_and_below_200_kilobytes(

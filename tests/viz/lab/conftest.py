@@ -1,4 +1,4 @@
-"""Lab pages of some networks, and the empty one, each written once for all tests."""
+"""Lab pages of some networks, and the empty one, each written once for all processes of a run."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,26 +9,25 @@ import pytest
 
 import tinyckpt as tc
 import viz
+from tests.conftest import Once
 from tests.viz.conftest import Open
 
 OpenLab = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def written(once: Once) -> Callable[[str], Path]:
     """Return the lab page of a network by name; each is written once."""
-    folder, known = tmp_path_factory.mktemp("lab"), {}
 
-    def lab_of(network: str) -> Path:
-        if network not in known:
-            path = folder / f"{len(known)}.html"
-            graph = tc.networks.network_from_text(network)[0]
-            # The chain's frontier is known in a second: a busy machine may take longer over it.
-            limit = 60 if network == "chain:16" else 2
-            known[network] = viz.lab(graph, path, network=network, time_limit=limit, points=20)
-        return known[network]
+    def write(network: str, folder: Path) -> None:
+        graph = tc.networks.network_from_text(network)[0]
+        # The chain's frontier is known in a second: a busy machine may take longer over it.
+        limit = 60 if network == "chain:16" else 2
+        viz.lab(graph, folder / "lab.html", network=network, time_limit=limit, points=20)
 
-    return lab_of
+    return lambda network: (
+        once(f"lab-{network.replace(':', '-')}", partial(write, network)) / "lab.html"
+    )
 
 
 @pytest.fixture

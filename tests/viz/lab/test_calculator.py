@@ -6,6 +6,7 @@ and what to paste, run with the frameworks.
 
 import importlib
 import json
+import pickle
 import random
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 
 import tinyckpt as tc
-from tests.conftest import lacking, require
+from tests.conftest import PROFILE, Once, lacking, require
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.lab.lab_driver import SHOWN, steps_of
 from tests.viz.player.player_driver import until
@@ -35,7 +36,8 @@ from tinyckpt.core.lowering import from_order
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "viz" / "lab" / "assets"
-CONFIGURATIONS = 200
+CONFIGURATIONS = 200 if PROFILE == "deep" else 60
+DEPTHS = (18, 34, 50)  # of a ResNet
 MOST_LAYERS = 5  # of a configuration that Python traces too
 SCRIPT = """
 import { readFileSync } from "node:fs";
@@ -71,12 +73,22 @@ console.log(JSON.stringify(answers));
 
 
 @pytest.fixture(scope="session")
-def made() -> Any:
-    """Return the module that makes the page, with all templates derived and verified."""
+def made(once: Once) -> Any:
+    """Return the module that makes the page, with its templates derived and verified.
+
+    Of the deepest networks, which take a third of the time, in the deep profile.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "docs")
         module: Any = importlib.import_module("calculator")
-    module.templates()
+    if PROFILE != "deep":
+        module.FAMILIES["resnet"].variants["depth"] = DEPTHS
+
+    def derive(folder: Path) -> None:
+        (folder / "templates").write_bytes(pickle.dumps(module.templates()))
+
+    derived = pickle.loads((once("calculator", derive) / "templates").read_bytes())
+    module.templates = lambda: derived
     return module
 
 
@@ -115,7 +127,7 @@ def drawn(made: Any, generator: random.Random, index: int) -> dict[str, Any]:
     heads = kv_heads * group
     width = heads * 2 * generator.randint(1, 64)
     if family == "resnet":
-        more = {"depth": pick((18, 18, 18, 34, 50)), "width": generator.randint(2, 80)}
+        more = {"depth": pick((18, 18, *DEPTHS)), "width": generator.randint(2, 80)}
         return choices | more | {"size": 32 * generator.randint(2, 12)}
     if family == "mlp":
         return choices | {"width": generator.randint(2, 3000), "layers": generator.randint(1, 20)}
@@ -185,7 +197,7 @@ def test_template_is_refused_where_layers_or_sizes_do_not_fit(made: Any) -> None
             made.template(trace, samples)
 
 
-def test_page_computes_plans_and_ledger_of_200_configurations_to_the_byte(
+def test_page_computes_plans_and_ledger_of_drawn_configurations_to_the_byte(
     made: Any, answered: list[tuple[dict[str, Any], Any]]
 ) -> None:
     assert len(answered) == CONFIGURATIONS
@@ -440,6 +452,7 @@ def test_choice_changes_ledger_lab_text_and_address(calculator: Calculator) -> N
     assert page.inner_text("#calc-text").startswith("# torchtitan trains decoders")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("family", "field", "wrong", "said"),
@@ -504,7 +517,7 @@ def test_address_of_nonsense_opens_the_usual_network(calculator: Calculator) -> 
 
 
 @pytest.mark.browser
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
 def test_calculator_is_accessible_and_fits(calculator: Calculator, scheme: str, width: int) -> None:

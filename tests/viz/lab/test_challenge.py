@@ -128,6 +128,7 @@ def test_challenge_is_solved_by_touch(challenge: OpenLab) -> None:
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
 def test_page_and_python_give_the_same_verdict(network: str, challenge: OpenLab) -> None:
@@ -149,6 +150,7 @@ def test_page_and_python_give_the_same_verdict(network: str, challenge: OpenLab)
             assert ("nothing within it" in told) == said.startswith("the optimum")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_challenge_page_is_accessible(scheme: str, challenge: OpenLab) -> None:

@@ -224,6 +224,7 @@ def test_keyboard_opens_a_file(empty: OpenLab, tmp_path: Path) -> None:
     assert page.evaluate("() => document.activeElement.id") == "open"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64", "unet", "mlp:200x8"])
 def test_large_graphs_are_grouped_and_groups_expand(
     tmp_path: Path, empty: OpenLab, network: str
@@ -247,7 +248,7 @@ def test_large_graphs_are_grouped_and_groups_expand(
     assert page.locator(".graph .node").count() > 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_empty_lab_is_accessible(tmp_path: Path, scheme: str, empty: OpenLab, width: int) -> None:

@@ -53,7 +53,7 @@ def at_amount(page: Any, values: float) -> tuple[float, float]:
     return x, y
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: str(screen["viewport"]["width"]))
 def test_first_screen_answers_without_scrolling(
@@ -161,6 +161,7 @@ def test_bars_say_what_dropping_saves_and_costs(lab: OpenLab) -> None:
     assert page.evaluate(STATE) == "policy=store_all"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [360, 1280])
 def test_every_bar_has_a_button_or_says_why_not(width: int, lab: OpenLab) -> None:
     page = lab("resnet50", "#policy=sqrt_n", viewport={"width": width, "height": 740})

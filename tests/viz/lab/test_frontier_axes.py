@@ -74,7 +74,7 @@ def test_ticks_of_bytes_are_round(browser: Any) -> None:
     page.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1300)])
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
 def test_no_label_is_under_the_handle(network: str, size: tuple[int, int], lab: OpenLab) -> None:

@@ -219,15 +219,16 @@ def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
         const [first, end] = window.range;
         return activeRow < 0 || (first <= activeRow && activeRow < end); }"""
     rows, points = set(), page.evaluate("() => player.offers.points.length")
-    for step in range(0, 360, 20):
+    for step in range(0, 360, 40):
         page.evaluate("step => player.show(step)", step)
-        page.evaluate("i => player.drag(player.offers.points[i])", step // 20 % points)
+        page.evaluate("i => player.drag(player.offers.points[i])", step // 40 % points)
         page.evaluate("() => player.present()")
         assert page.evaluate(in_sight)
         rows.add(page.evaluate("() => player.panels[0].ledger.activeRow"))
     assert len(rows) > 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [360, 900])
 def test_presented_or_printed_lab_has_one_column(width: int, lab: OpenLab) -> None:
     page = workbench(lab, "chain:16", viewport={"width": width, "height": 740})
@@ -241,6 +242,7 @@ def test_presented_or_printed_lab_has_one_column(width: int, lab: OpenLab) -> No
     assert page.evaluate(shape) == [1, "normal"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_lab_card_is_accessible(scheme: str, lab: OpenLab) -> None:
     page = workbench(lab, "residual:4x8", color_scheme=scheme)

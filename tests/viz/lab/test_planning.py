@@ -61,7 +61,7 @@ def case_of(graph: tc.Graph, keeps: list[list[int]]) -> tuple[Case, list[list[An
 def test_page_plans_and_replays_random_graphs_as_python(page: Any) -> None:
     cases, wanted = [], []
 
-    @settings(max_examples=examples(500))
+    @settings(max_examples=examples(200))
     @given(GRAPHS, st.data())
     def drawn(graph: tc.TrainingGraph, data: st.DataObject) -> None:
         assume(is_legal(graph))
@@ -77,6 +77,7 @@ def test_page_plans_and_replays_random_graphs_as_python(page: Any) -> None:
         assert found == python, f"keep={case[1]} of\n{case[0]}"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "network",
     ["chain:1", "chain:16", "residual:4x8", "branching:2x8", "unet", "resnet50:1",

@@ -23,6 +23,9 @@ COUNTERS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
 PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
     document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
     return [({LOOKS})(), ({COUNTERS})()]; }})"""
+# The table of rows.
+ROWS = """() => [...document.querySelectorAll("#as-table tbody tr")].map(
+    row => [...row.children].map(cell => cell.textContent))"""
 TICK = "() => Number(document.getElementById('scrub').value)"
 # What can be touched, and is smaller than 24 pixels.
 SMALL = """() => [...document.querySelectorAll(

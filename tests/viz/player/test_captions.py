@@ -28,7 +28,7 @@ def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("network", "policy"),
     [

@@ -211,6 +211,7 @@ def test_compared_pair_is_selected_by_control_keys_and_link(player: Player) -> N
     assert touched.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1440)])
 def test_difference_fits_the_screen(size: tuple[int, int], player: Player) -> None:
     width, height = size
@@ -324,6 +325,7 @@ def test_only_traces_of_one_graph_are_compared(player: Player) -> None:
     assert alone.is_hidden("#difference")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64"])
 def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = list(traces_of(network, ("store_all", "sqrt_n")))
@@ -339,7 +341,7 @@ def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_pa
     assert page.is_hidden(".difference .path")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])

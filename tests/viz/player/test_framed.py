@@ -60,6 +60,7 @@ def test_framed_page_keeps_its_own_theme(tmp_path: Path, open_page: Open) -> Non
     assert frame.evaluate("() => document.documentElement.dataset.theme") == "light"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [(360, 450), (390, 489), (740, 360)])
 def test_controls_do_not_overlap_in_a_small_frame(size: tuple[int, int], player: Player) -> None:
     traces = [tc.replay(tc.plan(tc.networks.chain(16), name)) for name in ("store_all", "sqrt_n")]

@@ -58,6 +58,7 @@ def check(traces: list[tc.Trace], page: Any) -> None:
     assert page.evaluate(LINES) == [limits_of(trace) for trace in traces]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet", "by hand"])
 def test_blocks_add_up_to_live_memory(network: str, player: Player) -> None:
@@ -166,6 +167,7 @@ def test_graph_is_first_on_request_and_a_saved_frame_equals_the_screen(
     assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
 def test_block_expands_when_the_graph_is_first(network: str, player: Player) -> None:

@@ -54,7 +54,7 @@ def phone(open_page: Open, path: Path, name: str, fragment: str = "") -> Any:
     return open_page(path, fragment, viewport=viewport, has_touch=True, is_mobile=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("network", "name"),
     [("chain:16", "tall"), ("chain:256", "small"), ("unet", "small"), ("resnet50", "across")],
@@ -162,7 +162,7 @@ def test_tooltip_is_at_the_touch(tmp_path: Path, open_page: Open) -> None:
     assert page.is_hidden("#node")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [320, 360, 640, 1280])
 def test_strip_line_labels_do_not_overlap(width: int, player: Player) -> None:
     page = player("transformer:12x768", viewport={"width": width, "height": 740})

@@ -316,6 +316,7 @@ def test_hostile_names_are_text_and_fallback_is_a_picture(tmp_path: Path, open_p
     assert still.is_hidden("#play")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])

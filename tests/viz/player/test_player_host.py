@@ -58,6 +58,7 @@ STRIPED = """() => [...document.querySelectorAll(".graph .node")].map(node => {
 })"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", [*NETWORKS, "by hand"])
@@ -85,6 +86,7 @@ LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
     [Array.from(lane.model.live), lane.model.strip_lines[0].words, lane.scales.highest]))"""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)

@@ -57,6 +57,7 @@ def long_names(letters: int) -> tc.Graph:
     return tc.differentiate(tc.build(loss, *arguments))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_truncated_names_stay_distinct(width: int, player: Player) -> None:

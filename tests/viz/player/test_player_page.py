@@ -17,7 +17,7 @@ from tests.tinyckpt.documents.test_serialize import hostile_graph
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.conftest import Player
-from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
+from tests.viz.player.player_driver import LOOKS, ROWS, TICK, seek, traces_of, until
 from viz.layout.views import GroupView, overview, views_of
 from viz.node_looks import CellLooks, Fill
 from viz.node_memory import LEVELS
@@ -130,7 +130,7 @@ def test_page_is_ready_only_after_drawing_and_without_web_fonts(player: Player) 
     assert page.is_visible("#play")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -147,6 +147,7 @@ def test_player_page_is_accessible(view: str, theme: Any, width: int, player: Pl
         assert_accessible(page, minor=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -202,6 +203,7 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
         assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player) -> None:
@@ -249,7 +251,7 @@ def test_page_respects_reduced_motion(tmp_path: Path, open_page: Open) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 def test_page_handles_a_hundred_thousand_steps(player: Player) -> None:
-    traces = traces_of("chain:316", ("recompute_all",))
+    traces = [tc.replay(tc.plan(tc.networks.chain(4_000), "revolve", slots=4))]
     count = len(traces[0].steps)
     assert count > 100_000
     page = player(traces, "#step=77777", view="graph")
@@ -262,6 +264,14 @@ def test_page_handles_a_hundred_thousand_steps(player: Player) -> None:
     assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, count - 1)))]
     assert page.is_visible("#steps .row.current")
     assert page.locator("#steps .row").count() < 60
+    page.keyboard.press("g")  # to the ledger, which can be read as a table
+    page.click("#as-table summary")
+    page.wait_for_selector("#as-table tbody tr")
+    rows = page.evaluate(ROWS)
+    assert 10 < len(rows) < 100  # groups: each row opens into more
+    assert max(len(text) for row in rows for text in row) < 120
+    seek(page, 3)
+    assert page.evaluate(ROWS) != rows
 
 
 @pytest.mark.browser
@@ -292,6 +302,7 @@ def test_frame_is_saved_as_png(suffix: str, player: Player) -> None:
 # Views that open -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])

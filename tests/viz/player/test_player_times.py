@@ -70,6 +70,7 @@ def check_lanes(timeline: tc.Timeline, page: Any) -> None:
     assert page.evaluate(STALLS) == [stalls]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8"])

@@ -209,6 +209,7 @@ def test_pipelines_can_be_presented(player: Player) -> None:
     assert page.evaluate("player.panels[0].lanes.selected") == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_presenting_meets_accessibility_rules(scheme: str, player: Player) -> None:
     page = presented(player, "chain:256", color_scheme=scheme)
@@ -219,6 +220,7 @@ def test_presenting_meets_accessibility_rules(scheme: str, player: Player) -> No
 # Paper -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("front", ["ledger", "graph"])
 def test_printed_page_is_light_and_shows_the_step(player: Player, front: str) -> None:
     page = player("chain:16", "#step=40", view=front, color_scheme="dark")
@@ -250,6 +252,7 @@ def test_printed_page_is_light_and_shows_the_step(player: Player, front: str) ->
     assert page.is_visible("footer")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:256", "resnet50"])
 def test_printed_page_is_one_sheet_wide(player: Player, network: str) -> None:
     page = player(

@@ -99,6 +99,7 @@ def test_one_policy_is_open_and_the_others_are_rows_that_open(player: Player) ->
     assert alone.is_hidden("#whose")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("size", "key"), [((1280, 800), "2"), ((2560, 1440), "c")])
 def test_three_policies_fit_the_screen(size: tuple[int, int], key: str, player: Player) -> None:
     width, height = size
@@ -123,6 +124,7 @@ def compared(page: Any) -> list[int]:
     return ids
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("keys", ["0v", "31v"])
 def test_policies_outside_the_pair_are_redrawn_after_a_difference(
     keys: str, player: Player

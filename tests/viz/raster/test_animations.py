@@ -80,7 +80,7 @@ def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: s
             assert np.array_equal(canvas, fresh.canvas)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "names", "policies", "theme", "scale"),

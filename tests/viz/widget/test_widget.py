@@ -239,7 +239,7 @@ def test_clicked_tiles_are_told_and_say_what_is_kept(show: Show) -> None:
     assert events_of(page, "keep") == [{"kept": [4, 12]}, {"kept": [4, 8, 9, 12]}]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_widget_fits_has_the_theme_of_the_page_and_is_accessible(

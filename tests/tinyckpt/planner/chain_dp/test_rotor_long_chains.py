@@ -71,7 +71,7 @@ def test_rotor_near_optimum_at_half_memory_beyond_table_length(n: int) -> None:
     assert trace.evaluations <= 1.01 * optimum
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "n",
     [

@@ -42,7 +42,7 @@ def test_offload_astar_equals_exhaustive_search(
     check_against_all(n, nodes, bandwidth, engines)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
 def test_offload_astar_equals_exhaustive_search_on_three_layers(
@@ -182,7 +182,7 @@ class NothingRemains(dict[tuple[int, int], Front]):
         return [(0, NO_COPY)]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("latency", [0, 1])
 @pytest.mark.parametrize("engines", [1, 2])
@@ -208,6 +208,7 @@ def test_offload_astar_agrees_with_dijkstra_and_unpruned_search(
                 check(graph, costs, link, nodes * BYTES, way)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize(("n", "bandwidth", "nodes"), MUTATED)

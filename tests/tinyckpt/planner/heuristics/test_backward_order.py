@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import graphs_of_views
 from tinyckpt.base.deadline import Clock, OutOfTimeError, memoised
 from tinyckpt.core.costs import flops
@@ -17,7 +18,7 @@ from tinyckpt.planner.heuristics.backward_order import (
 from tinyckpt.planner.model.liveness import Problem
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(graph=graphs_of_views())
 def test_reordered_graph_has_same_peak_and_reorders_back(graph: tc.TrainingGraph) -> None:
     problem = Problem(graph, flops(graph))

@@ -18,6 +18,7 @@ def in_build_order(graph: tc.Graph, costs: tc.Costs, budget: int) -> list[int]:
 POLICIES = (None, "greedy", "dtr", "blocks", "rotor", "revolve", "chen_budget", in_build_order)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [1.0, "100 %", "9 MiB", "9 MiB total", "999 nodes"])
 @pytest.mark.parametrize("policy", POLICIES)

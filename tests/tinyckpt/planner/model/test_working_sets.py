@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import graphs_of_views, with_once
 from tinyckpt.core.costs import flops
 from tinyckpt.planner.model.cost_models import in_nodes
@@ -12,7 +13,7 @@ from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budge
 from tinyckpt.planner.model.non_recomputable import PinnedLiveness
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_working_set_counts_each_storage_of_operands_and_workspace_once(
     data: st.DataObject,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.layered_graphs import forward_graph, layered_graph
 from tests.tinyckpt.planner.heuristics.test_beam_toposort import (
     lowest_peak,
@@ -17,7 +18,7 @@ from tinyckpt.planner.portfolio.forward_only import forward_attempts
 
 @pytest.mark.long
 @given(small_graphs())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_reordering_avoids_recomputation_where_possible(graph: tc.Graph) -> None:
     budget = int(lowest_peak(problem_of(graph)))
     schedule = tc.plan(graph, budget=budget, time_limit=60)

@@ -214,7 +214,7 @@ def test_certificate_reads_as_sentence() -> None:
 
 @pytest.mark.long
 def test_frontier_costs_fall_as_peaks_rise() -> None:
-    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    graph = tc.networks.residual_mlp(3, 8, 64).graph()
     frontier = tc.frontier(graph, time_limit=60)
     assert tc.frontier(graph, time_limit=60).points == frontier.points
     peaks = [point.peak for point in frontier.points]
@@ -253,7 +253,7 @@ def test_explain_reports_cheaper_schedule_in_same_memory() -> None:
 
 @pytest.mark.long
 def test_interrupted_frontier_returns_points_found() -> None:
-    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     calls = []
 
     def interrupt(policy: str, points: int) -> None:
@@ -270,7 +270,7 @@ def test_interrupted_frontier_returns_points_found() -> None:
 
 @pytest.mark.long
 def test_frontier_without_time_has_store_all_only() -> None:
-    graph = transformer(2, 24, 2, 8, 2, 11).graph()
+    graph = transformer(1, 8, 2, 4, 1, 11).graph()
     frontier = tc.frontier(graph, time_limit=0)
     assert not frontier.complete
     assert len(frontier.points) == 1

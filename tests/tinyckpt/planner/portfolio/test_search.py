@@ -82,6 +82,7 @@ def test_portfolio_dominates_policies_on_random_graphs(
     check_dominance(graph, costs, [largest * percent // 100 for percent in percents])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("text", ["residual:4x8", "branching:3x8", *LARGER])
 def test_portfolio_dominates_policies_on_networks(text: str) -> None:
@@ -103,7 +104,7 @@ def test_budgets_between_levels_reach_known_costs() -> None:
 
 @pytest.mark.long
 @settings(max_examples=examples(4))
-@given(training_graphs(), st.integers(20, 100))
+@given(training_graphs(5), st.integers(20, 100))
 def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> None:
     graph, costs = case[0], flops(case[0])
     expected = Search(Problem(graph, costs)).run(PATIENT)
@@ -119,8 +120,8 @@ def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> 
 
 @pytest.mark.long
 def test_failed_search_is_incomplete_and_resumable() -> None:
-    graph = tc.networks.residual_mlp(3, 8, 64).graph()
-    expected = tc.frontier(tc.networks.residual_mlp(3, 8, 64).graph(), time_limit=PATIENT)
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    expected = tc.frontier(tc.networks.residual_mlp(2, 8, 64).graph(), time_limit=PATIENT)
 
     def fail(policy: str, points: int) -> None:
         if policy == "greedy":
@@ -136,7 +137,7 @@ def test_failed_search_is_incomplete_and_resumable() -> None:
 
 @pytest.mark.long
 def test_concurrent_searches_agree() -> None:
-    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     found: list[str] = []
 
     def work(budget: float) -> None:

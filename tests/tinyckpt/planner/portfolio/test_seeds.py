@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs, with_once
 from tinyckpt.base.deadline import NO_DEADLINE
 from tinyckpt.planner.model.cost_models import cost_of
@@ -56,7 +57,7 @@ def drawn_order(graph: tc.Graph, drawn: random.Random) -> list[int]:
 
 
 @given(st.data(), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_frontier_costs_no_more_than_seed_schedule(data: st.DataObject, seed: int) -> None:
     graph = data.draw(with_once(data.draw(training_graphs())[0]))
     schedule = tc.from_order(graph, drawn_order(graph, random.Random(seed)))
