@@ -30,7 +30,6 @@ from tinyckpt.core.cuts import (
 from tinyckpt.core.policies import place_cuts
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.chain_dp import chen_budget, rockmate_dp, rotor
-from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import order_of
 from tinyckpt.planner.chain_dp.revolve import geometric_grid, reversal, revolve_note, slot_grid
 from tinyckpt.planner.exact.reduced_graph import reduce_problem
@@ -70,10 +69,9 @@ MIN_BLOCKS_FIRST = 1_000
 # Operators up to which each default policy takes under a second, so that all come first. Doubled:
 # two seconds each.
 LARGEST_QUICK = 5_000
-RECURSIONS = (2, 3, 5, 8)  # checkpoints per level of Chen's recursion; doubled: less recomputation
-# A* over all resident sets: most operators, number of budgets, most states, most failures. Doubled:
+# A* over all resident sets: most operators, number of budgets, most states. Doubled:
 # exact plans for larger graphs, at more budgets; states grow exponentially with operators.
-LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
+LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES = 32, 24, 1500
 # Random restarts: rounds over the levels, and levels per round; in large graphs fewer rounds, down
 # to none. Doubled: twice the restarts, in twice the time.
 RESTARTS, RESTART_LEVELS = 8, 12
@@ -230,14 +228,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
                 detail = f"segments of {memory_text(size, costs.memory_unit)}"
                 yield Candidate("chen_budget", detail, segmented_order(graph, cuts))
 
-    def recursive(clock: Clock) -> Iterator[Candidate]:
-        with suppress(ScheduleError):
-            for k in RECURSIONS:
-                clock.check()
-                order = order_of(parts(), recursive_actions(len(parts()), k))
-                yield Candidate("chen_recursive", f"{k} kept at every level", order)
-
-    yield from (revolved, filled, segmented, recursive)
+    yield from (revolved, filled, segmented)
 
 
 def rotor_plans(
@@ -288,12 +279,12 @@ def block_plans(problem: Problem, levels: BudgetGrid) -> list[Task]:
 def astar_attempts(problem: Problem, levels: BudgetGrid, clock: Clock) -> Iterator[Candidate]:
     """Yield optimal schedules of a small graph, by A* where its states are few.
 
-    From the smallest budget up, since less memory has fewer states.
+    From the smallest budget up, since less memory has fewer states: until one has too many.
     """
     if len(needed_operators(problem.graph)) > LARGEST_EXACT:
         return
     smallest = smallest_budget(problem)
-    span, failures = levels.highest - smallest, 0
+    span = levels.highest - smallest
     budgets = {smallest + span * step // EXACT_BUDGETS for step in range(EXACT_BUDGETS)}
     for budget in sorted(budgets):
         clock.check()
@@ -301,10 +292,7 @@ def astar_attempts(problem: Problem, levels: BudgetGrid, clock: Clock) -> Iterat
         try:
             found = StageSearch(reduced, reduced.outputs).cheapest(0, None, EXACT_STATES)
         except SearchLimitError:
-            failures += 1
-            if failures == EXACT_FAILURES:
-                return
-            continue
+            return
         if found is not None:
             yield Candidate("optimal", "all states searched", reduced.original(found[1]))
 
