@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import cycle, groupby
+from math import ceil
 
 from ..memory_curve import STRIPES, Curve
 from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
 from ..picture_layout import HEAD, LANE, StripLine, strip_lines, strip_words
-from ..theme import RGB, Theme, css, font
+from ..theme import Theme, css, font
 from .marks import number, text_element
 
 
@@ -22,11 +23,15 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
     here = round(now)
     bands = zip(curve.fills, columns, [0 * columns[0], *columns], strict=False)
     for fill, tops, below in reversed(list(bands)):
-        ink = css(getattr(theme, fill))
-        if past := skyline(tops[:here], 0, height):
+        shown = (tops > below)[:here].nonzero()[0]
+        past, ink = skyline(tops[:here], 0, height), css(getattr(theme, fill))
+        if not past or not shown.size:
+            continue
+        if fill in STRIPES:
+            place = int(shown[0]), here, height, ceil(max(tops[:here]))
+            yield hatched_elements(past, place, ink, css(getattr(theme, STRIPES[fill])))
+        else:
             yield f'<path fill="{ink}" d="{past}"/>'
-            if fill in STRIPES and (tops > below)[:here].any():
-                yield hatch_element(past, here, height, getattr(theme, STRIPES[fill]))
     for fill, tops, below in zip(curve.fills, columns, [0 * columns[0], *columns], strict=False):
         if future := outline(tops[here:], below[here:], here, height):
             ink = css(getattr(theme, fill))
@@ -46,13 +51,25 @@ def strip_elements(curve: Curve, step: int, width: int, height: int, theme: Them
     yield text_element(4, 10, shown, 10, theme.muted)
 
 
-def hatch_element(shape: str, width: int, height: int, ink: RGB) -> str:
-    """Return the stripes of a band within a shape; the bands below cover theirs."""
-    name = f"h{zlib.crc32(f'{ink} {shape}'.encode()):x}"
-    lines = "".join(f"M{x} {height}l{height}-{height}" for x in range(-height, width, HATCH))
+def hatched_elements(shape: str, place: tuple[int, int, int, int], ink: str, stripes: str) -> str:
+    """Return a shape, and the stripes of its band; the bands below cover theirs.
+
+    Args:
+        shape: an outline; it is said once, as a clip path.
+        place: where the band begins and ends, the height of the strip, and that of the shape, which
+            no stripe exceeds.
+        ink, stripes: their colours.
+    """
+    first, end, height, tall = place
+    name = f"h{zlib.crc32(f'{stripes} {shape}'.encode()):x}"
+    begin = first - tall - (first - tall + height) % HATCH  # as if stripes began at -height
+    # Up one stripe and down the next.
+    ways = cycle((f"l{tall}-{tall}m{HATCH} 0", f"l-{tall} {tall}m{HATCH} 0"))
+    lines = f"M{begin} {height}" + "".join(next(ways) for _ in range(begin, end, HATCH))
     return (
         f'<clipPath id="{name}"><path d="{shape}"/></clipPath>'
-        f'<path clip-path="url(#{name})" stroke="{css(ink)}" d="{lines}"/>'
+        f'<g clip-path="url(#{name})"><rect width="{end}" height="{height}" fill="{ink}"/>'
+        f'<path stroke="{stripes}" d="{lines}"/></g>'
     )
 
 

@@ -105,7 +105,7 @@ def widget(
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
     >>> with TemporaryDirectory() as folder:
     ...     viz.widget(trace, f"{folder}/chain16.json").stat().st_size
-    995
+    1007
     """
     suffix = None if path is None else Path(path).suffix.lower()
     if suffix not in (None, ".json", ".html"):

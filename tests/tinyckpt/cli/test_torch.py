@@ -254,4 +254,4 @@ def test_wrong_usage_states_expected_form(
     assert text in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["torch", f"{model}:make", "--budget", "1 GiB", "--advise", "--explain"])
-    assert "--advise is about plain training" in capsys.readouterr().err
+    assert "--advise and --hf are about plain training" in capsys.readouterr().err

@@ -58,6 +58,11 @@ NORMS = private_attribute(
 # replaces all of them, except that of AMD's GPUs, by functional operators that return the averages.
 PREFIXES = "native", "cudnn", "miopen"
 AVERAGING = {getattr(torch.ops.aten, f"{prefix}_batch_norm").default for prefix in PREFIXES}
+# Operators whose kernels return contiguous tensors where FakeTensors have the gradient's strides.
+CONTIGUOUS = {
+    torch.ops.aten.native_layer_norm_backward.default,
+    torch.ops.aten._log_softmax_backward_data.default,
+}
 SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 

@@ -12,15 +12,14 @@ module under ``torch.utils.checkpoint``. Out: a ``Recording``.
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import currentframe
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.capture import (
+    CONTIGUOUS,
     DispatchMode,
     FakeMode,
     address_of,
@@ -46,11 +46,6 @@ from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.validate_model import captured, check_loss
 
-# Operators whose kernels return contiguous tensors where FakeTensors have the gradient's strides.
-CONTIGUOUS = {
-    torch.ops.aten.native_layer_norm_backward.default,
-    torch.ops.aten._log_softmax_backward_data.default,
-}
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
@@ -295,7 +290,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             if (found := storage_of(value)) and found[0] not in before:
                 self.register(value, place, now)
                 new = True
-        if new and self.is_gradient_sum(func, args, sys._getframe(1)):
+        if new and self.is_gradient_sum(func, args):
             self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
@@ -305,8 +300,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
 
-    def is_gradient_sum(self, func: Any, args: Any, caller: FrameType | None) -> bool:
-        """Whether the engine calls an operator to sum two gradients of one value.
+    def is_gradient_sum(self, func: Any, args: Any) -> bool:
+        """Whether the engine calls an operator, through this mode, to sum gradients of one value.
 
         It sums real tensors in place where nothing else refers to the memory of the first (a view's
         base does), FakeTensors never.
@@ -314,7 +309,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         return (
             self.forward > 0
             and func is torch.ops.aten.add.Tensor
-            and is_engine(caller)
+            and called_by_engine()
             and self.number(args[0]) is not None
             and is_dense(args[0])
             and not is_view(args[0])
@@ -528,9 +523,10 @@ def contiguous(value: Any) -> Any:
     return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
 
-def is_engine(frame: FrameType | None) -> bool:
-    """Whether autograd's engine is what called a dispatch mode, and no Python code."""
-    while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
+def called_by_engine() -> bool:
+    """Whether autograd's engine is what called a method of this file, and no other Python code."""
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((__file__, *WRAPPERS)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(AUTOGRAD)
 

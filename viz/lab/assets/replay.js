@@ -7,9 +7,8 @@
  * page's data, and those lowered here. No DOM here.
  */
 
-import { Allocation, COMPUTE, FREE, OFFLOAD } from "../../player/assets/allocation.js";
+import { Allocation, COMPUTE, FREE, OFFLOAD, stayingGradients } from "../../player/assets/allocation.js";
 import { listAt } from "../../player/assets/columns.js";
-import { stayingGradients } from "../../player/assets/memory.js";
 
 /**
  * @import { Graph } from "../../player/assets/data.js"

@@ -17,6 +17,24 @@ import { Column } from "./columns.js";
 export const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 export const VERBS = ["compute", "free", "offload", "fetch"];
 
+/** The value whose memory a value's view is in, itself if it is no view. */
+export function rootOf(data, value) {
+  while (data.bases[value] >= 0) value = data.bases[value];
+  return value;
+}
+
+/** By value, whether it is the memory of a gradient that stays to the end. @param {Graph} graph */
+export function stayingGradients(graph) {
+  if (graph.staying) return graph.staying;
+  const { data, forward_count: forward } = graph;
+  graph.staying = new Uint8Array(data.names.length);
+  for (const value of data.results) {
+    const root = rootOf(data, value);
+    if (data.producers[root] >= forward) graph.staying[value] = graph.staying[root] = 1;
+  }
+  return graph.staying;
+}
+
 export class Allocation {
   /** @param {Graph} graph */
   constructor({ data, operators }) {

@@ -5,7 +5,7 @@
  * every step the blocks and the workspace add up to the trace's live memory, to the byte.
  */
 
-import { Allocation, COMPUTE } from "./allocation.js";
+import { Allocation, COMPUTE, rootOf } from "./allocation.js";
 import { Column, listAt } from "./columns.js";
 import { grouped } from "./state.js";
 
@@ -17,12 +17,6 @@ export const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND]
 export const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
 export const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
 export const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
-
-/** The value whose memory a value's view is in, itself if it is no view. */
-export function rootOf(data, value) {
-  while (data.bases[value] >= 0) value = data.bases[value];
-  return value;
-}
 
 /**
  * The blocks of a trace, those of a band after each other, from the ground up.

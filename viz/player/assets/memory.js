@@ -6,8 +6,7 @@
  * live bytes, and bytes allocated by recomputations.
  */
 
-import { Allocation } from "./allocation.js";
-import { rootOf } from "./blocks.js";
+import { Allocation, stayingGradients } from "./allocation.js";
 import { countOnHost } from "./host.js";
 import { LEVELS, homes } from "./state.js";
 
@@ -108,18 +107,6 @@ export class Memory extends Allocation {
     if (share === 1) return LEVELS;
     return Math.max(1, Math.min(LEVELS - 1, roundToEven(LEVELS * share)));
   }
-}
-
-/** By value, whether it is the memory of a gradient that stays to the end. @param {Graph} graph */
-export function stayingGradients(graph) {
-  if (graph.staying) return graph.staying;
-  const { data, forward_count: forward } = graph;
-  graph.staying = new Uint8Array(data.names.length);
-  for (const value of data.results) {
-    const root = rootOf(data, value);
-    if (data.producers[root] >= forward) graph.staying[value] = graph.staying[root] = 1;
-  }
-  return graph.staying;
 }
 
 /** The nearest integer; halves to the even one, as Python rounds. */

@@ -1,6 +1,7 @@
 /** Reasons why a value is live at a step, from the trace alone: its next reader. */
 
-import { AGAIN_BAND, BAND_NAMES, PASSING_BAND, STAYING_BAND, rootOf } from "./blocks.js";
+import { rootOf } from "./allocation.js";
+import { AGAIN_BAND, BAND_NAMES, PASSING_BAND, STAYING_BAND } from "./blocks.js";
 import { listAt } from "./columns.js";
 import { countText, listed, shortLive } from "./format.js";
 import { isAgain, isResident, targetName } from "./model.js";

@@ -1,7 +1,8 @@
 /** Plot of memory over time (memory strip): one block per resident tensor. */
 
+import { rootOf } from "./allocation.js";
 import { presentOf, stepOfColumn } from "./axis.js";
-import { blocksAt, blocksOf, leastPeak, rootOf, storeAllPeak } from "./blocks.js";
+import { blocksAt, blocksOf, leastPeak, storeAllPeak } from "./blocks.js";
 import { liveLines } from "./details.js";
 import { amountText, changeText, counted, shortLive } from "./format.js";
 import { measuredPeak } from "./measured.js";
