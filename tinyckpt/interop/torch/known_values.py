@@ -101,8 +101,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         leaves, writes = tree_leaves(result), is_write(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
             return result
-        made = None
-        if is_known and not func.__name__.startswith(UNKNOWN) and all(map(is_small, leaves)):
+        made, name = None, getattr(func, "__name__", "")
+        if is_known and not name.startswith(UNKNOWN) and all(map(is_small, leaves)):
             with suppress(*FAILURES):
                 made = tree_leaves(self.evaluated(func, args, kwargs))
         if made is not None:
