@@ -9,13 +9,13 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.torch_fingerprint import changes, fingerprint
 
 require("torch")
 
 import torch
 from torch import Tensor, nn
 
+from tests.torch_fingerprint import changes, fingerprint
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import known_values
 from tinyckpt.interop.torch.known_values import KnownValues
