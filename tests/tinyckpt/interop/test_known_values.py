@@ -86,6 +86,7 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "an unknown written to it": lambda mask: mask.clone().copy_(torch.randint(2, (2, 4))).all(),
     "an unknown written to a view": lambda mask: written_behind(mask.clone()).all(),
     "large": lambda mask: torch.ones(known_values.MOST_ELEMENTS + 1).all(),
+    "an index out of range": lambda mask: torch.arange(3)[mask + 5].all(),
 }
 
 
