@@ -90,7 +90,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
                "ViTForImageClassification has no loss of tokens and their labels"),
     "classes": (SMALL | {"model_type": "bert", "architectures": ["BertForSequenceClassification"]},
                 "BertForSequenceClassification has no loss of tokens and their labels"),
-    "layers": (LLAMA | {"num_hidden_layers": 10**6}, f"at most {MOST_LAYERS:,}"),
+    "layers": (LLAMA | {"num_hidden_layers": 10**6}, f"expected 0 to {MOST_LAYERS:,}"),
+    "negative": (LLAMA | {"num_hidden_layers": -1}, "num_hidden_layers is -1; expected 0 to"),
+    "other code": (LLAMA | {"architectures": ["OwnForCausalLM"]}, "names OwnForCausalLM, which"),
+    "no model": (LLAMA | {"architectures": ["set_seed"]}, "transformers makes no model of it: "),
     "long": (LLAMA | {"max_position_embeddings": 63}, "takes at most 63 tokens, the batch has 64"),
 }  # fmt: skip
 

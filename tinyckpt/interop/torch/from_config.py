@@ -58,7 +58,7 @@ def settings_of(path: str) -> dict[str, Any]:
 
     Raises:
         GraphError: if it cannot be read, is no JSON object, does not say what model it is of, or
-            has more layers than any model.
+            has fewer than no layers, or more than any model.
     """
     expected = "expected the config.json of a model"
     try:
@@ -69,8 +69,8 @@ def settings_of(path: str) -> dict[str, Any]:
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise GraphError(f"{path} has no model_type; {expected}")
     for name, value in settings.items():
-        if "layers" in name and isinstance(value, int) and value > MOST_LAYERS:
-            raise GraphError(f"{path}: {name} is {value:,}; expected at most {MOST_LAYERS:,}")
+        if "layers" in name and isinstance(value, int) and not 0 <= value <= MOST_LAYERS:
+            raise GraphError(f"{path}: {name} is {value:,}; expected 0 to {MOST_LAYERS:,}")
     return settings
 
 
@@ -84,11 +84,16 @@ def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
 
     classes = settings.get("architectures")
     name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    if name and not hasattr(transformers, name):
+        raise GraphError(
+            f"{path}: architectures names {name}, which this version of transformers does not "
+            "have; a model of other code comes from path/to/file.py:function"
+        )
     given = {key: value for key, value in settings.items() if key != "transformers_version"}
     try:
         config = transformers.AutoConfig.for_model(**given)
         config.use_cache = False
-        kind = getattr(transformers, name, None) or transformers.AutoModelForCausalLM
+        kind = getattr(transformers, name or "AutoModelForCausalLM")
         dtype = getattr(config, "dtype", None) or torch.float32
         make = getattr(kind, "_from_config", None) or kind.from_config
         with torch.device("meta"):
