@@ -43,7 +43,7 @@ from tinyckpt.interop.torch.costs import attention_flops
 from tinyckpt.interop.torch.state_rollback import preserving
 
 FOLDER = Path(__file__).parents[2] / "build" / "survey"
-SECONDS = 300  # for one subject
+SECONDS = 900  # for one subject
 SHARES = (0.6, 0.4)  # of the plain peak: budgets
 PLANNING = 1.0  # seconds to search for a plan
 COMPILED = 0.5  # PyTorch's activation_memory_budget

@@ -189,8 +189,8 @@ def advise(
 
     Raises:
         BudgetError: if no choice of modules was found within the budget; says the smallest peak.
-        GraphError: if a module is unknown, is never called or more than once, is nested in another
-            one, or writes to its arguments; or if the model cannot run as a training step.
+        GraphError: if a module is unknown, is never called, calls itself, is nested in another one,
+            or writes to its arguments; or if the model cannot run as a training step.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -264,7 +264,7 @@ def record_step(
     usable = [each for each, reason in reasons.items() if not reason]
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
-        usable = [each for each in usable if wrapping.modules[each].inside]
+        usable = [n for n in usable if any(call.inside for call in wrapping.modules[n])]
     return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from torch import nn
@@ -138,15 +139,19 @@ def call_refusal(module: nn.Module, calls: Sequence[ModuleCall]) -> str:
     """Return why a module cannot be wrapped, or ""."""
     if is_wrapped(module):
         return "is wrapped already"
-    if len(calls) != 1:
-        return f"is called {len(calls)} times" if calls else "is never called"
+    if not calls:
+        return "is never called"
+    if any(later.begin < earlier.end for earlier, later in pairwise(calls)):
+        return "calls itself"
     return ""
 
 
 def saved_tensor_refusal(recording: Recording, name: str) -> str:
     """Return why the backward pass of a module needs more than one recomputation, or ""."""
-    called = recording.calls[name][0]
-    if any(called.begin <= s.saved <= called.end and s.reads > 1 for s in recording.saved):
+    again = [s.saved for s in recording.saved if s.reads > 1]
+    if any(
+        called.begin <= saved <= called.end for called in recording.calls[name] for saved in again
+    ):
         return "reads a saved tensor more than once in its backward pass (ctx.saved_tensors)"
     return ""
 

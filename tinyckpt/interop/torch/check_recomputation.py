@@ -137,13 +137,27 @@ def verdicts(
 
     Args:
         model, args: as in ``record``.
-        watched: modules that are called once in a step, by name.
+        watched: modules that are called in a step, by name.
     """
     if not watched:
         return {}
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         return Replays(mode).verdicts(model, args, watched)
+
+
+def verdict_of_calls(found: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on a module, given those on its calls.
+
+    Of several calls, each with buffers to restore or with values that stay, the second evaluations
+    would be of one state among many.
+    """
+    bad = next((each for each in found if each.reason), None)
+    if bad is not None or len(found) < 2:
+        return bad or (found[0] if found else Verdict())
+    if any(each.restored or each.kept or each.saves or each.dropped for each in found):
+        return Verdict(f"is called {len(found)} times, and leaves something behind each time")
+    return Verdict()
 
 
 class Replays(DispatchMode):  # type: ignore[misc]
@@ -188,11 +202,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
             torch.clear_autocast_cache()
             with forwards_replaced(watched, call):
                 model(*given)
-            found = {}
+            found: dict[str, list[Verdict]] = {name: [] for name in watched}
             while self.evaluations:  # popping frees its arguments, and their autograd graph
                 each = self.evaluations.pop()
-                found[each.name] = self.verdict_of(each)
-        return {name: found.get(name, Verdict()) for name in watched}
+                found[each.name].append(self.verdict_of(each))
+        return {name: verdict_of_calls(each) for name, each in found.items()}
 
     # First evaluations ------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ In: one recording of the plain step. Out: ``evaluate``, for any subset of module
 anything again. A wrapped module drops the tensors that autograd saved inside it, and keeps its
 arguments instead; when the backward pass first reads one of the dropped tensors, the module is
 recomputed up to the last tensor that it had saved, and these stay until they are released, as in
-the plain step.
+the plain step. A module that is called several times is recomputed once for each.
 
 This is PyTorch's checkpoint with ``use_reentrant=False``, its default ``early_stop`` included. Live
 bytes are prefix sums of changes per event.
@@ -25,11 +25,11 @@ STATE_BYTES = torch.get_rng_state().nbytes
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """The effect of wrapping one module on lifetimes and FLOPs.
+class WrappedCall:
+    """The effect of wrapping a module on lifetimes and FLOPs, of one of its calls.
 
     Attributes:
-        begin, end: the events of its call in the forward pass.
+        begin, end: the events of the call in the forward pass.
         read: the event of the backward pass before which it is recomputed; ``NEVER`` if its
             backward reads nothing.
         released: the event at which all that it saved is freed, and its arguments with it.
@@ -71,23 +71,17 @@ class Wrapping:
         self.workspace = np.array(recording.workspace, dtype=np.int64)
         self.flops = sum(recording.flops)
         self.modules = {
-            name: self.module(name, calls[0])
+            name: tuple(self.wrapped_call(name, called) for called in calls)
             for name, calls in recording.calls.items()
-            if len(calls) == 1
         }
-        # For every storage: the modules inside which autograd saved it, with the releases.
-        self.saved_in: list[dict[str, int]] = [{} for _ in recording.storages]
-        for name, module in self.modules.items():
-            for storage, released in module.inside.items():
-                self.saved_in[storage][name] = released
         self.fixed = self.ends_all_wrapped()
 
     def clamped(self, time: int) -> int:
         """Clamp a time to the step's events: a value never freed is live at the last one."""
         return min(time, self.last)
 
-    def module(self, name: str, called: ModuleCall) -> Module:
-        """Return the effect of wrapping one module."""
+    def wrapped_call(self, name: str, called: ModuleCall) -> WrappedCall:
+        """Return the effect of wrapping a module, of one of its calls."""
         record = self.recording
         saved = [s for s in record.saved if called.begin <= s.saved <= called.end]
         read = min((s.read for s in saved), default=NEVER)
@@ -116,7 +110,7 @@ class Wrapping:
             recompute_peak = self.recomputation_peak(called.begin, stop, copies, going) + sum(
                 buffers.values()
             )
-        return Module(
+        return WrappedCall(
             called.begin, called.end, read, released, tuple(sorted(called.given)), inside, copies,
             replaced, recompute_peak, flops, sum(buffers.values()),
             tuple((buffers[source], end) for source, end in of_buffers.items()),
@@ -182,7 +176,8 @@ class Wrapping:
         for each in self.recording.saved:
             if each.storage >= 0 and not any(
                 module.begin <= each.saved <= module.end and each.storage in module.inside
-                for module in self.modules.values()
+                for calls in self.modules.values()
+                for module in calls
             ):
                 ends[each.storage] = max(ends[each.storage], self.clamped(each.released))
         return ends
@@ -190,15 +185,15 @@ class Wrapping:
     def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
         """Return peak bytes and FLOPs of a step with some modules wrapped."""
         ends = self.fixed.copy()
-        for name, module in self.modules.items():
-            if name in chosen:
-                for number, end in module.replaced.items():
-                    ends[number] = end
-        for name, module in self.modules.items():
-            if name in chosen:
-                given = list(module.given)
-                ends[given] = np.maximum(ends[given], module.released)
-            elif module.inside:
+        wrapped = [module for name in chosen for module in self.modules[name]]
+        for module in wrapped:
+            for number, end in module.replaced.items():
+                ends[number] = end
+        for module in wrapped:
+            given = list(module.given)
+            ends[given] = np.maximum(ends[given], module.released)
+        for name, calls in self.modules.items():
+            for module in calls if name not in chosen else ():
                 inside = list(module.inside)
                 ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
         change = np.zeros(self.last + 2, dtype=np.int64)
@@ -206,7 +201,6 @@ class Wrapping:
             change[event + 1] -= nbytes
         np.add.at(change, self.born, self.nbytes)
         np.subtract.at(change, ends + 1, self.nbytes)
-        wrapped = [self.modules[name] for name in chosen]
         for module in wrapped:
             change[module.begin] += self.state + module.kept
             change[module.released + 1] -= self.state + module.kept
