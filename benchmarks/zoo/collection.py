@@ -91,7 +91,9 @@ def torchvision_video(name: str) -> Subject:
 def torchvision_detector(name: str) -> Subject:
     """A detector of torchvision: lists in, a dict of losses out."""
     models = import_module("torchvision.models")
-    model = models.get_model(name, weights=None, weights_backbone=None, num_classes=CLASSES)
+    model = models.get_model(
+        name, weights=None, weights_backbone=None, num_classes=CLASSES, min_size=64, max_size=64
+    )
     boxes = torch.tensor([[4.0, 4.0, 40.0, 50.0]])
     wanted = {"boxes": boxes, "labels": torch.ones(1, dtype=torch.long)}
     return Subject(model, ([images(64)[0]], [wanted]), loss=lambda out: sum(out.values()))

@@ -136,9 +136,9 @@ def by_values(query: int, key: int, products: int) -> Callable[..., int]:
 
 
 def processor_seconds(subject: Subject, step: Step) -> float:
-    """Return the processor time of a step, the least of three."""
+    """Return the processor time of a step, the least of two."""
     found = []
-    for _ in range(3):
+    for _ in range(2):
         started(subject)
         begin = time.process_time()
         step()
@@ -239,9 +239,8 @@ class Survey:
         step = step_of(subject)
         found = self.found
         with self.part("plain"):
-            for _ in range(2):
-                started(subject)
-                step()
+            started(subject)
+            step()
             found["plain: profiler"] = profiled_peak(subject, step)
             found["plain: malloc"] = malloc_peak(subject, step)
             found["plain: flops"] = counted_flops(subject, step)
@@ -303,11 +302,9 @@ class Survey:
             return
         found[f"{what}: modules"] = len(advice.modules)
         found[f"{what}: predicted"], found[f"{what}: cost"] = advice.peak, advice.cost
-        for _ in range(2):
-            started(subject)
-            step()
+        started(subject)
+        step()
         found[f"{what}: profiler"] = profiled_peak(subject, step)
-        found[f"{what}: malloc"] = malloc_peak(subject, step)
         found[f"{what}: flops"] = counted_flops(subject, step)
         found[f"{what}: processor"] = processor_seconds(subject, step)
         # A model of its own: buffers of this one have gone on.
@@ -322,9 +319,8 @@ class Survey:
         if not switch(subject.model):
             return
         step = step_of(subject)
-        for _ in range(2):
-            started(subject)
-            step()
+        started(subject)
+        step()
         found[f"{what}: profiler"] = peak = profiled_peak(subject, step)
         found[f"{what}: flops"] = counted_flops(subject, step)
         if "advice: error" not in found:

@@ -12,12 +12,13 @@ bytes are prefix sums of changes per event.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from tinyckpt.interop.torch.caching_allocator import Interval
 from tinyckpt.interop.torch.eager import NEVER, ModuleCall, Recording
 
 # Generator state that a wrapped module saves, so that its recomputation draws the same numbers.
@@ -30,6 +31,7 @@ class WrappedCall:
 
     Attributes:
         begin, end: the events of the call in the forward pass.
+        stop: the last event that is recomputed.
         read: the event of the backward pass before which it is recomputed; ``NEVER`` if its
             backward reads nothing.
         released: the event at which all that it saved is freed, and its arguments with it.
@@ -46,6 +48,7 @@ class WrappedCall:
 
     begin: int
     end: int
+    stop: int
     read: int
     released: int
     given: tuple[int, ...]
@@ -111,8 +114,8 @@ class Wrapping:
                 buffers.values()
             )
         return WrappedCall(
-            called.begin, called.end, read, released, tuple(sorted(called.given)), inside, copies,
-            replaced, recompute_peak, flops, sum(buffers.values()),
+            called.begin, called.end, stop, read, released, tuple(sorted(called.given)), inside,
+            copies, replaced, recompute_peak, flops, sum(buffers.values()),
             tuple((buffers[source], end) for source, end in of_buffers.items()),
         )  # fmt: skip
 
@@ -182,10 +185,9 @@ class Wrapping:
                 ends[each.storage] = max(ends[each.storage], self.clamped(each.released))
         return ends
 
-    def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
-        """Return peak bytes and FLOPs of a step with some modules wrapped."""
-        ends = self.fixed.copy()
-        wrapped = [module for name in chosen for module in self.modules[name]]
+    def ends(self, chosen: Collection[str], wrapped: Sequence[WrappedCall]) -> np.ndarray:
+        """Return every storage's last use, of its first evaluation, with some modules wrapped."""
+        ends: np.ndarray = self.fixed.copy()
         for module in wrapped:
             for number, end in module.replaced.items():
                 ends[number] = end
@@ -196,6 +198,12 @@ class Wrapping:
             for module in calls if name not in chosen else ():
                 inside = list(module.inside)
                 ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
+        return ends
+
+    def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
+        """Return peak bytes and FLOPs of a step with some modules wrapped."""
+        wrapped = [module for name in chosen for module in self.modules[name]]
+        ends = self.ends(chosen, wrapped)
         change = np.zeros(self.last + 2, dtype=np.int64)
         for event, nbytes in self.recording.freed:
             change[event + 1] -= nbytes
@@ -219,3 +227,36 @@ class Wrapping:
                 peak = max(peak, int(live[module.read]) + module.recompute_peak)
                 flops += module.flops
         return peak, flops
+
+    def intervals(self, chosen: Collection[str]) -> list[Interval]:
+        """Return the memory that a step with some modules wrapped allocates, workspace aside.
+
+        Times are events; those of a recomputation lie between the event that reads its values and
+        the next.
+        """
+        wrapped = [module for name in chosen for module in self.modules[name]]
+        storages = self.recording.storages
+
+        def held(begin: float, last: float, number: int) -> Interval:
+            return Interval(begin, None if last >= self.last else last + 1, storages[number].nbytes)
+
+        ends = self.ends(chosen, wrapped)
+        found = [held(s.born, int(ends[number]), number) for number, s in enumerate(storages)]
+        for module in wrapped:
+            if module.read == NEVER:
+                continue
+            inner = module.stop - module.begin + 2
+
+            def moment(event: int, module: WrappedCall = module, inner: int = inner) -> float:
+                return module.read + (event - module.begin + 1) / (inner + 1)
+
+            for number, storage in enumerate(storages):
+                if not module.begin <= storage.born <= module.stop:
+                    continue
+                begin = moment(storage.born)
+                if number in module.copies:
+                    found.append(held(begin, max(module.copies[number], module.read), number))
+                else:
+                    end = moment(min(storage.alone, module.stop) + 1)
+                    found.append(Interval(begin, end, storage.nbytes))
+        return found

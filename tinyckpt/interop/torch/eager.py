@@ -26,6 +26,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.interop.torch.caching_allocator import rounded
 from tinyckpt.interop.torch.capture import (
     CONTIGUOUS,
     DispatchMode,
@@ -49,6 +50,7 @@ from tinyckpt.interop.torch.validate_model import captured, check_loss
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
+DROPOUT_ARGUMENT = 4  # the place of dropout_p among those of scaled_dot_product_attention
 NEVER = 2**62  # sentinel: an event number after all others
 
 
@@ -140,7 +142,11 @@ class Recording:
 
 
 def record(
-    model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any], workspace: bool = True
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    watched: Mapping[str, Any],
+    workspace: bool = True,
+    cuda: bool = False,
 ) -> Recording:
     """Record a training step on FakeTensors, which leaves no trace in the model.
 
@@ -149,15 +155,17 @@ def record(
         args: the arguments of forward.
         watched: modules of the model whose calls to record, by name.
         workspace: whether to evaluate each distinct operator once, to measure its workspace.
+        cuda: whether the step is to be as on a CUDA device, which need not be here: in the sizes
+            that its allocator hands out, without workspace.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
-        seen = StepWatch(mode, saving=True)
+        seen = StepWatch(mode, saving=True, cuda=cuda)
         seen.step(model, args, watched)
-        bare = StepWatch(mode, saving=False)
+        bare = StepWatch(mode, saving=False, cuda=cuda)
         bare.step(model, args, watched)
         if [s.born for s in bare.made] != [s.born for s in seen.made[: len(bare.made)]]:
             raise GraphError(
@@ -172,7 +180,7 @@ def record(
             storage.alone = storage.died
         for storage in seen.numbers:
             storage.alone = storage.died
-    return seen.recording(workspace)
+    return seen.recording(workspace and not cuda)
 
 
 class LifetimeToken:
@@ -198,9 +206,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         live: index in ``made`` of each live storage, by its id; sources are not in it.
     """
 
-    def __init__(self, mode: FakeMode, saving: bool) -> None:
+    def __init__(self, mode: FakeMode, saving: bool, cuda: bool = False) -> None:
         super().__init__()
-        self.mode, self.saving = mode, saving
+        self.mode, self.saving, self.cuda = mode, saving, cuda
         self.clock = 0
         self.forward = 0
         self.made: list[Storage] = []
@@ -228,9 +236,12 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             given = stack.enter_context(fake_tensors(model, args, self.mode))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
-            stack.enter_context(
-                generator_states_noted(lambda state: self.register(state, 0, self.tick()))
-            )
+            if self.cuda:
+                stack.enter_context(functions_of_cuda())
+            else:
+                stack.enter_context(
+                    generator_states_noted(lambda state: self.register(state, 0, self.tick()))
+                )
             stack.enter_context(self)
             torch.clear_autocast_cache()
             with hooks:
@@ -263,10 +274,18 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         for first, total in self.sums:
             if self.made[first].died == self.made[total].born:  # the sum takes its place
                 self.made[total].born += 1
+        if self.cuda:
+            for storage in self.made:
+                storage.nbytes = rounded(storage.nbytes)
         return Recording(
             flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
-            self.source_bytes, self.device == "cpu", self.sources, self.freed,
+            self.source_bytes, self.on_cpu, self.sources, self.freed,
         )  # fmt: skip
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the step is one on a CPU."""
+        return self.device == "cpu" and not self.cuda
 
     def note_freed(self, nbytes: int) -> None:
         """Record that memory from before the step is freed."""
@@ -349,7 +368,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         node = None if value is None or is_view(value) else value.grad_fn
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
         saved = saved_by(node, func, place)
-        if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
+        if node is None or not isinstance(saved, torch.Tensor) or not self.on_cpu:
             return
         # While the operator runs, the number is part of its workspace.
         made = Storage(saved.untyped_storage().nbytes(), 0, now + 1)
@@ -466,6 +485,36 @@ def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[Non
         yield
     finally:
         torch.get_rng_state = torch.random.get_rng_state = take
+
+
+@contextmanager
+def functions_of_cuda() -> Iterator[None]:
+    """Within this context, dropout and attention save what they save on a CUDA device.
+
+    On a CPU dropout's mask has the input's dtype, and attention with dropout is not fused.
+    """
+    functional = torch.nn.functional
+    dropout, attention = functional.dropout, functional.scaled_dot_product_attention
+
+    def fused_dropout(
+        input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        if not training or inplace or not 0 < p < 1:
+            return dropout(input, p, training, inplace)
+        return torch.native_dropout(input, p, True)[0]
+
+    def fused_attention(*args: Any, **options: Any) -> torch.Tensor:
+        if len(args) > DROPOUT_ARGUMENT:
+            args = (*args[:DROPOUT_ARGUMENT], 0.0, *args[DROPOUT_ARGUMENT + 1 :])
+        return attention(
+            *args, **(options | ({"dropout_p": 0.0} if "dropout_p" in options else {}))
+        )
+
+    try:
+        functional.dropout, functional.scaled_dot_product_attention = fused_dropout, fused_attention
+        yield
+    finally:
+        functional.dropout, functional.scaled_dot_product_attention = dropout, attention
 
 
 @contextmanager

@@ -1,0 +1,220 @@
+"""A CUDA device that is not here: the allocator's rules, and a step as on CUDA."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tinyckpt.interop.torch.caching_allocator import (
+    MIB,
+    Block,
+    CachingAllocator,
+    Interval,
+    replay_steps,
+)
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+from tinyckpt.interop.torch.cuda_devices import (
+    CONTEXT,
+    CUBLAS_HOPPER,
+    DEVICES,
+    calibrate,
+    device_of,
+    memory_on,
+)
+from tinyckpt.interop.torch.eager import record
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "segments", "reserved"),
+    [
+        (512, 1, 2 * MIB),
+        (MIB, 2, 4 * MIB),
+        (MIB + 512, 1, 20 * MIB),
+        (10 * MIB - 512, 2, 40 * MIB),
+        (10 * MIB + 512, 3, 36 * MIB),
+    ],
+)
+def test_segments_are_those_that_pytorch_tests_for(
+    nbytes: int, segments: int, reserved: int
+) -> None:
+    # What test_graph_memory_stats_and_use_result_after_destroy_graph of PyTorch's test_cuda.py does
+    # in a pool of its own: a clone, and five times a clone of it plus 1. Expected are its numbers.
+    memory = CachingAllocator()
+    kept = memory.allocate(nbytes)
+    for _ in range(5):
+        clone = memory.allocate(nbytes)
+        total = memory.allocate(nbytes)
+        memory.free(clone)
+        memory.free(kept)
+        kept = total
+    assert memory.reserved == reserved
+    assert reserved % segments == 0
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 64 * MIB), st.integers(0, 99)), max_size=80)
+)
+def test_blocks_never_overlap_and_segments_are_covered(
+    requests: list[tuple[bool, int, int]],
+) -> None:
+    memory = CachingAllocator()
+    live: list[Block] = []
+    for frees, nbytes, which in requests:
+        if frees and live:
+            memory.free(live.pop(which % len(live)))
+        else:
+            live.append(memory.allocate(nbytes))
+            assert live[-1].size >= nbytes
+        assert memory.allocated == sum(block.size for block in live)
+        spans = sorted((block.address, block.size) for block in live)
+        ends = [address + size for address, size in spans]
+        assert all(end <= begin for end, (begin, _) in zip(ends, spans[1:], strict=False))
+    for block in live:
+        memory.free(block)
+    assert memory.reserved == memory.most_reserved
+    memory.release()
+    assert memory.reserved == memory.allocated == 0
+
+
+def test_gaps_are_reserved_beyond_what_is_allocated() -> None:
+    memory = CachingAllocator()
+    # Six of 3 MiB fill 18 of 20; without every second one, 6 MiB fit nowhere.
+    step = [Interval(k, 9 if k % 2 else None, 3 * MIB) for k in range(6)] + [
+        Interval(9, None, 6 * MIB)
+    ]
+    replay_steps(memory, [], step, steps=1)
+    assert memory.most_allocated == 18 * MIB
+    assert memory.most_reserved == 40 * MIB
+
+
+def test_free_segments_are_given_back_before_memory_is_out() -> None:
+    memory = CachingAllocator(capacity=40 * MIB)
+    memory.free(memory.allocate(30 * MIB))
+    memory.allocate(32 * MIB)
+    assert memory.reserved == 32 * MIB
+    assert not memory.is_over
+    memory.allocate(12 * MIB)
+    assert memory.is_over
+
+
+class Block3(nn.Module):
+    """Attention, a perceptron and dropout, with a residual connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.up, self.down = nn.Linear(32, 96), nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
+        read = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+        x = x + read.transpose(1, 2).flatten(2)
+        return x + functional.dropout(self.down(functional.gelu(self.up(x))), 0.1)
+
+
+class Small(nn.Module):
+    """Three blocks, the first of which is evaluated twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block3() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in (self.blocks[0], *self.blocks):
+            x = block(x)
+        return x.square().mean()
+
+
+NAMES = ("blocks.0", "blocks.1", "blocks.2")
+
+
+def wrapping_of(length: int = 40) -> Wrapping:
+    """Return the memory model of a step as on CUDA."""
+    model = Small()
+    watched = {name: model.get_submodule(name) for name in NAMES}
+    return Wrapping(record(model, (torch.randn(2, length, 32),), watched, cuda=True))
+
+
+@pytest.mark.parametrize(
+    "chosen", [c for n in range(4) for c in combinations(NAMES, n)], ids="-".join
+)
+def test_intervals_have_the_peak_of_the_memory_model(chosen: tuple[str, ...]) -> None:
+    wrapping = wrapping_of()
+    changes: dict[float, int] = {}
+    for each in wrapping.intervals(chosen):
+        assert each.nbytes % 512 == 0
+        changes[each.begin] = changes.get(each.begin, 0) + each.nbytes
+        if each.end is not None:
+            changes[each.end] = changes.get(each.end, 0) - each.nbytes
+    live = peak = 0
+    for moment in sorted(changes):
+        live += changes[moment]
+        peak = max(peak, live)
+    assert peak == wrapping.evaluate(chosen)[0]
+
+
+def test_attention_with_dropout_saves_nothing_quadratic_as_on_cuda() -> None:
+    peaks = [wrapping_of(length).evaluate(())[0] for length in (256, 512)]
+    assert peaks[1] < 2.05 * peaks[0]
+
+
+def test_dropout_saves_a_byte_for_each_number_as_on_cuda() -> None:
+    model = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.5), nn.Flatten(0))
+    model.forward = lambda x: nn.Sequential.forward(model, x).mean()  # type: ignore[method-assign]
+    recordings = [record(model, (torch.randn(64, 32),), {}, False, cuda) for cuda in (False, True)]
+    saved = [{(s.storage, r.storages[s.storage].nbytes) for s in r.saved if s.storage >= 0}
+             for r in recordings]  # fmt: skip
+    assert 64 * 32 * 4 in [nbytes for _, nbytes in saved[0]]
+    assert [nbytes for _, nbytes in saved[1]] == [64 * 32]
+
+
+def test_ledger_adds_up() -> None:
+    wrapping = wrapping_of()
+    device = DEVICES["H100-80GB"]
+    found = memory_on(device, wrapping, NAMES[:1], [4096] * 7)
+    assert found.fits
+    assert found.state == 7 * 4096
+    assert found.step == wrapping.evaluate(NAMES[:1])[0]
+    assert found.total == found.reserved + CONTEXT
+    assert found.reserved >= found.sources + found.state + found.step + CUBLAS_HOPPER
+    assert found.reserved % (2 * MIB) == 0  # whole segments
+    assert str(found).splitlines()[-1].endswith("of 79.1 GiB")
+
+
+def test_unknown_device_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(tc.GraphError, match=r"device 'H100-80G' \(did you mean H100-80GB\?\)"):
+        device_of("H100-80G")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"name": "x", "capacity": -1}', '{"name": "x", "capacity": "9"}']
+)
+def test_damaged_calibration_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(text)
+    with pytest.raises(tc.GraphError, match=r"device.json: (no calibration|sizes of a device)"):
+        device_of(str(path))
+
+
+def test_calibration_is_read_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(tc.BackendError, match="a calibration needs a CUDA device"):
+            calibrate(str(tmp_path / "device.json"))
+    known = {"name": "X", "capacity": 2**34, "context": 2**29, "cublas": 2**23, "is_measured": True}
+    (tmp_path / "device.json").write_text(json.dumps(known))
+    device = device_of(str(tmp_path / "device.json"))
+    assert (device.capacity, device.context, device.is_measured) == (2**34, 2**29, True)
+    assert "measured" in str(memory_on(device, wrapping_of(), (), []))

@@ -1,0 +1,192 @@
+"""CUDA devices that are not here: what a training step takes of one, term by term.
+
+In: a recording of a step as on CUDA (``eager``), and a device. Out: a ``DeviceMemory``: what is
+allocated, what the caching allocator reserves for it, and what is beside, each term with where it
+comes from. Capacities are those that PyTorch states in its errors of memory. A calibration, made
+once where such a device is, replaces what is assumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from tinyckpt.base.errors import BackendError, GraphError, did_you_mean
+from tinyckpt.base.text_table import table
+from tinyckpt.base.units import size_text
+from tinyckpt.interop.torch.caching_allocator import (
+    MIB,
+    CachingAllocator,
+    replay_steps,
+    rounded,
+)
+from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+
+GIB = 2**30
+CONTEXT = 600 * MIB  # the CUDA context and kernels: 0.49 GiB on an A100, 0.58 on an RTX 5090
+CUBLAS = 8 * MIB + 128 * 1024  # PyTorch's default workspace of cuBLAS, :4096:2:16:8
+CUBLAS_HOPPER = 32 * MIB
+MEASURED = "measured, by a calibration"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """A CUDA device.
+
+    Attributes:
+        name: its name.
+        capacity: bytes that the driver reports.
+        context: of these, bytes that the process takes beside PyTorch's allocator.
+        cublas: bytes of cuBLAS's workspace, which PyTorch allocates at the first matrix product.
+        is_measured: whether these are measured, not assumed.
+    """
+
+    name: str
+    capacity: int
+    context: int = CONTEXT
+    cublas: int = CUBLAS
+    is_measured: bool = False
+
+
+DEVICES = {
+    name: CudaDevice(name, int(gib * GIB), cublas=cublas)
+    for name, gib, cublas in (
+        ("T4-16GB", 14.75, CUBLAS), ("A10-24GB", 21.99, CUBLAS), ("RTX4090-24GB", 23.64, CUBLAS),
+        ("RTX5090-32GB", 31.37, CUBLAS), ("V100-32GB", 31.75, CUBLAS), ("A100-40GB", 39.50, CUBLAS),
+        ("L40S-48GB", 44.52, CUBLAS), ("A100-80GB", 79.14, CUBLAS),
+        ("H100-80GB", 79.11, CUBLAS_HOPPER), ("H100-94GB", 93.0, CUBLAS_HOPPER),
+        ("H200-141GB", 139.0, CUBLAS_HOPPER),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What training takes of a device, in bytes.
+
+    Attributes:
+        device: which one.
+        sources, state, step: of parameters, buffers and arguments, of the optimizer's state, and of
+            activations and gradients at the peak, in the allocator's sizes.
+        fragmentation: reserved by the allocator beyond what is allocated.
+        fits: whether the device has as much.
+    """
+
+    device: CudaDevice
+    sources: int
+    state: int
+    step: int
+    fragmentation: int
+    fits: bool
+
+    @property
+    def reserved(self) -> int:
+        """What ``torch.cuda.max_memory_reserved`` is to say."""
+        return self.sources + self.state + self.step + self.device.cublas + self.fragmentation
+
+    @property
+    def total(self) -> int:
+        """All that the process takes of the device."""
+        return self.reserved + self.device.context
+
+    def __str__(self) -> str:
+        device = self.device
+        assumed = MEASURED if device.is_measured else "assumed"
+        documented = MEASURED if device.is_measured else "PyTorch's default"
+        rows = [
+            ("parameters, buffers, arguments", self.sources, "their sizes, in units of 512 bytes"),
+            ("optimizer state", self.state, "the same"),
+            ("activations, gradients", self.step, "recorded without the device, in these units"),
+            ("cuBLAS workspace", device.cublas, documented),
+            (
+                "fragmentation",
+                self.fragmentation,
+                "the allocator's rules, replayed for three steps",
+            ),
+            ("CUDA context", device.context, assumed),
+            ("total", self.total, f"of {size_text(device.capacity)}"),
+        ]
+        return table(
+            (f"on {device.name}", "at the peak", "known from"),
+            [(name, size_text(nbytes), why) for name, nbytes, why in rows],
+        )
+
+
+def device_of(name: str) -> CudaDevice:
+    """Return a device by its name, or by the file that a calibration wrote.
+
+    Raises:
+        GraphError: if there is neither.
+
+    >>> device_of("H100-80GB").cublas // 2**20
+    32
+    """
+    if name in DEVICES:
+        return DEVICES[name]
+    if not name.endswith(".json"):
+        raise GraphError(
+            f"device {name!r:.80}{did_you_mean(name, DEVICES)}; known are {', '.join(DEVICES)}, "
+            "and a .json file that tinyckpt torch --calibrate wrote"
+        )
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+        device = CudaDevice(**found)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise GraphError(f"{name}: no calibration of a device: {error}") from None
+    sizes = (device.capacity, device.context, device.cublas)
+    if not all(isinstance(each, int) and 0 <= each < 2**50 for each in sizes):
+        raise GraphError(f"{name}: sizes of a device are bytes; got {sizes!r:.80}")
+    return device
+
+
+def memory_on(
+    device: CudaDevice, wrapping: Wrapping, chosen: Collection[str], state: Sequence[int]
+) -> DeviceMemory:
+    """Return what training takes of a device with some modules wrapped.
+
+    Args:
+        device: the device.
+        wrapping: the memory model of a step, recorded as on CUDA.
+        chosen: the modules that are wrapped.
+        state: bytes of each tensor of the optimizer's state.
+    """
+    recording = wrapping.recording
+    lasting = list(dict(recording.sources.values()).values())
+    lasting.append(recording.source_bytes - sum(lasting))  # the arguments
+    memory = CachingAllocator(device.capacity - device.context)
+    replay_steps(memory, [device.cublas, *lasting], wrapping.intervals(chosen), state)
+    sources, states = sum(map(rounded, lasting)), sum(map(rounded, state))
+    step = wrapping.evaluate(chosen)[0]
+    allocated = sources + states + step + device.cublas
+    return DeviceMemory(
+        device, sources, states, step, max(memory.most_reserved - allocated, 0), not memory.is_over
+    )
+
+
+def calibrate(path: str) -> CudaDevice:
+    """Measure the CUDA device that is here, and write a file that ``device_of`` takes.
+
+    In a process that has not multiplied matrices yet, alone on the device.
+
+    Raises:
+        BackendError: if there is none.
+    """
+    if not torch.cuda.is_available():
+        raise BackendError("a calibration needs a CUDA device; torch.cuda.is_available() is False")
+    torch.cuda.empty_cache()
+    square = torch.ones(64, 64, device="cuda")
+    before = torch.cuda.memory_allocated()
+    square = square @ square  # of the same size as the one that it replaces
+    torch.cuda.synchronize()
+    cublas = torch.cuda.memory_allocated() - before
+    free, capacity = torch.cuda.mem_get_info()
+    context = capacity - free - torch.cuda.memory_reserved()
+    device = CudaDevice(torch.cuda.get_device_name(), capacity, context, cublas, True)
+    beside = Path(path).with_suffix(".part")
+    beside.write_text(json.dumps(asdict(device), indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+    return device
