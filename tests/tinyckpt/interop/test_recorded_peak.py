@@ -59,6 +59,50 @@ def test_sum_of_gradients_is_counted_as_the_engine_makes_it(
     assert abs(misses(Step(function), x)) <= ONE
 
 
+ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
+# Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
+DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "index_select": lambda h: h.index_select(0, ROWS),
+    "index": lambda h: h[ROWS],
+    "gather": lambda h: h.gather(1, PLACES),
+    "take_along_dim": lambda h: h.take_along_dim(PLACES, 1),
+    "max": lambda h: h.max(1).values,
+    "topk": lambda h: h.topk(4, 1).values,
+    "cummax": lambda h: h.cummax(0).values,
+    "scatter_add": lambda h: h.scatter_add(1, PLACES, h),
+    "var_mean": lambda h: sum(torch.var_mean(h, 1)),
+    "std_mean, summed": lambda h: sum(torch.std_mean(h, 1)) * h.cos().sum(1),
+    "embedding": lambda h: nn.functional.embedding(ROWS, h),
+}
+
+
+@pytest.mark.parametrize("function", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_derivative_allocates_what_it_does_on_tensors_with_data(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    x = torch.randn(400, 10, requires_grad=True)
+    assert abs(misses(Step(lambda h: function(h.sin()).sin().square().mean()), x)) <= ONE
+
+
+class Graph(nn.Module):
+    """A layer of a graph network: edges from a vertex to itself are left out, by a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 32)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        source, target = edges[:, edges[0] != edges[1]]
+        sent = self.layer(x).tanh().index_select(0, source)
+        return torch.zeros(len(x), 32).index_add(0, target, sent).square().mean()
+
+
+def test_shapes_that_follow_from_integers_passed_in_are_known() -> None:
+    edges = torch.randint(0, 200, (2, 900))
+    edges[1, ::3] = edges[0, ::3]
+    assert abs(misses(Graph(), torch.randn(200, 16), edges)) <= ONE
+
+
 def test_attention_with_weights_returned() -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:

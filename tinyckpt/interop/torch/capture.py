@@ -41,6 +41,7 @@ PlainAOTInput = private_attribute(f"{DESCRIPTORS}:PlainAOTInput")
 PlainAOTOutput = private_attribute(f"{DESCRIPTORS}:PlainAOTOutput")
 TangentAOTInput = private_attribute(f"{DESCRIPTORS}:TangentAOTInput")
 aot_export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
+current_node = private_attribute("torch._C:_current_autograd_node")
 HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
 OpOverload = private_attribute("torch._ops:OpOverload")
 FakeTensor = private_attribute("torch._subclasses:FakeTensor")
@@ -68,6 +69,15 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # nam
 
 
 # Capturing ---------------------------------------------------------------------------------------
+
+
+def evaluated_node() -> tuple[str, int] | None:
+    """Return which derivative the engine evaluates, or has evaluated last; None outside.
+
+    The node itself must not be kept: it keeps what it saved.
+    """
+    node = current_node()
+    return None if node is None else (node.name(), node._sequence_nr())
 
 
 def exported(

@@ -32,6 +32,8 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
+    current_node,
+    evaluated_node,
     has_scalar_operand,
     is_mutable,
     is_view,
@@ -51,6 +53,11 @@ AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
 DROPOUT_ARGUMENT = 4  # the place of dropout_p among those of scaled_dot_product_attention
+SCATTERS = {
+    torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
+    torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
+    torch.ops.aten.masked_scatter.default, torch.ops.aten.put.default,
+}  # fmt: skip
 NEVER = 2**62  # sentinel: an event number after all others
 
 
@@ -202,7 +209,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         made: storages that operators allocated, in order.
         numbers: tensors that autograd itself makes of Python numbers, as storages.
         scaled: the last operator, if it was called with a tensor and a Python number.
-        sums: indices in ``made`` of a gradient and its sum with another one, by the engine.
+        sums: indices in ``made`` of a gradient and of what the engine makes of it in place.
+        node, began: of the derivative that the engine evaluates, and its first event.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
     """
 
@@ -225,6 +233,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.scaled: Any = None
         self.numbers: list[Storage] = []
         self.sums: list[tuple[int, int]] = []
+        self.node: tuple[str, int] | None = None
+        self.began = 0
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
         """Run the step: the forward pass and, if autograd saves, the backward pass."""
@@ -298,6 +308,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if self.off or func.namespace == "prim":  # queries, such as a tensor's device
             return func(*args, **(kwargs or {}))
         now = self.tick()
+        if self.forward and (node := evaluated_node()) != self.node:
+            self.node, self.began = node, now
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = func(*args, **(kwargs or {}))
@@ -309,7 +321,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             if (found := storage_of(value)) and found[0] not in before:
                 self.register(value, place, now)
                 new = True
-        if new and self.is_gradient_sum(func, args):
+        if new and (self.is_gradient_sum(func, args) or self.is_scattered_gradient(func, args)):
             self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
@@ -328,10 +340,36 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         return (
             self.forward > 0
             and func is torch.ops.aten.add.Tensor
+            and not self.is_within_derivative(args)
             and called_by_engine()
             and self.number(args[0]) is not None
             and is_dense(args[0])
             and not is_view(args[0])
+        )
+
+    def is_within_derivative(self, args: Any) -> bool:
+        """Whether a derivative itself, such as that of ``var_mean``, is a sum of what it has made.
+
+        The engine sums what came from an earlier one with what this one has made; both are this
+        one's only if it has two results for the same value.
+        """
+        node = current_node()
+        wanted = [] if node is None else [each for each in node.next_functions if each[0]]
+        born = [self.made[n].born for x in args[:2] if (n := self.number(x)) is not None]
+        return len(born) == 2 and min(born) >= self.began and len(set(wanted)) == len(wanted)
+
+    def is_scattered_gradient(self, func: Any, args: Any) -> bool:
+        """Whether the engine, through this mode, puts a gradient into zeros that it has just made.
+
+        In the derivatives of ``index_select``, ``gather`` and the like it does so in place, unless
+        a tensor is of a subclass, as FakeTensors are.
+        """
+        number = self.number(args[0]) if func in SCATTERS and args else None
+        return (
+            self.forward > 0
+            and number == len(self.made) - 2
+            and self.made[number].born == self.clock - 2
+            and called_by_engine()
         )
 
     def tick(self) -> int:

@@ -99,7 +99,12 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         is_known = all(x is not None for x in values) and bool(tensors or func in CONSTANT)
         if is_known and func in READS:
             return self.evaluated(func, args, kwargs)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except RuntimeError as error:
+            if not is_known:
+                raise
+            return self.made(func, args, kwargs, error)
         leaves, writes = tree_leaves(result), is_write(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
             return result
@@ -114,6 +119,28 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         elif writes:
             self.forget(values)
         return result
+
+    def made(self, func: Any, args: Any, kwargs: Any, error: RuntimeError) -> Any:
+        """Return what a function returns whose result has a shape that depends on known values.
+
+        Such as the edges of a graph that a mask selects: FakeTensors alone have no such shape.
+
+        Raises:
+            RuntimeError: the error, if the values do not say it either.
+        """
+        try:
+            value = self.evaluated(func, args, kwargs)
+        except FAILURES:
+            raise error from None
+
+        def stand_in(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return x
+            made = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+            self.known[made] = x
+            return made
+
+        return tree_map(stand_in, value)
 
     def evaluated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function returns on the known values; a write changes them too."""

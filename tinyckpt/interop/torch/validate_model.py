@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import torch
 from tinyckpt.base.errors import GraphError
 
 # Stack frames in these folders are not the model's.
-OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+OURS = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
 # PyTorch's error when an operator mixes a real tensor with FakeTensors.
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
 READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable

@@ -26,6 +26,7 @@ EACH = (*JOINT, "advise", "estimate", "min_cut_schedules", "selective", "step")
 DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 # Module and attribute, and the entry points that need it.
 NEEDED: dict[str, tuple[str, ...]] = {
+    "torch._C:_current_autograd_node": EACH,
     "torch._ops:HigherOrderOperator": EACH,
     "torch._ops:OpOverload": EACH,
     "torch._subclasses:FakeTensor": EACH,
