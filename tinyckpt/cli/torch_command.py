@@ -31,6 +31,8 @@ def torch_job(options: Any) -> int:
     """Print whether a model fits a budget, its memory by kind, and the code to write."""
     if (options.model is None) == (options.hf is None) or bool(options.batch) != bool(options.hf):
         wrong_usage(options, "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch BxT")
+    if options.budget is None and not options.modules:
+        wrong_usage(options, "expected --budget, or --modules")
     if options.hf:
         from tinyckpt.interop.torch.from_config import model_of_config
 
@@ -38,7 +40,8 @@ def torch_job(options: Any) -> int:
             model, batch = model_of_config(options.hf, options.batch)
         except GraphError as error:
             wrong_usage(options, str(error))
-        status = advise_job(options, model, [batch])
+        job = modules_job if options.modules else advise_job
+        status = job(options, model, [batch])
         dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
         print(f"Weights are in {dtype}, as the file says, and model.config.use_cache is False.")
         return status
@@ -49,6 +52,8 @@ def torch_job(options: Any) -> int:
 def report(options: Any) -> int:
     """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
+    if options.modules:
+        return modules_job(options, model, args)
     if options.advise:
         return advise_job(options, model, args)
     from tinyckpt.interop import torch as tct
@@ -116,6 +121,25 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     print(table(["at the peak", "now", "advised"], rows))
     print("Columns are steps of plain training; a compiled one, as without --advise, may differ.")
     print(f"\n{advice}")
+    print_left_out(options, model)
+    return 0
+
+
+def modules_job(options: Any, model: Any, args: Sequence[Any]) -> int:
+    """Print what each module takes in a plain step; nothing is planned."""
+    if options.play or options.explain or options.advise:
+        wrong_usage(options, "--modules is about plain training as it is, without a plan or advice")
+    from tinyckpt.interop import torch as tct
+
+    workspace = has_kernels(model) and not options.no_workspace
+    found = tct.memory_by_module(model, *args, workspace=workspace)
+    state = state_bytes(options, model)
+    print(found)
+    print(
+        f"\n{size_text(found.peak)} at the peak, and {size_text(found.source_bytes + state)} of "
+        "parameters, buffers, arguments and optimizer state: "
+        f"{size_text(found.peak + found.source_bytes + state)} total"
+    )
     print_left_out(options, model)
     return 0
 

@@ -224,6 +224,27 @@ def test_advise_counts_optimizer_state_in_budget(
     assert of_adam.split()[2] != "0"
 
 
+def test_modules_need_no_budget_and_no_plan(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = said(capsys, f"{model}:make", "--modules", "--optimizer", "sgd")
+    assert code == 0
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["module", "GPT", "tokens", "places"]
+    _, advised, _ = said(
+        capsys, f"{model}:make", "--budget", "1 GiB", "--advise", "--optimizer", "sgd"
+    )
+    total = next(line for line in advised.splitlines() if line.startswith("total")).split("  ")[-1]
+    assert lines[-1].endswith(f"{total} total")
+    for arguments, text in (
+        (["--modules", "--advise"], "--modules is about plain training as it is"),
+        ([], "expected --budget, or --modules"),
+    ):
+        with pytest.raises(SystemExit):
+            said(capsys, f"{model}:make", *arguments)
+        assert text in capsys.readouterr().err
+
+
 def test_infeasible_budget_reports_smallest_total(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

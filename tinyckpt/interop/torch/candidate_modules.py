@@ -49,10 +49,7 @@ def record_candidates(
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
         check_disjoint(names, known, name)
-    check_measurable(model, tree_leaves(tuple(args)), workspace)
-    if workspace:
-        isolated_worker.start()
-    recording = record(model, args, {each: known[each] for each in names}, workspace)
+    recording = record_checked(model, args, {each: known[each] for each in names}, workspace)
     reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
     usable = {each: known[each] for each in names if not reasons[each]}
     found = verdicts(model, args, usable)
@@ -66,6 +63,20 @@ def record_candidates(
     if modules is not None and bad is not None:
         raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
     return recording, reasons
+
+
+def record_checked(
+    model: nn.Module,
+    args: Sequence[Any],
+    watched: Mapping[str, nn.Module],
+    workspace: bool,
+    by_module: bool = False,
+) -> Recording:
+    """Record a step as ``eager.record`` does, if its operators can be measured where it runs."""
+    check_measurable(model, tree_leaves(tuple(args)), workspace)
+    if workspace:
+        isolated_worker.start()
+    return record(model, args, watched, workspace, by_module=by_module)
 
 
 def unwrapped_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:

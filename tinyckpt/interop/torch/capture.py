@@ -40,6 +40,8 @@ ParamAOTInput = private_attribute(f"{DESCRIPTORS}:ParamAOTInput")
 PlainAOTInput = private_attribute(f"{DESCRIPTORS}:PlainAOTInput")
 PlainAOTOutput = private_attribute(f"{DESCRIPTORS}:PlainAOTOutput")
 TangentAOTInput = private_attribute(f"{DESCRIPTORS}:TangentAOTInput")
+next_node_number = private_attribute("torch:_C._autograd._get_sequence_nr")
+current_node = private_attribute("torch:_C._current_autograd_node")
 aot_export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
 current_node = private_attribute("torch._C:_current_autograd_node")
 HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
@@ -454,6 +456,16 @@ def has_scalar_operand(func: Any, args: Sequence[Any]) -> bool:
             and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
         )
     )
+
+
+def current_node_number() -> int | None:
+    """Return the number of the autograd node that is evaluated, in the order they were made.
+
+    None outside of a backward pass, and of a node that accumulates a gradient, which has none.
+    """
+    node = current_node()
+    number = None if node is None else int(node._sequence_nr())
+    return number if number is not None and number < 2**63 else None
 
 
 def saved_by(node: Any, target: Any, place: int) -> Any:

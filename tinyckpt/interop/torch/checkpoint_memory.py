@@ -200,8 +200,8 @@ class Wrapping:
                 ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
         return ends
 
-    def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
-        """Return peak bytes and FLOPs of a step with some modules wrapped."""
+    def live(self, chosen: Collection[str] = ()) -> np.ndarray:
+        """Return the bytes live at each event with some modules wrapped, workspace excluded."""
         wrapped = [module for name in chosen for module in self.modules[name]]
         ends = self.ends(chosen, wrapped)
         change = np.zeros(self.last + 2, dtype=np.int64)
@@ -219,10 +219,14 @@ class Wrapping:
                 # Recomputed right before it is read.
                 change[module.read + 1] += self.nbytes[storage]
                 change[max(released, module.read) + 1] -= self.nbytes[storage]
-        live = np.cumsum(change[:-1])
+        return np.cumsum(change[:-1])
+
+    def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
+        """Return peak bytes and FLOPs of a step with some modules wrapped."""
+        live = self.live(chosen)
         peak = int((live + self.workspace).max())
         flops = self.flops
-        for module in wrapped:
+        for module in [module for name in chosen for module in self.modules[name]]:
             if module.read < NEVER:
                 peak = max(peak, int(live[module.read]) + module.recompute_peak)
                 flops += module.flops

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import currentframe
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,12 @@ from tinyckpt.interop.torch.capture import (
     address_of,
     current_node,
     evaluated_node,
+    current_node_number,
     has_scalar_operand,
     is_mutable,
     is_view,
     meta_on_cpu,
+    next_node_number,
     saved_by,
     storage_of,
     tree_leaves,
@@ -130,6 +134,8 @@ class Recording:
             of the values that it saves do, and which storages of the first evaluation are freed by
             the second, each with the number of storages that the second had made by then.
         restored: by module name, the buffers that are restored for a second evaluation.
+        owners: the innermost module that each event belongs to, by name; only if asked for.
+        gradients: bytes of the gradient of each parameter that has one, by name.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -146,6 +152,8 @@ class Recording:
         default_factory=dict
     )
     restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    owners: list[str] = field(default_factory=list)
+    gradients: dict[str, int] = field(default_factory=dict)
 
 
 def record(
@@ -154,6 +162,7 @@ def record(
     watched: Mapping[str, Any],
     workspace: bool = True,
     cuda: bool = False,
+    by_module: bool = False,
 ) -> Recording:
     """Record a training step on FakeTensors, which leaves no trace in the model.
 
@@ -164,6 +173,7 @@ def record(
         workspace: whether to evaluate each distinct operator once, to measure its workspace.
         cuda: whether the step is to be as on a CUDA device, which need not be here: in the sizes
             that its allocator hands out, without workspace.
+        by_module: whether to find out which module each event belongs to.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
@@ -171,6 +181,7 @@ def record(
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         seen = StepWatch(mode, saving=True, cuda=cuda)
+        seen.owners = EventOwners() if by_module else None
         seen.step(model, args, watched)
         bare = StepWatch(mode, saving=False, cuda=cuda)
         bare.step(model, args, watched)
@@ -201,6 +212,45 @@ class SavedHandle:
         self.value, self.saved = value, saved
 
 
+class EventOwners:
+    """The innermost module that each event of a step belongs to, by name.
+
+    In the forward pass, and in a recomputation, that is the module whose forward runs. An event of
+    the backward pass belongs to the module whose forward made the autograd node that is evaluated:
+    nodes are numbered as they are made. Accumulating a gradient, or adding two, is what the node
+    before it led to.
+
+    Attributes:
+        names: of every event.
+        running: names of the modules whose forward runs, the innermost one last.
+        marks: where the innermost module changes: the number of the next node, and its name.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.running: list[str] = []
+        self.marks: list[tuple[int, str]] = [(-1, "")]
+
+    def note(self) -> None:
+        """Note which module the next event belongs to."""
+        name = self.running[-1] if self.running else self.names[-1] if self.names else ""
+        number = None if self.running else current_node_number()
+        if number is not None:
+            name = self.marks[bisect_right(self.marks, number, key=itemgetter(0)) - 1][1]
+        self.names.append(name)
+
+    def call(self, name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a module's forward."""
+        self.running.append(name)
+        self.marks.append((next_node_number(), name))
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self.running.pop()
+            outer = self.running[-1] if self.running else ""
+            self.marks.append((next_node_number(), outer))
+
+
 class StepWatch(DispatchMode):  # type: ignore[misc]
     """Dispatch mode that records one step.
 
@@ -212,6 +262,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         sums: indices in ``made`` of a gradient and of what the engine makes of it in place.
         node, began: of the derivative that the engine evaluates, and its first event.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
+        owners: the module of each event, if asked for.
+        gradients: bytes of each parameter's gradient, by name.
     """
 
     def __init__(self, mode: FakeMode, saving: bool, cuda: bool = False) -> None:
@@ -235,6 +287,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.sums: list[tuple[int, int]] = []
         self.node: tuple[str, int] | None = None
         self.began = 0
+        self.owners: EventOwners | None = None
+        self.gradients: dict[str, int] = {}
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
         """Run the step: the forward pass and, if autograd saves, the backward pass."""
@@ -246,6 +300,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             given = stack.enter_context(fake_tensors(model, args, self.mode))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
+            if self.owners:
+                every = dict(model.named_modules())
+                stack.enter_context(forwards_replaced(every, self.owners.call))
             if self.cuda:
                 stack.enter_context(functions_of_cuda())
             else:
@@ -262,6 +319,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                 with autocast_disabled():
                     loss_of(loss, type(model).__name__).backward()
             self.over = True  # later frees are after the step
+            trained = [(name, p.grad) for name, p in model.named_parameters()]
+            self.gradients = {name: grad.nbytes for name, grad in trained if grad is not None}
+            del trained
 
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
         """Record the storages of parameters, buffers and arguments."""
@@ -290,6 +350,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         return Recording(
             flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
             self.source_bytes, self.on_cpu, self.sources, self.freed,
+            owners=self.owners.names if self.owners else [], gradients=self.gradients,
         )  # fmt: skip
 
     @property
@@ -377,6 +438,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if self.scaled is not None:
             self.note_scalar(*self.scaled)
             self.scaled = None
+        if self.owners:
+            self.owners.note()
         self.clock += 1
         return self.clock - 1
 
