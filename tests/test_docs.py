@@ -175,8 +175,8 @@ def test_commands_of_page_torch_print_its_output(
     assert [line for line in lines if line not in printed] == []
 
 
-def test_page_torch_shows_three_commands() -> None:
-    assert len(TORCH) == 3
+def test_page_torch_shows_four_commands() -> None:
+    assert len(TORCH) == 4
 
 
 @pytest.mark.long

@@ -391,6 +391,8 @@ COMMANDS = {
                default="adamw", choices=tuple(torch_command.OPTIMIZERS)),
         option("--advise", "for plain training: which modules to wrap in torch.utils.checkpoint",
                **FLAG),
+        option("--code FORM", "what that advice is written for; plain PyTorch by default",
+               choices=("torch", "transformers", "torchtitan", "torch_remat")),
         option("--no-workspace", "run no kernel: workspace, which kernels use beyond inputs and "
                "outputs, counts as 0", **FLAG),
         option("--explain", "print why the plan is as it is", **FLAG),

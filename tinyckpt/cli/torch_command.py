@@ -52,6 +52,10 @@ def torch_job(options: Any) -> int:
 def report(options: Any) -> int:
     """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
+    if options.code and not options.advise:
+        wrong_usage(
+            options, "--code goes with --advise or --hf: it says what advice is written for"
+        )
     if options.modules:
         return modules_job(options, model, args)
     if options.advise:
@@ -111,6 +115,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
         advice = tct.advise(model, *args, budget=within, workspace=workspace)
     except BudgetError as error:
         raise with_total(error, options, other) from error
+    code = advice.source if options.code is None else advice.code(options.code)
     rows = [
         ["parameters, buffers, arguments", *[size_text(advice.source_bytes)] * 2],
         ["optimizer state", *[size_text(state)] * 2],
@@ -120,7 +125,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))
     print("Columns are steps of plain training; a compiled one, as without --advise, may differ.")
-    print(f"\n{advice}")
+    print(f"\n{advice}".replace(advice.source, code))
     print_left_out(options, model)
     return 0
 

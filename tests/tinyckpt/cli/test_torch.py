@@ -224,9 +224,20 @@ def test_advise_counts_optimizer_state_in_budget(
     assert of_adam.split()[2] != "0"
 
 
-def test_modules_need_no_budget_and_no_plan(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_is_written_for_what_is_asked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = f"{model}:make", "--budget", "85 %", "--no-workspace", "--advise"
+    _, plain, _ = said(capsys, *options)
+    code, out, _ = said(capsys, *options, "--code", "torch_remat")
+    assert code == 0
+    assert "torch_remat.checkpoint(region_name=name)" in out
+    assert out.partition("import torch_remat")[0] == plain.partition("from functools")[0]
+    with pytest.raises(SystemExit):
+        said(capsys, *options, "--code", "torchtitan")
+    out, err = capsys.readouterr()
+    assert (out, "torchtitan cannot express this advice" in err) == ("", True)
+
+
+def test_modules_need_no_budget_and_no_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, f"{model}:make", "--modules", "--optimizer", "sgd")
     assert code == 0
     lines = out.splitlines()
@@ -236,6 +247,9 @@ def test_modules_need_no_budget_and_no_plan(
     )
     total = next(line for line in advised.splitlines() if line.startswith("total")).split("  ")[-1]
     assert lines[-1].endswith(f"{total} total")
+    with pytest.raises(SystemExit):
+        said(capsys, f"{model}:make", "--modules", "--code", "torch")
+    assert "--code goes with --advise or --hf" in capsys.readouterr().err
     for arguments, text in (
         (["--modules", "--advise"], "--modules is about plain training as it is"),
         ([], "expected --budget, or --modules"),

@@ -132,7 +132,12 @@ def test_advice_is_optimal_subset_of_names_and_prints_code() -> None:
         advice = tcj.advise(loss, *args, budget=budget)
         assert (advice.names, advice.peak, advice.cost) == (names, peak, cost / stored)
         assert f"save_only_these_names({', '.join(map(repr, names))})" in str(advice)
-        wrapped = jax.value_and_grad(advice.apply(loss))
+        written = {"jax": jax, "loss": loss}
+        exec(advice.code(), written)
+        wrapped = jax.value_and_grad(written["loss"])
+        np.testing.assert_array_equal(
+            wrapped(*args)[0], jax.value_and_grad(advice.apply(loss))(*args)[0]
+        )
         np.testing.assert_allclose(wrapped(*args)[0], loss(*args), rtol=1e-6)
     smallest = min(peak for _, peak in points.values())
     with pytest.raises(tc.BudgetError) as caught:

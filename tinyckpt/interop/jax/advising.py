@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
+from textwrap import indent
 from typing import Any
 
 import jax
@@ -68,15 +69,21 @@ class Advice:
         wrapped: Callable[..., Any] = jax.checkpoint(fun, policy=self.policy)
         return wrapped
 
-    def __str__(self) -> str:
+    def code(self) -> str:
+        """Return lines that wrap the function, without tinyckpt."""
         name, names = self.traced.graph.name, ", ".join(map(repr, self.names))
+        return (
+            f"policy = jax.checkpoint_policies.save_only_these_names({names})\n"
+            f"{name} = jax.checkpoint({name}, policy=policy)"
+        )
+
+    def __str__(self) -> str:
+        name, lines = self.traced.graph.name, indent(self.code(), "    ")
         others = f"; recomputed: {', '.join(self.others)}" if self.others else ""
         return (
             f"{name}: predicted peak {size_text(self.peak)}, {self.cost:.4g} times the FLOPs\n"
             f"save: {', '.join(self.names) or 'nothing'}{others}\n"
-            "write:\n"
-            f"    policy = jax.checkpoint_policies.save_only_these_names({names})\n"
-            f"    {name} = jax.checkpoint({name}, policy=policy)\n"
+            f"write:\n{lines}\n"
             "XLA decides in the end: compare tinyckpt.interop.jax.memory of both."
         )
 

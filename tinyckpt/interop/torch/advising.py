@@ -18,6 +18,7 @@ from torch import nn
 
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import size_text
+from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code, loop
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
@@ -54,6 +55,7 @@ class Advice:
         averaging: chosen modules with running averages, such as BatchNorm.
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that could not be candidates, and why.
+        layers: modules that transformers can checkpoint itself, if the model is one of its own.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -77,6 +79,7 @@ class Advice:
     averaging: tuple[str, ...] = field(default=(), repr=False)
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    layers: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -108,16 +111,19 @@ class Advice:
         They are complete, unless modules write to buffers: then comments say so, and that ``apply``
         handles it.
         """
-        names = "".join(f'    "{name}",\n' for name in self.modules)
-        return (
-            f"{self.caution}"
-            "from functools import partial\n"
-            "from torch.utils.checkpoint import checkpoint\n"
-            "\n"
-            f"for name in (\n{names}):\n"
-            "    module = model.get_submodule(name)\n"
-            "    module.forward = partial(checkpoint, module.forward, use_reentrant=False)"
-        )
+        return self.caution + CHECKPOINT + loop(self.modules, WRAPPED)
+
+    def code(self, form: str = "torch") -> str:
+        """Return lines that wrap the modules of ``model``, without tinyckpt.
+
+        Args:
+            form: what they are written for: ``"torch"``, ``"transformers"``, ``"torchtitan"`` (a
+                subclass of its full activation checkpointing) or ``"torch_remat"``.
+
+        Raises:
+            OptionError: if the form is unknown, or cannot express the advice; says why.
+        """
+        return advice_code(self, form)
 
     @property
     def caution(self) -> str:
@@ -248,7 +254,7 @@ class RecordedStep:
             choosing.names, choosing.exact,
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
-            self.refused,
+            self.refused, layers_of_transformers(self.model),
         )  # fmt: skip
 
 
@@ -266,6 +272,17 @@ def record_step(
     if modules is None:
         usable = [n for n in usable if any(call.inside for call in wrapping.modules[n])]
     return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
+
+
+def layers_of_transformers(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of a model's layers that transformers can checkpoint; none of others."""
+    if not hasattr(model, "activation_checkpointing_enable"):
+        return ()
+    return tuple(
+        name
+        for name, module in model.named_modules()
+        if any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
+    )
 
 
 def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import (
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import buffer_snapshots
+from tinyckpt.interop.torch.advice_code import selective_code
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     check_restored,
@@ -96,6 +97,18 @@ class Selective:
             y = checkpoint(block, x, use_reentrant=False, context_fn=contexts)
         """
         return policy_of(self.saved)(context, operator)
+
+    def code(self, form: str = "torch") -> str:
+        """Return lines that wrap the modules of ``model``, without tinyckpt.
+
+        Args:
+            form: ``"torch"``, with ``create_selective_checkpoint_contexts``, or ``"torchtitan"``, a
+                memory policy of its graph trainer, for the whole model.
+
+        Raises:
+            OptionError: if the form is unknown, or cannot express the advice; says why.
+        """
+        return selective_code(self, form, SAVED[self.saved], ATTENTION)
 
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
