@@ -26,6 +26,7 @@ from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
 from tinyckpt.interop.torch.estimating import Estimate, estimate
 from tinyckpt.interop.torch.execute_schedule import step
+from tinyckpt.interop.torch.linting import Lint, Wrap, lint
 from tinyckpt.interop.torch.min_cut import min_cut_schedules
 from tinyckpt.interop.torch.module_memory import MemoryByModule, ModuleMemory, memory_by_module
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
@@ -34,7 +35,8 @@ from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Comparison", "Estimate", "MemoryByModule", "ModuleMemory", "Selective", "Traced",
-    "advise", "allocator_peak", "backend", "compare", "estimate", "inductor_partitioner",
-    "memory_by_module", "min_cut_schedules", "partitioner", "selective", "step", "trace",
+    "Advice", "Comparison", "Estimate", "Lint", "MemoryByModule", "ModuleMemory", "Selective",
+    "Traced", "Wrap", "advise", "allocator_peak", "backend", "compare", "estimate",
+    "inductor_partitioner", "lint", "memory_by_module", "min_cut_schedules", "partitioner",
+    "selective", "step", "trace",
 ]  # fmt: skip

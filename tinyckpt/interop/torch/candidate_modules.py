@@ -70,13 +70,13 @@ def record_checked(
     args: Sequence[Any],
     watched: Mapping[str, nn.Module],
     workspace: bool,
-    by_module: bool = False,
+    **options: Any,
 ) -> Recording:
     """Record a step as ``eager.record`` does, if its operators can be measured where it runs."""
     check_measurable(model, tree_leaves(tuple(args)), workspace)
     if workspace:
         isolated_worker.start()
-    return record(model, args, watched, workspace, by_module=by_module)
+    return record(model, args, watched, workspace, **options)
 
 
 def unwrapped_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
@@ -234,11 +234,16 @@ def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
 
 def refusal_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """Format a line per reason why modules cannot be wrapped, under a heading."""
+    return lines_by_reason(refused, "Excluded:")
+
+
+def lines_by_reason(reasons: Sequence[tuple[str, str]], heading: str) -> list[str]:
+    """Format a line per reason, with the names of all modules that have it, under a heading."""
     names_by_reason: dict[str, list[str]] = {}
-    for name, reason in refused:
+    for name, reason in reasons:
         names_by_reason.setdefault(reason, []).append(name)
     lines = [f"  {shortened_list(names)}: {reason}" for reason, names in names_by_reason.items()]
-    return ["", "Excluded:", *lines] if lines else []
+    return ["", heading, *lines] if lines else []
 
 
 def shortened_list(names: Sequence[str]) -> str:

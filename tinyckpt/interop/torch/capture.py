@@ -42,6 +42,9 @@ PlainAOTOutput = private_attribute(f"{DESCRIPTORS}:PlainAOTOutput")
 TangentAOTInput = private_attribute(f"{DESCRIPTORS}:TangentAOTInput")
 next_node_number = private_attribute("torch:_C._autograd._get_sequence_nr")
 current_node = private_attribute("torch:_C._current_autograd_node")
+checkpoint_generator = private_attribute(
+    "torch.utils.checkpoint:_checkpoint_without_reentrant_generator"
+)
 aot_export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
 current_node = private_attribute("torch._C:_current_autograd_node")
 HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
@@ -466,6 +469,13 @@ def current_node_number() -> int | None:
     node = current_node()
     number = None if node is None else int(node._sequence_nr())
     return number if number is not None and number < 2**63 else None
+
+
+def set_checkpoint_calls(generator: Any, function: Any) -> None:
+    """Set what ``torch.utils.checkpoint.checkpoint`` calls, without and with reentry."""
+    module: Any = torch.utils.checkpoint
+    module._checkpoint_without_reentrant_generator = generator
+    module.CheckpointFunction = function
 
 
 def saved_by(node: Any, target: Any, place: int) -> Any:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import warnings
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import currentframe
@@ -136,6 +136,7 @@ class Recording:
         restored: by module name, the buffers that are restored for a second evaluation.
         owners: the innermost module that each event belongs to, by name; only if asked for.
         gradients: bytes of the gradient of each parameter that has one, by name.
+        operators: what each event that is one evaluates, and measures.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -154,6 +155,7 @@ class Recording:
     restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     owners: list[str] = field(default_factory=list)
     gradients: dict[str, int] = field(default_factory=dict)
+    operators: dict[int, Any] = field(default_factory=dict)
 
 
 def record(
@@ -163,6 +165,7 @@ def record(
     workspace: bool = True,
     cuda: bool = False,
     by_module: bool = False,
+    around: Callable[[StepWatch], AbstractContextManager[None]] | None = None,
 ) -> Recording:
     """Record a training step on FakeTensors, which leaves no trace in the model.
 
@@ -174,17 +177,18 @@ def record(
         cuda: whether the step is to be as on a CUDA device, which need not be here: in the sizes
             that its allocator hands out, without workspace.
         by_module: whether to find out which module each event belongs to.
+        around: makes a context for each of the two passes, of what records it.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
-        seen = StepWatch(mode, saving=True, cuda=cuda)
-        seen.owners = EventOwners() if by_module else None
-        seen.step(model, args, watched)
-        bare = StepWatch(mode, saving=False, cuda=cuda)
-        bare.step(model, args, watched)
+        seen, bare = (StepWatch(mode, saving=saving, cuda=cuda) for saving in (True, False))
+        for watch in (seen, bare):
+            watch.owners = EventOwners() if by_module else None
+            with around(watch) if around else nullcontext():
+                watch.step(model, args, watched)
         if [s.born for s in bare.made] != [s.born for s in seen.made[: len(bare.made)]]:
             raise GraphError(
                 f"{name}: two forward passes evaluate different operators; expected a forward that "
@@ -351,6 +355,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
             self.source_bytes, self.on_cpu, self.sources, self.freed,
             owners=self.owners.names if self.owners else [], gradients=self.gradients,
+            operators={event: node.target for event, node in self.operators.events.items()},
         )  # fmt: skip
 
     @property
@@ -626,16 +631,23 @@ def forwards_replaced(
 
     The callback stands where ``checkpoint`` does when it wraps them: inside their hooks.
     """
-    before = {name: vars(module).get("forward") for name, module in watched.items()}
-    try:
+    with forwards_restored(watched.values()):
         for name, module in watched.items():
             vars(module)["forward"] = partial(call, name, module.forward)
         yield
+
+
+@contextmanager
+def forwards_restored(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Undo, after this context, what it assigned to ``forward`` of modules."""
+    before = [(vars(module), vars(module).get("forward")) for module in modules]
+    try:
+        yield
     finally:
-        for name, module in watched.items():
-            vars(module).pop("forward", None)
-            if before[name] is not None:
-                vars(module)["forward"] = before[name]
+        for attributes, forward in before:
+            attributes.pop("forward", None)
+            if forward is not None:
+                attributes["forward"] = forward
 
 
 @contextmanager

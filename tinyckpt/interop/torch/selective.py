@@ -9,8 +9,8 @@ therefore in the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from tinyckpt.interop.torch.candidate_modules import (
     unwrapped_modules,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
-from tinyckpt.interop.torch.eager import record
+from tinyckpt.interop.torch.eager import forwards_restored, record
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
@@ -186,7 +186,9 @@ def cheapest_saved(
     tried = []
     for saved, operators in SAVED.items():
         try:
-            with wrapped(model, chosen, saved, restored):
+            with forwards_restored(map(model.get_submodule, chosen)):
+                for each in chosen:
+                    wrap(model.get_submodule(each), saved, restored.get(each, ()))
                 peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
         except GraphError as error:  # for example, results that are written in place afterwards
             if not operators:
@@ -255,21 +257,3 @@ def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
     """Put a module's forward under ``checkpoint``, with the results of some operators saved."""
     made = partial(contexts, module, saved, tuple(restored))
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=made)
-
-
-@contextmanager
-def wrapped(
-    model: nn.Module, names: Sequence[str], saved: str, restored: Mapping[str, Sequence[str]]
-) -> Iterator[None]:
-    """Wrap some modules within this context, to record them."""
-    modules = [model.get_submodule(name) for name in names]
-    before = [vars(module).get("forward") for module in modules]
-    try:
-        for name, module in zip(names, modules, strict=True):
-            wrap(module, saved, restored.get(name, ()))
-        yield
-    finally:
-        for module, forward in zip(modules, before, strict=True):
-            vars(module).pop("forward", None)
-            if forward is not None:
-                vars(module)["forward"] = forward

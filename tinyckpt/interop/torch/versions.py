@@ -21,9 +21,11 @@ TESTED = ("2.13", "2.14", "2.15")
 
 STEPS = ("backend", "inductor_partitioner", "partitioner")
 JOINT = (*STEPS, "compare", "trace")
+BY_MODULE = ("lint", "memory_by_module")
 MIN_CUT = ("compare", "min_cut_schedules")
 EACH = (
-    *JOINT, "advise", "estimate", "memory_by_module", "min_cut_schedules", "selective", "step"
+    *JOINT, "advise", "estimate", "lint", "memory_by_module", "min_cut_schedules", "selective",
+    "step",
 )  # fmt: skip
 DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 # Module and attribute, and the entry points that need it.
@@ -41,9 +43,10 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "torch.utils._pytree:tree_leaves": EACH,
     "torch.utils._pytree:tree_map": EACH,
     "torch.utils.weak:WeakTensorKeyDictionary": EACH,
-    "torch:_C._autograd._get_sequence_nr": ("memory_by_module",),
-    "torch:_C._current_autograd_node": ("memory_by_module",),
-    "torch.autograd.graph:Node._sequence_nr": ("memory_by_module",),
+    "torch:_C._autograd._get_sequence_nr": BY_MODULE,
+    "torch:_C._current_autograd_node": BY_MODULE,
+    "torch.autograd.graph:Node._sequence_nr": BY_MODULE,
+    "torch.utils.checkpoint:_checkpoint_without_reentrant_generator": ("lint",),
     "torch._functorch.aot_autograd:aot_export_joint_with_descriptors": ("compare", "trace"),
     f"{DESCRIPTORS}:BufferAOTInput": JOINT,
     f"{DESCRIPTORS}:GradAOTOutput": JOINT,
