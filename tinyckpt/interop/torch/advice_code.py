@@ -56,13 +56,12 @@ REMAT = """\
 import torch_remat  # it draws other random numbers again: for modules without dropout
 
 {loop}"""
-POLICY = """\
-from torch.utils.checkpoint import CheckpointPolicy
-
+POLICY = """
 
 def policy(context, operator, *args, **kwargs):
     kind = "".join(str(operator).split(".")[1:2])  # aten.mm.default
-    if {condition}:
+    names, prefixes = {names}, {prefixes}
+    if kind in names or kind.startswith(prefixes):
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE
 
@@ -70,10 +69,15 @@ def policy(context, operator, *args, **kwargs):
 """
 SELECTIVE = """\
 from functools import partial
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 {policy}contexts = partial(create_selective_checkpoint_contexts, policy)
 {loop}"""
 TITAN_POLICY = """\
+from torch.utils.checkpoint import CheckpointPolicy
 from torchtitan.experiments.graph_trainer.memory_policy import tag_sac_policy
 from torchtitan.experiments.graph_trainer.registry import register_memory_policy
 {policy}@register_memory_policy("advised")  # for --compile.memory_policy advised
@@ -132,12 +136,11 @@ def selective_code(advice: Selective, form: str, operators: Sequence[str], prefi
         raise unknown(form)
     if not advice.modules:
         return "# The model fits as it is: there is nothing to wrap."
-    exact = tuple(name for name in operators if name != prefix)
-    condition = " or ".join(
-        [f"kind in {exact}"] * bool(exact)
-        + [f'kind.startswith("{prefix}")'] * (prefix in operators)
+    names = tuple(name for name in operators if name != prefix)
+    prefixes = (prefix,) if prefix in operators else ()
+    policy = POLICY.format(
+        names=str(names).replace("'", '"'), prefixes=str(prefixes).replace("'", '"')
     )
-    policy = POLICY.format(condition=condition or "False")
     if form == "torchtitan":
         return TITAN_POLICY.format(policy=policy)
     if form not in ("torch", "selective"):
