@@ -14,6 +14,8 @@
     print(tct.estimate(model, x, y))                  # what a plain step takes
     advice = tct.advise(model, x, y, budget="2 GiB")  # for eager training: what to checkpoint
     advice.apply(model)
+    print(advice.code("transformers"))                # the same, without this library
+    print(tct.memory_by_module(model, x, y), tct.lint(model, x, y))
 
 Extra ``torch``.
 """
