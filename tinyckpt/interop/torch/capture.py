@@ -41,7 +41,6 @@ PlainAOTInput = private_attribute(f"{DESCRIPTORS}:PlainAOTInput")
 PlainAOTOutput = private_attribute(f"{DESCRIPTORS}:PlainAOTOutput")
 TangentAOTInput = private_attribute(f"{DESCRIPTORS}:TangentAOTInput")
 next_node_number = private_attribute("torch:_C._autograd._get_sequence_nr")
-current_node = private_attribute("torch:_C._current_autograd_node")
 checkpoint_generator = private_attribute(
     "torch.utils.checkpoint:_checkpoint_without_reentrant_generator"
 )
@@ -74,15 +73,6 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # nam
 
 
 # Capturing ---------------------------------------------------------------------------------------
-
-
-def evaluated_node() -> tuple[str, int] | None:
-    """Return which derivative the engine evaluates, or has evaluated last; None outside.
-
-    The node itself must not be kept: it keeps what it saved.
-    """
-    node = current_node()
-    return None if node is None else (node.name(), node._sequence_nr())
 
 
 def exported(
@@ -461,14 +451,22 @@ def has_scalar_operand(func: Any, args: Sequence[Any]) -> bool:
     )
 
 
+def evaluated_node() -> tuple[str, int] | None:
+    """Return which derivative the engine evaluates, or has evaluated last; None outside.
+
+    The node itself must not be kept: it keeps what it saved.
+    """
+    node = current_node()
+    return None if node is None else (node.name(), node._sequence_nr())
+
+
 def current_node_number() -> int | None:
     """Return the number of the autograd node that is evaluated, in the order they were made.
 
     None outside of a backward pass, and of a node that accumulates a gradient, which has none.
     """
-    node = current_node()
-    number = None if node is None else int(node._sequence_nr())
-    return number if number is not None and number < 2**63 else None
+    node = evaluated_node()
+    return None if node is None or node[1] >= 2**63 else node[1]
 
 
 def set_checkpoint_calls(generator: Any, function: Any) -> None:
