@@ -22,11 +22,11 @@ from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code,
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
-    check_restored,
+    core_of,
+    modules_to_wrap,
     record_candidates,
     refusal_lines,
     shortened_list,
-    unwrapped_modules,
     wrap,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
@@ -56,6 +56,8 @@ class Advice:
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that could not be candidates, and why.
         layers: modules that transformers can checkpoint itself, if the model is one of its own.
+        core: the name of the innermost module that the model only wraps, such as "module"; if none,
+            "".
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -80,6 +82,7 @@ class Advice:
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     layers: tuple[str, ...] = field(default=(), repr=False)
+    core: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -147,17 +150,17 @@ class Advice:
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
+        Either model may be in a wrapper, such as ``DistributedDataParallel``.
+
         Buffers that forward writes to, such as running averages, are updated once a step, as
         without wrapping, and gradients are those without wrapping.
 
         Raises:
             GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
-        restored = dict(self.restored)
-        modules = unwrapped_modules(model, self.modules)
-        check_restored(model, restored)
-        for name, module in zip(self.modules, modules, strict=True):
-            wrap(module, restored.get(name, ()))
+        chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
+        for module, own in chosen:
+            wrap(module, own)
         return model
 
 
@@ -254,7 +257,7 @@ class RecordedStep:
             choosing.names, choosing.exact,
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
-            self.refused, layers_of_transformers(self.model),
+            self.refused, layers_of_transformers(self.model), core_of(self.model),
         )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from tinyckpt.interop.torch.validate_model import check_model
 
 Loss = Callable[..., Any]
 REPLACED = "_forward_without_loss"  # of a model that has a forward of its own, as a wrapped one
+# Wrappers that pass their arguments on, and communicate; the module in them is called instead.
+PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
 
 def step_arguments(
@@ -91,6 +93,8 @@ def returning_loss(
     def forward(self: Any, *given: Any) -> Any:
         # What Dynamo compiles, too.
         call = getattr(self, REPLACED, None) or partial(type(self).forward, self)
+        if isinstance(self, PARALLEL):
+            call = self.module
         if not is_packed:
             return loss_in(call(*given), loss, ())
         *positional, by_name, wanted = given

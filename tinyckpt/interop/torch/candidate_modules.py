@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from operator import eq
 from typing import Any
 
 from torch import nn
@@ -23,7 +24,8 @@ from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
 from tinyckpt.interop.torch.validate_model import check_measurable, check_model
 
-LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+UNCALLED = (nn.ModuleList, nn.ModuleDict)
+LISTS = (*UNCALLED, nn.Sequential)
 NAMED = 6  # the most modules that an error names
 
 
@@ -79,30 +81,37 @@ def record_checked(
     return record(model, args, watched, workspace, **options)
 
 
-def unwrapped_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
-    """Look up modules by name, none of which may be wrapped.
+def modules_to_wrap(
+    model: nn.Module,
+    names: Sequence[str],
+    restored: Mapping[str, tuple[str, ...]],
+    core: str,
+) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """Look up modules, none of which may be wrapped, each with the buffers that it must restore.
+
+    Args:
+        model: the model that was advised on, or another one of its kind, in other wrappers or none.
+        names: of the modules, in the model that was advised on.
+        restored: local names of buffers, by module.
+        core: the name of the innermost module that the model that was advised on only wraps.
 
     Raises:
-        GraphError: if a module is absent, or is already wrapped.
+        GraphError: if a module is absent, is already wrapped, or lacks such a buffer.
     """
     name, known = type(model).__name__, modules_of(model)
-    check_names(names, known, name)
+    own = names_in(known, names, core)
+    check_names(list(own.values()), known, name)
     for each in names:
-        if is_wrapped(known[each]):
-            raise GraphError(f"{name}: {each} is wrapped already")
-    return [known[each] for each in names]
-
-
-def check_restored(model: nn.Module, restored: Mapping[str, Sequence[str]]) -> None:
-    """Raise a GraphError if a module lacks a buffer that is to be restored."""
-    for name, own in restored.items():
-        buffers = dict(model.get_submodule(name).named_buffers(remove_duplicate=False))
-        for each in own:
-            if each not in buffers:
+        if is_wrapped(known[own[each]]):
+            raise GraphError(f"{name}: {own[each]} is wrapped already")
+        buffers = dict(known[own[each]].named_buffers(remove_duplicate=False))
+        for buffer in restored.get(each, ()):
+            if buffer not in buffers:
                 raise GraphError(
-                    f"{type(model).__name__}: {name} has no buffer {each}, which is to be "
-                    "restored; expected a model of the kind that was advised on"
+                    f"{name}: {own[each]} has no buffer {buffer}, which is to be restored; "
+                    "expected a model of the kind that was advised on"
                 )
+    return [(known[own[each]], restored.get(each, ())) for each in names]
 
 
 # Names -------------------------------------------------------------------------------------------
@@ -113,17 +122,62 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     return dict(model.named_modules(remove_duplicate=False))
 
 
+def core_of(model: nn.Module) -> str:
+    """Return the name of the innermost module that a model only wraps; "" if it wraps none.
+
+    A wrapper, such as ``DistributedDataParallel`` or a ``LightningModule``, has all its parameters
+    in one child, which is no mere list of modules.
+    """
+    names: list[str] = []
+    while parameters := set(model.parameters()):
+        for name, part in model.named_children():
+            if set(part.parameters()) == parameters and not isinstance(part, UNCALLED):
+                names.append(name)
+                model = part
+                break
+        else:
+            break
+    return ".".join(names)
+
+
+def renamed(name: str, core: str, other: str) -> str:
+    """Return a module's name in a model whose core is ``other``, from one whose core is ``core``.
+
+    >>> renamed("module.blocks.0", core="module", other="_orig_mod.net")
+    '_orig_mod.net.blocks.0'
+    """
+    parts, own, others = (each.split(".") if each else [] for each in (name, core, other))
+    same = sum(takewhile(bool, map(eq, parts, own)))
+    kept = len(others) - len(own) + same
+    return ".".join(others[:kept] + parts[same:]) if kept >= 0 else name
+
+
+def names_in(known: Mapping[str, nn.Module], names: Iterable[str], core: str) -> dict[str, str]:
+    """Return the names that modules have in a model, which may have other wrappers.
+
+    Args:
+        known: the modules of the model, the model itself by the name "".
+        names: in the model that was advised on; returned as they are if the model lacks some.
+        core: of the model that was advised on.
+    """
+    other = core_of(known[""])
+    found = {name: renamed(name, core, other) for name in names}
+    if all(each in known for each in found.values()):
+        return found
+    return {name: name for name in found}
+
+
 def blocks_of(model: nn.Module) -> list[str]:
     """Return the default candidates: elements of the outermost lists of modules.
 
     A sequence of leaf modules, such as convolution, norm and nonlinearity, is one block as a whole.
     """
     found: list[str] = []
-    stack = [("", model)]
+    stack, core = [("", model)], core_of(model)
     while stack:
         name, module = stack.pop()
         within = [part for _, part in module.named_modules()][1:]
-        opened = not name or is_list_of_blocks(module)
+        opened = not name or f"{core}.".startswith(f"{name}.") or is_list_of_blocks(module)
         parent = model.get_submodule(name.rpartition(".")[0])
         in_list = bool(name) and isinstance(parent, LISTS)
         if opened or (not in_list and any(map(is_list_of_blocks, within))):

@@ -28,10 +28,10 @@ from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.advice_code import selective_code
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
-    check_restored,
+    core_of,
+    modules_to_wrap,
     record_candidates,
     refusal_lines,
-    unwrapped_modules,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import forwards_restored, record
@@ -63,6 +63,7 @@ class Selective:
         tried: all evaluated candidates: key, peak and cost.
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that cannot be wrapped, results that cannot be saved, and why.
+        core: as in ``Advice``.
 
     >>> Selective("GPT", ("blocks.0",), "attention", 2**20, 1.2, 2**21, tried=()).saved
     'attention'
@@ -77,6 +78,7 @@ class Selective:
     tried: tuple[tuple[str, int, float], ...] = field(repr=False)
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    core: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         text = f"{self.model}: {size_text(self.peak)} at the peak as it is; nothing to wrap"
@@ -113,17 +115,17 @@ class Selective:
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
+        Either model may be in a wrapper, such as ``DistributedDataParallel``.
+
         Buffers that forward writes to, such as running averages, are updated once a step, as
         without wrapping, and gradients are those without wrapping.
 
         Raises:
             GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
-        restored = dict(self.restored)
-        modules = unwrapped_modules(model, self.modules)
-        check_restored(model, restored)
-        for name, module in zip(self.modules, modules, strict=True):
-            wrap(module, self.saved, restored.get(name, ()))
+        chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
+        for module, own in chosen:
+            wrap(module, self.saved, own)
         return model
 
 
@@ -209,8 +211,9 @@ def cheapest_saved(
         )
     saved, peak, cost = min(fitting, key=lambda each: (each[2], each[1]))
     return Selective(
-        name, chosen, saved, peak, cost, plain, tuple(tried), tuple(restored.items()), refused
-    )
+        name, chosen, saved, peak, cost, plain, tuple(tried), tuple(restored.items()), refused,
+        core_of(model),
+    )  # fmt: skip
 
 
 # Wrapping ----------------------------------------------------------------------------------------
