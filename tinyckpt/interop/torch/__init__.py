@@ -34,11 +34,12 @@ from tinyckpt.interop.torch.module_memory import MemoryByModule, ModuleMemory, m
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
 from tinyckpt.interop.torch.selective import Selective, selective
 from tinyckpt.interop.torch.tracing import Traced, trace
+from tinyckpt.interop.torch.training_callbacks import lightning_callback, trainer_callback
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
     "Advice", "Comparison", "Estimate", "Lint", "MemoryByModule", "ModuleMemory", "Selective",
     "Traced", "Wrap", "advise", "allocator_peak", "backend", "compare", "estimate",
-    "inductor_partitioner", "lint", "memory_by_module", "min_cut_schedules", "partitioner",
-    "selective", "step", "trace",
+    "inductor_partitioner", "lightning_callback", "lint", "memory_by_module",
+    "min_cut_schedules", "partitioner", "selective", "step", "trace", "trainer_callback",
 ]  # fmt: skip
