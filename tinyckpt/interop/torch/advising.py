@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code, loop
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
@@ -29,8 +30,10 @@ from tinyckpt.interop.torch.candidate_modules import (
     shortened_list,
     wrap,
 )
+from tinyckpt.interop.torch.capture import storage_of
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
+from tinyckpt.interop.torch.optimizer_memory import Optimizer, optimizer_bytes
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
@@ -45,8 +48,8 @@ class Advice:
     Attributes:
         model: the name of the model's class.
         modules: names of the modules to wrap, as ``get_submodule`` takes them.
-        peak: peak bytes of a training step: activations, gradients, workspace; without parameters,
-            buffers and arguments.
+        peak: peak bytes of a training step: activations, gradients, workspace, or the gradients and
+            temporaries of the optimizer's step, if there is one; without what is resident.
         cost: FLOPs of a step, as a multiple of the plain step's.
         plain_peak: peak bytes of the plain step.
         source_bytes: bytes of parameters, buffers and arguments.
@@ -58,6 +61,8 @@ class Advice:
         layers: modules that transformers can checkpoint itself, if the model is one of its own.
         core: the name of the innermost module that the model only wraps, such as "module"; if none,
             "".
+        resident: what is in memory during the whole step, and its bytes: parameters, buffers,
+            arguments, the optimizer's state, the gradient buckets of ``DistributedDataParallel``.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -83,6 +88,7 @@ class Advice:
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     layers: tuple[str, ...] = field(default=(), repr=False)
     core: str = field(default="", repr=False)
+    resident: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -106,6 +112,16 @@ class Advice:
                 self.source,
             ]
         return "\n".join([*lines, *refusal_lines(self.refused)])
+
+    @property
+    def ledger(self) -> str:
+        """What a total budget counts, as a table: in plain steps, and as advised."""
+        peaks = self.plain_peak, self.peak
+        rows = [[what, *[size_text(nbytes)] * 2] for what, nbytes in self.resident if nbytes]
+        other = sum(nbytes for _, nbytes in self.resident)
+        rows.append(["activations, gradients, workspace", *map(size_text, peaks)])
+        rows.append(["total", *(size_text(other + peak) for peak in peaks)])
+        return table(["at the peak", "now", "advised"], rows)
 
     @property
     def source(self) -> str:
@@ -173,6 +189,7 @@ def advise(
     workspace: bool = True,
     loss: Loss | None = None,
     targets: Any = (),
+    optimizer: Optimizer | None = None,
     **named: Any,
 ) -> Advice:
     """Choose modules to put under ``torch.utils.checkpoint``: the fewest FLOPs within a budget.
@@ -188,13 +205,15 @@ def advise(
             ``loss`` of a dict or of a ``ModelOutput``, or in a tuple, first or as its only scalar.
         targets: what ``loss`` takes beside the output: a tensor, or several in a tuple; an argument
             of forward, if that takes one of this name.
-        budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers
-            and arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function that
-            returns bytes, of that peak and the bytes of parameters, buffers and arguments.
+        budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with all that is resident,
+            see ``Advice.ledger``, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function
+            that returns bytes, of that peak and the resident bytes.
         modules: names of the candidates; by default the elements of the outermost module lists and
             sequences, and the modules beside them.
         workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
             peaks are somewhat too small.
+        optimizer: whose state and step count, too: a class of ``torch.optim`` by its name, such as
+            ``"AdamW"``, the optimizer, or a function that makes it of parameters.
 
     Raises:
         BudgetError: if no choice of modules was found within the budget; says the smallest peak.
@@ -217,7 +236,7 @@ def advise(
     """
     check_calls("advise")
     with returning_loss(model, args, named, loss, targets) as packed:
-        return record_step(model, packed, modules, workspace).within(budget)
+        return record_step(model, packed, modules, workspace, optimizer).within(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +248,14 @@ class RecordedStep:
         wrapping: the memory model of the step under any choice of modules.
         choosing: the candidates, and the choices evaluated so far.
         refused: modules that cannot be wrapped, and why.
+        state_bytes: of the optimizer.
     """
 
     model: nn.Module
     wrapping: Wrapping
     choosing: ModuleSearch
     refused: tuple[tuple[str, str], ...] = ()
+    state_bytes: int = 0
 
     def within(self, budget: Budget) -> Advice:
         """Return the cheapest choice of modules within a budget.
@@ -244,10 +265,11 @@ class RecordedStep:
         """
         choosing, sources = self.choosing, self.wrapping.recording.source_bytes
         plain, flops = self.wrapping.evaluate(())
+        resident = resident_bytes(self.model, sources) | {"optimizer state": self.state_bytes}
         if callable(budget):
-            budget_size = budget(plain, sources)
+            budget_size = budget(plain, sum(resident.values()))
         else:
-            budget_size = budget_in_bytes(budget, plain, sources)
+            budget_size = budget_in_bytes(budget, plain, sum(resident.values()))
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
             raise budget_error(name, choosing, budget_size, self.refused)
@@ -258,6 +280,7 @@ class RecordedStep:
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
             self.refused, layers_of_transformers(self.model), core_of(self.model),
+            tuple(resident.items()),
         )  # fmt: skip
 
 
@@ -266,15 +289,48 @@ def record_step(
     args: Sequence[Any],
     modules: Sequence[str] | None,
     workspace: bool,
+    optimizer: Optimizer | None = None,
 ) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
     recording, reasons = record_candidates(model, args, modules, workspace)
-    wrapping = Wrapping(recording)
+    wrapping, state = Wrapping(recording), 0
+    if optimizer is not None:
+        state, temporaries = optimizer_bytes(optimizer, model)
+        wrapping.afterwards = trainable_bytes(model) + temporaries
     usable = [each for each, reason in reasons.items() if not reason]
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
         usable = [n for n in usable if any(call.inside for call in wrapping.modules[n])]
-    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused)
+    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused, state)
+
+
+def resident_bytes(model: nn.Module, sources: int) -> dict[str, int]:
+    """Return the bytes that are in memory during a whole step, by what they are.
+
+    ``DistributedDataParallel`` copies gradients into buckets, which it keeps from step to step.
+
+    Args:
+        model: the model, which may be in such a wrapper.
+        sources: bytes of parameters, buffers and arguments.
+    """
+    parameters, state = (
+        sum(nbytes for _, nbytes in set(filter(None, map(storage_of, each))))
+        for each in (list(model.parameters()), [*model.parameters(), *model.buffers()])
+    )
+    parallel = any(
+        isinstance(part, nn.parallel.DistributedDataParallel) for part in model.modules()
+    )
+    return {
+        "parameters": parameters,
+        "buffers": state - parameters,
+        "arguments": sources - state,
+        "gradient buckets": trainable_bytes(model) * parallel,
+    }
+
+
+def trainable_bytes(model: nn.Module) -> int:
+    """Return the bytes of the parameters that get gradients."""
+    return sum(p.nbytes for p in model.parameters() if p.requires_grad)
 
 
 def layers_of_transformers(model: nn.Module) -> tuple[str, ...]:

@@ -62,10 +62,14 @@ class WrappedCall:
 
 
 class Wrapping:
-    """Peak and FLOPs of a step for any choice of wrapped modules."""
+    """Peak and FLOPs of a step for any choice of wrapped modules.
+
+    Attributes:
+        afterwards: peak bytes after the backward pass, in the optimizer's step.
+    """
 
     def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+        self.recording, self.afterwards = recording, 0
         events = len(recording.flops)
         self.last = events - 1
         self.state = STATE_BYTES if recording.on_cpu else 0
@@ -230,7 +234,7 @@ class Wrapping:
             if module.read < NEVER:
                 peak = max(peak, int(live[module.read]) + module.recompute_peak)
                 flops += module.flops
-        return peak, flops
+        return max(peak, self.afterwards), flops
 
     def intervals(self, chosen: Collection[str]) -> list[Interval]:
         """Return the memory that a step with some modules wrapped allocates, workspace aside.

@@ -95,12 +95,18 @@ def holds_tensor(value: Any) -> bool:
 
 
 def check_model(model: Any) -> None:
-    """Raise a GraphError unless an object is an instance of ``nn.Module``, and no TorchScript."""
+    """Raise a GraphError unless an object is an ``nn.Module``, no TorchScript and not sharded."""
     if isinstance(model, torch.jit.ScriptModule):
         raise GraphError("expected a torch.nn.Module, got a program of TorchScript")
     if not isinstance(model, torch.nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise GraphError(f"expected a torch.nn.Module whose forward returns the loss, got {what}")
+    for name, parameter in model.named_parameters():
+        if type(parameter).__name__ == "DTensor":
+            raise GraphError(
+                f"{type(model).__name__}: {name} is sharded (a DTensor); expected the model before "
+                "fully_shard, to which its advice applies before or after that"
+            )
 
 
 def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> None:

@@ -1,0 +1,99 @@
+"""Memory of an optimizer's step: the state that it keeps, and its temporaries.
+
+In: an optimizer of ``torch.optim``, and the parameters of a model. Out: bytes of both. The
+optimizer's own Python takes two steps on FakeTensors, the first of which makes the state, so that
+what it does by default on a device, or with ``foreach`` or ``fused``, is what is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import torch
+
+from tinyckpt.base.errors import GraphError, did_you_mean
+from tinyckpt.interop.torch.capture import FakeMode
+from tinyckpt.interop.torch.eager import NEVER, StepWatch, Storage
+
+Optimizer: TypeAlias = str | torch.optim.Optimizer | Callable[[Iterable[Any]], Any]
+
+
+def optimizer_bytes(optimizer: Optimizer, model: torch.nn.Module) -> tuple[int, int]:
+    """Return the bytes of an optimizer's state, and the peak of its step's temporaries.
+
+    Args:
+        optimizer: the name of a class of ``torch.optim``, one that is made of parameters alone; an
+            optimizer of the model; or a function that makes one of parameters.
+        model: whose trainable parameters it updates; all of them have gradients.
+
+    Raises:
+        GraphError: if there is no such optimizer, or it cannot step without data.
+
+    >>> optimizer_bytes("SGD", torch.nn.Linear(8, 8))
+    (0, 0)
+    """
+    mode = FakeMode(allow_non_fake_inputs=True)
+    fakes = {p: mode.from_tensor(p) for p in model.parameters() if p.requires_grad}
+    for fake in fakes.values():
+        fake.grad = torch.empty_like(fake)
+    device = next((p.device.type for p in fakes), "cpu")
+    try:
+        made = made_of(optimizer, fakes)
+        for group in made.param_groups if device != "cpu" else ():
+            if group.get("foreach", 0) is None and not group.get("fused"):
+                group["foreach"] = True  # PyTorch's own choice there, for all but FakeTensors
+        made.step()
+        state = [x for each in made.state.values() for x in each.values() if is_on(device, x)]
+        watch = StepWatch(mode, saving=False)
+        watch.device = device
+        with watch:
+            made.step()
+        watch.over = True
+    except GraphError:
+        raise
+    except Exception as error:
+        raise GraphError(
+            f"optimizer={optimizer!r:.80} takes no step without data: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from error
+    return sum(x.nbytes for x in state), peak_of(watch.made)
+
+
+def made_of(optimizer: Optimizer, fakes: dict[Any, Any]) -> torch.optim.Optimizer:
+    """Return an optimizer like another one, or by its name, of parameters without data."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        groups = [
+            {**group, "params": [fakes[p] for p in group["params"] if p in fakes]}
+            for group in optimizer.param_groups
+        ]
+        return type(optimizer)(groups)
+    if isinstance(optimizer, str):
+        known = {
+            name: kind
+            for name, kind in vars(torch.optim).items()
+            if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+        }
+        if optimizer not in known:
+            raise GraphError(
+                f"optimizer={optimizer!r:.80} is no class of torch.optim"
+                f"{did_you_mean(optimizer, list(known))}"
+            )
+        optimizer = known[optimizer]
+    return optimizer(list(fakes.values()))
+
+
+def is_on(device: str, value: Any) -> bool:
+    """Whether a value is a tensor on a device; an optimizer keeps counts of steps on the CPU."""
+    return isinstance(value, torch.Tensor) and value.device.type == device
+
+
+def peak_of(storages: list[Storage]) -> int:
+    """Return the most bytes of some storages that are live at once."""
+    changes: Counter[int] = Counter()
+    for each in storages:
+        changes[each.born] += each.nbytes
+        changes[min(each.died, NEVER - 1) + 1] -= each.nbytes
+    return max(accumulate(changes[time] for time in sorted(changes)), default=0)
