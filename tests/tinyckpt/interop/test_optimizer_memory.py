@@ -101,3 +101,9 @@ def test_unknown_optimizer_is_refused() -> None:
         optimizer_bytes("LBFGS", net())
     with pytest.raises(tc.GraphError, match="takes no step without data: DataDependent"):
         optimizer_bytes("Adafactor", net())
+
+
+def test_step_without_data_counts_lists_of_tensors_as_on_a_gpu() -> None:
+    model = nn.Linear(8, 8, device="meta")
+    weights = sum(p.nbytes for p in model.parameters())
+    assert optimizer_bytes("AdamW", model) == (2 * weights, weights)

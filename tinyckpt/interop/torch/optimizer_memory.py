@@ -27,7 +27,7 @@ def optimizer_bytes(optimizer: Optimizer, model: torch.nn.Module) -> tuple[int, 
     Args:
         optimizer: the name of a class of ``torch.optim``, one that is made of parameters alone; an
             optimizer of the model; or a function that makes one of parameters.
-        model: whose trainable parameters it updates; all of them have gradients.
+        model: whose parameters it is given; all that are trainable have gradients.
 
     Raises:
         GraphError: if there is no such optimizer, or it cannot step without data.
@@ -36,9 +36,9 @@ def optimizer_bytes(optimizer: Optimizer, model: torch.nn.Module) -> tuple[int, 
     (0, 0)
     """
     mode = FakeMode(allow_non_fake_inputs=True)
-    fakes = {p: mode.from_tensor(p) for p in model.parameters() if p.requires_grad}
-    for fake in fakes.values():
-        fake.grad = torch.empty_like(fake)
+    fakes = {parameter: mode.from_tensor(parameter) for parameter in model.parameters()}
+    for parameter, fake in fakes.items():
+        fake.grad = torch.empty_like(fake) if parameter.requires_grad else None
     device = next((p.device.type for p in fakes), "cpu")
     try:
         made = made_of(optimizer, fakes)
