@@ -385,6 +385,9 @@ COMMANDS = {
         option("FILE.py:FUNCTION", "what makes it, see below", dest="model", nargs="?"),
         option("--hf CONFIG.json", "instead: a language model of transformers, for plain training"),
         option("--batch BxT", "of it: sequences and tokens each, such as 1x2048"),
+        option("--device NAME", "a CUDA device that is not here, such as H100-80GB, or the file of "
+               "its calibration; for plain training"),
+        option("--calibrate FILE.json", "measure the CUDA device that is here, for --device"),
         option("--budget BUDGET", "for all, see below"),
         option("--modules", "instead of a plan: what each module takes in plain training", **FLAG),
         option("--optimizer", "whose state counts too; adamw by default, two values per parameter",

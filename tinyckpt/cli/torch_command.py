@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import BudgetError, GraphError
@@ -19,8 +20,15 @@ from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.training import ledger
 
-# Optimiser state, in values per trainable parameter.
-OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+# Optimiser state, in values per trainable parameter; and the class of torch.optim, with options.
+OPTIMIZERS: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "none": (0, "", {}),
+    "sgd": (0, "SGD", {}),
+    "momentum": (1, "SGD", {"momentum": 0.9}),
+    "adam": (2, "Adam", {}),
+    "adamw": (2, "AdamW", {}),
+    "adamw-fused": (2, "AdamW", {"fused": True}),
+}
 TO_WRITE = """\
 import torch
 from tinyckpt.interop import torch as tct
@@ -29,10 +37,12 @@ model = torch.compile(model, backend=tct.backend({arguments}), fullgraph=True)""
 
 def torch_job(options: Any) -> int:
     """Print whether a model fits a budget, its memory by kind, and the code to write."""
+    if options.calibrate:
+        return calibrate_job(options)
     if (options.model is None) == (options.hf is None) or bool(options.batch) != bool(options.hf):
         wrong_usage(options, "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch BxT")
-    if options.budget is None and not options.modules:
-        wrong_usage(options, "expected --budget, or --modules")
+    if options.budget is None and options.device is None and not options.modules:
+        wrong_usage(options, "expected --budget, --device, or --modules")
     if options.hf:
         from tinyckpt.interop.torch.from_config import model_of_config
 
@@ -40,7 +50,7 @@ def torch_job(options: Any) -> int:
             model, batch = model_of_config(options.hf, options.batch)
         except GraphError as error:
             wrong_usage(options, str(error))
-        job = modules_job if options.modules else advise_job
+        job = modules_job if options.modules else device_job if options.device else advise_job
         status = job(options, model, [batch])
         dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
         print(f"Weights are in {dtype}, as the file says, and model.config.use_cache is False.")
@@ -52,12 +62,14 @@ def torch_job(options: Any) -> int:
 def report(options: Any) -> int:
     """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
-    if options.code and not options.advise:
+    if options.code and not options.advise and not options.device:
         wrong_usage(
             options, "--code goes with --advise or --hf: it says what advice is written for"
         )
     if options.modules:
         return modules_job(options, model, args)
+    if options.device:
+        return device_job(options, model, args)
     if options.advise:
         return advise_job(options, model, args)
     from tinyckpt.interop import torch as tct
@@ -130,6 +142,37 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     return 0
 
 
+def device_job(options: Any, model: Any, args: Sequence[Any]) -> int:
+    """Print the modules to wrap for a CUDA device, and what training takes of it, by term."""
+    if options.play or options.explain:
+        wrong_usage(options, "--device is about plain training; --play and --explain show plans")
+    import torch
+
+    from tinyckpt.interop import torch as tct
+
+    _, name, settings = OPTIMIZERS[options.optimizer]
+    optimizer = partial(getattr(torch.optim, name), **settings) if name else None
+    budget = None if options.budget is None else number_or_text(options.budget)
+    advice = tct.advise(model, *args, device=options.device, budget=budget, optimizer=optimizer)
+    print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.\n")
+    code = advice.source if options.code is None else advice.code(options.code)
+    print(str(advice).replace(advice.source, code))
+    return 0
+
+
+def calibrate_job(options: Any) -> int:
+    """Measure the CUDA device that is here, and write the file that ``--device`` takes."""
+    from tinyckpt.interop.torch.cuda_devices import calibrate
+
+    device = calibrate(options.calibrate)
+    print(
+        f"{device.name}: {size_text(device.capacity)}, of which a process takes "
+        f"{size_text(device.context)} beside PyTorch's allocator; cuBLAS's workspace is "
+        f"{size_text(device.cublas)}\nwritten to {options.calibrate}; pass it as --device"
+    )
+    return 0
+
+
 def modules_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     """Print what each module takes in a plain step; nothing is planned."""
     if options.play or options.explain or options.advise:
@@ -186,7 +229,7 @@ def has_kernels(model: Any) -> bool:
 def state_bytes(options: Any, model: Any) -> int:
     """Return the bytes of the optimiser's state."""
     trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
-    return OPTIMIZERS[options.optimizer] * int(trained)
+    return OPTIMIZERS[options.optimizer][0] * int(trained)
 
 
 def budget_size_of(options: Any, whole: int, sources: int) -> int:

@@ -11,12 +11,12 @@ Operators are neither moved nor reordered; plans for compiled steps do that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
-from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code, loop
@@ -33,6 +33,12 @@ from tinyckpt.interop.torch.candidate_modules import (
 from tinyckpt.interop.torch.capture import storage_of
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
+from tinyckpt.interop.torch.cuda_devices import (
+    CudaDevice,
+    DeviceMemory,
+    device_of,
+    memory_on,
+)
 from tinyckpt.interop.torch.optimizer_memory import Optimizer, optimizer_bytes
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
@@ -63,6 +69,7 @@ class Advice:
             "".
         resident: what is in memory during the whole step, and its bytes: parameters, buffers,
             arguments, the optimizer's state, the gradient buckets of ``DistributedDataParallel``.
+        device: what it takes of a device, if it was asked for one.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -89,6 +96,7 @@ class Advice:
     layers: tuple[str, ...] = field(default=(), repr=False)
     core: str = field(default="", repr=False)
     resident: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    device: DeviceMemory | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -111,6 +119,8 @@ class Advice:
                 "",
                 self.source,
             ]
+        if self.device is not None:
+            lines += ["", str(self.device)]
         return "\n".join([*lines, *refusal_lines(self.refused)])
 
     @property
@@ -184,12 +194,13 @@ class Advice:
 def advise(
     model: nn.Module,
     *args: Any,
-    budget: Budget,
+    budget: Budget | None = None,
     modules: Sequence[str] | None = None,
     workspace: bool = True,
     loss: Loss | None = None,
     targets: Any = (),
     optimizer: Optimizer | None = None,
+    device: str | None = None,
     **named: Any,
 ) -> Advice:
     """Choose modules to put under ``torch.utils.checkpoint``: the fewest FLOPs within a budget.
@@ -207,16 +218,21 @@ def advise(
             of forward, if that takes one of this name.
         budget: largest peak of a step: ``"24 GiB"``, ``"24 GiB total"`` with all that is resident,
             see ``Advice.ledger``, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function
-            that returns bytes, of that peak and the resident bytes.
+            that returns bytes, of that peak and the resident bytes. None: what a ``device`` has.
         modules: names of the candidates; by default the elements of the outermost module lists and
             sequences, and the modules beside them.
         workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
             peaks are somewhat too small.
         optimizer: whose state and step count, too: a class of ``torch.optim`` by its name, such as
             ``"AdamW"``, the optimizer, or a function that makes it of parameters.
+        device: a CUDA device that is not here, such as ``"H100-80GB"``, or the .json file of its
+            calibration: sizes are those of its allocator, dropout and attention save what they save
+            there, and ``Advice.device`` says what the process takes of it, term by term. The model
+            may be on the device ``meta``.
 
     Raises:
-        BudgetError: if no choice of modules was found within the budget; says the smallest peak.
+        BudgetError: if no choice of modules was found within the budget, or fits the device; says
+            the smallest peak.
         GraphError: if a module is unknown, is never called, calls itself, is nested in another one,
             or writes to its arguments; or if the model cannot run as a training step.
 
@@ -235,8 +251,15 @@ def advise(
     >>> model = advice.apply(model)
     """
     check_calls("advise")
+    if budget is None and device is None:
+        raise GraphError("advise needs a budget, such as budget='24 GiB total', or a device")
+    known = None if device is None else device_of(device)
     with returning_loss(model, args, named, loss, targets) as packed:
-        return record_step(model, packed, modules, workspace, optimizer).within(budget)
+        step = record_step(model, packed, modules, workspace, optimizer, known is not None)
+        if known is not None:
+            return step.on(known, budget)
+        assert budget is not None
+        return step.within(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +280,43 @@ class RecordedStep:
     refused: tuple[tuple[str, str], ...] = ()
     state_bytes: int = 0
 
+    def device_error(self, device: CudaDevice, error: BudgetError) -> BudgetError:
+        """Return the BudgetError for a device on which no choice of modules fits."""
+        other = sum(self.resident.values())
+        beside = device.context + device.cublas
+        text = (
+            f"{type(self.model).__name__} does not fit {device.name}, which has "
+            f"{size_text(device.capacity)}: {size_text(other)} of parameters, buffers, arguments "
+            f"and the optimizer's state, {size_text(beside)} of CUDA context and cuBLAS, and a "
+            f"step of at least {size_text(error.smallest or 0)}"
+        )
+        if self.wrapping.afterwards and self.wrapping.afterwards >= (error.smallest or 0):
+            text += (
+                ", which is what gradients and the optimizer's temporaries take in its own step; "
+                "fused=True has fewer"
+            )
+        return BudgetError(text, error.smallest, error.proven)
+
+    @property
+    def resident(self) -> dict[str, int]:
+        """The bytes that are in memory during a whole step, by what they are."""
+        sources = self.wrapping.recording.source_bytes
+        return resident_bytes(self.model, sources) | {"optimizer state": self.state_bytes}
+
+    def bytes_of(self, budget: Budget) -> int:
+        """Return a budget for a step in bytes."""
+        plain, other = self.wrapping.evaluate(())[0], sum(self.resident.values())
+        return budget(plain, other) if callable(budget) else budget_in_bytes(budget, plain, other)
+
     def within(self, budget: Budget) -> Advice:
         """Return the cheapest choice of modules within a budget.
 
         Raises:
             BudgetError: if none was found; says the smallest peak.
         """
-        choosing, sources = self.choosing, self.wrapping.recording.source_bytes
+        choosing, budget_size = self.choosing, self.bytes_of(budget)
+        sources = self.wrapping.recording.source_bytes
         plain, flops = self.wrapping.evaluate(())
-        resident = resident_bytes(self.model, sources) | {"optimizer state": self.state_bytes}
-        if callable(budget):
-            budget_size = budget(plain, sum(resident.values()))
-        else:
-            budget_size = budget_in_bytes(budget, plain, sum(resident.values()))
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
             raise budget_error(name, choosing, budget_size, self.refused)
@@ -280,8 +327,34 @@ class RecordedStep:
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
             self.refused, layers_of_transformers(self.model), core_of(self.model),
-            tuple(resident.items()),
+            tuple(self.resident.items()),
         )  # fmt: skip
+
+    def on(self, device: CudaDevice, budget: Budget | None) -> Advice:
+        """Return the cheapest choice of modules that fits a device, and a budget if there is one.
+
+        Raises:
+            BudgetError: if none was found.
+        """
+        tensors = [p.nbytes for p in self.model.parameters() if p.requires_grad]
+        shares = self.state_bytes, self.wrapping.afterwards - sum(tensors)
+        state, temporaries = (
+            [nbytes * max(whole, 0) // max(sum(tensors), 1) for nbytes in tensors]
+            for whole in shares
+        )
+        sources = self.wrapping.recording.source_bytes
+        room = device.capacity - device.context - device.cublas - sources - self.state_bytes
+        if budget is not None:
+            room = min(room, self.bytes_of(budget))
+        while True:
+            try:
+                advice = self.within(max(room, 1))
+            except BudgetError as error:
+                raise self.device_error(device, error) from error
+            taken = memory_on(device, self.wrapping, advice.modules, state, temporaries)
+            if taken.fits:
+                return replace(advice, device=taken)
+            room = advice.peak - max(taken.total - device.capacity, 1)
 
 
 def record_step(
@@ -290,12 +363,13 @@ def record_step(
     modules: Sequence[str] | None,
     workspace: bool,
     optimizer: Optimizer | None = None,
+    cuda: bool = False,
 ) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
-    recording, reasons = record_candidates(model, args, modules, workspace)
+    recording, reasons = record_candidates(model, args, modules, workspace and not cuda, cuda=cuda)
     wrapping, state = Wrapping(recording), 0
     if optimizer is not None:
-        state, temporaries = optimizer_bytes(optimizer, model)
+        state, temporaries = optimizer_bytes(optimizer, model, cuda)
         wrapping.afterwards = trainable_bytes(model) + temporaries
     usable = [each for each, reason in reasons.items() if not reason]
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)

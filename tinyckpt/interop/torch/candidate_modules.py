@@ -30,7 +30,7 @@ NAMED = 6  # the most modules that an error names
 
 
 def record_candidates(
-    model: Any, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
+    model: Any, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool, **options: Any
 ) -> tuple[Recording, dict[str, str]]:
     """Record a step of a model; return it, and why modules cannot be wrapped, by name.
 
@@ -38,6 +38,7 @@ def record_candidates(
 
     Args:
         model, args, modules, workspace: as in ``advise``.
+        options: of ``eager.record``.
 
     Raises:
         GraphError: if it is no model, cannot run as a training step, or a module in
@@ -51,7 +52,8 @@ def record_candidates(
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
         check_disjoint(names, known, name)
-    recording = record_checked(model, args, {each: known[each] for each in names}, workspace)
+    watched = {each: known[each] for each in names}
+    recording = record_checked(model, args, watched, workspace, **options)
     reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
     usable = {each: known[each] for each in names if not reasons[each]}
     found = verdicts(model, args, usable)

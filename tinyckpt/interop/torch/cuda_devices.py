@@ -21,6 +21,7 @@ from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.caching_allocator import (
     MIB,
     CachingAllocator,
+    Interval,
     replay_steps,
     rounded,
 )
@@ -100,7 +101,7 @@ class DeviceMemory:
         rows = [
             ("parameters, buffers, arguments", self.sources, "their sizes, in units of 512 bytes"),
             ("optimizer state", self.state, "the same"),
-            ("activations, gradients", self.step, "recorded without the device, in these units"),
+            ("activations, gradients", self.step, "a recording without the device or its kernels"),
             ("cuBLAS workspace", device.cublas, documented),
             (
                 "fragmentation",
@@ -144,7 +145,11 @@ def device_of(name: str) -> CudaDevice:
 
 
 def memory_on(
-    device: CudaDevice, wrapping: Wrapping, chosen: Collection[str], state: Sequence[int]
+    device: CudaDevice,
+    wrapping: Wrapping,
+    chosen: Collection[str],
+    state: Sequence[int],
+    temporaries: Sequence[int] = (),
 ) -> DeviceMemory:
     """Return what training takes of a device with some modules wrapped.
 
@@ -153,12 +158,16 @@ def memory_on(
         wrapping: the memory model of a step, recorded as on CUDA.
         chosen: the modules that are wrapped.
         state: bytes of each tensor of the optimizer's state.
+        temporaries: of each that its step makes, after the backward pass.
     """
     recording = wrapping.recording
     lasting = list(dict(recording.sources.values()).values())
     lasting.append(recording.source_bytes - sum(lasting))  # the arguments
     memory = CachingAllocator(device.capacity - device.context)
-    replay_steps(memory, [device.cublas, *lasting], wrapping.intervals(chosen), state)
+    end = wrapping.last + 1
+    later = [Interval(end, end + 1, nbytes) for nbytes in temporaries if nbytes]
+    step_memory = [*wrapping.intervals(chosen), *later]
+    replay_steps(memory, [device.cublas, *lasting], step_memory, filter(None, state))
     sources, states = sum(map(rounded, lasting)), sum(map(rounded, state))
     step = wrapping.evaluate(chosen)[0]
     allocated = sources + states + step + device.cublas

@@ -21,13 +21,16 @@ from tinyckpt.interop.torch.eager import NEVER, StepWatch, Storage
 Optimizer: TypeAlias = str | torch.optim.Optimizer | Callable[[Iterable[Any]], Any]
 
 
-def optimizer_bytes(optimizer: Optimizer, model: torch.nn.Module) -> tuple[int, int]:
+def optimizer_bytes(
+    optimizer: Optimizer, model: torch.nn.Module, cuda: bool = False
+) -> tuple[int, int]:
     """Return the bytes of an optimizer's state, and the peak of its step's temporaries.
 
     Args:
         optimizer: the name of a class of ``torch.optim``, one that is made of parameters alone; an
             optimizer of the model; or a function that makes one of parameters.
         model: whose parameters it is given; all that are trainable have gradients.
+        cuda: whether it steps as on a CUDA device, wherever the parameters are.
 
     Raises:
         GraphError: if there is no such optimizer, or it cannot step without data.
@@ -42,7 +45,7 @@ def optimizer_bytes(optimizer: Optimizer, model: torch.nn.Module) -> tuple[int, 
     device = next((p.device.type for p in fakes), "cpu")
     try:
         made = made_of(optimizer, fakes)
-        for group in made.param_groups if device != "cpu" else ():
+        for group in made.param_groups if cuda or device != "cpu" else ():
             if group.get("foreach", 0) is None and not group.get("fused"):
                 group["foreach"] = True  # PyTorch's own choice there, for all but FakeTensors
         made.step()
