@@ -148,7 +148,7 @@ class Desk {
     if (page.player) {
       page.player.life?.abort(); // a desk has none
       page.player.playing = false;
-      clearTimeout(page.player.settling);
+      for (const timer of [page.player.settling, page.player.waiting]) clearTimeout(timer);
     }
     if (isOther) history.replaceState(null, "", "#");
     fresh.dataset.theme = this.root.dataset.theme;

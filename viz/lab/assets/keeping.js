@@ -85,8 +85,7 @@ export class BarActs {
       const key = keyOf(bars[at]);
       const isKnown = this.known.has(key);
       // What is dragged or played is not planned for; nothing else comes back to it once it rests.
-      if (!isKnown && (lab.playing || lab.settled))
-        return void (this.waiting = setTimeout(() => next(at), IDLE_BEFORE_EFFECTS));
+      if (!isKnown && lab.isMoving) return void (this.waiting = setTimeout(() => next(at), IDLE_BEFORE_EFFECTS));
       if (!isKnown) this.known.set(key, this.toggle(bars[at]));
       this.fill(/** @type {HTMLElement} */ (rows[at]), bars[at], this.known.get(key));
       if (isKnown) next(at + 1);

@@ -42,6 +42,7 @@ export class Lab extends Player {
     this.pointed = /** @type {PointerEvent} */ (null); // what was pressed last
     this.keeps = true; // whether a click keeps or drops
     this.more = false; // whether everything is shown, or what is seen first
+    this.carded = /** @type {Choice} */ (null); // what the card is about
     document.documentElement.classList.add("planner");
     const ghosts = new WeakMap();
     this.scales.ghostOf = (shown) => {
@@ -58,6 +59,8 @@ export class Lab extends Player {
     connectControls(this);
     this.area = new MemoryArea(this);
     this.scales.stacked = () => this.area.place();
+    const unmarked = ["peak", "budget"]; // the line that is dragged says it
+    this.scales.isMarked = (name) => !unmarked.includes(name) && (this.more || name !== "store all");
     this.filling.acts = new BarActs(this);
     this.headline();
     this.present();
@@ -123,7 +126,7 @@ export class Lab extends Player {
     if (settled) {
       const before = this.settled ?? this.choice;
       this.settled = undefined;
-      if (before.key === choice.key) return;
+      if (before.key === choice.key) return this.rest();
       [this.choice, this.settled] = [choice.key === this.choice.key ? before : this.choice, before];
       this.take(choice);
       return;
@@ -133,6 +136,10 @@ export class Lab extends Player {
     [this.choice, this.budget] = [choice, null];
     // A pointer moves more often than a frame is drawn.
     this.due ??= requestAnimationFrame(() => this.present());
+  }
+
+  get isMoving() {
+    return super.isMoving || this.settled !== undefined;
   }
 
   undo(from, to) {
@@ -256,8 +263,10 @@ export class Lab extends Player {
   }
 
   nextChallenge() {
-    if (this.asked.next()) this.showCard();
-    else this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
+    if (this.asked.next()) {
+      this.showPlan();
+      this.showCard();
+    } else this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
   }
 
   // What is shown ---------------------------------------------------------------------------------
@@ -272,15 +281,30 @@ export class Lab extends Player {
     this.data.highest = Math.max(this.data.highest, model.peaks.at(-1));
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
     this.scales.lively = false;
+    this.carded = null;
+    this.showPlan();
     this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
-    this.showCard();
+  }
+
+  /** Where the plan is on both axes, and in a challenge how far it is met. */
+  showPlan() {
+    const { asked, choice } = this;
+    // The words may end a challenge.
+    byId("lab-asked").textContent = asked.isAsked ? asked.words(choice) : "";
+    this.plot.show(this.offers.plan(choice), this.budget ?? asked.budget);
+    this.area.show();
+  }
+
+  list() {
+    super.list();
+    if (this.carded !== this.choice) this.showCard();
   }
 
   showCard() {
     const { offers, choice } = this;
+    this.carded = choice;
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
-    this.plot.show(plan, this.budget ?? this.asked.budget);
     byId("lab-now").textContent =
       `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
@@ -290,10 +314,7 @@ export class Lab extends Player {
       `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
-    byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
-    // The words before may have ended a challenge.
     byId("lab-proof").textContent = this.proofWords();
-    this.area.show();
     byId("lab-text").hidden = true;
     this.say("");
     byId("lab-policy").value = choice.kind === "named" ? choice.name : "";

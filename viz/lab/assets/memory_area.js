@@ -147,7 +147,7 @@ export class MemoryArea {
   place() {
     const { strip, lab, line } = this;
     if (!strip.scale || this.peak === undefined) return;
-    const high = strip.plot.clientHeight - strip.head;
+    const { high } = strip;
     const { size, stored } = lab.offers;
     const bottom = strip.scale.at((this.at ?? this.peak) / size) * high;
     line.style.bottom = `${bottom}px`;

@@ -44,6 +44,8 @@
  * @property {View[]} views the whole graph, and what its groups open
  * @property {Uint8Array} [staying] by value, whether it is memory of a gradient that stays
  * @property {any} [planning] inputs of the lab's planner
+ * @property {number} [leastPeak] what no schedule has less room than
+ * @property {number} [storeAllPeak]
  * @property {Int32Array} [firstReader] by value, the first backward operator that reads it
  */
 

@@ -159,8 +159,7 @@ export class DifferencePanel extends Panel {
     const steps = this.models.map((model) => stepOfTick(model, tick, align));
     this.moment = { steps };
     this.step = steps[0];
-    this.ledger.show(this.step);
-    this.rail.show(this.step);
+    this.showLedger();
     this.strip.show(this.step);
     const { inNodes } = this.model;
     const both = (text) => this.models.map((model, side) => text(model, steps[side])).join(" | ");
@@ -180,7 +179,6 @@ export class DifferencePanel extends Panel {
       "peak",
       both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))),
     );
-    this.say();
     if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
   }
 

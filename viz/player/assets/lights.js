@@ -55,21 +55,27 @@ export class LedgerLights {
     this.ghosts.setAttribute("aria-hidden", "true");
     ledger.plot.append(this.pulse, this.ghosts);
     this.since = Number.POSITIVE_INFINITY; // the first step of which it shows what is freed
-    this.freed = new Map();
+    this.found = /** @type {any} */ (null); // what was freed
     this.marked = [];
   }
 
   /** Take on a step. @param {number} since */
   show(since) {
     this.since = since;
-    this.find();
+    this.forget();
     this.isNew = true;
   }
 
-  /** Find the freed values among the cells of the open view. */
-  find() {
+  /** The step is another, or the view. */
+  forget() {
+    this.found = null;
+  }
+
+  /** The freed values among the cells of the open view: found when they are first drawn. */
+  get freed() {
     const { ledger, since } = this;
-    this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
+    this.found ??= freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
+    return this.found;
   }
 
   /** Highlight inputs and freed values on bars. @param {number} column of the cursor */
@@ -98,7 +104,7 @@ export class LedgerLights {
     const { ratio } = ledger.over;
     const { lively } = ledger.scales;
     const texts = this.texts();
-    const [width, height] = [ledger.plot.clientWidth, ledger.plot.clientHeight];
+    const [width, height] = [ledger.layers.past.width / ratio, this.high];
     const x = column / ratio;
     let before = Number.NEGATIVE_INFINITY;
     this.ghosts.replaceChildren(
@@ -117,13 +123,18 @@ export class LedgerLights {
     this.beat(lively);
   }
 
+  /** Pixels of the page that the plot is high. */
+  get high() {
+    return this.ledger.layers.past.height / this.ledger.layers.ratio;
+  }
+
   /** What the ghosts say, from above: of many, what they are together. */
   texts() {
     const { ledger } = this;
     const all = Array.from(this.freed, ([cell, { bytes }]) => {
       const [high, low] = ledger.lane(cell);
       return { y: (high + low) / 2 / ledger.over.ratio, text: ghostText(bytes), bytes };
-    }).filter(({ y, text }) => text && y >= 0 && y <= ledger.plot.clientHeight);
+    }).filter(({ y, text }) => text && y >= 0 && y <= this.high);
     all.sort((a, b) => a.y - b.y);
     if (all.length <= MOST_GHOSTS) return all;
     const bytes = all.reduce((sum, one) => sum + one.bytes, 0);

@@ -51,6 +51,7 @@ export class Player extends Playback {
     this.scales = {
       align: this.align,
       lively: false,
+      moving: false,
       ticks: 0,
       tick: -1,
       highest: data.highest,
@@ -60,6 +61,7 @@ export class Player extends Playback {
       extent: new Extent(),
       drawn: (ledger) => {},
       ghostOf: (model) => null,
+      isMarked: (name) => true,
       stacked: () => {},
       kind: "linear",
       broken: breakOf(this.models, data.highest),
@@ -147,6 +149,7 @@ export class Player extends Playback {
     const [panel] = this.panels;
     const { extent } = this.scales;
     const inSight = [extent.from, extent.to].map((place) => place / extent.whole);
+    this.scales.moving = this.isMoving;
     panel.hide(); // until all is known, so that it is drawn once
     byId("panels").classList.remove("stepped");
     this.models[0] = model;
@@ -156,9 +159,7 @@ export class Player extends Playback {
     this.go(tickAt(model));
     panel.show(this.tick, this.align);
     panel.select(panel.selected, panel.value); // of a value, the time in memory that is now
-    panel.resized();
-    if (!panel.isGraph) panel.rail.reveal(panel.ledger.activeRow);
-    this.read(model);
+    panel.unhide();
     this.explain();
     this.navigation.fit();
     this.beside();
@@ -197,10 +198,10 @@ export class Player extends Playback {
   show(tick) {
     const isNear = this.playing ? this.speed <= LIVELY : Math.abs(tick - this.tick) === 1;
     this.scales.lively = isNear && !this.motion.matches;
+    this.scales.moving = this.isMoving;
     this.go(tick);
     for (const panel of this.visible) panel.show(this.tick, this.align);
     for (const { spark } of this.rows) spark.show(this.tick, this.align);
-    this.reading.show(this.stepOf(this.reading.model));
     this.beside();
     this.controls.show();
   }
@@ -210,15 +211,28 @@ export class Player extends Playback {
     this.tick = this.scales.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
   }
 
-  /** What stands beside the policies, about the one that was chosen last. */
+  /** Whether something is played or dragged, and is another in the next frame. */
+  get isMoving() {
+    return this.playing;
+  }
+
+  /** What stands beside the policies: words and lists seldom, while something moves. */
   beside() {
-    const { chosen } = this;
     this.navigation.show();
+    clearTimeout(this.waiting);
+    const wait = this.isMoving ? this.listed + SELDOM - performance.now() : 0;
+    if (wait > 0) this.waiting = setTimeout(() => this.list(), wait);
+    else this.list();
+  }
+
+  /** Words and lists, about the policy that was chosen last. */
+  list() {
+    const { chosen, reading } = this;
+    this.listed = performance.now();
+    for (const panel of this.visible) panel.say();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
+    this.read(this.models[reading.model?.id ?? 0]);
     if (this.scales.front === "graph") return;
-    const now = performance.now();
-    if (this.playing && now - this.listed < SELDOM) return;
-    this.listed = now;
     this.filling.show(chosen, chosen.step);
     this.table.show(chosen);
   }
@@ -288,7 +302,14 @@ export class Player extends Playback {
 
   pause() {
     super.pause();
-    this.beside(); // lists may be late
+    this.rest();
+  }
+
+  /** Nothing moves any more: what waited is due. */
+  rest() {
+    this.scales.moving = false;
+    for (const panel of this.visible) panel.wake();
+    this.beside();
   }
 
   play() {

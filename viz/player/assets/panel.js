@@ -11,6 +11,7 @@ import { Ledger } from "./ledger.js";
 import { MeasuredLine } from "./measured.js";
 import { isAgain, stepOfTick, stepWords, ticksOf } from "./model.js";
 import { Rail } from "./rail.js";
+import { watchSight } from "./sight.js";
 import { Sparkline } from "./sparkline.js";
 import { Strip } from "./strip.js";
 import { Timeline } from "./timeline.js";
@@ -56,6 +57,8 @@ export class Panel {
     this.step = -1;
     this.since = 0; // the first step of which it shows what is freed
     this.beyond = /** @type {any} */ (null); // what is active elsewhere
+    this.isHidden = false;
+    this.isSeen = true; // whether anything of the ledger is in sight
     if (scales.host !== null && !pair) this.host = new HostPart(this, scales);
     if (scales.several && !pair) this.spark = new Sparkline(this, scales);
     if (model.measured && !pair) this.measured = new MeasuredLine(this, scales);
@@ -179,6 +182,10 @@ export class Panel {
       () => this.isGraph || (this.ledger.layers.fits && this.strip.layers.fits) || this.resized(),
     );
     for (const { element } of [this.ledger, this.strip]) observer.observe(element);
+    watchSight(this.ledger.element, (isSeen) => {
+      this.isSeen = isSeen;
+      if (isSeen) this.wake();
+    });
     const { canvas } = this.timeline;
     const seek = (event) => this.events.seek(this.timeline.tickAt(event.clientX));
     canvas.addEventListener("pointerdown", (event) => {
@@ -283,12 +290,10 @@ export class Panel {
     if (this.isGraph) this.graph.show(step, this.since, this.scales.lively);
     else {
       this.ledger.lights.show(this.since);
-      this.ledger.show(step);
-      this.rail.show(step);
+      this.showLedger();
       this.strip.show(step);
     }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
-    this.say(this.captions());
     const before = step < 0;
     this.write("step", `${before ? DASH : countText(step)} / ${countText(model.count - 1)}`);
     const evaluations = before ? 0 : model.evaluations[step];
@@ -298,13 +303,27 @@ export class Panel {
     this.host?.show(step);
   }
 
-  /** What happens, in ever fewer letters. @returns {string[]} */
-  captions() {
-    return this.events.captions(captionsOf(this.model, this.step));
+  /** Show the step in ledger and rail: out of sight not while something moves. */
+  showLedger() {
+    const { ledger, rail, step } = this;
+    if (this.scales.moving && !this.isSeen) ledger.layers.forget();
+    else this.wake();
+    ledger.show(step);
+    if (ledger.layers.past) rail.show(step);
   }
 
-  /** Write what happens: in fewer letters where there is less room, and then whole as a tip. @param {string[]} texts */
-  say(texts) {
+  /** Draw the ledger that waited: it comes into sight, or nothing moves any more. */
+  wake() {
+    const { ledger, rail } = this;
+    if (this.isGraph || this.isHidden || !ledger.layers.recall()) return;
+    ledger.redraw();
+    rail.redraw();
+    rail.reveal(ledger.activeRow);
+  }
+
+  /** Write what happens: in fewer letters where there is less room, and then whole as a tip. */
+  say() {
+    const texts = this.events.captions(captionsOf(this.model, this.step));
     const shown = fitting(texts, this.captionSize, this.captionRoom);
     if (this.caption.textContent !== shown) this.caption.textContent = shown;
     const title = shown === texts[0] ? "" : texts[0];
@@ -318,7 +337,18 @@ export class Panel {
 
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */
   hide() {
+    this.isHidden = true;
     for (const { layers } of [this.ledger, this.strip]) layers.forget();
+  }
+
+  /** Be seen again, in the size that it had. */
+  unhide() {
+    this.isHidden = false;
+    if (this.isGraph) return this.resized();
+    this.strip.layers.recall();
+    this.strip.rescale();
+    this.redraw();
+    this.showLedger();
   }
 
   resized() {
@@ -327,6 +357,7 @@ export class Panel {
       this.spark.redraw();
       return;
     }
+    this.isHidden = false;
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(
       ["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
@@ -334,7 +365,7 @@ export class Panel {
     this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
     // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
     this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;
-    if (this.element.isConnected) this.say(this.captions());
+    if (this.element.isConnected) this.say();
     if (this.isGraph) this.graph.resized();
     else {
       this.element.style.setProperty("--rail", `${this.rail.widthFor(this.ledger.element.offsetWidth)}px`);

@@ -91,6 +91,7 @@ export class Layers {
     this.past = this.future = this.spare = null;
     this.now = 0;
     this.isPart = false;
+    this.isAlike = false; // whether the future is seen as the past is, and only that is drawn
   }
 
   /** Draw all of past and future; or only what is seen with the present at a column, as long as it
@@ -101,7 +102,7 @@ export class Layers {
     const { width } = this.past;
     const column = now === null ? width : Math.min(Math.max(now, 0), width);
     this.past.limit(0, column);
-    this.future.limit(now === null ? 0 : column, width);
+    this.future.limit(this.isAlike ? width : now === null ? 0 : column, width);
   }
 
   /** A rectangle: filled in the past, and its edges in the future. */
@@ -135,10 +136,17 @@ export class Layers {
     return true;
   }
 
-  /** Draw nothing before it is given its size again: it is not seen. */
+  /** Draw nothing before it is given its size again, or the one that it had: it is not seen. */
   forget() {
     if (this.past) this.spare = [this.past, this.future];
     this.past = this.future = null;
+  }
+
+  /** Be seen again, in the size that it had. @returns {boolean} whether it was not seen, and had one */
+  recall() {
+    if (this.past || !this.spare) return false;
+    [this.past, this.future] = this.spare;
+    return true;
   }
 
   /** Show the present at a column; only what has changed since, or all. @param {boolean} whole */
@@ -146,6 +154,11 @@ export class Layers {
     if (!this.past) return;
     const { width, height } = this.past;
     const column = Math.min(Math.max(now, 0), width);
+    if (this.isAlike) {
+      this.now = column;
+      if (whole) this.put(this.past.image, 0, width, height);
+      return;
+    }
     const low = whole ? 0 : Math.min(this.now, column);
     const high = whole ? width : Math.max(this.now, column);
     if (column > low) this.put(this.past.image, low, column - low, height);

@@ -47,7 +47,11 @@ export class Stops {
       const stop = this.known[Number(/** @type {HTMLElement} */ (target).dataset.stop)];
       if (stop) player.seek(stop.tick);
     });
-    new ResizeObserver(() => this.place()).observe(this.marks);
+    this.room = 0; // pixels that the marks are wide
+    new ResizeObserver(() => {
+      this.room = this.marks.clientWidth;
+      this.place();
+    }).observe(this.marks);
   }
 
   /** The stop after the present one; after the last the first. @returns {Stop} */
@@ -79,7 +83,7 @@ export class Stops {
   /** Put each mark where its moment is on the slider; names that would meet move aside, or are left out. */
   place() {
     if (!this.known) return;
-    const room = this.marks.clientWidth;
+    const { room } = this;
     const { min, max } = /** @type {HTMLInputElement} */ (document.getElementById("scrub"));
     const placeOf = ({ tick }) =>
       THUMB + ((tick - Number(min)) / Math.max(Number(max) - Number(min), 1)) * (room - 2 * THUMB);
@@ -89,14 +93,16 @@ export class Stops {
     for (let i = 0; i < lefts.length; i++) lefts[i] = Math.max(lefts[i], i ? lefts[i - 1] + widths[i - 1] : 0);
     for (let i = lefts.length - 1; i >= 0; i--)
       lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
-    const mark = (stop, i) => {
-      const [line, text] = ["i", "span"].map((tag) => document.createElement(tag));
+    const parts = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
+    const part = (i) => parts[i] ?? this.marks.appendChild(document.createElement(i % 2 ? "span" : "i"));
+    this.known.forEach((stop, i) => {
+      const [line, text] = [part(2 * i), part(2 * i + 1)];
       line.style.left = `${placeOf(stop)}px`;
       text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
-      text.textContent = hasRoom ? stop.name : "";
+      const name = hasRoom ? stop.name : "";
+      if (text.textContent !== name) text.textContent = name;
       for (const element of [line, text]) element.dataset.stop = String(i);
-      return [line, text];
-    };
-    this.marks.replaceChildren(...this.known.flatMap(mark));
+    });
+    for (const element of parts.slice(2 * this.known.length)) element.remove();
   }
 }

@@ -36,6 +36,7 @@ export class Strip {
     this.number = this.element.querySelector(".number");
     this.step = -1;
     this.value = -1;
+    [this.wide, this.high] = [0, 0]; // pixels of the page that there are for memory
     this.take();
     this.listen();
   }
@@ -63,10 +64,10 @@ export class Strip {
     /** @type {[string, number][]} */
     const lines = [
       ["peak", model.live[model.peakStep]],
-      ["lower bound", leastPeak(model)],
+      ["lower bound", (model.graph.leastPeak ??= leastPeak(model))],
     ];
     if (model.budget !== null) lines.push(["budget", model.budget]);
-    if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
+    if (model.policy !== "store_all") lines.push(["store all", (model.graph.storeAllPeak ??= storeAllPeak(model))]);
     if (model.measured) lines.push(["measured", measuredPeak(model)]);
     return lines.map(([name, amount]) => ({ name, amount }));
   }
@@ -141,11 +142,18 @@ export class Strip {
 
   /** Take on another size, other colours or another scale. */
   resized() {
-    const { scales, layers } = this;
-    if (!layers.resize()) return;
+    if (!this.layers.resize()) return;
     this.over.resize();
-    this.scale = new Scale(scales.kind, this.highest, scales.broken, scales.least);
     this.ink = colours(this.element, STRIP_INKS);
+    [this.wide, this.high] = [this.plot.clientWidth, this.plot.clientHeight - this.head];
+    this.rescale();
+  }
+
+  /** Take on another scale, or other lines. */
+  rescale() {
+    const { scales, layers } = this;
+    if (!layers.past) return;
+    this.scale = new Scale(scales.kind, this.highest, scales.broken, scales.least);
     this.room = layers.past.height - this.head * layers.ratio;
     this.labels();
   }
@@ -154,16 +162,15 @@ export class Strip {
   redraw(isMoving = false) {
     const { scales, model, layers } = this;
     if (!layers.past) return;
-    layers.limit(isMoving ? this.x(this.step) : null);
+    const ghost = scales.ghostOf(model);
+    layers.isAlike = Boolean(ghost);
+    layers.limit(isMoving && !ghost ? this.x(this.step) : null);
     this.columns = stepOfColumn(model, scales.extent, layers.past.width);
     const ended = this.columns.indexOf(-1);
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
-    for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
-    const ghost = scales.ghostOf(model);
+    for (const raster of ghost ? [layers.past] : [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
     if (ghost) this.backdrop(ghost);
     new Stack(this, Boolean(ghost) && !model.inNodes).paint();
-    // Before a ghost, what is to come is seen as what is past.
-    if (ghost) layers.future.pixels.set(layers.past.pixels);
     this.show(this.step, true);
     scales.stacked();
   }
@@ -172,20 +179,29 @@ export class Strip {
   backdrop(ghost) {
     const { past, ratio } = this.layers;
     const thick = Math.max(1, Math.round(ratio));
-    const top = (x) => past.height - Math.round(this.scale.at(ghost[this.shown[x]]) * this.room);
-    let before = past.height;
-    for (let x = 0; x < this.shown.length; x++) {
-      const own = top(x);
-      past.rect(x, own, x + 1, past.height, this.ink.ghost);
-      past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, this.ink["not-yet-outline"]);
+    const tops = this.shown.map((step) => past.height - Math.round(this.scale.at(ghost[step]) * this.room));
+    const edge = this.ink["not-yet-outline"];
+    for (let x = 0, end = 0, before = past.height; x < tops.length; x = end) {
+      const own = tops[x];
+      while (tops[end] === own) end++;
+      past.rect(x, own, end, past.height, this.ink.ghost);
+      past.rect(x, own, end, own + thick, edge);
+      past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, edge);
       before = own;
     }
   }
 
-  /** Axis and lines, as text of the page. */
+  /** Axis and lines, as text of the page: written anew where it is another. */
   labels() {
-    const { model, scale, scales } = this;
-    const high = this.plot.clientHeight - this.head;
+    const { model, scale, scales, high, wide } = this;
+    const marked = this.lines.flatMap(({ name, amount }) => {
+      const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
+      const kind = same.includes("budget") ? "budget" : name;
+      return same[0] === name && scales.isMarked(kind) ? [{ same, kind, amount }] : [];
+    });
+    const text = JSON.stringify([marked, scale, high, wide, scales.large]);
+    if (text === this.labelled) return;
+    this.labelled = text;
     const at = (amount) => `${scale.at(amount) * high}px`;
     const ticks = scale.ticks(model.inNodes, Math.max(2, Math.floor(high / (34 * scales.large))));
     this.axis.replaceChildren(...ticks.map((amount) => placed("span", shortLive(amount, model.inNodes), at(amount))));
@@ -193,16 +209,9 @@ export class Strip {
     for (const old of this.plot.querySelectorAll(".limit, .break")) old.remove();
     if (scale.kind === "broken") this.plot.append(placed("div", "", `${BREAK * high}px`, "break"));
     const lines = [];
-    for (const { name, amount } of this.lines) {
+    for (const { same, kind, amount } of marked) {
       const beyond = amount > this.highest * 1.0001;
-      const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
-      if (same[0] !== name) continue;
-      const line = placed(
-        "div",
-        "",
-        beyond ? `${high}px` : at(amount),
-        `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`,
-      );
+      const line = placed("div", "", beyond ? `${high}px` : at(amount), `limit ${kind.replace(" ", "-")}`);
       const words = document.createElement("span");
       words.textContent = `${same.join(" = ")} ${shortLive(amount, model.inNodes)}${beyond ? " ↑" : ""}`;
       line.append(words);
@@ -210,19 +219,18 @@ export class Strip {
     }
     this.plot.append(...lines.map(({ line }) => line));
     const widths = lines.map(({ words }) => words.offsetWidth); // one layout for all
-    const room = this.plot.clientWidth;
     const taken = []; // where words stand, and how wide they are
     lines.forEach(({ words, y }, i) => {
       const beside = (place) =>
         taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
       // At the top of a narrow strip stands the number of the moment.
-      const isUnder = y > high - WORDS && beside(y) + widths[i] > room - NUMBER_ROOM * scales.large;
+      const isUnder = y > high - WORDS && beside(y) + widths[i] > wide - NUMBER_ROOM * scales.large;
       const place = isUnder ? y - WORDS * scales.large : y;
       const right = beside(place);
       words.classList.toggle("under", isUnder);
       words.style.right = `${right}px`;
       // Beside others there may be no room for them; the canvas' label says the peak.
-      if (right && right + widths[i] > room) words.remove();
+      if (right && right + widths[i] > wide) words.remove();
       else taken.push({ place, width: widths[i] });
     });
   }

@@ -1,0 +1,15 @@
+/** Whether an element is in sight: not beyond the window's edge, nor under the controls at its foot. */
+
+/** Call when an element comes into sight, or leaves it.
+ * @param {Element} element @param {(isSeen: boolean) => void} onChange
+ */
+export function watchSight(element, onChange) {
+  const foot = document.querySelector("footer");
+  let observer = /** @type {IntersectionObserver} */ (null);
+  new ResizeObserver(() => {
+    observer?.disconnect();
+    const told = (entries) => onChange(entries.at(-1).isIntersecting);
+    observer = new IntersectionObserver(told, { rootMargin: `0px 0px ${-foot.offsetHeight}px` });
+    observer.observe(element);
+  }).observe(foot);
+}
