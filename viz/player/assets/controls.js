@@ -151,8 +151,7 @@ export class Controls {
   /** Show what the scale is: after a change of alignment. */
   rescale() {
     const { player } = this;
-    this.scrub.min = "-1";
-    this.scrub.max = String(player.ticks - 1);
+    this.span();
     this.stops.place();
     const axes = byId("axis");
     if (axes.options.length !== player.axes.length)
@@ -160,6 +159,12 @@ export class Controls {
     axes.value = player.align;
     byId("scale").value = player.scales.kind;
     byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));
+  }
+
+  /** Show how many positions there are. */
+  span() {
+    this.scrub.min = "-1";
+    this.scrub.max = String(this.player.ticks - 1);
   }
 
   /** Go where the address says. @returns {boolean} whether it says anything */

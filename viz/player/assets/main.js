@@ -163,7 +163,7 @@ export class Player extends Playback {
     this.explain();
     this.navigation.fit();
     this.beside();
-    this.controls.rescale();
+    this.controls.span();
     this.controls.show();
   }
 
@@ -181,7 +181,7 @@ export class Player extends Playback {
     };
     /** @type {NodeListOf<HTMLElement>} */
     const items = document.querySelectorAll("[data-if]");
-    for (const item of items) item.hidden = !known[item.dataset.if];
+    for (const item of items) if (item.hidden === Boolean(known[item.dataset.if])) item.hidden = !item.hidden;
   }
 
   get ticks() {

@@ -72,8 +72,6 @@ export class Panel {
     this.model = model;
     this.step = -1;
     this.since = 0;
-    this.heading();
-    this.timeline.take(model);
     this.host?.take();
     this.ledger.take();
     this.strip.take();
@@ -83,6 +81,7 @@ export class Panel {
 
   /** The policy's name and cost. */
   heading() {
+    this.headed = this.model;
     const { title, subtitle } = this.model;
     this.element.setAttribute("aria-label", title);
     this.part(".title").textContent = title;
@@ -306,7 +305,9 @@ export class Panel {
   /** Show the step in ledger and rail: out of sight not while something moves. */
   showLedger() {
     const { ledger, rail, step } = this;
-    if (this.scales.moving && !this.isSeen) ledger.layers.forget();
+    const waits = this.scales.moving && !this.isSeen;
+    ledger.plot.classList.toggle("waits", waits); // its canvases cost time in every frame
+    if (waits) ledger.layers.forget();
     else this.wake();
     ledger.show(step);
     if (ledger.layers.past) rail.show(step);
@@ -316,6 +317,7 @@ export class Panel {
   wake() {
     const { ledger, rail } = this;
     if (this.isGraph || this.isHidden || !ledger.layers.recall()) return;
+    ledger.plot.classList.remove("waits");
     ledger.redraw();
     rail.redraw();
     rail.reveal(ledger.activeRow);
@@ -323,6 +325,7 @@ export class Panel {
 
   /** Write what happens: in fewer letters where there is less room, and then whole as a tip. */
   say() {
+    if (this.headed !== this.model) this.heading();
     const texts = this.events.captions(captionsOf(this.model, this.step));
     const shown = fitting(texts, this.captionSize, this.captionRoom);
     if (this.caption.textContent !== shown) this.caption.textContent = shown;
@@ -358,6 +361,7 @@ export class Panel {
       return;
     }
     this.isHidden = false;
+    this.ledger.plot.classList.remove("waits");
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(
       ["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
@@ -382,8 +386,10 @@ export class Panel {
       this.ledger.redraw(isMoving);
       this.strip.redraw(isMoving);
     }
-    if (this.isGraph) this.timeline.redraw();
-    else for (const lane of this.timeline.lanes) lane.redraw();
+    if (this.isGraph) {
+      if (this.timeline.model !== this.model) this.timeline.take(this.model);
+      this.timeline.redraw();
+    } else for (const lane of this.timeline.lanes) lane.redraw();
     this.measured?.redraw();
   }
 

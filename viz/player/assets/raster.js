@@ -4,6 +4,7 @@
  */
 
 import { isPrinting, pixelRatio } from "./print.js";
+import { grouped } from "./state.js";
 
 export const HATCH = 6; // pixels from stripe to stripe
 
@@ -35,6 +36,17 @@ class Raster {
       // A call of fill costs more than a few pixels do.
       if (right - left > 12) pixels.fill(colour, y * width + left, end);
       else for (let i = y * width + left; i < end; i++) pixels[i] = colour;
+    }
+  }
+
+  /** Fill all of the picture: what lies below a curve, and what is above it. @param {Int32Array} tops of columns */
+  silhouette(tops, below, above) {
+    const { width, height, pixels } = this;
+    const begins = grouped(height + 1, tops); // in each row, columns
+    const row = new Uint32Array(width).fill(above);
+    for (let y = 0; y < height; y++) {
+      for (let i = begins.first[y]; i < begins.first[y + 1]; i++) row[begins.order[i]] = below;
+      pixels.set(row, y * width);
     }
   }
 

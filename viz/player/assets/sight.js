@@ -6,10 +6,16 @@
 export function watchSight(element, onChange) {
   const foot = document.querySelector("footer");
   let observer = /** @type {IntersectionObserver} */ (null);
-  new ResizeObserver(() => {
+  const look = () => {
     observer?.disconnect();
     const told = (entries) => onChange(entries.at(-1).isIntersecting);
     observer = new IntersectionObserver(told, { rootMargin: `0px 0px ${-foot.offsetHeight}px` });
     observer.observe(element);
-  }).observe(foot);
+  };
+  new ResizeObserver(look).observe(foot);
+  // The observer is told after a frame: whatever a scrolled page shows in it is there already.
+  document.addEventListener("scroll", () => {
+    onChange(true);
+    look();
+  });
 }

@@ -94,14 +94,18 @@ export class Stops {
     for (let i = lefts.length - 1; i >= 0; i--)
       lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
     const parts = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
-    const part = (i) => parts[i] ?? this.marks.appendChild(document.createElement(i % 2 ? "span" : "i"));
     this.known.forEach((stop, i) => {
-      const [line, text] = [part(2 * i), part(2 * i + 1)];
+      const [line, text] = ["i", "span"].map((tag, k) => {
+        const old = parts[2 * i + k];
+        if (old) return old;
+        const element = this.marks.appendChild(document.createElement(tag));
+        element.dataset.stop = String(i);
+        return element;
+      });
       line.style.left = `${placeOf(stop)}px`;
       text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
       const name = hasRoom ? stop.name : "";
       if (text.textContent !== name) text.textContent = name;
-      for (const element of [line, text]) element.dataset.stop = String(i);
     });
     for (const element of parts.slice(2 * this.known.length)) element.remove();
   }

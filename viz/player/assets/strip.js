@@ -36,7 +36,7 @@ export class Strip {
     this.number = this.element.querySelector(".number");
     this.step = -1;
     this.value = -1;
-    [this.wide, this.high] = [0, 0]; // pixels of the page that there are for memory
+    this.wide = this.high = 0; // pixels of the page that there are for memory
     this.take();
     this.listen();
   }
@@ -168,8 +168,8 @@ export class Strip {
     this.columns = stepOfColumn(model, scales.extent, layers.past.width);
     const ended = this.columns.indexOf(-1);
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
-    for (const raster of ghost ? [layers.past] : [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
     if (ghost) this.backdrop(ghost);
+    else for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
     new Stack(this, Boolean(ghost) && !model.inNodes).paint();
     this.show(this.step, true);
     scales.stacked();
@@ -179,12 +179,13 @@ export class Strip {
   backdrop(ghost) {
     const { past, ratio } = this.layers;
     const thick = Math.max(1, Math.round(ratio));
-    const tops = this.shown.map((step) => past.height - Math.round(this.scale.at(ghost[step]) * this.room));
+    const top = (step) => past.height - Math.round(this.scale.at(ghost[step]) * this.room);
+    const tops = this.shown.map((step) => Math.max(top(step), 0));
     const edge = this.ink["not-yet-outline"];
+    past.silhouette(tops, this.ink.ghost, this.ink.panel);
     for (let x = 0, end = 0, before = past.height; x < tops.length; x = end) {
       const own = tops[x];
       while (tops[end] === own) end++;
-      past.rect(x, own, end, past.height, this.ink.ghost);
       past.rect(x, own, end, own + thick, edge);
       past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, edge);
       before = own;
