@@ -65,6 +65,10 @@ export class Lab extends Player {
     this.headline();
     this.present();
     super.place();
+  }
+
+  ready() {
+    super.ready();
     this.offers.prepare(this.life.signal);
   }
 
@@ -263,10 +267,8 @@ export class Lab extends Player {
   }
 
   nextChallenge() {
-    if (this.asked.next()) {
-      this.showPlan();
-      this.showCard();
-    } else this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
+    if (this.asked.next()) this.present();
+    else this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
   }
 
   // What is shown ---------------------------------------------------------------------------------
@@ -282,17 +284,11 @@ export class Lab extends Player {
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
     this.scales.lively = false;
     this.carded = null;
-    this.showPlan();
-    this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
-  }
-
-  /** Where the plan is on both axes, and in a challenge how far it is met. */
-  showPlan() {
-    const { asked, choice } = this;
     // The words may end a challenge.
-    byId("lab-asked").textContent = asked.isAsked ? asked.words(choice) : "";
-    this.plot.show(this.offers.plan(choice), this.budget ?? asked.budget);
+    byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(this.choice) : "";
+    this.plot.show(this.offers.plan(this.choice), this.budget ?? this.asked.budget);
     this.area.show();
+    this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
   }
 
   list() {

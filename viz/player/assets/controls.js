@@ -151,7 +151,8 @@ export class Controls {
   /** Show what the scale is: after a change of alignment. */
   rescale() {
     const { player } = this;
-    this.span();
+    this.scrub.min = "-1";
+    this.scrub.max = String(player.ticks - 1);
     this.stops.place();
     const axes = byId("axis");
     if (axes.options.length !== player.axes.length)
@@ -159,12 +160,6 @@ export class Controls {
     axes.value = player.align;
     byId("scale").value = player.scales.kind;
     byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));
-  }
-
-  /** Show how many positions there are. */
-  span() {
-    this.scrub.min = "-1";
-    this.scrub.max = String(this.player.ticks - 1);
   }
 
   /** Go where the address says. @returns {boolean} whether it says anything */

@@ -89,11 +89,25 @@ export class Ledger {
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
     this.element.style.setProperty("--rows", String(this.rows.count));
     this.take();
-    this.lights.forget();
+    if (!this.panel.isGraph) this.lights.find();
   }
 
   /** Load a schedule for the cells of this view. */
   take() {
+    this.history = historyOfView(this.model, this.index);
+    const { computes, targets } = this.model;
+    const cells = this.view.labels.length;
+    // What is not in this view comes last.
+    const cellAt = (step) => this.cellOf[targets[step]];
+    this.marks = grouped(
+      cells + 1,
+      computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))),
+    );
+    this.most = new Float64Array(cells); // the largest share of each that is ever held
+    const { first, shares } = this.history;
+    for (let cell = 0; cell < cells; cell++) {
+      for (let i = first[cell]; i < first[cell + 1]; i++) this.most[cell] = Math.max(this.most[cell], shares[i]);
+    }
     this.hovered = this.selected = null;
     this.layers.canvas.setAttribute(
       "aria-label",
@@ -101,32 +115,9 @@ export class Ledger {
     );
   }
 
-  /** What of the schedule is seen here: found when it first is. */
-  get history() {
-    return historyOfView(this.model, this.index);
-  }
-
-  /** The largest share of each cell that is ever held. */
-  get most() {
-    const { history } = this;
-    const { first, shares } = history;
-    history.most ??= Float64Array.from(this.view.labels, (_, cell) =>
-      shares.subarray(first[cell], first[cell + 1]).reduce((most, share) => Math.max(most, share), 0),
-    );
-    return history.most;
-  }
-
   /** The evaluations of a cell, as positions among all. @param {number} cell */
   marksOf(cell) {
-    const { history, cellOf, model } = this;
-    const cells = this.view.labels.length;
-    const cellAt = (step) => cellOf[model.targets[step]];
-    // What is not in this view comes last.
-    history.marks ??= grouped(
-      cells + 1,
-      model.computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))),
-    );
-    const { first, order } = history.marks;
+    const { first, order } = this.marks;
     return order.subarray(first[cell], first[cell + 1]);
   }
 
@@ -198,6 +189,7 @@ export class Ledger {
       }
     }
     this.scales.drawn(this);
+    this.lights.find(); // what was freed while nothing was drawn
     this.show(this.step, true);
   }
 

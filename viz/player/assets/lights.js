@@ -55,27 +55,21 @@ export class LedgerLights {
     this.ghosts.setAttribute("aria-hidden", "true");
     ledger.plot.append(this.pulse, this.ghosts);
     this.since = Number.POSITIVE_INFINITY; // the first step of which it shows what is freed
-    this.found = /** @type {any} */ (null); // what was freed
+    this.freed = new Map();
     this.marked = [];
   }
 
   /** Take on a step. @param {number} since */
   show(since) {
     this.since = since;
-    this.forget();
+    if (this.ledger.layers.past) this.find();
     this.isNew = true;
   }
 
-  /** The step is another, or the view. */
-  forget() {
-    this.found = null;
-  }
-
-  /** The freed values among the cells of the open view: found when they are first drawn. */
-  get freed() {
+  /** Find the freed values among the cells of the open view. */
+  find() {
     const { ledger, since } = this;
-    this.found ??= freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
-    return this.found;
+    this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
   }
 
   /** Highlight inputs and freed values on bars. @param {number} column of the cursor */
@@ -104,7 +98,7 @@ export class LedgerLights {
     const { ratio } = ledger.over;
     const { lively } = ledger.scales;
     const texts = this.texts();
-    const [width, height] = [ledger.layers.past.width / ratio, this.high];
+    const [width, height] = [ledger.layers.past.width / ratio, ledger.window.high];
     const x = column / ratio;
     let before = Number.NEGATIVE_INFINITY;
     this.ghosts.replaceChildren(
@@ -123,18 +117,13 @@ export class LedgerLights {
     this.beat(lively);
   }
 
-  /** Pixels of the page that the plot is high. */
-  get high() {
-    return this.ledger.layers.past.height / this.ledger.layers.ratio;
-  }
-
   /** What the ghosts say, from above: of many, what they are together. */
   texts() {
     const { ledger } = this;
     const all = Array.from(this.freed, ([cell, { bytes }]) => {
       const [high, low] = ledger.lane(cell);
       return { y: (high + low) / 2 / ledger.over.ratio, text: ghostText(bytes), bytes };
-    }).filter(({ y, text }) => text && y >= 0 && y <= this.high);
+    }).filter(({ y, text }) => text && y >= 0 && y <= ledger.window.high);
     all.sort((a, b) => a.y - b.y);
     if (all.length <= MOST_GHOSTS) return all;
     const bytes = all.reduce((sum, one) => sum + one.bytes, 0);

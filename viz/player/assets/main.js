@@ -47,6 +47,7 @@ export class Player extends Playback {
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.listed = 0; // when lists changed last
+    this.isReady = false; // whether all that is seen first has been drawn
     /** @type {Scales} */
     this.scales = {
       align: this.align,
@@ -163,7 +164,7 @@ export class Player extends Playback {
     this.explain();
     this.navigation.fit();
     this.beside();
-    this.controls.span();
+    this.controls.rescale();
     this.controls.show();
   }
 
@@ -211,16 +212,16 @@ export class Player extends Playback {
     this.tick = this.scales.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
   }
 
-  /** Whether something is played or dragged, and is another in the next frame. */
+  /** Whether something is played or dragged, and is another in the next frame; or nothing has been drawn yet. */
   get isMoving() {
-    return this.playing;
+    return this.playing || !this.isReady;
   }
 
   /** What stands beside the policies: words and lists seldom, while something moves. */
   beside() {
     this.navigation.show();
     clearTimeout(this.waiting);
-    const wait = this.isMoving ? this.listed + SELDOM - performance.now() : 0;
+    const wait = this.isMoving && this.isReady ? this.listed + SELDOM - performance.now() : 0;
     if (wait > 0) this.waiting = setTimeout(() => this.list(), wait);
     else this.list();
   }
@@ -307,9 +308,14 @@ export class Player extends Playback {
 
   /** Nothing moves any more: what waited is due. */
   rest() {
-    this.scales.moving = false;
-    for (const panel of this.visible) panel.wake();
+    this.scales.moving = this.isMoving;
+    if (!this.isMoving) for (const panel of this.visible) panel.wake();
     this.beside();
+  }
+
+  ready() {
+    this.isReady = true;
+    this.rest();
   }
 
   play() {

@@ -24,6 +24,7 @@ export class Minimap {
     this.element = byId("minimap");
     this.canvas = this.element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
+    this.canvas.width = 0; // where it is hidden, nothing is drawn
     this.curve = null; // drawn once for a size, an axis, a policy
     const { element } = this;
     new ResizeObserver(() => this.resized()).observe(element);

@@ -11,7 +11,7 @@ import { Ledger } from "./ledger.js";
 import { MeasuredLine } from "./measured.js";
 import { isAgain, stepOfTick, stepWords, ticksOf } from "./model.js";
 import { Rail } from "./rail.js";
-import { watchSight } from "./sight.js";
+import { isInSight, watchSight } from "./sight.js";
 import { Sparkline } from "./sparkline.js";
 import { Strip } from "./strip.js";
 import { Timeline } from "./timeline.js";
@@ -57,7 +57,6 @@ export class Panel {
     this.step = -1;
     this.since = 0; // the first step of which it shows what is freed
     this.beyond = /** @type {any} */ (null); // what is active elsewhere
-    this.isHidden = false;
     this.isSeen = true; // whether anything of the ledger is in sight
     if (scales.host !== null && !pair) this.host = new HostPart(this, scales);
     if (scales.several && !pair) this.spark = new Sparkline(this, scales);
@@ -304,20 +303,23 @@ export class Panel {
 
   /** Show the step in ledger and rail: out of sight not while something moves. */
   showLedger() {
-    const { ledger, rail, step } = this;
-    const waits = this.scales.moving && !this.isSeen;
+    const { ledger, rail, step, waits } = this;
+    if (!waits) this.wake();
+    else ledger.layers.forget();
     ledger.plot.classList.toggle("waits", waits); // its canvases cost time in every frame
-    if (waits) ledger.layers.forget();
-    else this.wake();
     ledger.show(step);
     if (ledger.layers.past) rail.show(step);
+  }
+
+  get waits() {
+    return this.scales.moving && !this.isSeen;
   }
 
   /** Draw the ledger that waited: it comes into sight, or nothing moves any more. */
   wake() {
     const { ledger, rail } = this;
-    if (this.isGraph || this.isHidden || !ledger.layers.recall()) return;
     ledger.plot.classList.remove("waits");
+    if (this.isGraph || !this.strip.layers.past || !ledger.layers.recall()) return;
     ledger.redraw();
     rail.redraw();
     rail.reveal(ledger.activeRow);
@@ -340,13 +342,11 @@ export class Panel {
 
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */
   hide() {
-    this.isHidden = true;
     for (const { layers } of [this.ledger, this.strip]) layers.forget();
   }
 
   /** Be seen again, in the size that it had. */
   unhide() {
-    this.isHidden = false;
     if (this.isGraph) return this.resized();
     this.strip.layers.recall();
     this.strip.rescale();
@@ -360,8 +360,6 @@ export class Panel {
       this.spark.redraw();
       return;
     }
-    this.isHidden = false;
-    this.ledger.plot.classList.remove("waits");
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(
       ["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
@@ -373,7 +371,9 @@ export class Panel {
     if (this.isGraph) this.graph.resized();
     else {
       this.element.style.setProperty("--rail", `${this.rail.widthFor(this.ledger.element.offsetWidth)}px`);
+      this.isSeen = isInSight(this.ledger.element);
       this.ledger.resized();
+      if (this.waits) this.ledger.layers.forget();
       this.strip.resized();
     }
     this.redraw();

@@ -157,6 +157,7 @@ export async function start(make) {
     await firstFrame();
     root.dataset.ready = "true";
     performance.mark("ready");
+    player.ready?.();
   } catch (error) {
     // The still and the table are there for this.
     root.classList.remove("js");

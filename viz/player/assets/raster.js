@@ -131,8 +131,9 @@ export class Layers {
 
   /** Whether the drawn picture has the canvas' size. */
   get fits() {
-    const [width, height] = this.past ? this.size : [0, 0];
-    return this.past?.width === width && this.past.height === height;
+    const [known] = this.past ? [this.past] : (this.spare ?? []);
+    const [width, height] = known ? this.size : [0, 0];
+    return known?.width === width && known.height === height;
   }
 
   /** Take the canvas' size on the screen. @returns {boolean} whether there is anything to draw */
@@ -148,13 +149,13 @@ export class Layers {
     return true;
   }
 
-  /** Draw nothing before it is given its size again, or the one that it had: it is not seen. */
+  /** Draw nothing before it is given its size again, or recalled: it is not seen. */
   forget() {
     if (this.past) this.spare = [this.past, this.future];
     this.past = this.future = null;
   }
 
-  /** Be seen again, in the size that it had. @returns {boolean} whether it was not seen, and had one */
+  /** Be seen again. @returns {boolean} whether it was not, and had a size */
   recall() {
     if (this.past || !this.spare) return false;
     [this.past, this.future] = this.spare;

@@ -1,21 +1,20 @@
 /** Whether an element is in sight: not beyond the window's edge, nor under the controls at its foot. */
 
-/** Call when an element comes into sight, or leaves it.
- * @param {Element} element @param {(isSeen: boolean) => void} onChange
- */
-export function watchSight(element, onChange) {
-  const foot = document.querySelector("footer");
+const foot = () => document.querySelector("footer");
+
+/** @param {Element} element */
+export function isInSight(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight - foot().offsetHeight;
+}
+
+/** Call when an element comes into sight, or leaves it. @param {Element} element @param {(isSeen: boolean) => void} told */
+export function watchSight(element, told) {
   let observer = /** @type {IntersectionObserver} */ (null);
-  const look = () => {
+  new ResizeObserver(() => {
     observer?.disconnect();
-    const told = (entries) => onChange(entries.at(-1).isIntersecting);
-    observer = new IntersectionObserver(told, { rootMargin: `0px 0px ${-foot.offsetHeight}px` });
+    const rootMargin = `0px 0px ${-foot().offsetHeight}px`;
+    observer = new IntersectionObserver((entries) => told(entries.at(-1).isIntersecting), { rootMargin });
     observer.observe(element);
-  };
-  new ResizeObserver(look).observe(foot);
-  // The observer is told after a frame: whatever a scrolled page shows in it is there already.
-  document.addEventListener("scroll", () => {
-    onChange(true);
-    look();
-  });
+  }).observe(foot());
 }

@@ -87,8 +87,6 @@ export function homes(count, lists) {
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
  * @property {any} [bars] of the ledger, when they are first drawn
- * @property {Float64Array} [most] likewise, the largest share of each cell
- * @property {{first: Int32Array, order: Int32Array}} [marks] likewise, the evaluations of each cell
  *
  * @param {Trace} trace @param {Graph} graph @param {View} view
  * @returns {History}

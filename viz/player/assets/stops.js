@@ -93,20 +93,14 @@ export class Stops {
     for (let i = 0; i < lefts.length; i++) lefts[i] = Math.max(lefts[i], i ? lefts[i - 1] + widths[i - 1] : 0);
     for (let i = lefts.length - 1; i >= 0; i--)
       lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
-    const parts = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
-    this.known.forEach((stop, i) => {
-      const [line, text] = ["i", "span"].map((tag, k) => {
-        const old = parts[2 * i + k];
-        if (old) return old;
-        const element = this.marks.appendChild(document.createElement(tag));
-        element.dataset.stop = String(i);
-        return element;
-      });
+    const mark = (stop, i) => {
+      const [line, text] = ["i", "span"].map((tag) => document.createElement(tag));
       line.style.left = `${placeOf(stop)}px`;
       text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
-      const name = hasRoom ? stop.name : "";
-      if (text.textContent !== name) text.textContent = name;
-    });
-    for (const element of parts.slice(2 * this.known.length)) element.remove();
+      text.textContent = hasRoom ? stop.name : "";
+      for (const element of [line, text]) element.dataset.stop = String(i);
+      return [line, text];
+    };
+    this.marks.replaceChildren(...this.known.flatMap(mark));
   }
 }

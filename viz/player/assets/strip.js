@@ -181,15 +181,11 @@ export class Strip {
     const thick = Math.max(1, Math.round(ratio));
     const top = (step) => past.height - Math.round(this.scale.at(ghost[step]) * this.room);
     const tops = this.shown.map((step) => Math.max(top(step), 0));
-    const edge = this.ink["not-yet-outline"];
     past.silhouette(tops, this.ink.ghost, this.ink.panel);
-    for (let x = 0, end = 0, before = past.height; x < tops.length; x = end) {
-      const own = tops[x];
-      while (tops[end] === own) end++;
-      past.rect(x, own, end, own + thick, edge);
-      past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, edge);
-      before = own;
-    }
+    tops.forEach((own, x) => {
+      const before = x ? tops[x - 1] : past.height;
+      past.rect(x, Math.min(own, before), x + 1, Math.max(own, before) + thick, this.ink["not-yet-outline"]);
+    });
   }
 
   /** Axis and lines, as text of the page: written anew where it is another. */
