@@ -43,8 +43,10 @@ export class LongList {
   }
 
   measure() {
+    const wasHidden = !this.height;
     this.height = this.element.clientHeight;
     this.fit();
+    if (wasHidden) this.reveal();
   }
 
   /** Have as many rows as there is room for. */
@@ -96,6 +98,13 @@ export class LongList {
   follow(index) {
     if (index === this.current) return;
     this.current = index;
+    this.reveal();
+  }
+
+  /** Bring the marked entry into sight; of a list that is hidden, once it is not. */
+  reveal() {
+    const { current: index } = this;
+    if (!this.height) return;
     const top = this.scroll * this.rate;
     const visible = this.height / this.high;
     if (index < top + 1 || index > top + visible - 2) {
