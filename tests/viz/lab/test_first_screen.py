@@ -112,6 +112,7 @@ def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
         assert said.startswith(f"{values:.0f} values · ")
     assert page.evaluate("player.models[0].peakStep") == page.evaluate("player.tick") != tick
     phone = lab("chain:16", **PHONE)
+    assert abs(phone.evaluate(LINE) - at_amount(phone, 9)[1]) <= 2
     finger = phone.context.new_cdp_session(phone)
     for kind, values in (("Start", 9), ("Move", 7.5), ("Move", points[1] + 0.2)):
         x, y = at_amount(phone, values)
