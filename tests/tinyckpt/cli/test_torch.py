@@ -1,5 +1,6 @@
 """``tinyckpt torch``: whether a model fits, and the code it prints."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -252,11 +253,26 @@ def test_modules_need_no_budget_and_no_plan(model: str, capsys: pytest.CaptureFi
     assert "--code goes with --advise or --hf" in capsys.readouterr().err
     for arguments, text in (
         (["--modules", "--advise"], "--modules is about plain training as it is"),
-        ([], "expected --budget, or --modules"),
+        ([], "expected --budget, --device, or --modules"),
     ):
         with pytest.raises(SystemExit):
             said(capsys, f"{model}:make", *arguments)
         assert text in capsys.readouterr().err
+
+
+def test_device_instead_of_a_budget(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(
+        capsys, f"{model}:make", "--device", "T4-16GB", "--optimizer", "adamw-fused"
+    )
+    assert code == 0
+    assert out.startswith("GPT fits as it is.\n")
+    assert re.search(r"^on T4-16GB +at the peak  known from$", out, re.M)
+    assert re.search(r"^total +\d+\.\d MiB  of 14.8 GiB$", out, re.M)
+    code, _, err = said(capsys, f"{model}:make", "--device", "T4")
+    assert (code, "device 'T4'" in err) == (1, True)
+    if not torch.cuda.is_available():
+        code, _, err = said(capsys, "--calibrate", "device.json")
+        assert (code, "a calibration needs a CUDA device" in err) == (1, True)
 
 
 def test_infeasible_budget_reports_smallest_total(

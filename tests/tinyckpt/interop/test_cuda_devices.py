@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.caching_allocator import (
     MIB,
     Block,
@@ -218,3 +219,72 @@ def test_calibration_is_read_as_it_was_written(
     device = device_of(str(tmp_path / "device.json"))
     assert (device.capacity, device.context, device.is_measured) == (2**34, 2**29, True)
     assert "measured" in str(memory_on(device, wrapping_of(), (), []))
+
+
+class Wide(nn.Module):
+    """Six blocks, whose activations take segments of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(6)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x.square().mean()
+
+
+def device_file(folder: Path, capacity: int) -> str:
+    """Return the calibration of a device of any size."""
+    path = folder / "device.json"
+    known = {"name": "Small", "capacity": capacity, "context": 0, "cublas": 2**20}
+    path.write_text(json.dumps(known))
+    return str(path)
+
+
+def test_advice_fits_a_device_in_what_its_allocator_reserves(tmp_path: Path) -> None:
+    model, x = Wide(), torch.randn(4096, 64)
+    plain = tct.advise(model, x, device="H100-80GB", optimizer="AdamW")
+    assert plain.modules == ()
+    assert plain.device is not None
+    largest = plain.device.reserved - plain.device.device.cublas + 2**20
+    costs = []
+    for capacity in range(largest - 2**20, largest // 2, -12 * 2**20):
+        advice = tct.advise(model, x, device=device_file(tmp_path, capacity), optimizer="AdamW")
+        assert advice.device is not None
+        assert advice.device.fits
+        assert advice.device.total <= capacity
+        costs.append(advice.cost)
+    assert costs == sorted(costs)
+    assert costs[-1] > costs[0]
+
+
+def test_model_that_no_wrapping_makes_fit_is_refused_with_what_it_takes(tmp_path: Path) -> None:
+    with pytest.raises(tc.BudgetError, match=r"Wide does not fit Small, which has 6.0 MiB: .* of "):
+        tct.advise(Wide(), torch.randn(4096, 64), device=device_file(tmp_path, 6 * 2**20))
+
+
+def test_budget_holds_beside_the_device() -> None:
+    model, x = Wide(), torch.randn(4096, 64)
+    advice = tct.advise(model, x, device="H100-80GB", budget=0.6)
+    assert advice.modules
+    assert advice.peak <= 0.6 * advice.plain_peak
+
+
+def test_fused_optimizer_has_no_temporaries() -> None:
+    model, x = Wide(), torch.randn(8, 64)  # its own step is the peak
+    peaks = [
+        tct.advise(
+            model, x, device="H100-80GB", optimizer=lambda p, f=f: torch.optim.AdamW(p, fused=f)
+        ).peak
+        for f in (None, True)
+    ]
+    gradients = sum(parameter.nbytes for parameter in model.parameters())
+    assert peaks[0] >= 2 * gradients > peaks[1] >= gradients
+
+
+def test_advice_needs_a_budget_or_a_device() -> None:
+    with pytest.raises(tc.GraphError, match="advise needs a budget"):
+        tct.advise(Wide(), torch.randn(8, 64))

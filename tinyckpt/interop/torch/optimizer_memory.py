@@ -39,10 +39,12 @@ def optimizer_bytes(
     (0, 0)
     """
     mode = FakeMode(allow_non_fake_inputs=True)
-    fakes = {parameter: mode.from_tensor(parameter) for parameter in model.parameters()}
+    with mode:  # fused kernels are not for the device meta
+        moved = {p: torch.empty_like(p, device="cpu") for p in model.parameters() if cuda}
+    fakes = moved or {parameter: mode.from_tensor(parameter) for parameter in model.parameters()}
     for parameter, fake in fakes.items():
         fake.grad = torch.empty_like(fake) if parameter.requires_grad else None
-    device = next((p.device.type for p in fakes), "cpu")
+    device = next((fake.device.type for fake in fakes.values()), "cpu")
     try:
         made = made_of(optimizer, fakes)
         for group in made.param_groups if cuda or device != "cpu" else ():
