@@ -37,8 +37,9 @@ from benchmarks import table
 from benchmarks.zoo import operators  # noqa: F401  (before whatever imports torchvision)
 from benchmarks.zoo.collection import SUBJECTS, TABLES, Subject
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.advising import RecordedStep, record_step
+from tinyckpt.interop.torch.advising import DEPTHS, RecordedStep, record_step
 from tinyckpt.interop.torch.call_with_loss import loss_in, returning_loss
+from tinyckpt.interop.torch.candidate_modules import blocks_of
 from tinyckpt.interop.torch.costs import attention_flops
 from tinyckpt.interop.torch.state_rollback import preserving
 
@@ -221,6 +222,7 @@ class Survey:
 
     def __init__(self, name: str) -> None:
         self.name, self.found = name, {"name": name}
+        self.steps: list[RecordedStep] = []  # with modules of the first depth, the second, …
 
     @contextmanager
     def part(self, what: str) -> Iterator[None]:
@@ -251,9 +253,9 @@ class Survey:
         with self.part("tracker"):
             found["tracker: peak"] = tracked_peak(made(self.name))
         with self.part("advice"):
-            self.recorded = recorded(made(self.name))
-            found["advice: plain"] = self.recorded.wrapping.evaluate(())[0]
-            found["advice: modules"] = len(self.recorded.choosing.names)
+            self.steps.append(recorded(made(self.name)))
+            found["advice: plain"] = self.steps[0].wrapping.evaluate(())[0]
+            found["advice: modules"] = len(self.steps[0].choosing.names)
         if "advice: error" not in found:
             self.budgets()
         for what, switch in (("package", package_switch), ("every second", every_second)):
@@ -283,13 +285,28 @@ class Survey:
             with self.part(f"advice {share:.0%}"):
                 self.run_advice(f"advice {share:.0%}", share)
 
+    def within(self, budget: float) -> tct.Advice:
+        """Return advice as ``advise`` does: with finer modules where the first do not suffice."""
+        errors: list[tc.BudgetError] = []
+        model = made(self.name).model
+        for depth in range(DEPTHS):
+            if depth and blocks_of(model, depth) == blocks_of(model, depth - 1):
+                break
+            if depth == len(self.steps):
+                self.steps.append(recorded(made(self.name), depth))
+            try:
+                return self.steps[depth].within(budget)
+            except tc.BudgetError as error:
+                errors.append(error)
+        raise min(errors, key=lambda each: each.smallest or 0)
+
     def run_advice(self, what: str, budget: float) -> None:
         """Run what is advised within a budget, or the least that can be had."""
         found = self.found
         try:
-            advice = self.recorded.within(budget)
+            advice = self.within(budget)
         except tc.BudgetError as error:
-            advice = self.recorded.within(int(error.smallest or 0))
+            advice = self.within(int(error.smallest or 0))
             found[f"{what}: least"] = True
         subject = made(self.name)
         advice.apply(subject.model)
@@ -325,7 +342,7 @@ class Survey:
         found[f"{what}: flops"] = counted_flops(subject, step)
         if "advice: error" not in found:
             with self.part(f"within {what}"):
-                advice = self.recorded.within(peak)
+                advice = self.within(peak)
                 found[f"within {what}: predicted"] = advice.peak
                 found[f"within {what}: flops"] = advice.cost * found["plain: flops"]
 
@@ -344,17 +361,20 @@ class Survey:
 
 
 @preserving
-def record(model: nn.Module, *args: Any, loss: Any, targets: Any, **named: Any) -> RecordedStep:
+def record(
+    model: nn.Module, *args: Any, loss: Any, targets: Any, depth: int, **named: Any
+) -> RecordedStep:
     """Record a step, from which advice for any number of budgets follows."""
     with returning_loss(model, args, named, loss, targets) as packed:
-        return record_step(model, packed, None, workspace=True)
+        return record_step(model, packed, None, workspace=True, depth=depth)
 
 
-def recorded(subject: Subject) -> RecordedStep:
-    """Record a subject's step."""
+def recorded(subject: Subject, depth: int = 0) -> RecordedStep:
+    """Record a subject's step, with the modules that advice offers first, or with finer ones."""
     return record(
-        subject.model, *subject.args, loss=subject.loss, targets=subject.targets, **subject.named
-    )
+        subject.model, *subject.args, loss=subject.loss, targets=subject.targets, depth=depth,
+        **subject.named,
+    )  # fmt: skip
 
 
 def dynamo(name: str) -> str:

@@ -146,12 +146,11 @@ def device_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     """Print the modules to wrap for a CUDA device, and what training takes of it, by term."""
     if options.play or options.explain:
         wrong_usage(options, "--device is about plain training; --play and --explain show plans")
-    import torch
-
     from tinyckpt.interop import torch as tct
+    from tinyckpt.interop.torch.optimizer_memory import optimizer_class
 
     _, name, settings = OPTIMIZERS[options.optimizer]
-    optimizer = partial(getattr(torch.optim, name), **settings) if name else None
+    optimizer = partial(optimizer_class(name), **settings) if name else None
     budget = None if options.budget is None else number_or_text(options.budget)
     advice = tct.advise(model, *args, device=options.device, budget=budget, optimizer=optimizer)
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.\n")

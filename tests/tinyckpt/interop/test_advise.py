@@ -453,3 +453,49 @@ class Remembering(nn.Module):
 def test_buffers_are_not_restored_for_several_calls() -> None:
     with pytest.raises(tc.GraphError, match="block is called 2 times, and leaves something behind"):
         tct.advise(Counted(), torch.ones(4, 8), budget=0.5, modules=["block"])
+
+
+class Stage(nn.Module):
+    """Blocks in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = Chain(4).parts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            x = x + part(x)
+        return x
+
+
+class Staged(nn.Module):
+    """Two stages of four blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(Stage() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for stage in self.stages:
+            x = stage(x)
+        return x.square().mean()
+
+
+def test_lists_in_lists_are_offered_where_those_above_do_not_suffice() -> None:
+    model, x = Staged(), torch.randn(512, 16)
+    assert blocks_of(model) == ["stages.0", "stages.1"]
+    finer = [f"stages.{i}.parts.{k}" for i in range(2) for k in range(4)]
+    assert blocks_of(model, 1) == blocks_of(model, 2) == finer
+    coarse = tct.advise(model, x, budget=0.75)
+    assert coarse.candidates == ("stages.0", "stages.1")
+    with pytest.raises(tc.BudgetError) as stopped:
+        tct.advise(model, x, budget=0.5, modules=["stages.0", "stages.1"])
+    advice = tct.advise(model, x, budget=0.5)
+    assert advice.candidates == tuple(finer)
+    assert advice.peak < (stopped.value.smallest or 0)
+    peak, _ = allocator_peak(eager_step(advice.apply(model), (x,)))
+    assert peak == advice.peak
+    with pytest.raises(tc.BudgetError) as least:
+        tct.advise(Staged(), x, budget=1)
+    found = tct.advise(Staged(), x, budget=least.value.smallest or 0)
+    assert found.peak == least.value.smallest

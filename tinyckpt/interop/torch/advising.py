@@ -23,6 +23,7 @@ from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code,
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
+    blocks_of,
     core_of,
     modules_to_wrap,
     record_candidates,
@@ -44,6 +45,7 @@ from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
 
+DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 Budget = str | int | float | Callable[[int, int], int]
 
 
@@ -220,7 +222,7 @@ def advise(
             see ``Advice.ledger``, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function
             that returns bytes, of that peak and the resident bytes. None: what a ``device`` has.
         modules: names of the candidates; by default the elements of the outermost module lists and
-            sequences, and the modules beside them.
+            sequences, and the modules beside them; of lists in these, if those do not suffice.
         workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
             peaks are somewhat too small.
         optimizer: whose state and step count, too: a class of ``torch.optim`` by its name, such as
@@ -255,11 +257,18 @@ def advise(
         raise GraphError("advise needs a budget, such as budget='24 GiB total', or a device")
     known = None if device is None else device_of(device)
     with returning_loss(model, args, named, loss, targets) as packed:
-        step = record_step(model, packed, modules, workspace, optimizer, known is not None)
-        if known is not None:
-            return step.on(known, budget)
-        assert budget is not None
-        return step.within(budget)
+        options = model, packed, modules, workspace, optimizer, known is not None
+        errors: list[BudgetError] = []
+        for depth in range(DEPTHS):
+            if depth and blocks_of(model, depth) == blocks_of(model, depth - 1):
+                break
+            try:
+                return record_step(*options, depth=depth).advise(budget, known)
+            except BudgetError as error:
+                errors.append(error)
+                if modules is not None:
+                    break
+        raise min(errors, key=lambda each: each.smallest or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +305,13 @@ class RecordedStep:
                 "fused=True has fewer"
             )
         return BudgetError(text, error.smallest, error.proven)
+
+    def advise(self, budget: Budget | None, device: CudaDevice | None = None) -> Advice:
+        """Return the cheapest choice within a budget, on a device, or both; as ``advise``."""
+        if device is not None:
+            return self.on(device, budget)
+        assert budget is not None
+        return self.within(budget)
 
     @property
     def resident(self) -> dict[str, int]:
@@ -364,9 +380,12 @@ def record_step(
     workspace: bool,
     optimizer: Optimizer | None = None,
     cuda: bool = False,
+    depth: int = 0,
 ) -> RecordedStep:
     """Record a step and collect the candidate modules; arguments as in ``advise``."""
-    recording, reasons = record_candidates(model, args, modules, workspace and not cuda, cuda=cuda)
+    recording, reasons = record_candidates(
+        model, args, modules, workspace and not cuda, depth, cuda=cuda
+    )
     wrapping, state = Wrapping(recording), 0
     if optimizer is not None:
         state, temporaries = optimizer_bytes(optimizer, model, cuda)

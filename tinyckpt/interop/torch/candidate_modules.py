@@ -30,7 +30,12 @@ NAMED = 6  # the most modules that an error names
 
 
 def record_candidates(
-    model: Any, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool, **options: Any
+    model: Any,
+    args: Sequence[Any],
+    modules: Sequence[str] | None,
+    workspace: bool,
+    depth: int = 0,
+    **options: Any,
 ) -> tuple[Recording, dict[str, str]]:
     """Record a step of a model; return it, and why modules cannot be wrapped, by name.
 
@@ -38,6 +43,7 @@ def record_candidates(
 
     Args:
         model, args, modules, workspace: as in ``advise``.
+        depth: of the default candidates, see ``blocks_of``.
         options: of ``eager.record``.
 
     Raises:
@@ -47,7 +53,7 @@ def record_candidates(
     check_model(model)
     name, known = type(model).__name__, modules_of(model)
     if modules is None:
-        names = disjoint_modules(blocks_of(model), known)
+        names = disjoint_modules(blocks_of(model, depth), known)
     else:
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
@@ -169,22 +175,24 @@ def names_in(known: Mapping[str, nn.Module], names: Iterable[str], core: str) ->
     return {name: name for name in found}
 
 
-def blocks_of(model: nn.Module) -> list[str]:
+def blocks_of(model: nn.Module, depth: int = 0) -> list[str]:
     """Return the default candidates: elements of the outermost lists of modules.
 
-    A sequence of leaf modules, such as convolution, norm and nonlinearity, is one block as a whole.
+    With a depth, of lists in these, in so many others; where there are none, the elements above. A
+    sequence of leaf modules, such as convolution, norm and nonlinearity, is one block as a whole.
     """
     found: list[str] = []
-    stack, core = [("", model)], core_of(model)
+    stack, core = [("", model, 0)], core_of(model)
     while stack:
-        name, module = stack.pop()
+        name, module, level = stack.pop()
         within = [part for _, part in module.named_modules()][1:]
         opened = not name or f"{core}.".startswith(f"{name}.") or is_list_of_blocks(module)
         parent = model.get_submodule(name.rpartition(".")[0])
         in_list = bool(name) and isinstance(parent, LISTS)
-        if opened or (not in_list and any(map(is_list_of_blocks, within))):
+        if opened or ((level < depth or not in_list) and any(map(is_list_of_blocks, within))):
+            level += in_list and not opened
             children = [
-                (f"{name}.{child}" if name else child, part)
+                (f"{name}.{child}" if name else child, part, level)
                 for child, part in module.named_children()
             ]
             stack += reversed(children)

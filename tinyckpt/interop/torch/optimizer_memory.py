@@ -75,19 +75,27 @@ def made_of(optimizer: Optimizer, fakes: dict[Any, Any]) -> torch.optim.Optimize
             for group in optimizer.param_groups
         ]
         return type(optimizer)(groups)
-    if isinstance(optimizer, str):
-        known = {
-            name: kind
-            for name, kind in vars(torch.optim).items()
-            if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-        }
-        if optimizer not in known:
-            raise GraphError(
-                f"optimizer={optimizer!r:.80} is no class of torch.optim"
-                f"{did_you_mean(optimizer, list(known))}"
-            )
-        optimizer = known[optimizer]
-    return optimizer(list(fakes.values()))
+    make = optimizer_class(optimizer) if isinstance(optimizer, str) else optimizer
+    made: torch.optim.Optimizer = make(list(fakes.values()))
+    return made
+
+
+def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """Return a class of ``torch.optim`` by its name.
+
+    Raises:
+        GraphError: if there is none.
+    """
+    known = {
+        each: kind
+        for each, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    }
+    if name not in known:
+        raise GraphError(
+            f"optimizer={name!r:.80} is no class of torch.optim{did_you_mean(name, list(known))}"
+        )
+    return known[name]
 
 
 def is_on(device: str, value: Any) -> bool:
