@@ -1,0 +1,124 @@
+"""Part 2 is solved when these tests pass."""
+
+import numpy as np
+import pytest
+from part_1 import differentiate, half_squared_norm, tanh
+from part_2 import free_after_last_use, run
+
+X = np.random.default_rng(0).normal(size=(8, 8))  # 512 bytes
+
+
+def chain(n):
+    """Return the graph of n layers of tanh and their backward pass, without the loss."""
+
+    def loss(parameters):
+        (x,) = parameters
+        for _ in range(n):
+            x = tanh(x)
+        return half_squared_norm(x)
+
+    return differentiate(loss, parameters=1, value=False)
+
+
+def mlp(weights, x):
+    for w in weights:
+        x = tanh(x @ w)
+    return half_squared_norm(x)
+
+
+def numbered(graph, text):
+    """Return the steps that a text names: "f1 f2 -f1" computes f1 and f2, and frees f1."""
+    n = graph.forward_count
+    names = [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
+    values = {name: op.output for name, op in zip(names, graph.operators, strict=True)}
+    return [
+        ("free", values[word[1:]]) if word[0] == "-" else ("compute", names.index(word))
+        for word in text.split()
+    ]
+
+
+def test_2_1_each_value_is_freed_after_its_last_use():
+    graph = chain(2)
+    steps = free_after_last_use(graph, [0, 1, 2, 3, 4])
+    assert steps == numbered(graph, "f1 f2 l b2 -f2 -l b1 -f1 -b2")
+
+
+def test_2_1_value_that_is_computed_again_is_freed_in_between():
+    graph = chain(2)
+    steps = free_after_last_use(graph, [0, 1, 2, 3, 0, 4])
+    assert steps == numbered(graph, "f1 f2 -f1 l b2 -f2 -l f1 b1 -f1 -b2")
+
+
+def test_2_1_results_and_sources_are_never_freed():
+    graph = differentiate(mlp, parameters=2, inputs=1)
+    freed = [data for verb, data in free_after_last_use(graph, range(11)) if verb == "free"]
+    assert not {*freed} & {*graph.results, *graph.sources}
+    assert len(freed) == len({*freed}) == 11 - 3
+
+
+def test_2_1_value_that_nothing_reads_is_freed_at_once():
+    graph = chain(1)
+    # f1 is computed twice, and the first time for nothing.
+    assert free_after_last_use(graph, [0, 0, 1, 2])[:2] == numbered(graph, "f1 -f1")
+
+
+def test_2_2_run_returns_the_results():
+    graph = chain(2)
+    steps = numbered(graph, "f1 f2 l b2 -f2 -l b1 -f1 -b2")
+    (gradient,), _ = run(graph, steps, [X])
+    one, two = np.tanh(X), np.tanh(np.tanh(X))
+    assert np.allclose(gradient, (1 - one * one) * ((1 - two * two) * two))
+
+
+def test_2_2_run_counts_evaluations_values_and_bytes():
+    graph = chain(2)
+    _, trace = run(graph, numbered(graph, "f1 f2 l b2 -f2 -l b1 -f1 -b2"), [X])
+    assert trace.evaluations == 5
+    assert trace.live_values == [1, 2, 3, 4, 3, 2, 3, 2, 1]
+    assert trace.live_bytes == [512 * values for values in trace.live_values]
+
+
+def test_2_2_recomputation_is_an_evaluation_and_takes_less_memory():
+    graph = chain(2)
+    _, trace = run(graph, numbered(graph, "f1 f2 -f1 l b2 -f2 -l f1 b1 -f1 -b2"), [X])
+    assert trace.evaluations == 6
+    assert max(trace.live_values) == 3
+
+
+def test_2_2_run_counts_the_bytes_of_unequal_values():
+    graph = differentiate(mlp, parameters=1, inputs=1)
+    steps = free_after_last_use(graph, range(6))
+    _, trace = run(graph, steps, [np.ones((3, 2)), np.ones((5, 3))])
+    # Two products of 5 x 2, a loss of one element, and a gradient of 3 x 2.
+    assert trace.live_bytes == [80, 160, 80, 88, 168, 248, 168, 88, 136, 56]
+
+
+def test_2_2_gradient_is_the_same_to_the_last_bit_with_recomputation():
+    graph = chain(2)
+    saved = run(graph, free_after_last_use(graph, [0, 1, 2, 3, 4]), [X])[0][0]
+    again = run(graph, free_after_last_use(graph, [0, 1, 2, 3, 0, 4]), [X])[0][0]
+    assert np.array_equal(saved, again)
+
+
+def test_2_2_reading_a_value_that_is_not_live_is_an_error():
+    graph = chain(2)
+    with pytest.raises(ValueError, match="step 3"):
+        run(graph, numbered(graph, "f1 f2 -f2 l b2 b1"), [X])
+
+
+def test_2_2_computing_a_value_that_is_live_is_an_error():
+    graph = chain(2)
+    with pytest.raises(ValueError, match="step 1"):
+        run(graph, numbered(graph, "f1 f1 f2 l b2 b1"), [X])
+
+
+def test_2_2_freeing_a_value_that_is_not_live_is_an_error():
+    graph = chain(2)
+    with pytest.raises(ValueError, match="step 2"):
+        run(graph, numbered(graph, "f1 -f1 -f1"), [X])
+
+
+def test_2_2_ending_without_a_result_is_an_error():
+    graph = chain(2)
+    with pytest.raises(ValueError, match="result"):
+        run(graph, numbered(graph, "f1 f2 l b2 b1 -b1"), [X])
