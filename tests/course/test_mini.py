@@ -1,0 +1,134 @@
+"""The engine that the course builds equals the core: counts, memory at each step, gradients."""
+
+import ast
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+from tests.course.networks import BATCH, NETWORKS, WIDTH
+
+SOLUTIONS = Path(__file__).parents[2] / "course" / "solutions"
+MINI = (SOLUTIONS / "mini.py").read_text(encoding="utf-8")
+POLICIES = ("store_all", "recompute_all", "sqrt_n")
+
+
+@pytest.fixture
+def mini(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SOLUTIONS))
+    import mini
+
+    return mini
+
+
+def run(mini: Any, graph: Any, policy: str, arrays: Any) -> Any:
+    order = getattr(mini, policy)(graph)
+    return mini.run(graph, mini.free_after_last_use(graph, order), arrays)
+
+
+def check_equal(trace: tc.Trace, mine: Any) -> None:
+    assert mine.evaluations == trace.evaluations
+    assert mine.live_values == list(trace.nodes)
+    # The core counts an operator's workspace, too.
+    columns = zip(trace.live_bytes, trace.workspace, strict=True)
+    assert mine.live_bytes == [nbytes - workspace for nbytes, workspace in columns]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_mini_equals_core_at_each_step_to_the_last_bit(name: str, mini: Any) -> None:
+    network, count = NETWORKS[name]
+    random = np.random.default_rng(0)
+    weights = [random.normal(size=(WIDTH, WIDTH)) / 2 for _ in range(count)]
+    x = random.normal(size=(BATCH, WIDTH))
+    graph = tc.differentiate(tc.build(network(tc), weights, x))
+    mine = mini.differentiate(network(mini), count, 1)
+    assert len(mine.operators) == len(graph.operators)
+    for policy in POLICIES:
+        expected = tc.run(tc.plan(graph, policy), weights, x)
+        (value, *gradient), trace = run(mini, mine, policy, [*weights, x])
+        check_equal(expected.trace, trace)
+        # Contributions are added in the same order, so that no bit differs.
+        assert value == expected.value
+        assert all(map(np.array_equal, gradient, expected.gradients))
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 16, 50])
+def test_mini_equals_core_on_chains(n: int, mini: Any) -> None:
+    def loss(parameters: Any) -> Any:
+        (x,) = parameters
+        for _ in range(n):
+            x = mini.tanh(x)
+        return mini.half_squared_norm(x)
+
+    chain, mine = tc.networks.chain(n), mini.differentiate(loss, 1, value=False)
+    x = np.random.default_rng(0).normal(size=(8, 8))
+    for policy in POLICIES:
+        expected = tc.run(tc.plan(chain, policy), x)
+        (gradient,), trace = run(mini, mine, policy, [x])
+        check_equal(expected.trace, trace)
+        assert np.array_equal(gradient, expected.gradients)
+
+
+def test_there_are_ten_networks_and_some_recompute(mini: Any) -> None:
+    assert len(NETWORKS) == 10
+    counts = {}
+    for name, (network, count) in NETWORKS.items():
+        graph = mini.differentiate(network(mini), count, 1)
+        counts[name] = [len(getattr(mini, policy)(graph)) for policy in POLICIES]
+    assert sum(stored < cut < recomputed for stored, recomputed, cut in counts.values()) == 9
+
+
+def test_value_and_gradient_are_the_same_under_each_policy(mini: Any) -> None:
+    weights = [np.full((3, 3), 0.25), np.eye(3)]
+    x = np.arange(6.0).reshape(2, 3)
+    loss = NETWORKS["residual of 6"][0](mini)
+    expected = tc.value_and_grad(NETWORKS["residual of 6"][0](tc))(weights, x)
+    for policy in POLICIES:
+        value, gradient, trace = mini.value_and_gradient(loss, getattr(mini, policy), weights, x)
+        assert value == expected[0]
+        assert all(map(np.array_equal, gradient, expected[1]))
+        assert trace.evaluations >= 14
+
+
+def test_mini_has_150_to_200_lines_of_code_and_imports_numpy_alone() -> None:
+    tree = ast.parse(MINI)
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])
+        if name
+    }
+    assert imported == {"collections", "dataclasses", "numpy"}
+    texts = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            texts.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    code = [
+        line
+        for number, line in enumerate(MINI.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#") and number not in texts
+    ]
+    assert 150 <= len(code) <= 200
+
+
+def test_mini_is_the_parts_in_one_file() -> None:
+    parts: list[str] = []
+    for part in (1, 2, 3):
+        text = (SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8")
+        parts += definitions(text)
+    assert definitions(MINI) == parts
+
+
+def definitions(text: str) -> list[str]:
+    """Return a file's statements but for imports and its docstring, as text."""
+    return [
+        ast.unparse(node)
+        for node in ast.parse(text).body
+        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
+    ]

@@ -1,0 +1,153 @@
+"""Every stub fails its tests, every solution passes them; pages, hints and code agree."""
+
+import ast
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COURSE = Path(__file__).parents[2] / "course"
+SOLUTIONS = COURSE / "solutions"
+PARTS = range(4)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+TASK = re.compile(r"Task (\d\.\d)")
+
+
+def page(part: int, name: str = "README.md") -> str:
+    return (COURSE / f"part_{part}" / name).read_text(encoding="utf-8")
+
+
+def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Have ``part_1`` and so on come from the first of some folders that has them."""
+    for name in [name for name in sys.modules if re.fullmatch(r"part_\d", name)]:
+        monkeypatch.delitem(sys.modules, name)
+    for folder in reversed(folders):
+        monkeypatch.syspath_prepend(str(folder))
+
+
+def verdicts(part: int) -> dict[str, bool]:
+    """Run the tests of a part, and return whether each passes."""
+    found = {}
+    for name, test in runpy.run_path(str(COURSE / f"part_{part}" / f"test_part_{part}.py")).items():
+        if name.startswith("test_"):
+            try:
+                test()
+            except (Exception, pytest.fail.Exception):
+                found[name] = False
+            else:
+                found[name] = True
+    assert len(found) >= 9
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_test_of_a_part_fails_on_its_stub(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With the parts before it solved.
+    import_from(monkeypatch, COURSE / f"part_{part}", SOLUTIONS)
+    assert [name for name, passed in verdicts(part).items() if passed] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_test_of_a_part_passes_on_its_solution(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_from(monkeypatch, SOLUTIONS)
+    assert [name for name, passed in verdicts(part).items() if not passed] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_task_has_a_stub_a_line_on_the_page_a_test_and_three_hints(part: int) -> None:
+    tasks = sorted(set(TASK.findall(page(part, f"part_{part}.py"))))
+    assert tasks == [f"{part}.{number}" for number in range(1, len(tasks) + 1)]
+    assert re.findall(r"^- \*\*(\d\.\d)\*\* `\w", page(part), re.MULTILINE) == tasks
+    tested = re.findall(r"^def test_(\d)_(\d)_", page(part, f"test_part_{part}.py"), re.MULTILINE)
+    assert sorted({f"{one}.{two}" for one, two in tested}) == tasks
+    sections = page(part, "hints.md").split("\n## ")[1:]
+    assert [section.split()[0] for section in sections] == tasks
+    for section in sections:
+        steps = re.findall(r"<summary>(Step \d)</summary>(.+)</details>", section)
+        assert [step for step, _ in steps] == ["Step 1", "Step 2", "Step 3"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_stub_is_the_solution_without_the_bodies_of_its_tasks(part: int) -> None:
+    stub = ast.parse(page(part, f"part_{part}.py"))
+    solution = ast.parse((SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8"))
+    written = {node.name: node for node in functions(stub)}
+    left_out = set()
+    for node in functions(solution):
+        other = written.pop(node.name)
+        assert ast.unparse(other.args) == ast.unparse(node.args)
+        assert ast.get_docstring(other) == ast.get_docstring(node)
+        if ast.unparse(other) != ast.unparse(node):
+            assert len(other.body) == 2
+            assert ast.unparse(other.body[1]).startswith("raise NotImplementedError('Task ")
+            left_out.add(node.name)
+    assert set(written) == ({"not_written"} if part == 1 else set())
+    # Each is named in the list of tasks.
+    listed = page(part).partition("## Tasks")[2]
+    assert {name for name in left_out if f"`{name}`" in listed.replace("Graph.", "")} == left_out
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_code_of_page_prints_what_it_shows(
+    part: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import_from(monkeypatch, SOLUTIONS)
+    blocks = BLOCK.findall(page(part))
+    assert any(shown for _, shown in blocks)
+    names: dict[str, object] = {"__name__": "done"}
+    for code, shown in blocks:
+        exec(code, names)
+        assert capsys.readouterr().out == shown
+
+
+def test_table_of_parts_says_what_their_pages_say() -> None:
+    table = (COURSE / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\d)\]\((\S+)\) \| .+ \| (\d+) \| `(\S+)` \|$", table, re.MULTILINE)
+    assert [int(part) for part, *_ in rows] == list(PARTS)
+    for part, link, minutes, file in rows:
+        assert (COURSE / link).is_file()
+        assert (COURSE / file).is_file()
+        text = page(int(part)).replace("\n", " ")
+        assert f"**Minutes:** {minutes}." in text
+        for promise in ("**Goal.** ", "**Prerequisites:** ", "**You will have built** "):
+            assert promise in text
+
+
+def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
+    # A copy: students have it anywhere, without the rest of the repository.
+    made = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(COURSE, tmp_path / "course", ignore=made)
+
+    def command(*words: str) -> tuple[int, str]:
+        run = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return run.returncode, run.stdout + run.stderr
+
+    quiet = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "course/part_2")
+    code, text = command(*quiet, "-k", "2_1")
+    assert code == 1
+    assert "NotImplementedError: Task " in text
+    assert "4 failed" in text
+    code, text = command(*quiet, "--solutions")
+    assert code == 0
+    assert "13 passed" in text
+    # A student who copies the solutions of parts has solved them.
+    for part in (1, 2):
+        shutil.copy(SOLUTIONS / f"part_{part}.py", tmp_path / "course" / f"part_{part}")
+    shutil.rmtree(tmp_path / "course" / "solutions")
+    assert command("course/done.py", "2") == (0, "5 4 2048\n6 3 1536\n")
+    assert command("course/done.py")[0] == 1
+    assert "has no folder solutions" in command(*quiet, "--solutions")[1]
