@@ -1,6 +1,6 @@
 """Run the code of a part's page on your files: ``python course/done.py 3``.
 
-It prints what the page shows when the part is solved.
+It prints what the page shows when the part is solved. Part 3 writes its pictures where you are.
 """
 
 import re

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import require
+
 COURSE = Path(__file__).parents[2] / "course"
 SOLUTIONS = COURSE / "solutions"
 PARTS = range(4)
@@ -23,7 +25,7 @@ def page(part: int, name: str = "README.md") -> str:
 
 def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     """Have ``part_1`` and so on come from the first of some folders that has them."""
-    for name in [name for name in sys.modules if re.fullmatch(r"part_\d", name)]:
+    for name in [name for name in sys.modules if re.fullmatch(r"part_\d|draw", name)]:
         monkeypatch.delitem(sys.modules, name)
     for folder in reversed(folders):
         monkeypatch.syspath_prepend(str(folder))
@@ -102,14 +104,20 @@ def test_code_of_page_prints_what_it_shows(
     part: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    import_from(monkeypatch, SOLUTIONS)
+    import_from(monkeypatch, SOLUTIONS, COURSE)
+    monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(page(part))
     assert any(shown for _, shown in blocks)
     names: dict[str, object] = {"__name__": "done"}
     for code, shown in blocks:
+        if "viz" in code:
+            require("matplotlib")
         exec(code, names)
         assert capsys.readouterr().out == shown
+    drawn = {"mine.png", "mine.gif"} if part == 3 else set()
+    assert {path.name for path in tmp_path.iterdir()} == drawn
 
 
 def test_table_of_parts_says_what_their_pages_say() -> None:
