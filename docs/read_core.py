@@ -25,8 +25,10 @@ HEAD = """# Read the core
 
 A reader of these {count} files has seen how a function becomes a graph, how its backward pass joins
 the graph, how a policy becomes a schedule, and how a schedule runs. They are read in this order,
-in one sitting. Text and code are those of the files. After each file, a chain of four layers passes
-through it:
+in one sitting. [The course](course.md) builds the same engine in 200 lines, `mini.py`: if you wrote
+it, you know the ideas, and the course's page says what each file adds, and why.
+
+Text and code are those of the files. After each file, a chain of four layers passes through it:
 
 ```python
 {chain}

@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import require
 
-COURSE = Path(__file__).parents[2] / "course"
+ROOT = Path(__file__).parents[2]
+COURSE = ROOT / "course"
 SOLUTIONS = COURSE / "solutions"
 PARTS = range(4)
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
@@ -131,6 +132,30 @@ def test_table_of_parts_says_what_their_pages_say() -> None:
         assert f"**Minutes:** {minutes}." in text
         for promise in ("**Goal.** ", "**Prerequisites:** ", "**You will have built** "):
             assert promise in text
+
+
+def test_page_of_the_site_says_what_the_parts_say() -> None:
+    text = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.+) \| (.+) \| (\d+) \|$", text, re.MULTILINE)
+    assert [int(part) for part, *_ in rows] == list(PARTS)
+    for part, goal, built, minutes in rows:
+        head = " ".join(page(int(part)).split())
+        assert f"**Goal.** {goal} **Prerequisites:**" in head
+        assert f"**Minutes:** {minutes}. **You will have built** {built}. " in head
+
+
+def test_page_of_the_site_says_of_each_file_of_core_what_it_adds_to_mini() -> None:
+    text = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\d+\. `(\w+)`: (?:new|your (.+))\. .+", text, re.MULTILINE)
+    listed = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [name for name, _ in entries] == re.findall(r"\(tinyckpt/core/(\w+)\.py\)", listed)
+    mini = ast.parse((SOLUTIONS / "mini.py").read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(mini) if isinstance(node, ast.ClassDef)}
+    defined |= {node.name for node in functions(mini)}
+    defined |= {node.id for node in ast.walk(mini) if isinstance(node, ast.Name)}
+    named = re.findall(r"`(\w+)`", " ".join(yours.partition(". ")[0] for _, yours in entries))
+    assert set(named) <= defined
+    assert len(named) == len(set(named)) == 19
 
 
 def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
