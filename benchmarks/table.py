@@ -55,7 +55,8 @@ def command() -> str:
     """Return the script that runs, from the project's folder, with its arguments."""
     script = Path(sys.argv[0]).resolve()
     name = script.name if script.parent.name == "benchmarks" else None
-    what = f"benchmarks/{name}" if name else f"-m benchmarks.{script.parent.name}"
+    module = script.parent.name + ("" if script.stem == "__main__" else f".{script.stem}")
+    what = f"benchmarks/{name}" if name else f"-m benchmarks.{module}"
     return " ".join([what, *sys.argv[1:]])
 
 
