@@ -1,18 +1,16 @@
-"""Rematerialization for JAX: plan ``value_and_grad`` graphs, choose which named values to save.
+"""Rematerialization for JAX: advice on what to recompute, measured by XLA; graphs to plan on.
 
 ::
 
     from tinyckpt.interop import jax as tcj
 
-    traced = tcj.trace(loss, params, x)              # no array is computed
-    advice = tcj.advise(loss, params, x, budget=0.5)
-    print(advice)                                    # which names to save, and the code to write
+    advice = tcj.advise(loss, params, x, budget=0.5)   # the function as it is; no array is computed
+    step = jax.jit(jax.value_and_grad(advice.apply(loss)), compiler_options=advice.compiler_options)
 
-Extra ``jax``. **Experimental**, since XLA, not this library, decides in the end which buffers are
-live when: it fuses operators so that values are never written to memory, reorders them, and merges
-duplicates (CSE) unless a barrier forbids it. The peak predicted here is that of a program whose
-operators run one after another and write their results. ``memory`` asks XLA for its own buffer
-assignment, for comparison.
+Extra ``jax``. **Experimental.** XLA decides what is resident: it fuses operators, reorders them and
+merges duplicates. So ``advise`` predicts no memory: it compiles candidates, which
+planners propose, and reports XLA's buffer assignment, as ``memory`` does for any function. The
+graph of ``trace`` is for planning, pictures and teaching; its peaks are not XLA's.
 """
 
 from tinyckpt.interop.importer_checks import check_installed
@@ -20,8 +18,7 @@ from tinyckpt.interop.importer_checks import check_installed
 check_installed("jax", "JAX")  # first: the imports below would fail with a less helpful error
 
 from tinyckpt.interop.jax.advising import Advice, advise
-from tinyckpt.interop.jax.execute_schedule import step
 from tinyckpt.interop.jax.memory import Memory, memory
 from tinyckpt.interop.jax.tracing import Traced, trace
 
-__all__ = ["Advice", "Memory", "Traced", "advise", "memory", "step", "trace"]
+__all__ = ["Advice", "Memory", "Traced", "advise", "memory", "trace"]

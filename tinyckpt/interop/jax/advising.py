@@ -1,90 +1,97 @@
-"""Checkpoint policy search for JAX: which ``checkpoint_name`` values to save within a budget.
+"""Checkpoint policy search for JAX, where XLA's buffer assignment is the memory model.
 
-In: a function whose values are named by ``jax.ad_checkpoint.checkpoint_name``, arguments, a budget.
-Out: an ``Advice``, the names for ``save_only_these_names``. Up to ``MOST_TRIED_OUT`` names the
-search is exhaustive; beyond that it is greedy backward elimination by bytes freed per FLOP. All
-other values are recomputed: nothing is reordered and no schedule is made.
+In: a function as it is, arguments, a budget. Out: an ``Advice``, the cheapest candidate whose peak
+is within the budget. No peak is predicted: each candidate is compiled, not run, and XLA's
+``memory_analysis`` says what it allocates. Candidates, by ascending FLOPs: the function unchanged;
+the policies of ``jax.checkpoint`` around it; and saved results, chosen by planners on the graphs of
+the function and its loops. So no policy of JAX is better at the same cost or a lower one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
-from math import inf
-from textwrap import indent
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, checked_seconds
-from tinyckpt.base.errors import BudgetError, OptionError
+from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
-from tinyckpt.core.cuts import retaining_order
-from tinyckpt.interop.jax.tracing import Traced, trace
-from tinyckpt.planner.model.budget import parse_budget
-from tinyckpt.planner.model.cost_models import given
-from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.core.schedule import Compute
+from tinyckpt.interop.jax.capture import bind, read_all, variables
+from tinyckpt.interop.jax.checkpointing import checkpointed, levels
+from tinyckpt.interop.jax.costs import flops_of_jaxpr
+from tinyckpt.interop.jax.memory import Memory, compiled_memory
+from tinyckpt.interop.jax.tracing import trace
+from tinyckpt.planner.model.budget import budget_in_bytes
+from tinyckpt.planner.portfolio.plan import plan
 
-MOST_TRIED_OUT = 8  # names: the search of 2**8 subsets is exhaustive; of more, greedy
+RULES = (
+    "everything_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable",
+)  # fmt: skip
+# Budgets of the planners, as shares of store-all's peak on the graph. Twice as many: twice the
+# time, and steps half as wide between the peaks that are found.
+SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2)
+PLANNER_SECONDS = 3.0  # per share and loop level; planners rarely take more than half a second
+# XLA:CPU drops the barriers of jax.checkpoint, merges recomputations with what they repeat, and
+# orders operators for concurrency: then checkpointing frees nothing.
+CPU_OPTIONS: dict[str, Any] = {
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    "xla_disable_hlo_passes": "cse",
+}
+# Buffers are assigned before code is generated, so code that only is to be measured may be slow.
+FAST = {"xla_backend_optimization_level": 0}
+
+UNCHANGED = "the function unchanged"
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advice:
-    """Names to save under ``jax.checkpoint``, with the predicted peak and cost.
+    """How to checkpoint a function, with the peak and cost that XLA and the jaxpr report.
 
     Attributes:
-        names: the names to save, in the order in which the function assigns them.
-        others: the names that are recomputed.
-        peak: predicted peak in bytes, results included.
-        cost: FLOPs of all evaluations, as a multiple of those without recomputation.
-        traced: the trace that the prediction is made on.
+        name: of the function.
+        title: the candidate that was chosen.
+        peak: bytes of temporaries and results of ``value_and_grad``, by XLA's buffer assignment.
+        cost: FLOPs of the jaxpr, as a multiple of those of the function unchanged.
+        plain: XLA's memory analysis of the function unchanged, with default options.
+        compiler_options: for ``jax.jit``; without them the peak is another.
+        compiled: how many programs XLA compiled.
+        apply: wraps the function; values and gradients are equal, up to how XLA fuses them.
 
     >>> import jax
     >>> import jax.numpy as jnp
-    >>> from jax.ad_checkpoint import checkpoint_name
     >>> def loss(w, x):
-    ...     return jnp.tanh(checkpoint_name(x @ w, "h")).sum()
+    ...     return jnp.tanh(x @ w).sum()
     >>> shape = jax.ShapeDtypeStruct((4, 4), "float32")
     >>> advice = advise(loss, shape, shape, budget="1 MiB")
-    >>> advice.names, advice.others
-    (('h',), ())
-    >>> checkpointed = advice.apply(loss)
+    >>> advice.title, advice.cost, advice.peak == advice.plain.peak
+    ('the function unchanged', 1.0, True)
     """
 
-    names: tuple[str, ...]
-    others: tuple[str, ...]
+    name: str
+    title: str
     peak: int
     cost: float
-    traced: Traced
-
-    @property
-    def policy(self) -> Callable[..., bool]:
-        """JAX's policy ``save_only_these_names`` for these names."""
-        found: Callable[..., bool] = jax.checkpoint_policies.save_only_these_names(*self.names)
-        return found
-
-    def apply(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function in ``jax.checkpoint`` with that policy; gradients are equal."""
-        wrapped: Callable[..., Any] = jax.checkpoint(fun, policy=self.policy)
-        return wrapped
-
-    def code(self) -> str:
-        """Return lines that wrap the function, without tinyckpt."""
-        name, names = self.traced.graph.name, ", ".join(map(repr, self.names))
-        return (
-            f"policy = jax.checkpoint_policies.save_only_these_names({names})\n"
-            f"{name} = jax.checkpoint({name}, policy=policy)"
-        )
+    plain: Memory
+    compiler_options: Mapping[str, Any]
+    compiled: int
+    apply: Wrap
 
     def __str__(self) -> str:
-        name, lines = self.traced.graph.name, indent(self.code(), "    ")
-        others = f"; recomputed: {', '.join(self.others)}" if self.others else ""
+        options = f", compiler_options={dict(self.compiler_options)}"
         return (
-            f"{name}: predicted peak {size_text(self.peak)}, {self.cost:.4g} times the FLOPs\n"
-            f"save: {', '.join(self.names) or 'nothing'}{others}\n"
-            f"write:\n{lines}\n"
-            "XLA decides in the end: compare tinyckpt.interop.jax.memory of both."
+            f"{self.name}: {size_text(self.peak)} by XLA's buffer assignment, "
+            f"{size_text(self.plain.peak)} unchanged; {self.cost:.4g} times the FLOPs\n"
+            f"{self.title}\n"
+            "write:\n"
+            f"    step = jax.jit(jax.value_and_grad(advice.apply({self.name}))"
+            f"{options if self.compiler_options else ''})"
         )
 
 
@@ -92,146 +99,143 @@ def advise(
     fun: Callable[..., Any],
     *args: Any,
     budget: int | float | str,
-    names: Collection[str] | None = None,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Advice:
-    """Choose the names that ``jax.checkpoint`` saves, at the fewest FLOPs within a budget.
+    """Find the fewest FLOPs at which ``value_and_grad`` of a function is within a budget.
 
-    The function is modelled as ``jax.checkpoint(fun, policy=save_only_these_names(...))``: a value
-    that is neither saved nor an argument is recomputed, once, when the backward pass first reads
-    it. Up to eight names, every subset is evaluated. For more names: every second one, every third
-    one and so on, and then greedy elimination, dropping the name that frees the most bytes per
-    FLOP, one at a time.
+    Nothing has to be marked in the function, and nothing runs: each candidate is compiled, and XLA
+    says what it would allocate. Loops of ``jax.lax.scan`` are checkpointed inside, per iteration.
+    On a CPU each candidate is compiled twice, with default options and with those that make XLA
+    save memory.
 
     Args:
         fun, args: as ``trace`` takes them.
-        budget: the largest predicted peak: bytes, ``"2 GiB"``, or a share of the peak of a run
-            without recomputation.
-        names: the candidates; by default all names that ``checkpoint_name`` assigns.
-        time_limit: seconds for the search, after which the best choice so far is returned.
+        budget: the largest peak: bytes, ``"2 GiB"``, or a share of the peak of the function
+            unchanged. Temporaries and results of ``value_and_grad`` count; arguments do if
+            ``"total"`` is added.
+        time_limit: seconds, checked between compilations; one of them may exceed it.
 
     Raises:
-        OptionError: if the function names no value, or one of ``names`` does not occur in it.
-        BudgetError: if no choice is within the budget; says the smallest peak found.
+        BudgetError: if no candidate is within the budget, or none that was compiled in time; says
+            the smallest peak found.
         GraphError: as ``trace``.
 
     >>> import jax
-    >>> import jax.numpy as jnp
-    >>> from jax.ad_checkpoint import checkpoint_name
-    >>> def loss(w, x):
-    ...     return jnp.tanh(checkpoint_name(x @ w, "h")).sum()
     >>> shape = jax.ShapeDtypeStruct((4, 4), "float32")
-    >>> advise(loss, shape, shape, budget="1 MiB").names
-    ('h',)
+    >>> advise(lambda w, x: (x @ w).sum(), shape, shape, budget="1 KiB").cost
+    1.0
     """
     clock = Clock(checked_seconds(time_limit))
-    traced = trace(fun, *args)
-    graph = traced.graph
-    known = values_by_checkpoint_name(traced)
-    if isinstance(names, str) or not isinstance(names, Collection | None):
-        raise OptionError(f"names={names!r:.80}; give a list of names")
-    chosen = list(known) if names is None else [name for name in known if name in set(names)]
-    missing = [name for name in names or () if name not in known]
-    if missing or not known:
-        there = f"it names {listed(list(known))}" if known else "it names no value"
-        raise OptionError(
-            f"{graph.name}: {there}"
-            + (f", not {', '.join(map(repr, missing))}" if missing else "")
-            + "; jax.ad_checkpoint.checkpoint_name(x, name) names a value"
-        )
-    within, problem = parse_budget(graph, given(graph), budget)
-    if problem.costs.memory_unit != "bytes":
-        raise BudgetError(f"budget {budget!r:.80}; expected bytes, such as '2 GiB', or a share")
-    once = range(len(graph.operators))
-    stored, smallest = problem.cost_of(once), problem.peak(once)
-    best: tuple[float, int, frozenset[str]] | None = None
-    for choice in choices(chosen, known, problem, clock):
-        order = order_of(problem, known, choice)
-        peak, cost = problem.peak(order), problem.cost_of(order)
-        smallest = min(smallest, peak)
-        if peak <= within and (best is None or (cost, peak) < best[:2]):
-            best = cost, peak, choice
-        if clock.left() == 0:
-            break
-    if best is None:
-        all_seen = len(chosen) <= MOST_TRIED_OUT and clock.left() > 0
-        raise BudgetError(
-            f"{graph.name}: no choice among {listed(chosen)} "
-            f"{'has' if all_seen else 'that was evaluated has'} a peak of at most "
-            f"{size_text(within)}; the smallest found is {size_text(smallest)}",
-            smallest,
-        )
-    cost, peak, choice = best
-    return Advice(
-        tuple(name for name in chosen if name in choice),
-        tuple(name for name in known if name not in choice),
-        peak,
-        cost / stored if stored else 1.0,
-        traced,
+    name = trace(fun, *args).graph.name  # refuses what has no gradient
+    gradient = jax.value_and_grad(fun)
+    plain = compiled_memory(jax.jit(gradient).lower(*args), {})
+    within, compiled = budget_in_bytes(budget, plain.peak, plain.arguments), 1
+    smallest, stored = plain.peak, flops_of_jaxpr(jax.make_jaxpr(gradient)(*args))
+    if plain.peak <= within:
+        return Advice(name, UNCHANGED, plain.peak, 1.0, plain, {}, 1, lambda fun: fun)
+    on_cpu = jax.default_backend() == "cpu"
+    priced: list[tuple[int, int, str, Wrap]] = []
+    for title, wrap in candidates(fun, args, clock):
+        flops = flops_of_jaxpr(jax.make_jaxpr(jax.value_and_grad(wrap(fun)))(*args))
+        priced.append((flops, len(priced), title, wrap))
+    for flops, _, title, wrap in sorted(priced):
+        lowered = jax.jit(jax.value_and_grad(wrap(fun))).lower(*args)
+        for options in ({}, CPU_OPTIONS) if on_cpu else ({},):
+            if clock.left() == 0:
+                break
+            peak = compiled_memory(lowered, options | FAST if on_cpu else {}).peak
+            smallest, compiled = min(smallest, peak), compiled + 1
+            if peak <= within:
+                cost = flops / stored if stored else 1.0
+                return Advice(name, title, peak, cost, plain, options, compiled, wrap)
+    raise BudgetError(
+        f"{name}: no candidate {'that was compiled in time ' if clock.left() == 0 else ''}"
+        f"has a peak of at most {size_text(within)} ({compiled} were compiled); the smallest found "
+        f"is {size_text(smallest)}",
+        smallest,
     )
 
 
-def values_by_checkpoint_name(traced: Traced) -> dict[str, list[int]]:
-    """Return the forward values of each checkpoint name, in order of evaluation."""
-    found: dict[str, list[int]] = {}
-    for operator in traced.graph.operators[: traced.graph.forward_count]:
-        for data in operator.outputs:
-            label = traced.graph.data[data].label
-            if label is not None:
-                found.setdefault(label, []).append(data)
-    return found
+def candidates(
+    fun: Callable[..., Any], args: tuple[Any, ...], clock: Clock
+) -> Iterator[tuple[str, Wrap]]:
+    """Yield candidates with their titles."""
+    yield UNCHANGED, lambda fun: fun
+    for rule in RULES:
+        policy = getattr(jax.checkpoint_policies, rule)
+        yield f"jax.checkpoint, policy {rule}", partial(jax.checkpoint, policy=policy)
+    nested = list(levels(jax.make_jaxpr(fun)(*args)))
+    count, total = len(jax.tree.leaves(args[0])), sum(len(flat.jaxpr.eqns) for _, flat in nested)
+    graphs = [level_graph(flat, None if path else count) for path, flat in nested]
+    seen = []
+    for share in (0.0, *SHARES):
+        saved = {
+            (*path, at): flat.jaxpr.eqns[at].primitive.name
+            for (path, flat), graph in zip(nested, graphs, strict=True)
+            for at in (saved_by_planner(graph, share, clock) if share and graph else ())
+        }
+        if saved not in seen:
+            seen.append(saved)
+            title = f"{len(saved)} of {total} results saved, the others recomputed"
+            yield title, partial(checkpointed, saved=saved)
 
 
-def order_of(problem: Problem, known: dict[str, list[int]], names: Collection[str]) -> list[int]:
-    """Return the evaluation order under the policy that saves some names."""
-    return retaining_order(problem.graph, [d for n in names for d in known[n]], reuse=True)
+def level_graph(flat: Any, differentiated: int | None) -> Any:
+    """Return the training graph of a function or a loop's body; None if it has no derivative.
 
+    The name of each value is its equation's position. The loss is the sum of all real results,
+    since the cotangents of a body's results are arguments of its backward pass.
 
-def choices(
-    names: list[str], known: dict[str, list[int]], problem: Problem, clock: Clock
-) -> Iterator[frozenset[str]]:
-    """Yield sets of names to save: all subsets of a few names, greedy elimination of many.
-
-    Few are at most ``MOST_TRIED_OUT``. Otherwise strided subsets and the empty set come first, then
-    ever smaller sets, each without the name of the largest ``bytes_per_flop``.
+    Args:
+        flat: the flattened jaxpr.
+        differentiated: how many of its first arguments get a gradient; None for all real ones.
     """
-    if len(names) <= MOST_TRIED_OUT:
-        for count in range(len(names), -1, -1):
-            yield from map(frozenset, combinations(names, count))
-        return
-    for stride in range(1, len(names) + 1):
-        yield frozenset(names[stride - 1 :: stride])
-    yield frozenset()
-    left = frozenset(names)
-    while left:
-        before = peak_and_cost(problem, known, left)
-        best = -inf, left
-        for name in filter(left.__contains__, names):
-            if clock.left() == 0:
-                return
-            rest = left - {name}
-            best = max(
-                best,
-                (bytes_per_flop(before, peak_and_cost(problem, known, rest)), rest),
-                key=lambda one: one[0],
-            )
-        left = best[1]
-        yield left
+    jaxpr = flat.jaxpr
+    wanted = [value for value in jaxpr.invars[:differentiated] if is_real(value)]
+
+    def level(first: list[Any], rest: list[Any]) -> Any:
+        values = dict(zip(jaxpr.constvars, flat.consts, strict=True))
+        values.update(zip(jaxpr.invars, rest, strict=True))
+        values.update(zip(wanted, first, strict=True))
+        for at, equation in enumerate(jaxpr.eqns):
+            results = bind(equation, read_all(values, equation.invars))
+            named = [checkpoint_name(result, str(at)) for result in results]
+            values.update(zip(equation.outvars, named, strict=True))
+        real = [value for value in variables(jaxpr.outvars) if is_real(value)]
+        return sum(jnp.sum(result, dtype="float32") for result in read_all(values, real))
+
+    shapes = {v: jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in jaxpr.invars}
+    try:
+        return trace(level, [shapes[value] for value in wanted], list(shapes.values())).graph
+    except GraphError:
+        return None
 
 
-def peak_and_cost(
-    problem: Problem, known: dict[str, list[int]], names: Collection[str]
-) -> tuple[int, float]:
-    """Return peak and cost of saving some names."""
-    order = order_of(problem, known, names)
-    return problem.peak(order), problem.cost_of(order)
+def is_real(value: Any) -> bool:
+    """Whether a variable is of real numbers, not of integers."""
+    return bool(jnp.issubdtype(value.aval.dtype, jnp.floating))
 
 
-def listed(names: list[str]) -> str:
-    """Return a few names for an error message."""
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+def saved_by_planner(graph: Any, share: float, clock: Clock) -> set[int]:
+    """Return the equations whose results a plan within a share of store-all's peak saves.
 
-
-def bytes_per_flop(before: tuple[int, float], after: tuple[int, float]) -> float:
-    """Return the bytes that a change frees per FLOP that it adds."""
-    return (before[0] - after[0]) / max(after[1] - before[1], 1.0)
+    They are computed once and read in the backward pass, or by a recomputation, which runs in it.
+    Of a view its base is saved. Nothing is saved if no plan is within the share.
+    """
+    try:
+        schedule = plan(graph, budget=share, time_limit=min(PLANNER_SECONDS, clock.left() / 8))
+    except BudgetError:
+        return set()
+    evaluations = [0] * len(graph.operators)
+    base: list[int] = []  # the data node that owns the memory; a view comes after it
+    for node in graph.data:
+        base.append(node.id if node.view_of is None else base[node.view_of])
+    for step in schedule.steps:
+        if isinstance(step, Compute):
+            evaluations[step.operator] += 1
+    late = [o for o in graph.operators if o.id >= graph.forward_count or evaluations[o.id] > 1]
+    saved = {base[data] for operator in late for data in operator.inputs}
+    owners = {data: graph.data[data].producer for data in saved}
+    once = {data for data, made in owners.items() if made is not None and evaluations[made] == 1}
+    labels = ((node.label, base[node.id]) for node in graph.data)
+    return {int(label) for label, owner in labels if label is not None and owner in once}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tinyckpt.interop.jax.capture import Equation
+from tinyckpt.interop.jax.capture import backward_slice, flattened
 
 # Data movement, which counts no FLOPs.
 MOVES = {
@@ -16,15 +16,22 @@ MOVES = {
 }  # fmt: skip
 
 
-def flops_of(equation: Equation) -> int:
+def flops_of(equation: Any) -> int:
     """Return the floating-point operations of one evaluation.
 
     Matrix products and convolutions count two per multiply-add; reductions count their input
     elements, all other operators their output elements: about what XLA's own cost analysis reports.
+    A ``scan`` counts its body once per iteration, a ``while`` once, a ``cond`` its largest branch.
     """
-    kind, inputs, outputs = equation.primitive.name, equation.inputs, equation.outputs
+    kind, inputs, outputs = equation.primitive.name, equation.invars, equation.outvars
     if kind in MOVES:
         return 0
+    if kind == "scan":
+        return int(equation.params["length"]) * flops_of_jaxpr(equation.params["jaxpr"])
+    if kind == "while":
+        return flops_of_jaxpr(equation.params["body_jaxpr"])
+    if kind == "cond":
+        return max(map(flops_of_jaxpr, equation.params["branches"]))
     made = sum(elements(value) for value in outputs)
     if kind == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
@@ -41,3 +48,10 @@ def flops_of(equation: Equation) -> int:
 def elements(value: Any) -> int:
     """Return the number of elements of a value."""
     return math.prod(map(int, value.aval.shape))
+
+
+def flops_of_jaxpr(closed: Any) -> int:
+    """Return the floating-point operations of what the results of a jaxpr depend on."""
+    flat = flattened(closed, "the function").jaxpr
+    needed = backward_slice(flat.eqns, flat.outvars)
+    return sum(flops_of(equation) for equation in flat.eqns if id(equation) in needed)

@@ -1,8 +1,8 @@
-"""XLA's compile-time memory analysis of a JAX function, for comparison with predictions."""
+"""XLA's compile-time memory analysis of a JAX function: the buffers that it assigns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ class Memory:
 
     Attributes:
         temporary: total temporaries, where one buffer may be reused for several values.
-        output: results.
-        flops: floating-point operations by XLA's cost analysis; 0 where it reports none.
+        output: results, except those that take the place of donated arguments.
+        arguments: arguments, which are resident in any case and not part of the peak.
 
-    >>> found = Memory(temporary=2048, output=1024, flops=0.0)
+    >>> found = Memory(temporary=2048, output=1024, arguments=512)
     >>> found.peak
     3072
     >>> print(found)
@@ -29,11 +29,11 @@ class Memory:
 
     temporary: int
     output: int
-    flops: float
+    arguments: int
 
     @property
     def peak(self) -> int:
-        """Temporaries and results, the number to compare with the peak of a replay."""
+        """Temporaries and results: what a call allocates."""
         return self.temporary + self.output
 
     def __str__(self) -> str:
@@ -41,25 +41,28 @@ class Memory:
         return f"{size_text(self.peak)}: {temporary} of temporaries, {output} of results"
 
 
-def memory(function: Callable[..., Any], *args: Any) -> Memory:
+def memory(
+    function: Callable[..., Any], *args: Any, compiler_options: Mapping[str, Any] | None = None
+) -> Memory:
     """Compile a function with ``jax.jit`` and report XLA's ``memory_analysis``; nothing runs.
 
-    On a CPU XLA saves memory neither for ``jax.checkpoint`` nor for a schedule, unless
-    ``XLA_FLAGS`` has ``--xla_cpu_enable_concurrency_optimized_scheduler=false`` before JAX is
-    imported.
-
     Args:
-        function: such as ``jax.value_and_grad(loss)``, or the result of ``step``.
+        function: such as ``jax.value_and_grad(loss)``.
         args: arrays, or ``jax.ShapeDtypeStruct``.
+        compiler_options: as ``jax.jit`` takes them.
 
     >>> import jax
-    >>> found = memory(lambda x: x @ x, jax.ShapeDtypeStruct((8, 8), "float32"))
-    >>> found.output
+    >>> memory(lambda x: x @ x, jax.ShapeDtypeStruct((8, 8), "float32")).output
     256
     """
-    compiled = jax.jit(function).lower(*args).compile()
-    found: Any = compiled.memory_analysis()
-    costs: Any = compiled.cost_analysis()
-    costs = costs[0] if isinstance(costs, list) and costs else costs
-    flops = float(costs.get("flops", 0.0)) if costs else 0.0
-    return Memory(int(found.temp_size_in_bytes), int(found.output_size_in_bytes), flops)
+    return compiled_memory(jax.jit(function).lower(*args), compiler_options or {})
+
+
+def compiled_memory(lowered: Any, compiler_options: Mapping[str, Any]) -> Memory:
+    """Compile a lowered function with some options and report XLA's ``memory_analysis``."""
+    found = lowered.compile(compiler_options=dict(compiler_options)).memory_analysis()
+    return Memory(
+        int(found.temp_size_in_bytes),
+        int(found.output_size_in_bytes - found.alias_size_in_bytes),
+        int(found.argument_size_in_bytes),
+    )

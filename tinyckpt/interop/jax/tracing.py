@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
-from tinyckpt.interop.jax.capture import CapturedProgram, Equation, program_of
+from tinyckpt.interop.jax.capture import flattened
 from tinyckpt.interop.jax.importer import graph_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A traced ``value_and_grad``: the graph to plan on, and the equations ``step`` executes.
+    """A traced ``value_and_grad``.
 
     Attributes:
         graph: the training graph, which plans, replays and draws like any other.
-        program: the flattened program that it was built from.
-        equations: the equation of each operator, by operator id.
 
     >>> import jax
     >>> trace(lambda w: (w * w).sum(), jax.ShapeDtypeStruct((3,), "float32"))
@@ -26,8 +28,6 @@ class Traced:
     """
 
     graph: TrainingGraph
-    program: CapturedProgram
-    equations: tuple[Equation, ...]
 
     def __repr__(self) -> str:
         return f"<Traced {self.graph.name}, {len(self.graph.operators)} operators>"
@@ -36,7 +36,9 @@ class Traced:
 def trace(fun: Callable[..., Any], *args: Any) -> Traced:
     """Return the graph of ``jax.value_and_grad(fun)``, with respect to the first argument.
 
-    Calls (``jit``, ``custom_jvp``, ``checkpoint``) are written out. Scopes are those of
+    Calls (``jit``, ``custom_jvp``, ``checkpoint``) are written out; control flow of ``jax.lax`` is
+    one operator each, whose inner memory does not count. XLA fuses and reorders operators, so the
+    peaks of such a graph are for comparing plans, not for what XLA allocates. Scopes are those of
     ``jax.named_scope``, and what ``checkpoint_name`` names has that as its label, so that
     ``tc.plan(graph, "retain", keep=...)`` and JAX's own policies pick it by its name. Costs are
     floating-point operations. Gradients go by the path of what they are the gradient of, such as
@@ -49,7 +51,7 @@ def trace(fun: Callable[..., Any], *args: Any) -> Traced:
 
     Raises:
         GraphError: if the function does not return one real scalar, does not take the arguments,
-            or has what cannot be planned: loops and branches of ``jax.lax``, effects.
+            has effects, or control flow in Python that depends on numbers.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -70,6 +72,45 @@ def trace(fun: Callable[..., Any], *args: Any) -> Traced:
       dot_general_8 = dot_general(add_any_7, args[1])   float32[4,4]
       transpose_9 = transpose(dot_general_8)   float32[4,4]
     """
-    program = program_of(fun, args)
-    graph, equations = graph_of(program, getattr(fun, "__name__", "jax"))
-    return Traced(graph, program, equations)
+    name = getattr(fun, "__name__", "the function")
+    check_scalar(fun, args, name)
+    closed, shapes = traced(jax.make_jaxpr(jax.value_and_grad(fun), return_shape=True), args, name)
+    flat = flattened(closed, name).jaxpr
+    graph = graph_of(flat, paths_of(tuple(args), "args"), paths_of(shapes[1], "args[0]"), name)
+    return Traced(graph)
+
+
+def paths_of(nesting: Any, prefix: str) -> list[str]:
+    """Return the pytree path of each leaf, such as ``args[0]['w']``."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(nesting)
+    return [prefix + jax.tree_util.keystr(path) for path, _ in leaves]
+
+
+def check_scalar(fun: Callable[..., Any], args: Sequence[Any], name: str) -> None:
+    """Raise a GraphError unless a function takes the arguments and returns one real scalar."""
+    if not args:
+        raise GraphError(f"{name}: give its arguments; the gradient is taken of the first")
+    returned = traced(lambda *given: jax.eval_shape(fun, *given), args, name)
+    leaves = jax.tree_util.tree_leaves(returned)
+    is_one = len(leaves) == 1 and leaves[0] is returned and leaves[0].shape == ()
+    if is_one and jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        return
+    what = ", ".join(f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves)
+    raise GraphError(
+        f"{name} returns {what or 'nothing'}; expected one real scalar, the loss to differentiate"
+    )
+
+
+def traced(call: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
+    """Call a JAX transformation; any exception that JAX raises becomes one GraphError."""
+    try:
+        return call(*args)
+    except GraphError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise GraphError(
+            f"{name}: JAX cannot trace it: {type(error).__name__}: {text}; expected arguments "
+            "that it accepts, the first of real numbers, and control flow that does not depend on "
+            "the values of its arrays"
+        ) from error
