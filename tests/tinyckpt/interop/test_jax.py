@@ -188,14 +188,14 @@ def test_saved_sets_have_gradients_equal_to_the_last_bit_unless_fused(family: An
     draw, costs = np.random.default_rng(3), []
     for kept in (every, {k: v for k, v in every.items() if draw.random() < 0.5}):
         gradient = jax.value_and_grad(checkpointed(function, kept))
-        with jax.disable_jit():
-            assert equal(gradient(*args), expected)
+        if family is not recurrent:  # a loop's gradients may be summed in another order
+            with jax.disable_jit():
+                assert equal(gradient(*args), expected)
         fused = jax.tree.leaves(jax.jit(gradient)(*args))
         for own, other in zip(fused, jax.tree.leaves(expected), strict=True):
             assert np.abs(own - other).max() <= 1e-5 * np.abs(other).max()
         costs.append(flops_of_jaxpr(jax.make_jaxpr(gradient)(*args)) / stored)
-    assert costs[0] <= 1.1  # of custom_jvp functions only the result is saved
-    assert costs[0] < costs[1]
+    assert costs[0] == 1 < costs[1]
 
 
 def test_scan_is_checkpointed_per_iteration() -> None:
