@@ -3,8 +3,9 @@
 In: a function as it is, arguments, a budget. Out: an ``Advice``, the cheapest candidate whose peak
 is within the budget. No peak is predicted: each candidate is compiled, not run, and XLA's
 ``memory_analysis`` says what it allocates. Candidates, by ascending FLOPs: the function unchanged;
-the policies of ``jax.checkpoint`` around it; and saved results, chosen by planners on the graphs of
-the function and its loops. So no policy of JAX is better at the same cost or a lower one.
+the policies of ``jax.checkpoint`` around it, with the names that ``checkpoint_name`` gives in it,
+if any; and saved results, chosen by planners on the graphs of the function and its loops. So none
+of these policies is better at the same cost or a lower one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
+from textwrap import indent
 from typing import Any
 
 import jax
@@ -33,6 +36,7 @@ from tinyckpt.planner.portfolio.plan import plan
 RULES = (
     "everything_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable",
 )  # fmt: skip
+MOST_NAMES = 3  # all their subsets are compiled, twice; of more names, each alone and all of them
 # Budgets of the planners, as shares of store-all's peak on the graph. Twice as many: twice the
 # time, and steps half as wide between the peaks that are found.
 SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2)
@@ -57,6 +61,7 @@ class Advice:
     Attributes:
         name: of the function.
         title: the candidate that was chosen.
+        policy: the one of ``jax.checkpoint_policies``, if it is one of those; otherwise empty.
         peak: bytes of temporaries and results of ``value_and_grad``, by XLA's buffer assignment.
         cost: FLOPs of the jaxpr, as a multiple of those of the function unchanged.
         plain: XLA's memory analysis of the function unchanged, with default options.
@@ -76,6 +81,7 @@ class Advice:
 
     name: str
     title: str
+    policy: str
     peak: int
     cost: float
     plain: Memory
@@ -83,15 +89,25 @@ class Advice:
     compiled: int
     apply: Wrap
 
+    def code(self) -> str:
+        """Return lines that wrap the function; without tinyckpt, where it is a policy of JAX."""
+        lines = []
+        if self.policy:
+            lines.append(f"policy = jax.checkpoint_policies.{self.policy}")
+            lines.append(f"{self.name} = jax.checkpoint({self.name}, policy=policy)")
+        elif self.title != UNCHANGED:
+            lines.append(f"{self.name} = advice.apply({self.name})")
+        options = dict(self.compiler_options)
+        given = f", compiler_options={options}" if options else ""
+        lines.append(f"step = jax.jit(jax.value_and_grad({self.name}){given})")
+        return "\n".join(lines)
+
     def __str__(self) -> str:
-        options = f", compiler_options={dict(self.compiler_options)}"
         return (
             f"{self.name}: {size_text(self.peak)} by XLA's buffer assignment, "
             f"{size_text(self.plain.peak)} unchanged; {self.cost:.4g} times the FLOPs\n"
             f"{self.title}\n"
-            "write:\n"
-            f"    step = jax.jit(jax.value_and_grad(advice.apply({self.name}))"
-            f"{options if self.compiler_options else ''})"
+            f"write:\n{indent(self.code(), '    ')}"
         )
 
 
@@ -132,13 +148,13 @@ def advise(
     within, compiled = budget_in_bytes(budget, plain.peak, plain.arguments), 1
     smallest, stored = plain.peak, flops_of_jaxpr(jax.make_jaxpr(gradient)(*args))
     if plain.peak <= within:
-        return Advice(name, UNCHANGED, plain.peak, 1.0, plain, {}, 1, lambda fun: fun)
+        return Advice(name, UNCHANGED, "", plain.peak, 1.0, plain, {}, 1, lambda fun: fun)
     on_cpu = jax.default_backend() == "cpu"
-    priced: list[tuple[int, int, str, Wrap]] = []
-    for title, wrap in candidates(fun, args, clock):
+    priced: list[tuple[int, int, str, str, Wrap]] = []
+    for title, policy, wrap in candidates(fun, args, clock):
         flops = flops_of_jaxpr(jax.make_jaxpr(jax.value_and_grad(wrap(fun)))(*args))
-        priced.append((flops, len(priced), title, wrap))
-    for flops, _, title, wrap in sorted(priced):
+        priced.append((flops, len(priced), title, policy, wrap))
+    for flops, _, title, policy, wrap in sorted(priced):
         lowered = jax.jit(jax.value_and_grad(wrap(fun))).lower(*args)
         for options in ({}, CPU_OPTIONS) if on_cpu else ({},):
             if clock.left() == 0:
@@ -147,7 +163,7 @@ def advise(
             smallest, compiled = min(smallest, peak), compiled + 1
             if peak <= within:
                 cost = flops / stored if stored else 1.0
-                return Advice(name, title, peak, cost, plain, options, compiled, wrap)
+                return Advice(name, title, policy, peak, cost, plain, options, compiled, wrap)
     raise BudgetError(
         f"{name}: no candidate {'that was compiled in time ' if clock.left() == 0 else ''}"
         f"has a peak of at most {size_text(within)} ({compiled} were compiled); the smallest found "
@@ -158,13 +174,16 @@ def advise(
 
 def candidates(
     fun: Callable[..., Any], args: tuple[Any, ...], clock: Clock
-) -> Iterator[tuple[str, Wrap]]:
-    """Yield candidates with their titles."""
-    yield UNCHANGED, lambda fun: fun
-    for rule in RULES:
-        policy = getattr(jax.checkpoint_policies, rule)
-        yield f"jax.checkpoint, policy {rule}", partial(jax.checkpoint, policy=policy)
+) -> Iterator[tuple[str, str, Wrap]]:
+    """Yield candidates: title, policy of JAX if it is one, and what wraps the function."""
+    yield UNCHANGED, "", lambda fun: fun
     nested = list(levels(jax.make_jaxpr(fun)(*args)))
+    policies = {rule: getattr(jax.checkpoint_policies, rule) for rule in RULES}
+    for names in sets_of_names([flat for _, flat in nested]):
+        policy = f"save_only_these_names({', '.join(map(repr, names))})"
+        policies[policy] = jax.checkpoint_policies.save_only_these_names(*names)
+    for policy, rule in policies.items():
+        yield f"jax.checkpoint, policy {policy}", policy, partial(jax.checkpoint, policy=rule)
     count, total = len(jax.tree.leaves(args[0])), sum(len(flat.jaxpr.eqns) for _, flat in nested)
     graphs = [level_graph(flat, None if path else count) for path, flat in nested]
     seen = []
@@ -177,7 +196,16 @@ def candidates(
         if saved not in seen:
             seen.append(saved)
             title = f"{len(saved)} of {total} results saved, the others recomputed"
-            yield title, partial(checkpointed, saved=saved)
+            yield title, "", partial(checkpointed, saved=saved)
+
+
+def sets_of_names(flats: list[Any]) -> list[tuple[str, ...]]:
+    """Return sets of the names that ``checkpoint_name`` gives in a function and its loops."""
+    equations = [equation for flat in flats for equation in flat.jaxpr.eqns]
+    found = (equation.params["name"] for equation in equations if equation.primitive.name == "name")
+    names = tuple(dict.fromkeys(found))
+    sizes = range(1, len(names) + 1) if len(names) <= MOST_NAMES else (1, len(names))
+    return [chosen for size in sizes for chosen in combinations(names, size)]
 
 
 def level_graph(flat: Any, differentiated: int | None) -> Any:

@@ -57,7 +57,8 @@ def checkpointed(fun: Callable[..., Any], saved: Mapping[Path, str]) -> Callable
     """
 
     def run(*args: Any) -> Any:
-        closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args)
+        with jax.disable_jit(False):  # which would unroll loops: other equations than advised on
+            closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args)
         there = {
             (*path, at): equation.primitive.name
             for path, flat in levels(closed)
