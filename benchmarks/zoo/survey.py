@@ -489,7 +489,8 @@ def counts(every: Sequence[Result]) -> list[str]:
             if f"advice {s:.0%}: bits" in each]  # fmt: skip
     quick = [each for each in advised if each["advice: seconds"] < 5]
     lines = [
-        f"{len(every)} models, {len(ran)} of which train here; `torch.compile` runs "
+        f"{len(every)} of {len(SUBJECTS)} models so far, {len(ran)} of which train here; "
+        f"`torch.compile` runs "
         f"{len(compiles)} of them, {sum(e['dynamo: graph'] == 'one' for e in compiles)} in one "
         "graph.",
         f"Advice on {len(advised)}: {portion([e for e in compiles if e in advised], compiles)} of "
