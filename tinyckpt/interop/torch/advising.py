@@ -289,23 +289,6 @@ class RecordedStep:
     refused: tuple[tuple[str, str], ...] = ()
     state_bytes: int = 0
 
-    def device_error(self, device: CudaDevice, error: BudgetError) -> BudgetError:
-        """Return the BudgetError for a device on which no choice of modules fits."""
-        other = sum(self.resident.values())
-        beside = device.context + device.cublas
-        text = (
-            f"{type(self.model).__name__} does not fit {device.name}, which has "
-            f"{size_text(device.capacity)}: {size_text(other)} of parameters, buffers, arguments "
-            f"and the optimizer's state, {size_text(beside)} of CUDA context and cuBLAS, and a "
-            f"step of at least {size_text(error.smallest or 0)}"
-        )
-        if self.wrapping.afterwards and self.wrapping.afterwards >= (error.smallest or 0):
-            text += (
-                ", which is what gradients and the optimizer's temporaries take in its own step; "
-                "fused=True has fewer"
-            )
-        return BudgetError(text, error.smallest, error.proven)
-
     def advise(self, budget: Budget | None, device: CudaDevice | None = None) -> Advice:
         """Return the cheapest choice within a budget, on a device, or both; as ``advise``."""
         if device is not None:
@@ -360,8 +343,8 @@ class RecordedStep:
         )
         sources = self.wrapping.recording.source_bytes
         room = device.capacity - device.context - device.cublas - sources - self.state_bytes
-        if budget is not None:
-            room = min(room, self.bytes_of(budget))
+        if budget is not None and self.bytes_of(budget) < room:
+            room = self.within(budget).peak
         while True:
             try:
                 advice = self.within(max(room, 1))
@@ -371,6 +354,23 @@ class RecordedStep:
             if taken.fits:
                 return replace(advice, device=taken)
             room = advice.peak - max(taken.total - device.capacity, 1)
+
+    def device_error(self, device: CudaDevice, error: BudgetError) -> BudgetError:
+        """Return the BudgetError for a device on which no choice of modules fits."""
+        other = sum(self.resident.values())
+        beside = device.context + device.cublas
+        text = (
+            f"{type(self.model).__name__} does not fit {device.name}, which has "
+            f"{size_text(device.capacity)}: {size_text(other)} of parameters, buffers, arguments "
+            f"and the optimizer's state, {size_text(beside)} of CUDA context and cuBLAS, and a "
+            f"step of at least {size_text(error.smallest or 0)}"
+        )
+        if self.wrapping.afterwards and self.wrapping.afterwards >= (error.smallest or 0):
+            text += (
+                ", which is what gradients and the optimizer's temporaries take in its own step; "
+                "fused=True has fewer"
+            )
+        return BudgetError(text, error.smallest, error.proven)
 
 
 def record_step(
