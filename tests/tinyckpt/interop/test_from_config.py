@@ -152,12 +152,16 @@ def test_one_of_file_and_configuration_is_expected(
     assert "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch" in capsys.readouterr().err
 
 
+TEXT = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+GUIDE = {command: lines for command, lines in outputs(TEXT).items() if "--hf" in command}
+
+
 @pytest.mark.long
-def test_command_of_the_guide_prints_its_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", GUIDE)
+def test_commands_of_the_guide_print_their_output(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
-    ((command, shown),) = ((each, lines) for each, lines in outputs(text).items() if "--hf" in each)
+    shown = GUIDE[command]
     monkeypatch.chdir(ROOT)
     assert main(shlex.split(command)[1:]) == 0
     printed = capsys.readouterr().out.splitlines()
