@@ -262,7 +262,7 @@ class Survey:
             with self.part(what):
                 self.rival(what, switch)
         with self.part("dynamo"):
-            found["dynamo: graph"] = dynamo(self.name)
+            found["dynamo: graph"], found["dynamo: stopped"] = dynamo(self.name)
         with self.part("trace"):
             subject = made(self.name)
             traced = tct.trace(
@@ -377,18 +377,20 @@ def recorded(subject: Subject, depth: int = 0) -> RecordedStep:
     )  # fmt: skip
 
 
-def dynamo(name: str) -> str:
-    """Say whether torch.compile runs a subject: in one graph, in several, or not."""
-    for fullgraph in (True, False):
+def dynamo(name: str) -> tuple[str, list[str]]:
+    """Say whether torch.compile runs a subject, in one graph or several; and the errors."""
+    stopped: list[str] = []
+    for fullgraph, words in ((True, "one"), (False, "several")):
         subject = made(name)
         torch.compiler.reset()
         compiled = torch.compile(subject.model, backend="aot_eager", fullgraph=fullgraph)
         try:
             step_of(subject, compiled)()
-        except Exception:
+        except Exception as error:
+            stopped.append(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
             continue
-        return "one" if fullgraph else "several"
-    return "fails"
+        return words, stopped
+    return "fails", stopped
 
 
 # All of them -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Part 1 is solved when these tests pass."""
 
 import numpy as np
+from example_losses import chain, gated, mlp
 from part_1 import (
     KERNELS,
     RULES,
@@ -12,30 +13,6 @@ from part_1 import (
     needed,
     tanh,
 )
-
-
-def mlp(weights, x):
-    for w in weights:
-        x = tanh(x @ w)
-    return half_squared_norm(x)
-
-
-def gated(weights, x):
-    for w in weights:
-        x = x + tanh(x @ w) * x
-    return half_squared_norm(x * x)
-
-
-def chain(n):
-    """Return the graph of n layers of tanh and their backward pass, without the loss."""
-
-    def loss(parameters):
-        (x,) = parameters
-        for _ in range(n):
-            x = tanh(x)
-        return half_squared_norm(x)
-
-    return differentiate(loss, parameters=1, value=False)
 
 
 def evaluate(graph, arrays):

@@ -2,28 +2,11 @@
 
 import numpy as np
 import pytest
-from part_1 import differentiate, half_squared_norm, tanh
+from example_losses import chain, mlp
+from part_1 import differentiate
 from part_2 import free_after_last_use, run
 
 X = np.random.default_rng(0).normal(size=(8, 8))  # 512 bytes
-
-
-def chain(n):
-    """Return the graph of n layers of tanh and their backward pass, without the loss."""
-
-    def loss(parameters):
-        (x,) = parameters
-        for _ in range(n):
-            x = tanh(x)
-        return half_squared_norm(x)
-
-    return differentiate(loss, parameters=1, value=False)
-
-
-def mlp(weights, x):
-    for w in weights:
-        x = tanh(x @ w)
-    return half_squared_norm(x)
 
 
 def numbered(graph, text):

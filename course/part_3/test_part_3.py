@@ -1,6 +1,7 @@
 """Part 3 is solved when these tests pass."""
 
 import numpy as np
+from example_losses import chain, residual
 from part_1 import differentiate, half_squared_norm, tanh
 from part_2 import free_after_last_use, run
 from part_3 import (
@@ -15,24 +16,6 @@ from part_3 import (
 )
 
 X = np.random.default_rng(0).normal(size=(8, 8))
-
-
-def chain(n):
-    """Return the graph of n layers of tanh and their backward pass, without the loss."""
-
-    def loss(parameters):
-        (x,) = parameters
-        for _ in range(n):
-            x = tanh(x)
-        return half_squared_norm(x)
-
-    return differentiate(loss, parameters=1, value=False)
-
-
-def residual(weights, x):
-    for w in weights:
-        x = x + tanh(x @ w)
-    return half_squared_norm(x)
 
 
 def names(graph, order):

@@ -26,9 +26,10 @@ def page(part: int, name: str = "README.md") -> str:
 
 def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     """Have ``part_1`` and so on come from the first of some folders that has them."""
-    for name in [name for name in sys.modules if re.fullmatch(r"part_\d|draw", name)]:
+    modules = r"part_\d|draw|example_losses"
+    for name in [name for name in sys.modules if re.fullmatch(modules, name)]:
         monkeypatch.delitem(sys.modules, name)
-    for folder in reversed(folders):
+    for folder in (COURSE / "part_1", *reversed(folders)):  # it has the losses of the tests
         monkeypatch.syspath_prepend(str(folder))
 
 

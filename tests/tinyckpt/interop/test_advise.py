@@ -451,7 +451,9 @@ class Remembering(nn.Module):
 
 
 def test_buffers_are_not_restored_for_several_calls() -> None:
-    with pytest.raises(tc.GraphError, match="block is called 2 times, and leaves something behind"):
+    with pytest.raises(
+        tc.GraphError, match="block is called 2 times, and changes buffers or attributes"
+    ):
         tct.advise(Counted(), torch.ones(4, 8), budget=0.5, modules=["block"])
 
 

@@ -156,7 +156,7 @@ def verdict_of_calls(found: Sequence[Verdict]) -> Verdict:
     if bad is not None or len(found) < 2:
         return bad or (found[0] if found else Verdict())
     if any(each.restored or each.kept or each.saves or each.dropped for each in found):
-        return Verdict(f"is called {len(found)} times, and leaves something behind each time")
+        return Verdict(f"is called {len(found)} times, and changes buffers or attributes each time")
     return Verdict()
 
 

@@ -138,8 +138,10 @@ def lint(
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     >>> model[1].forward = partial(checkpoint, model[1].forward, use_reentrant=False)
     >>> found = tct.lint(model, torch.ones(64, 8), loss=torch.mean, workspace=False)
-    >>> found.wraps[0].findings[0]
-    'saves nothing, because what autograd saves in it is kept by 2 anyway'
+    >>> for finding in found.wraps[0].findings:
+    ...     print(finding)
+    saves nothing, because what autograd saves in it is kept by 2 anyway
+    the peak is 9.9 KiB lower without it
     """
     check_calls("lint")
     with returning_loss(model, args, named, loss, targets) as packed:
