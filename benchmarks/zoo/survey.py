@@ -36,6 +36,7 @@ import tinyckpt as tc
 from benchmarks import table
 from benchmarks.zoo import operators  # noqa: F401  (before whatever imports torchvision)
 from benchmarks.zoo.collection import SUBJECTS, TABLES, Subject
+from tinyckpt.base.files import write_atomically
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.advising import DEPTHS, RecordedStep, record_step
 from tinyckpt.interop.torch.call_with_loss import loss_in, returning_loss
@@ -569,11 +570,9 @@ def survey(names: Sequence[str]) -> None:
 
 
 def written(name: str, found: Result) -> None:
-    """Write findings beside, and in place."""
+    """Write the findings about a subject."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    beside = file_of(name).with_suffix(".part")
-    beside.write_text(json.dumps(found, indent=1))
-    beside.replace(file_of(name))
+    write_atomically(file_of(name), json.dumps(found, indent=1).encode())
 
 
 def main(args: Sequence[str]) -> None:

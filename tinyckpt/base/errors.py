@@ -102,12 +102,14 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Suggest the known name closest to an unknown one, as a suffix for its error; empty if none.
 
     >>> names = ["store_all", "sqrt_n"]
-    >>> did_you_mean("sqrtn", names), did_you_mean("sphere", names)
-    (' (did you mean sqrt_n?)', '')
+    >>> did_you_mean("sqrtn", names), did_you_mean("Sqrt_N", names), did_you_mean("sphere", names)
+    (' (did you mean sqrt_n?)', ' (did you mean sqrt_n?)', '')
     """
     from difflib import get_close_matches  # where an error is made, import tinyckpt is done
 
-    close = get_close_matches(str(word), list(known), n=1)
+    names = list(known)
+    same = [name for name in names if name.lower() == str(word).lower()]  # in another case
+    close = same or get_close_matches(str(word), names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -37,7 +37,10 @@ model = torch.compile(model, backend=tct.backend({arguments}), fullgraph=True)""
 
 def torch_job(options: Any) -> int:
     """Print whether a model fits a budget, its memory by kind, and the code to write."""
-    if options.calibrate:
+    if options.calibrate is not None:
+        others = (options.model, options.hf, options.budget, options.device)
+        if any(each is not None for each in others) or options.modules or options.advise:
+            wrong_usage(options, "--calibrate measures a device, and takes nothing else")
         return calibrate_job(options)
     if (options.model is None) == (options.hf is None) or bool(options.batch) != bool(options.hf):
         wrong_usage(options, "expected FILE.py:FUNCTION, or --hf CONFIG.json and --batch BxT")
@@ -50,7 +53,8 @@ def torch_job(options: Any) -> int:
             model, batch = model_of_config(options.hf, options.batch)
         except GraphError as error:
             wrong_usage(options, str(error))
-        job = modules_job if options.modules else device_job if options.device else advise_job
+        job = advise_job if options.device is None else device_job
+        job = modules_job if options.modules else job
         status = job(options, model, [batch])
         dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
         print(f"Weights are in {dtype}, as the file says, and model.config.use_cache is False.")
@@ -62,13 +66,13 @@ def torch_job(options: Any) -> int:
 def report(options: Any) -> int:
     """Trace, plan and report the model that the options name."""
     model, args = model_of(options)
-    if options.code and not options.advise and not options.device:
+    if options.code and not options.advise and options.device is None:
         wrong_usage(
             options, "--code goes with --advise or --hf: it says what advice is written for"
         )
     if options.modules:
         return modules_job(options, model, args)
-    if options.device:
+    if options.device is not None:
         return device_job(options, model, args)
     if options.advise:
         return advise_job(options, model, args)
@@ -174,7 +178,7 @@ def calibrate_job(options: Any) -> int:
 
 def modules_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     """Print what each module takes in a plain step; nothing is planned."""
-    if options.play or options.explain or options.advise:
+    if options.play or options.explain or options.advise or options.device is not None:
         wrong_usage(options, "--modules is about plain training as it is, without a plan or advice")
     from tinyckpt.interop import torch as tct
 

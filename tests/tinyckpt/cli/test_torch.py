@@ -270,6 +270,11 @@ def test_device_instead_of_a_budget(model: str, capsys: pytest.CaptureFixture[st
     assert re.search(r"^total +\d+\.\d MiB  of 14.8 GiB$", out, re.M)
     code, _, err = said(capsys, f"{model}:make", "--device", "T4")
     assert (code, "device 'T4'" in err) == (1, True)
+    for arguments in (["--device", "T4-16GB", "--modules"], ["--calibrate", "device.json"]):
+        with pytest.raises(SystemExit):
+            said(capsys, f"{model}:make", *arguments)
+    code, _, err = said(capsys, f"{model}:make", "--device", "")
+    assert (code, "device ''" in err) == (1, True)
     if not torch.cuda.is_available():
         code, _, err = said(capsys, "--calibrate", "device.json")
         assert (code, "a calibration needs a CUDA device" in err) == (1, True)

@@ -198,24 +198,69 @@ def test_unknown_device_is_refused_with_the_known_ones() -> None:
         device_of("H100-80G")
 
 
+DEVICE = {
+    "schema": "tinyckpt.device", "version": 2, "name": "X", "capacity": 2**34, "context": 2**29,
+    "cublas": 2**23,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", '{"name": "x", "capacity": -1}', '{"name": "x", "capacity": "9"}']
-)
+    "text",
+    [
+        "", "{}", "[1]", json.dumps({**DEVICE, "capacity": -1}),
+        json.dumps({**DEVICE, "capacity": "9"}), json.dumps({**DEVICE, "capacity": True}),
+        json.dumps({**DEVICE, "cublas": 1e9}), json.dumps({**DEVICE, "context": 2**63}),
+        json.dumps({**DEVICE, "name": 5}), json.dumps({**DEVICE, "version": 3}),
+    ],
+)  # fmt: skip
 def test_damaged_calibration_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "device.json"
     path.write_text(text)
-    with pytest.raises(tc.GraphError, match=r"device.json: (no calibration|sizes of a device)"):
-        device_of(str(path))
+    with pytest.raises(tc.FormatError, match=r"device\.json"):
+        device_of(path)
 
 
-def test_calibration_is_read_as_it_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", [5, ["H100-80GB"], "", None, torch.device("cpu")])
+def test_device_of_another_type_is_refused(name: object) -> None:
+    with pytest.raises(tc.GraphError, match="known are T4-16GB"):
+        device_of(name)  # type: ignore[arg-type]
+
+
+class StandIn:
+    """What a calibration asks of a GPU, with numbers of an H100."""
+
+    def __init__(self) -> None:
+        self.allocated = iter([16_384, 16_384 + CUBLAS_HOPPER])
+
+    def __getattr__(self, name: str) -> object:
+        answers = {
+            "is_available": True, "empty_cache": None, "synchronize": None,
+            "mem_get_info": (2**36, 2**36 + 2**30), "memory_reserved": 36 * MIB,
+            "get_device_name": "NVIDIA H100",
+        }  # fmt: skip
+        return lambda: next(self.allocated) if name == "memory_allocated" else answers[name]
+
+
+def test_calibration_of_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *size, device: ones(*size))
+    monkeypatch.setattr(torch, "cuda", StandIn())
+    device = calibrate(str(tmp_path / "h100.json"))
+    assert (device.name, device.cublas) == ("NVIDIA H100", CUBLAS_HOPPER)
+    assert device.context == 2**30 - 36 * MIB
+    assert device_of(tmp_path / "h100.json") == device
+    for wrong in (tmp_path / "nowhere" / "h100.json", tmp_path / "h100.txt"):
+        monkeypatch.setattr(torch, "cuda", StandIn())
+        with pytest.raises(tc.FormatError):
+            calibrate(str(wrong))
+    assert [each.name for each in tmp_path.iterdir()] == ["h100.json"]
+
+
+def test_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(tc.BackendError, match="a calibration needs a CUDA device"):
             calibrate(str(tmp_path / "device.json"))
-    known = {"name": "X", "capacity": 2**34, "context": 2**29, "cublas": 2**23, "is_measured": True}
-    (tmp_path / "device.json").write_text(json.dumps(known))
+    (tmp_path / "device.json").write_text(json.dumps(DEVICE))
     device = device_of(str(tmp_path / "device.json"))
     assert (device.capacity, device.context, device.is_measured) == (2**34, 2**29, True)
     assert "measured" in str(memory_on(device, wrapping_of(), (), []))
@@ -239,7 +284,7 @@ class Wide(nn.Module):
 def device_file(folder: Path, capacity: int) -> str:
     """Return the calibration of a device of any size."""
     path = folder / "device.json"
-    known = {"name": "Small", "capacity": capacity, "context": 0, "cublas": 2**20}
+    known = {**DEVICE, "name": "Small", "capacity": capacity, "context": 0, "cublas": 2**20}
     path.write_text(json.dumps(known))
     return str(path)
 

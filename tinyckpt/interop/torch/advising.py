@@ -10,6 +10,7 @@ Operators are neither moved nor reordered; plans for compiled steps do that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -202,7 +203,7 @@ def advise(
     loss: Loss | None = None,
     targets: Any = (),
     optimizer: Optimizer | None = None,
-    device: str | None = None,
+    device: str | os.PathLike[str] | None = None,
     **named: Any,
 ) -> Advice:
     """Choose modules to put under ``torch.utils.checkpoint``: the fewest FLOPs within a budget.

@@ -8,16 +8,16 @@ once where such a device is, replaces what is assumed.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 
-from tinyckpt.base.errors import BackendError, GraphError, did_you_mean
+from tinyckpt.base.errors import BackendError, FormatError, GraphError, did_you_mean
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
+from tinyckpt.documents.json_reader import LARGEST, Reader, write
 from tinyckpt.interop.torch.caching_allocator import (
     MIB,
     CachingAllocator,
@@ -32,6 +32,7 @@ CONTEXT = 600 * MIB  # the CUDA context and kernels: 0.49 GiB on an A100, 0.58 o
 CUBLAS = 8 * MIB + 128 * 1024  # PyTorch's default workspace of cuBLAS, :4096:2:16:8
 CUBLAS_HOPPER = 32 * MIB
 MEASURED = "measured, by a calibration"
+FILE = ".json"  # the end of the name of a calibration's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,31 +118,30 @@ class DeviceMemory:
         )
 
 
-def device_of(name: str) -> CudaDevice:
+def device_of(name: str | os.PathLike[str]) -> CudaDevice:
     """Return a device by its name, or by the file that a calibration wrote.
 
     Raises:
         GraphError: if there is neither.
+        FormatError: if the file cannot be read, or is none.
 
     >>> device_of("H100-80GB").cublas // 2**20
     32
     """
-    if name in DEVICES:
+    if isinstance(name, str) and name in DEVICES:
         return DEVICES[name]
-    if not name.endswith(".json"):
+    if not isinstance(name, str | os.PathLike) or not str(name).endswith(FILE):
         raise GraphError(
-            f"device {name!r:.80}{did_you_mean(name, DEVICES)}; known are {', '.join(DEVICES)}, "
-            "and a .json file that tinyckpt torch --calibrate wrote"
+            f"device {name!r:.80}{did_you_mean(str(name), DEVICES)}; known are "
+            f"{', '.join(DEVICES)}, and a {FILE} file that tinyckpt torch --calibrate wrote"
         )
-    try:
-        found = json.loads(Path(name).read_text(encoding="utf-8"))
-        device = CudaDevice(**found)
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise GraphError(f"{name}: no calibration of a device: {error}") from None
-    sizes = (device.capacity, device.context, device.cublas)
-    if not all(isinstance(each, int) and 0 <= each < 2**50 for each in sizes):
-        raise GraphError(f"{name}: sizes of a device are bytes; got {sizes!r:.80}")
-    return device
+    reader = Reader(name)
+    document = reader.document("device")
+    sizes: dict[str, int] = {
+        size: reader.count(reader.get(document, size, int, "device"), f"device.{size}", LARGEST)
+        for size in ("capacity", "context", "cublas")
+    }
+    return CudaDevice(reader.get(document, "name", str, "device"), **sizes, is_measured=True)
 
 
 def memory_on(
@@ -183,7 +183,10 @@ def calibrate(path: str) -> CudaDevice:
 
     Raises:
         BackendError: if there is none.
+        FormatError: if the file cannot be written, or its name does not end with ".json".
     """
+    if not path.endswith(FILE):
+        raise FormatError(f"{path}: the file of a device ends with {FILE}")
     if not torch.cuda.is_available():
         raise BackendError("a calibration needs a CUDA device; torch.cuda.is_available() is False")
     torch.cuda.empty_cache()
@@ -194,8 +197,7 @@ def calibrate(path: str) -> CudaDevice:
     cublas = torch.cuda.memory_allocated() - before
     free, capacity = torch.cuda.mem_get_info()
     context = capacity - free - torch.cuda.memory_reserved()
-    device = CudaDevice(torch.cuda.get_device_name(), capacity, context, cublas, True)
-    beside = Path(path).with_suffix(".part")
-    beside.write_text(json.dumps(asdict(device), indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)
-    return device
+    name = torch.cuda.get_device_name()
+    sizes = {"capacity": capacity, "context": context, "cublas": cublas}
+    write("device", {"name": name, **sizes}, path)
+    return CudaDevice(name, **sizes, is_measured=True)
