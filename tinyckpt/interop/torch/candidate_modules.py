@@ -19,9 +19,10 @@ from torch.utils.checkpoint import checkpoint
 from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
-from tinyckpt.interop.torch.capture import tree_leaves
+from tinyckpt.interop.torch.capture import meta_on_cpu, tree_leaves
 from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
+from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import check_measurable, check_model
 
 UNCALLED = (nn.ModuleList, nn.ModuleDict)
@@ -59,10 +60,13 @@ def record_candidates(
         check_names(names, known, name)
         check_disjoint(names, known, name)
     watched = {each: known[each] for each in names}
-    recording = record_checked(model, args, watched, workspace, **options)
-    reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
-    usable = {each: known[each] for each in names if not reasons[each]}
-    found = verdicts(model, args, usable)
+    check_measurable(model, tree_leaves(tuple(args)), workspace)
+    with meta_on_cpu(model, args) as (args, _):
+        state = ObjectState((model, args))
+        recording = record_checked(model, args, watched, workspace, state=state, **options)
+        reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
+        usable = {each: known[each] for each in names if not reasons[each]}
+        found = verdicts(model, args, usable, state)
     for each, verdict in found.items():
         reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
     recording.kept = {

@@ -11,7 +11,7 @@ This file and ``codegen_fx`` alone use PyTorch calls without a stability promise
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -269,7 +269,8 @@ def meta_on_cpu(
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
-    with tensors_replaced(model, of_meta), grouped_products_of_any_type():
+    replaced = tensors_replaced(model, of_meta) if of_meta else nullcontext()
+    with replaced, grouped_products_of_any_type():
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
 
 

@@ -46,6 +46,7 @@ from tinyckpt.interop.torch.python_state import (
     state_of,
     state_of_arguments,
 )
+from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured
 
 LIMIT = 40  # the most characters of a value in a reason
@@ -131,19 +132,19 @@ class Ref:
 
 
 def verdicts(
-    model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module]
+    model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module], state: ObjectState
 ) -> dict[str, Verdict]:
     """Evaluate each of some modules twice; return a verdict by name.
 
     Args:
-        model, args: as in ``record``.
+        model, args, state: as in ``record``.
         watched: modules that are called in a step, by name.
     """
     if not watched:
         return {}
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
-        return Replays(mode).verdicts(model, args, watched)
+        return Replays(mode).verdicts(model, args, watched, state)
 
 
 def verdict_of_calls(found: Sequence[Verdict]) -> Verdict:
@@ -186,10 +187,14 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self.evaluations: list[Evaluation] = []
 
     def verdicts(
-        self, model: nn.Module, args: Sequence[Any], watched: Mapping[str, nn.Module]
+        self,
+        model: nn.Module,
+        args: Sequence[Any],
+        watched: Mapping[str, nn.Module],
+        state: ObjectState,
     ) -> dict[str, Verdict]:
         """Evaluate each module twice; return a verdict by name."""
-        with fake_tensors(model, args, self.mode) as given, self:
+        with fake_tensors(model, args, self.mode, state) as given, self:
             for kind, named in (
                 ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
             ):  # fmt: skip

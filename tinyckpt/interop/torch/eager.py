@@ -50,7 +50,7 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
-from tinyckpt.interop.torch.state_rollback import tensors_replaced
+from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured, check_loss
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
@@ -166,6 +166,7 @@ def record(
     cuda: bool = False,
     by_module: bool = False,
     around: Callable[[StepWatch], AbstractContextManager[None]] | None = None,
+    state: ObjectState | None = None,
 ) -> Recording:
     """Record a training step on FakeTensors, which leaves no trace in the model.
 
@@ -178,17 +179,19 @@ def record(
             that its allocator hands out, without workspace.
         by_module: whether to find out which module each event belongs to.
         around: makes a context for each of the two passes, of what records it.
+        state: a snapshot of the model and its arguments as they are, if there is one.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
+        state = state or ObjectState((model, args))
         seen, bare = (StepWatch(mode, saving=saving, cuda=cuda) for saving in (True, False))
         for watch in (seen, bare):
             watch.owners = EventOwners() if by_module else None
             with around(watch) if around else nullcontext():
-                watch.step(model, args, watched)
+                watch.step(model, args, watched, state)
         if [s.born for s in bare.made] != [s.born for s in seen.made[: len(bare.made)]]:
             raise GraphError(
                 f"{name}: two forward passes evaluate different operators; expected a forward that "
@@ -294,14 +297,20 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.owners: EventOwners | None = None
         self.gradients: dict[str, int] = {}
 
-    def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
+    def step(
+        self,
+        model: torch.nn.Module,
+        args: Sequence[Any],
+        watched: Mapping[str, Any],
+        state: ObjectState,
+    ) -> None:
         """Run the step: the forward pass and, if autograd saves, the backward pass."""
         self.calls = {name: [] for name in watched}
         hooks = saved_tensors_hooks(self.save, self.read)
         with ExitStack() as stack, warnings.catch_warnings():
             # Since 2.14 PyTorch warns that selective checkpoints will respect such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
-            given = stack.enter_context(fake_tensors(model, args, self.mode))
+            given = stack.enter_context(fake_tensors(model, args, self.mode, state))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
             if self.owners:
@@ -652,9 +661,11 @@ def forwards_restored(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def fake_tensors(
-    model: torch.nn.Module, args: Sequence[Any], mode: FakeMode
+    model: torch.nn.Module, args: Sequence[Any], mode: FakeMode, state: ObjectState
 ) -> Iterator[tuple[Any, ...]]:
     """Replace parameters, buffers and arguments by FakeTensors in this context; yields arguments.
+
+    The state is a snapshot of the model and its arguments as they are.
 
     What forward reads of integer arguments, such as a mask, it reads as they are.
     Nothing else refers to them, and all other state that a forward writes is rolled back.
@@ -672,7 +683,7 @@ def fake_tensors(
     with mode:
         faked = {id(x): fake(x) for x in attributes_of(model)}
         given = tree_map(fake, tuple(args))
-        with tensors_replaced((model, given), faked):
+        with state.replaced(faked):
             faked.clear()
             with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
                 yield given

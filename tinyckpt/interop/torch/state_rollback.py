@@ -104,12 +104,8 @@ def tensors_replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator
     Every name of such a tensor is replaced. Afterwards the objects are rolled back; the state that
     this yields records what had changed.
     """
-    state = ObjectState(roots)
-    try:
-        state.replace(others)
+    with ObjectState(roots).replaced(others) as state:
         yield state
-    finally:
-        state.restore()
 
 
 class ObjectState:
@@ -124,6 +120,7 @@ class ObjectState:
         copied: bytes of arrays copied so far.
         large: the arrays too large to copy, each with its depth as a view.
         changes: differences found at the rollback: objects, and the changed part of each.
+        takers, slots: what snapshots objects, and the slots that they have, by type.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -140,12 +137,16 @@ class ObjectState:
             **(ON_GPU if torch.cuda.is_initialized() else {}),
         }.items():
             self.puts.append((name, partial(put_state, get, put, get())))
+        self.takers: dict[type, Taker] = {}
+        self.slots: dict[type, list[Any]] = {}
         left = deque((None, root) for root in roots)
         while left:
             origin, found = left.popleft()
-            if type(found) not in ATOMS and id(found) not in self.seen:
+            if id(found) not in self.seen:
                 self.seen[id(found)], self.origins[id(found)] = found, origin
-                left += [(found, part) for part in self.take(found)]
+                for part in self.take(found):
+                    if type(part) not in ATOMS and id(part) not in self.seen:
+                        left.append((found, part))
 
     def protect(self) -> None:
         """Make the arrays that are too large to copy read-only until the rollback."""
@@ -170,52 +171,55 @@ class ObjectState:
             for place in self.places.get(key, ()):
                 place(other)
 
+    @contextmanager
+    def replaced(self, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
+        """Replace tensors, given by id, in this context, and roll everything back after it."""
+        try:
+            self.replace(others)
+            yield self
+        finally:
+            self.restore()
+
     def take(self, found: Any) -> Iterable[Any]:
         """Snapshot an object; return the objects it refers to."""
         kind = type(found)
-        base: Any
-        if issubclass(kind, dict):
-            base = OrderedDict if issubclass(kind, OrderedDict) else dict
-            items = list(base.items(found))
-            self.puts.append((found, partial(put_items, base, found, items, self.others)))
-            self.note_places(found, base, items)
-            return [part for item in items for part in item]
-        if issubclass(kind, list | deque):
-            base = deque if issubclass(kind, deque) else list
-            members = list(base.__iter__(found))
-            self.puts.append((found, partial(put_sequence, base, found, members, self.others)))
-            self.note_places(found, base, enumerate(members))
-            return members
-        if issubclass(kind, set):
-            members = list(set.__iter__(found))
-            self.puts.append((found, partial(put_set, found, members)))
-            return members
-        if issubclass(kind, tuple | frozenset):
-            base = tuple if issubclass(kind, tuple) else frozenset
-            return list(base.__iter__(found))
-        if issubclass(kind, torch.Tensor):
-            if found.is_leaf:  # only leaves keep a gradient
-                own = found.requires_grad, found.grad
-                self.puts.append((found, partial(put_leaf, found, *own)))
-            return ()
-        if issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap):
-            return self.take_array(found)
-        for generator, (get, put) in GENERATORS.items():
-            if issubclass(kind, generator):
-                self.puts.append(
-                    (
-                        found,
-                        partial(put_state, partial(get, found), partial(put, found), get(found)),
-                    )
-                )
-                return ()
-        if issubclass(kind, type):
-            return self.take_class(found)
-        if issubclass(kind, ModuleType):
-            return ()
-        if issubclass(kind, torch.nn.Module) or not is_foreign(kind):
-            return self.take_attributes(found)
-        return self.take_code(found)
+        if kind not in self.takers:
+            self.takers[kind] = taker_of(kind)
+        return self.takers[kind](self, found)
+
+    def take_dict(self, found: Any, base: Any) -> list[Any]:
+        """Snapshot the items of a dict; return keys and values."""
+        items = list(base.items(found))
+        self.puts.append((found, partial(put_items, base, found, items, self.others)))
+        self.note_places(found, base, items)
+        return [part for item in items for part in item]
+
+    def take_sequence(self, found: Any, base: Any) -> list[Any]:
+        """Snapshot the members of a list or deque; return them."""
+        members = list(base.__iter__(found))
+        self.puts.append((found, partial(put_sequence, base, found, members, self.others)))
+        self.note_places(found, base, enumerate(members))
+        return members
+
+    def take_set(self, found: Any) -> list[Any]:
+        """Snapshot the members of a set; return them."""
+        members = list(set.__iter__(found))
+        self.puts.append((found, partial(put_set, found, members)))
+        return members
+
+    def take_tensor(self, found: torch.Tensor) -> tuple[()]:
+        """Snapshot what a tensor keeps beside its data: only leaves keep a gradient."""
+        if found.is_leaf:
+            own = found.requires_grad, found.grad
+            self.puts.append((found, partial(put_leaf, found, *own)))
+        return ()
+
+    def take_generator(self, found: Any) -> tuple[()]:
+        """Snapshot the state of a generator of random numbers."""
+        get, put = next(own for kind, own in GENERATORS.items() if isinstance(found, kind))
+        own = partial(get, found), partial(put, found)
+        self.puts.append((found, partial(put_state, *own, get(found))))
+        return ()
 
     def note_places(self, found: Any, base: Any, items: Iterable[tuple[Any, Any]]) -> None:
         """Record the entries of an object that are tensors."""
@@ -244,9 +248,15 @@ class ObjectState:
             package_of(type(value)) in SHARED for value in own.values()
         ):
             return []
-        members = (m for base in kind.__mro__ if not is_foreign(base) for m in vars(base).values())
-        slots = [member for member in members if isinstance(member, MemberDescriptorType)]
-        return [kind, own, *(self.take_slot(member, found) for member in slots)]
+        if kind not in self.slots:
+            self.slots[kind] = [
+                member
+                for base in kind.__mro__
+                if not is_foreign(base)
+                for member in vars(base).values()
+                if isinstance(member, MemberDescriptorType)
+            ]
+        return [kind, own, *(self.take_slot(member, found) for member in self.slots[kind])]
 
     def take_slot(self, member: Any, owner: Any) -> Any:
         """Snapshot a slot of an object, or a closure cell; return its value."""
@@ -295,6 +305,33 @@ class ObjectState:
             self.puts.append((found, partial(put_global, own, name, own[name])))
             refers.append(own[name])
         return refers
+
+
+Taker = Callable[[ObjectState, Any], Iterable[Any]]
+# What snapshots objects, by the first of these classes that theirs is, or is derived from.
+TAKERS: tuple[tuple[type, Taker], ...] = (
+    (OrderedDict, partial(ObjectState.take_dict, base=OrderedDict)),
+    (dict, partial(ObjectState.take_dict, base=dict)),
+    (deque, partial(ObjectState.take_sequence, base=deque)),
+    (list, partial(ObjectState.take_sequence, base=list)),
+    (set, ObjectState.take_set),
+    (tuple, lambda state, found: list(tuple.__iter__(found))),
+    (frozenset, lambda state, found: list(frozenset.__iter__(found))),
+    (torch.Tensor, ObjectState.take_tensor),
+    (np.ndarray, ObjectState.take_array),
+    *((generator, ObjectState.take_generator) for generator in GENERATORS),
+    (type, ObjectState.take_class),
+    (ModuleType, lambda state, found: ()),
+    (torch.nn.Module, ObjectState.take_attributes),
+)
+
+
+def taker_of(kind: type) -> Taker:
+    """Return what snapshots objects of a type; files mapped to memory are no arrays."""
+    for base, taker in TAKERS:
+        if issubclass(kind, base) and not issubclass(kind, np.memmap):
+            return taker
+    return ObjectState.take_code if is_foreign(kind) else ObjectState.take_attributes
 
 
 def is_foreign(made: Any) -> bool:
