@@ -134,7 +134,7 @@ def test_code_of_page_pipelines_runs(
     assert written == {"pipelines.png", "pipelines.html"}
 
 
-@pytest.mark.nightly
+@pytest.mark.long
 def test_code_of_page_torch_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ LLAMA = {
 
 
 @pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("numbers", "lines"), [((0, 2), 1), ((0, 1, 2, 3), 1), ((0,), 1), ((1, 2), 10)]
 )

@@ -166,6 +166,7 @@ def flops_of(function: Any, args: Any) -> int:
 
 
 @pytest.mark.usefixtures("few_candidates")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_advice_is_what_xla_says_and_no_policy_of_jax_is_better(family: Any, seed: int) -> None:
@@ -205,6 +206,7 @@ def by_operator(function: Any, args: Any) -> Any:
         return jaxpr_as_fun(closed)(*jax.tree.leaves(args))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_gradients_are_equal_to_the_last_bit_operator_by_operator(family: Any) -> None:
     function, *args = family(np.random.default_rng(2))
@@ -215,6 +217,7 @@ def test_gradients_are_equal_to_the_last_bit_operator_by_operator(family: Any) -
         assert equal(by_operator(checkpointed(function, saved), args), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_compiled_gradients_are_equal_to_rounding_of_float64(family: Any) -> None:
     function, *args = family(np.random.default_rng(2))

@@ -269,6 +269,7 @@ HARD = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("raising", [False, True])
 def test_compiled_steps_are_seeded_by_min_cut(
     raising: bool, monkeypatch: pytest.MonkeyPatch

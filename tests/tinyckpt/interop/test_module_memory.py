@@ -86,7 +86,7 @@ def test_totals_are_those_of_the_estimate(name: str) -> None:
     check_totals(model, *args, workspace=name == "GPT")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ZOO)
 def test_totals_of_zoo_models_are_those_of_the_estimate(name: str) -> None:
