@@ -96,8 +96,8 @@ SECTIONS = {
         "tinyckpt.cost", "tinyckpt.core.costs", "tinyckpt.core.schedule", "tinyckpt.core.lowering",
     ),
     "Execution": (
-        "tinyckpt.api", "tinyckpt.core.replay", "tinyckpt.core.trace", "tinyckpt.core.execute",
-        "tinyckpt.codegen", "tinyckpt.storage",
+        "tinyckpt.training.transformations", "tinyckpt.core.replay", "tinyckpt.core.trace",
+        "tinyckpt.core.execute", "tinyckpt.codegen", "tinyckpt.storage",
     ),
     "Visualisation": ("tinyckpt.viz",),
     "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),

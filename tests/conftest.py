@@ -77,7 +77,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if place not in chosen and PROFILE != "deep":
                 item.add_marker(pytest.mark.nightly)
     # Begun late, they would run alone at the end.
-    items.sort(key=lambda item: item.path.name not in ("test_site.py", "test_newcomer.py"))
+    items.sort(
+        key=lambda item: item.path.name not in ("test_site.py", "test_newcomer.py", "test_docs.py")
+    )
     from tinyckpt.base.errors import BackendError
     from tinyckpt.core.backend import get_backend
 

@@ -27,7 +27,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt import networks
-from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
 from tinyckpt.approx.chunked_cross_entropy import chunked_cross_entropy
 from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.approx.compress_activations import with_compression
@@ -322,6 +321,7 @@ from tinyckpt.training import (
     train_step,
     with_master_weights,
 )
+from tinyckpt.training.transformations import RunResult, grad, jit, run, value_and_grad
 
 __version__ = "0.1.0"
 

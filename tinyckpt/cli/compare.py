@@ -13,7 +13,6 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from tinyckpt.api import RunResult, run
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.files import write_atomically
@@ -48,6 +47,7 @@ from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.plan import frontier
 from tinyckpt.planner.portfolio.search import Progress
 from tinyckpt.techniques import BUDGET, compare_techniques
+from tinyckpt.training.transformations import RunResult, run
 
 TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 

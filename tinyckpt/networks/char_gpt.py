@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.api import jit
 from tinyckpt.base.errors import GraphError
 from tinyckpt.networks.gpt2 import gpt2, gpt2_logits
 from tinyckpt.networks.network import Network
+from tinyckpt.training.transformations import jit
 
 HEADS = 4  # of tiny_gpt
 LENGTH = 64  # context length of tiny_gpt, in tokens

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.api import jit, value_and_grad
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
@@ -31,6 +30,7 @@ from tinyckpt.networks.network import Network, affine_specs, mlp, random_arrays
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
+from tinyckpt.training.transformations import jit, value_and_grad
 
 IMAGES, TEST_IMAGES = 1797, 397
 BATCH = 200

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.api import jit
 from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.pipeline.parameter_shards import padded, parameters_of, share_of, update_of, whole_of
 from tinyckpt.pipeline.program import Action, Pipeline
 from tinyckpt.pipeline.save_and_resume import NOBODY, Resumed, Slot, slots_of
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.training.optimizers import Optimizer
+from tinyckpt.training.transformations import jit
 
 Arrays = dict[int, Any]
 

@@ -1,6 +1,6 @@
-"""Training steps as graphs: optimisers, in-place updates, loss scaling, memory ledger, ZeRO table.
+"""Function transformations; training steps as graphs: optimisers, memory ledger, ZeRO table.
 
-And a gradient check by finite differences.
+Loss scaling and in-place updates, too, and a gradient check by finite differences.
 """
 
 from tinyckpt.training.compiled_step import TrainStep, train_step

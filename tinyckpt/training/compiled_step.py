@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tinyckpt.api import as_array, cache_key, owned_result, owner_ids
 from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.interrupted_step import (
@@ -41,6 +40,7 @@ from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.training.optimizers import Optimizer, as_dtype, map_corresponding, zeros_like
 from tinyckpt.training.step_graph import LossScale, Part, Recipe, step_graph
+from tinyckpt.training.transformations import as_array, cache_key, owned_result, owner_ids
 
 State = dict[str, Any]
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.api import jit, value_and_grad
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, fill, leaves, map_leaves
 from tinyckpt.core.autodiff import gradients
@@ -28,6 +27,7 @@ from tinyckpt.core.tracing import apply_all, build
 from tinyckpt.ops.elementwise import add, multiply
 from tinyckpt.ops.reduce import sum
 from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.training.transformations import jit, value_and_grad
 
 Flat = Callable[..., Tree]  # of arrays, none of them nested
 

@@ -1,8 +1,8 @@
-"""Public API: ``run`` a schedule; transform a function by ``value_and_grad``, ``grad``, ``jit``.
+"""Function transformations, as in JAX: ``value_and_grad``, ``grad``, ``jit``; and ``run``.
 
-The transformations trace, differentiate, plan and compile on the first call for a signature
-(nesting, shapes, dtypes, static arguments), and cache the program. Results never alias each other,
-arguments or constants.
+``run`` executes a schedule on arguments. The transformations trace, differentiate, plan and compile
+on the first call for a signature (nesting, shapes, dtypes, static arguments), and cache the
+program. Results never alias each other, arguments or constants.
 """
 
 from __future__ import annotations
