@@ -1,6 +1,7 @@
 """Run the code of a part's page on your files: ``python course/done.py 3``.
 
-It prints what the page shows when the part is solved. Part 3 writes its pictures where you are.
+It prints what the page shows when the part is solved. From part 3 on, pictures are written to the
+folder where you are.
 """
 
 import re
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FOLDERS = [str(HERE / f"part_{part}") for part in range(4)]
+FOLDERS = [str(HERE / f"part_{part}") for part in range(5)]
 
 
 def main(part: str) -> None:
@@ -21,6 +22,6 @@ def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in ([part] for part in "0123"):
-        sys.exit("say which part, 0 to 3: python course/done.py 3")
+    if sys.argv[1:] not in ([part] for part in "01234"):
+        sys.exit("say which part, 0 to 4: python course/done.py 3")
     main(sys.argv[1])

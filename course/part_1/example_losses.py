@@ -1,4 +1,4 @@
-"""Loss functions for the tests of parts 1 to 3."""
+"""Loss functions for the tests of parts 1 to 5."""
 
 from part_1 import differentiate, half_squared_norm, tanh
 

@@ -15,7 +15,8 @@ from tests.conftest import require
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "course"
 SOLUTIONS = COURSE / "solutions"
-PARTS = range(4)
+PARTS = range(5)
+PICTURES = {3: {"mine.png", "mine.gif"}, 4: {"part_4.png", "part_4.gif"}}
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 TASK = re.compile(r"Task (\d\.\d)")
 
@@ -118,8 +119,7 @@ def test_code_of_page_prints_what_it_shows(
             require("matplotlib")
         exec(code, names)
         assert capsys.readouterr().out == shown
-    drawn = {"mine.png", "mine.gif"} if part == 3 else set()
-    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert {path.name for path in tmp_path.iterdir()} == PICTURES.get(part, set())
 
 
 def test_table_of_parts_says_what_their_pages_say() -> None:
