@@ -15,8 +15,12 @@ from tests.conftest import require
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "course"
 SOLUTIONS = COURSE / "solutions"
-PARTS = range(5)
-PICTURES = {3: {"mine.png", "mine.gif"}, 4: {"part_4.png", "part_4.gif"}}
+PARTS = range(6)
+PICTURES = {
+    3: {"mine.png", "mine.gif"},
+    4: {"part_4.png", "part_4.gif"},
+    5: {"part_5.png", "part_5.gif"},
+}
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 TASK = re.compile(r"Task (\d\.\d)")
 

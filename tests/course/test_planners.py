@@ -13,15 +13,16 @@ from tests.course.networks import NETWORKS, WIDTH
 from tests.course.test_parts import SOLUTIONS, import_from, page
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.model.binomial_bound import advances, repetitions
 from tinyckpt.planner.model.liveness import problem_of
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return all that the solutions of parts 1 to 4 define."""
+    """Return all that the solutions of parts 1 to 5 define."""
     import_from(monkeypatch, SOLUTIONS)
     names: dict[str, Any] = {}
-    for module in ("part_1", "part_2", "part_3", "part_4", "example_losses"):
+    for module in ("part_1", "part_2", "part_3", "part_4", "part_5", "example_losses"):
         names |= vars(import_module(module))
     return SimpleNamespace(**names)
 
@@ -73,6 +74,29 @@ def test_eviction_is_dtr_on_ten_networks_within_budgets_in_bytes(name: str, part
                 parts.evicting_order(mine, budget, sizes)
         else:
             assert parts.evicting_order(mine, budget, sizes) == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 16, 40])
+def test_revolve_has_the_counts_of_tinyckpt_and_attains_the_certified_optimum(
+    n: int, parts: Any
+) -> None:
+    graph, x = parts.chain(n), np.ones((4, 4))
+    for slots in (1, 2, 3, 5, n, n + 1):
+        order = parts.revolve(graph, slots)
+        trace = parts.run(graph, parts.free_after_last_use(graph, order), [x])[1]
+        planned = tc.replay(tc.plan(tc.networks.chain(n), "revolve", slots=slots))
+        assert trace.evaluations == planned.evaluations == optimum(n, slots + 2)
+        assert max(trace.live_values) == planned.peak_nodes <= slots + 2
+
+
+def test_table_and_reach_of_revolve_are_those_of_the_bound(parts: Any) -> None:
+    table = parts.fewest_advances(60, 8)
+    for length in range(1, 61):
+        for slots in range(1, 9):
+            assert table[length, slots][0] == advances(length, slots)
+            times = repetitions(length, slots)
+            assert parts.longest(slots, times) >= length
+            assert times == 0 or parts.longest(slots, times - 1) < length
 
 
 def test_table_of_part_4_has_the_certified_optima(parts: Any) -> None:
