@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PARTS = [f"part_{part}" for part in range(6)]
+PARTS = [f"part_{part}" for part in range(7)]
 sys.path += [str(HERE / part) for part in PARTS]
 collect_ignore = ["solutions", *(f"{part}/{part}.py" for part in PARTS)]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FOLDERS = [str(HERE / f"part_{part}") for part in range(6)]
+FOLDERS = [str(HERE / f"part_{part}") for part in range(7)]
 
 
 def main(part: str) -> None:
@@ -22,6 +22,6 @@ def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in ([part] for part in "012345"):
-        sys.exit("say which part, 0 to 5: python course/done.py 3")
+    if sys.argv[1:] not in ([part] for part in "0123456"):
+        sys.exit("say which part, 0 to 6: python course/done.py 3")
     main(sys.argv[1])

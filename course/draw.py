@@ -1,16 +1,20 @@
-"""Hand your schedule to tinyckpt: it replays it, and draws it.
+"""Hand your schedule to tinyckpt: it replays it, and draws it. Draw your plans of part 6.
 
-In: a graph of part 1, a schedule of it and the trace that ``run`` of part 2 returned. Out: a trace
-of tinyckpt, which every picture of ``tinyckpt.viz`` takes. The replay checks each step and counts
-values and bytes from their sizes alone, so that two machines have to agree.
+``replayed``: in goes a graph of part 1, a schedule of it and the trace that ``run`` of part 2
+returned; out comes a trace of tinyckpt, which every picture of ``tinyckpt.viz`` takes. The replay
+checks each step and counts values and bytes from their sizes alone, so that two machines have to
+agree. ``bars``: in go bytes by kind, out comes a chart.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from tinyckpt.viz.charts import style
+from tinyckpt.viz.theme import css
 
 import tinyckpt as tc
 
@@ -97,3 +101,60 @@ def tinyckpt_graph(graph: Any, sizes: dict[int, int]) -> tc.Graph:
         path = Path(folder) / "graph.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return tc.load_graph(path)
+
+
+def bars(plans: Mapping[str, tuple[Mapping[str, int], str]], path: str, title: str) -> Path:
+    """Draw the bytes that plans keep in memory, one bar per plan, as PNG, SVG or PDF.
+
+    Args:
+        plans: of each name, the bytes of each kind, and a note. The hatched rest of a bar is what
+            the largest plan keeps and this one recomputes.
+        path: of the file; its suffix is the format.
+        title: of the chart.
+    """
+
+    def drawn(colours: Any) -> Any:
+        from matplotlib.patches import Patch
+
+        figure = style.new_figure(colours, 1.1 + 0.5 * len(plans))
+        axis = figure.subplots()
+        style.style_axes(axis, colours)
+        style.heading(axis, colours, title, "bytes of saved tensors at the peak, by kind")
+        totals = {name: sum(kinds.values()) for name, (kinds, _) in plans.items()}
+        most = max(totals.values())
+        first, _ = next(iter(plans.values()))
+        order = sorted(first, key=first.__getitem__, reverse=True)
+        unit, unit_name = style.byte_unit(most)
+        again = style.hatched(colours.recomputed, colours.kept)
+        edge = {"edgecolor": css(colours.panel), "linewidth": 1}
+        for row, (name, (kinds, note)) in enumerate(plans.items()):
+            left = 0
+            for kind in order:
+                nbytes = kinds.get(kind, 0)
+                axis.barh(row, nbytes / unit, 0.6, left / unit, color=css(colours.kept), **edge)
+                is_wide = nbytes > 0.016 * len(kind) * most  # enough for the word
+                if is_wide or row == 0:  # if not, the word stands above the first bar
+                    axis.text(
+                        (left + (nbytes / 2 if is_wide else 0)) / unit, row - 0.45 * (not is_wide),
+                        kind, ha="center" if is_wide else "left", va="center", fontsize=7.5,
+                        color=css(colours.kept_label if is_wide else colours.muted),
+                    )  # fmt: skip
+                left += nbytes
+            axis.barh(row, (most - left) / unit, 0.6, left / unit, **again)
+            axis.text(
+                1.02 * most / unit, row, f"{totals[name] / unit:.1f} {unit_name}, {note}",
+                va="center", color=css(colours.ink), fontsize=style.SMALL,
+            )  # fmt: skip
+        axis.set_yticks(range(len(plans)), list(plans), color=css(colours.ink), fontsize=9)
+        axis.tick_params(axis="y", length=0)
+        axis.set_xlim(0, 1.36 * most / unit)
+        axis.set_xticks([tick for tick in axis.get_xticks() if 0 <= tick <= most / unit])
+        axis.set_xlabel(unit_name, loc="left")
+        axis.set_ylim(-0.7, len(plans) - 0.5)
+        axis.invert_yaxis()
+        saved = Patch(color=css(colours.kept), label="in memory")
+        style.legend(axis, colours, [saved, Patch(label="recomputed", **again)])
+        figure.tight_layout()
+        return figure
+
+    return style.write(path, "light", style.WIDTH, drawn)

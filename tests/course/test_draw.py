@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tests.conftest import require
 from tests.course.networks import NETWORKS
 
 COURSE = Path(__file__).parents[2] / "course"
@@ -72,3 +73,18 @@ def test_illegal_schedule_is_refused_by_the_replay(mini: Any) -> None:
     del steps[again], trace.live_values[again], trace.live_bytes[again]
     with pytest.raises(tc.ScheduleError, match="step"):
         replayed(graph, steps, trace)
+
+
+def test_bars_say_what_each_plan_keeps_in_memory(
+    mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("matplotlib")
+    from draw import bars
+
+    kinds = {"norms": 2**30, "core": 8 * 2**30, "MLP": 3 * 2**30}
+    plans = {"save all": (kinds, "no more"), "selective": (kinds | {"core": 0}, "1 % more")}
+    text = bars(plans, str(tmp_path / "plans.svg"), "Two plans").read_text(encoding="utf-8")
+    for word in ("Two plans", "12.0 GiB, no more", "4.0 GiB, 1 % more", "core", "norms", "MLP"):
+        assert f">{word}<" in text
+    # The largest kind comes first, whatever the order of the mapping.
+    assert text.index(">core<") < text.index(">MLP<") < text.index(">norms<")

@@ -15,11 +15,12 @@ from tests.conftest import require
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "course"
 SOLUTIONS = COURSE / "solutions"
-PARTS = range(6)
+PARTS = range(7)
 PICTURES = {
     3: {"mine.png", "mine.gif"},
     4: {"part_4.png", "part_4.gif"},
     5: {"part_5.png", "part_5.gif"},
+    6: {"part_6.png"},
 }
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 TASK = re.compile(r"Task (\d\.\d)")
@@ -119,7 +120,7 @@ def test_code_of_page_prints_what_it_shows(
     assert any(shown for _, shown in blocks)
     names: dict[str, object] = {"__name__": "done"}
     for code, shown in blocks:
-        if "viz" in code:
+        if "from draw" in code:
             require("matplotlib")
         exec(code, names)
         assert capsys.readouterr().out == shown
