@@ -27,23 +27,37 @@ graph = tc.differentiate(tc.build(loss, w, x))
 print(graph)
 
 # %% [markdown]
-# Read the backward pass slowly. Each forward operator `y = f(x)` has an adjoint, its vjp. The
-# adjoint takes the *cotangent* of y, dL/dy, and returns the cotangent of x, **dL/dx**: not dL/dy,
-# as one often reads. So adjoints chain: the output of one is the input of the next.
+# Read the backward pass slowly. Each forward operator `y = f(x)` has an adjoint, its vjp
+# (vector-Jacobian product). The adjoint takes the *cotangent* of y, dL/dy, and returns the
+# cotangent of x, **dL/dx**: not dL/dy, as one often reads. So adjoints chain: the output of one is
+# the input of the next. The first cotangent is that of the loss itself, dL/dL = 1.
 #
 # An adjoint also reads forward values. `tanh_1_vjp` reads `tanh_1`, the *output* of the forward
 # operator, since tanh' = 1 - tanh^2, and `matmul_1_vjp` reads `x`. These edges from the forward
 # pass to the backward pass are the whole reason why training needs so much memory.
 
 # %%
-for operator in graph.operators[graph.forward_count :]:
-    kept = [
-        graph.data[i].name
-        for i in operator.inputs
-        if (made := graph.data[i].producer) is not None and made < graph.forward_count
-    ]
-    if kept:
-        print(f"{operator.name} needs {', '.join(kept)} from the forward pass")
+forward, backward = graph.operators[: graph.forward_count], graph.operators[graph.forward_count :]
+made = {data for operator in forward for data in operator.outputs}
+for operator in backward:
+    read = [graph.data[data].name for data in operator.inputs if data in made]
+    if read:
+        print(f"{operator.name} needs {', '.join(read)} from the forward pass")
+
+# %% [markdown]
+# A gradient is correct if it predicts the change of the loss along a random direction of w. The
+# change is measured by two evaluations of the loss, a little to either side:
+
+# %%
+rng = np.random.default_rng(0)
+w_value, x_value = rng.normal(size=(3, 2)), rng.normal(size=(4, 3))
+direction, h = rng.normal(size=(3, 2)), 1e-5
+slope = (tc.grad(loss)(w_value, x_value) * direction).sum()
+evaluate = tc.jit(loss)
+above = evaluate(w_value + h * direction, x_value)
+below = evaluate(w_value - h * direction, x_value)
+measured = (above - below) / (2 * h)
+print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
 
 # %% [markdown]
 # **Predict.** Operators differ in what their adjoints read. Let z = x @ w, s = sin(z), e = exp(s),
@@ -62,10 +76,10 @@ def tower(w, x, u):
 towers = tc.differentiate(tc.build(tower, *[tc.Spec((4, 4))] * 3))
 letters = {"x": "x", "matmul_1": "z", "sin_1": "s", "exp_1": "e", "multiply_1": "p"}
 adjoints = towers.operators[towers.forward_count :]
-names = {towers.data[i].name for operator in adjoints for i in operator.inputs}
-read = " ".join(letter for name, letter in letters.items() if name in names)
-print(*adjoints, sep="\n")
-print(f"you said {my_values}; it is {read}")
+names = {towers.data[data].name for operator in adjoints for data in operator.inputs}
+answer = " ".join(letter for name, letter in letters.items() if name in names)
+print(towers)
+print(f"you said {my_values}; it is {answer}")
 
 # %% [markdown]
 # exp is its own derivative, so its adjoint reads its output, e. The adjoint of sin needs cos(z) and
@@ -92,50 +106,19 @@ print("\n".join(products))
 print(f"you said {my_guess}; it is g @ w.T: the recursion uses the transposed weight")
 
 # %% [markdown]
-# Because the backward pass is part of the graph, it can be differentiated again. `tc.gradients` is
-# a function like any other: it adds operators to the graph under construction. This loss has a
-# gradient penalty.
-
-
-# %%
-def penalised(w, x):
-    plain = loss(w, x)
-    gradient = tc.gradients(plain, w)
-    return plain + 0.1 * tc.sum(gradient * gradient)
-
-
-again = tc.differentiate(tc.build(penalised, w, x))
-print(f"{len(graph.operators)} operators without the penalty, {len(again.operators)} with it")
-
-# %% [markdown]
-# A gradient is correct if it predicts the change of the loss along a random direction of w:
-
-# %%
-rng = np.random.default_rng(0)
-w_value, x_value = rng.normal(size=(3, 2)), rng.normal(size=(4, 3))
-direction = rng.normal(size=(3, 2))
-value_and_grad = tc.value_and_grad(penalised)
-slope = (value_and_grad(w_value, x_value)[1] * direction).sum()
-h = 1e-5
-above, below = (value_and_grad(w_value + s * direction, x_value)[0] for s in (h, -h))
-measured = (above - below) / (2 * h)
-print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
-
-# %% [markdown]
 # In the picture each adjoint is below its operator, and an arrow is a read: from a `tanh` down to
 # its own adjoint, and to the adjoint of the next product, which reads it as its input. No adjoint
 # reads the output of a product, so no arrow leads down from one.
 
 # %%
 trace = tc.replay(tc.plan(two))
-path = viz.save_still(trace, OUT / "02_backward.png", step=12)
-print(f"forward above, backward below: {path}")
+print(viz.save_still(trace, OUT / "02_backward.png", step=12))
 print(viz.player(trace, OUT / "02_player.html"))
 
 # %%
 assert np.isclose(slope, measured, rtol=1e-6)
 assert any(line.endswith(".mT") for line in products)  # g @ w.T
 assert any(".mT @" in line for line in products)  # x.T @ g
-tanh_vjp = next(o for o in graph.operators if o.name == "tanh_1_vjp")
+tanh_vjp = next(operator for operator in backward if operator.name == "tanh_1_vjp")
 assert graph.data[tanh_vjp.inputs[0]].name == "tanh_1"
-assert read == "x z e"
+assert answer == "x z e"

@@ -46,10 +46,42 @@ my_advances = viz.ask("5 steps, 2 slots: how few advances?", 0)
 ways = {k: k + t(k, 2) + t(5 - k, 1) for k in range(1, 5)}
 print(f"you said {my_advances}; it is {t(5, 2)}: by position of the checkpoint, {ways}")
 
+
+# %%
+# Six steps, two slots: one row per advance; `>` is a step that it goes through.
+def advances(first, last, slots):
+    """Return the cheapest advances, as pairs of steps, that reverse the steps between two."""
+    steps = last - first
+    if slots == 1:
+        return [(first, end) for end in range(last - 1, first, -1)]
+    if steps == 1:
+        return []
+    cost = {k: k + t(k, slots) + t(steps - k, slots - 1) for k in range(1, steps)}
+    middle = first + min(cost, key=cost.get)
+    return [(first, middle), *advances(middle, last, slots - 1), *advances(first, middle, slots)]
+
+
+print("step  ", *range(1, 7))
+for begin, end in advances(0, 6, 2):
+    print("      ", *[">" if begin < step <= end else "." for step in range(1, 7)])
+times = [sum(begin < step <= end for begin, end in advances(0, 6, 2)) for step in range(1, 7)]
+print("times ", *times)
+
 # %% [markdown]
-# There is a closed form. With s slots and at most r advances through any step, C(s+r, s) steps can
-# be reversed: count the ways to spend slots and repetitions. So take the smallest sufficient r;
-# then t = r*l - C(s+r, r-1).
+# Where do the advances go? Six steps and two slots: each row above is one advance, from a state in
+# a slot, and the last row counts how often each step is advanced through. The first row
+# checkpoints the state after step 3. The next two reverse steps 6, 5 and 4 from it, with the one
+# slot that is left. Then its slot is free again: step 1 goes into it, and steps 3, 2
+# and 1 are reversed. **No step is advanced through more than r = 2 times**, and six steps are the
+# most for which that is so. For let C be the most steps with s slots and r times. Those before the
+# checkpoint have been advanced through once already: r-1 times are left, and all s slots. Those
+# after it have r times, and a slot less. So
+#
+#     C(s, r) = C(s, r-1) + C(s-1, r), here 6 = 3 + 3,
+#
+# which is Pascal's triangle: C is the binomial coefficient of s+r over s. For l steps, take the
+# smallest r that suffices. If each step were advanced through r times, that were r*l; those that
+# are passed less often save C(s+r, r-1): t = r*l - C(s+r, r-1), here 2*6 - 4 = 8, the `>` above.
 
 
 # %%
@@ -163,6 +195,7 @@ print(viz.player([tc.replay(schedule) for schedule in longer], OUT / "07_player.
 
 # %%
 assert all(t(a, s) == closed_form(a, s) for a in range(1, 60) for s in range(1, 10))
+assert (times, closed_form(6, 2)) == ([2, 2, 1, 2, 1, 0], 8)
 assert list(planned.values()) == [45, 26, 22, 21, 20, 19, 18, 17]
 assert planned == {budget: optimum(8, budget) for budget in planned}
 for k in range(2, 30):

@@ -19,7 +19,8 @@ OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
 # The operator is softplus with its bias, fused into one: `y = log(1 + exp(x + b))`. A *primitive*
-# is a kernel, for NumPy or any other `xp`, and a shape rule: the result is like x.
+# is a kernel, for NumPy or any other `xp`; a shape rule, here that the result is like x; and a vjp
+# rule for each input, x and b.
 
 
 # %%
@@ -27,19 +28,29 @@ def kernel(xp, x, b):
     return xp.logaddexp(x + b, 0)
 
 
-def soft(*rules):
-    primitive = tc.Primitive("soft", kernel, infer=lambda x, b: (x,), vjp=rules)
-    return lambda x, b: tc.apply(primitive, x, b)
+def like_x(x, b):
+    return (x,)
+
+
+def operator(rules):
+    """Return the operator as a function of x and b, with these vjp rules."""
+    primitive = tc.Primitive("soft", kernel, infer=like_x, vjp=rules)
+
+    def soft(x, b):
+        return tc.apply(primitive, x, b)
+
+    return soft
 
 
 rng = np.random.default_rng(0)
 x, b = rng.normal(size=(4, 3)), rng.normal(size=3)
-print(tc.jit(soft())(x, b)[0])
+forward_only = operator(rules=())
+print(tc.jit(forward_only)(x, b)[0])
 
 # %% [markdown]
-# The forward pass runs. The backward pass needs a rule for each input. A rule takes the cotangents
-# of the outputs, the inputs and the outputs: values of the graph, not arrays. It adds operators to
-# the graph. "It returns dL/dy", one often reads; take that literally.
+# The forward pass runs without rules. The backward pass needs one for each input. A rule takes the
+# cotangents of the outputs, the inputs and the outputs: values of the graph, not arrays. It adds
+# operators to the graph. "It returns dL/dy", one often reads; take that literally.
 #
 # **Predict.** `tc.check_gradient` compares with finite differences, as lesson 2 did. For which of
 # the two inputs does it find the error first, before computing a number: for x, or for b?
@@ -53,16 +64,18 @@ def dl_dy(cotangents, inputs, outputs):
     return cotangents[0]
 
 
-def complaint(*rules):
+def complaint(rules):
+    """Return what the check says of two rules, for x and for b."""
     try:
-        tc.check_gradient(soft(*rules), x, b)
+        tc.check_gradient(operator(rules), x, b)
     except tc.GraphError as error:
         return str(error)
     return "accepted"
 
 
-print(first := complaint(dl_dy, dl_dy))
-print(f"you said {my_input}; it is {'xb'['argument 1' in first]}")
+first = complaint((dl_dy, dl_dy))
+print(first)
+print(f"you said {my_input}; it is {'b' if 'argument 1' in first else 'x'}")
 
 # %% [markdown]
 # The shape of b exposed that one: b was broadcast over the rows, so its rule must sum over them.
@@ -71,10 +84,15 @@ print(f"you said {my_input}; it is {'xb'['argument 1' in first]}")
 
 # %%
 def both(rule):
-    return rule, lambda *given: tc.sum(rule(*given), axis=0)
+    """Return the rules for x and for b: the second sums the first over the rows."""
+
+    def rule_of_b(cotangents, inputs, outputs):
+        return tc.sum(rule(cotangents, inputs, outputs), axis=0)
+
+    return (rule, rule_of_b)
 
 
-print(complaint(*both(dl_dy)))
+print(complaint(both(dl_dy)))
 
 # %% [markdown]
 # The local derivative is missing: dL/dx = dL/dy * dy/dx, and dy/dx = sigmoid(x + b).
@@ -82,23 +100,38 @@ print(complaint(*both(dl_dy)))
 
 # %%
 def by_inputs(cotangents, inputs, outputs):
-    return cotangents[0] * tc.sigmoid(inputs[0] + inputs[1])
+    x, b = inputs
+    return cotangents[0] * tc.sigmoid(x + b)
 
 
 def by_output(cotangents, inputs, outputs):
-    return -cotangents[0] * tc.expm1(-outputs[0])
+    y = outputs[0]
+    return -cotangents[0] * tc.expm1(-y)
 
 
-for rule in (by_inputs, by_output):
-    print(f"{rule.__name__}: {complaint(*both(rule))}")
+print("by inputs:", complaint(both(by_inputs)))
+print("by output:", complaint(both(by_output)))
 
 # %% [markdown]
-# Accepted, and so are the second derivatives, for which you wrote no rule: a rule made of operators
-# is itself differentiable.
+# The same derivative from two different values: exp(-y) = 1 / (1 + exp(x + b)) = 1 - sigmoid(x +
+# b), and `expm1` is exp - 1 without the rounding error. In a network `h @ w` computes x, and only
+# `by_inputs` reads x again; y is saved in any case, because the adjoint of the next product reads
+# it.
 #
-# The same derivative from another value: exp(-y) = 1 / (1 + exp(x + b)) = 1 - sigmoid(x + b); expm1
-# is exp - 1 without the rounding error. In a network `h @ w` computes x, and only `by_inputs` reads
-# x again; y is saved in any case, because the adjoint of the next product reads it.
+# Second derivatives are right, too, and you wrote no rule for them. A rule made of operators is
+# itself a piece of graph, and can be differentiated again: `tc.gradients` returns gradients as
+# values, of which a loss can be made. This one punishes large gradients:
+
+
+# %%
+def penalised(b, x):
+    loss = tc.sum(operator(both(by_output))(x, b))
+    slope = tc.gradients(loss, b)
+    return loss + 0.1 * tc.sum(slope * slope)
+
+
+tc.check_gradient(penalised, b, x)
+print("the gradient of a penalty on the gradient is right")
 
 # %% [markdown]
 # **Predict.** 16 layers `h = soft(h @ w, b)`, each value 128 KiB. Composed of existing primitives,
@@ -108,23 +141,35 @@ for rule in (by_inputs, by_output):
 # %%
 my_guess = viz.ask("The rule by inputs, by output: how many MiB each?", (0.0, 0.0))
 
-# %%
-layers = [{"w": tc.Spec((64, 64)), "b": tc.Spec(64)}] * 16
-forms = {"composed": lambda x, b: tc.log(1 + tc.exp(x + b))}
-forms |= {rule.__name__: soft(*both(rule)) for rule in (by_inputs, by_output)}
-kept, peaks, traces, losses = {}, {}, {}, {}
-for name, form in forms.items():
 
-    def loss(params, x, form=form):
+# %%
+def composed(x, b):
+    return tc.log(1 + tc.exp(x + b))
+
+
+def loss_of(form):
+    """Return the loss of a network whose layers use one of the three forms."""
+
+    def loss(params, x):
         for layer in params:
             x = form(x @ layer["w"], layer["b"])
         return tc.half_squared_norm(x)
 
+    return loss
+
+
+losses = {
+    "composed": loss_of(composed),
+    "by_inputs": loss_of(operator(both(by_inputs))),
+    "by_output": loss_of(operator(both(by_output))),
+}
+layers = [{"w": tc.Spec((64, 64)), "b": tc.Spec(64)}] * 16
+kept, peaks, traces = {}, {}, {}
+for name, loss in losses.items():
     graph = tc.differentiate(tc.build(loss, layers, tc.Spec((256, 64)), graph_name=name))
-    read = {data for o in graph.operators[graph.forward_count :] for data in o.inputs}
-    kept[name] = sum(graph.data[data].role == "activation" for data in read)
-    losses[name], traces[name] = loss, tc.replay(tc.plan(graph))
-    peaks[name] = traces[name].peak_bytes / 2**20
+    saved = [value for value in tc.saved_values(graph) if value.role == "activation"]
+    traces[name] = tc.replay(tc.plan(graph))
+    kept[name], peaks[name] = len(saved), traces[name].peak_bytes / 2**20
     print(f"{name:9} {kept[name]} values read by the backward pass, {peaks[name]:.1f} MiB")
 print(f"you said {my_guess}; it is {peaks['by_inputs']:.1f} and {peaks['by_output']:.1f}")
 
@@ -138,9 +183,9 @@ print(f"you said {my_guess}; it is {peaks['by_inputs']:.1f} and {peaks['by_outpu
 # %%
 params = [{"w": rng.normal(size=(64, 64)) / 8, "b": np.zeros(64)} for _ in layers]
 batch = rng.normal(size=(256, 64))
-slopes = {name: tc.grad(loss)(params, batch)[0]["w"] for name, loss in losses.items()}
-exact = slopes["composed"]
-worst = max(abs(slope - exact).max() / abs(exact).max() for slope in slopes.values())
+gradients = {name: tc.grad(loss)(params, batch)[0]["w"] for name, loss in losses.items()}
+exact = gradients["composed"]
+worst = max(abs(found - exact).max() / abs(exact).max() for found in gradients.values())
 print(f"largest difference: {worst:.0e} of the largest gradient")
 
 # %%
@@ -148,9 +193,10 @@ print(viz.timeline(list(traces.values()), OUT / "10_rules.png"))
 print(viz.player(traces["composed"], OUT / "10_player.html"))
 
 # %%
-assert complaint(*both(dl_dy)).startswith("soft_1: the vjp rule of soft for argument 0 (x) gives")
-assert "argument 1 returned float64[4,3], but the argument is float64[3]" in complaint(dl_dy, dl_dy)
-assert [complaint(*both(rule)) for rule in (by_inputs, by_output)] == ["accepted"] * 2
+wrong = "soft_1: the vjp rule of soft for argument 0 (x) gives"
+assert complaint(both(dl_dy)).startswith(wrong)
+assert "argument 1 returned float64[4,3], but the argument is float64[3]" in first
+assert complaint(both(by_inputs)) == complaint(both(by_output)) == "accepted"
 assert kept == {"composed": 48, "by_inputs": 32, "by_output": 16}
 assert [round(peak, 1) for peak in peaks.values()] == [6.1, 4.4, 2.5]
 assert worst < 1e-12

@@ -7,6 +7,7 @@
 # a graph yields it term by term; and with the terms, how to reduce them.
 
 # %%
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -18,69 +19,99 @@ OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 s, b, a, h = 2048, 1, 96, 12288  # GPT-3
 SBH = s * b * h
-heads, turn = (b, s, a, h // a), (0, 2, 1, 3)
 
 # %% [markdown]
-# The layer of the paper. Its dropout saves the mask, one byte per element; ours regenerates it
-# (lesson 12). So here are both.
+# First dropout. The paper's saves its mask, one byte per element; ours regenerates it (lesson 12).
+# So here are both. `tc.name` only gives a value the name that the table below prints.
 
 
 # %%
-def keeping_the_mask(x, seed):
+def saves_its_mask(x, seed):
     mask = tc.name(tc.dropout(tc.ones(x.shape, x.dtype), 0.1, seed) > 0, "mask")
     return tc.where(mask, x * (1 / 0.9), 0)
 
 
-def drawing_the_mask(x, seed):
+def draws_its_mask(x, seed):
     return tc.dropout(x, 0.1, seed)
 
 
-def core(q, k, v, dropout):
-    weights = tc.name(tc.causal_softmax((q * (h // a) ** -0.5) @ k.mT), "softmax")
-    return tc.name(dropout(weights, 1), "dropout of softmax") @ v
-
-
-def layer(p, x, attend, dropout):
-    joint = tc.name(tc.layer_norm(x, p["scale"], p["shift"]), "input of q, k, v")
-    q, k, v = (tc.name(joint @ p[part], part).reshape(heads).transpose(turn) for part in "qkv")
-    mixed = attend(q, k, v, dropout).transpose(turn).reshape(b * s, h)
-    x = tc.name(x + dropout(mixed @ p["out"], 2), "input of norm")
-    hidden = tc.name(tc.layer_norm(x, p["scale"], p["shift"]), "input of fc1") @ p["fc1"]
-    wide = tc.name(tc.gelu(tc.name(hidden, "input of gelu")), "input of fc2")
-    return tc.name(x + dropout(wide @ p["fc2"], 3), "input of norm")
+# %% [markdown]
+# The *core* of attention: weights from queries and keys, softmax, dropout, weighted values. Between
+# the products with weights, each head has a part of the width to itself.
 
 
 # %%
-def graph(layers, attend=core, dropout=keeping_the_mask, around=lambda function: function):
-    def net(params, x):
-        for number, p in enumerate(params, start=1):
-            with tc.scope(f"layer{number}"):
-                x = around(lambda x, p=p: layer(p, x, attend, dropout))(x)
-        return tc.sum(x)
+def core(q, k, v, dropout):
+    scaled = tc.name(q * (h // a) ** -0.5, "q, scaled")
+    weights = tc.name(tc.causal_softmax(scaled @ k.mT), "softmax")
+    return tc.name(dropout(weights, 1), "dropout of softmax") @ v
 
+
+def split_in_heads(x):
+    return x.reshape((b, s, a, h // a)).transpose((0, 2, 1, 3))
+
+
+def merged(x):
+    return x.transpose((0, 2, 1, 3)).reshape(b * s, h)
+
+
+# %% [markdown]
+# The layer is two blocks, each added to what it reads. `attend` is the core, or what we put in its
+# place later on.
+
+
+# %%
+def attention_block(p, x, attend, dropout):
+    read = tc.name(tc.layer_norm(x, p["scale"], p["shift"]), "input of q, k, v")
+    q = split_in_heads(read @ p["q"])
+    k = split_in_heads(tc.name(read @ p["k"], "k"))
+    v = split_in_heads(tc.name(read @ p["v"], "v"))
+    return dropout(merged(attend(q, k, v, dropout)) @ p["out"], 2)
+
+
+def wide_block(p, x, dropout):
+    read = tc.name(tc.layer_norm(x, p["scale"], p["shift"]), "input of fc1")
+    wide = tc.gelu(tc.name(read @ p["fc1"], "input of gelu"))
+    return dropout(tc.name(wide, "input of fc2") @ p["fc2"], 3)
+
+
+def layer(p, x, attend, dropout):
+    x = tc.name(x + attention_block(p, x, attend, dropout), "input of norm")
+    return tc.name(x + wide_block(p, x, dropout), "input of norm")
+
+
+# %% [markdown]
+# A network of some layers, from shapes alone. Of two layers, count what the second saves: the
+# values that its part of the backward pass reads.
+
+
+# %%
+def network(layers, attend=core, dropout=saves_its_mask, whole=False):
+    """Return the training graph; if ``whole``, each layer is a region that is recomputed."""
     shapes = {"q": (h, h), "k": (h, h), "v": (h, h), "out": (h, h), "scale": h, "shift": h}
     shapes |= {"fc1": (h, 4 * h), "fc2": (4 * h, h)}
     p = {name: tc.Spec(shape, "float16") for name, shape in shapes.items()}
-    return tc.differentiate(tc.build(net, [p] * layers, tc.Spec((b * s, h), "float16")))
+    one = partial(layer, attend=attend, dropout=dropout)
+    if whole:
+        one = tc.checkpoint(one)
+
+    def loss(params, x):
+        for number, p in enumerate(params, start=1):
+            with tc.scope(f"layer{number}"):
+                x = one(p, x)
+        return tc.sum(x)
+
+    return tc.differentiate(tc.build(loss, [p] * layers, tc.Spec((b * s, h), "float16")))
 
 
-def kept(training):
-    """Return the forward values that the adjoints of layer 2 read."""
-    adjoints = [o for o in training.operators if o.phase == "backward" and "layer2" in o.scope]
-    found = {}
-    for data in [data for operator in adjoints for data in operator.inputs]:
-        node = training.data[data]
-        while node.view_of is not None:  # a view shares the memory of its base
-            node = training.data[node.view_of]
-        if node.role == "activation":
-            found[node.name] = node
-    return [found[name] for name in sorted(found, key=lambda name: found[name].id)]
-
-
-account = kept(graph(2))
-for node in account:
-    print(f"{node.nbytes / SBH:8.4f} sbh  {node.label or node.name}, {node.spec}")
-total = sum(node.nbytes for node in account) / SBH
+training = network(2)
+account = []
+for value in tc.saved_values(training):
+    reader = training.operators[training.consumers[value.id][0]]
+    if reader.scope == "layer2":
+        account.append(value)
+        print(f"{value.nbytes / SBH:8.4f} sbh  {value.label or value.name}, {value.spec}")
+total = sum(value.nbytes for value in account) / SBH
 print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 
 # %% [markdown]
@@ -101,22 +132,26 @@ def fused(q, k, v, dropout):
     return tc.attention(q, k, v, causal=True, fused=True)
 
 
+def traced(layers, policy, options):
+    """Return the trace of a network, the most bytes of activations in it, and its FLOPs."""
+    training = network(layers, **options)
+    schedule = tc.plan(training, policy)
+    trace = tc.replay(schedule)
+    return trace, max(trace.activation), tc.cost.cost_of(schedule, tc.cost.flops(training))
+
+
 forms = {
     "store all": ("store_all", {}),
-    "mask recomputed": ("store_all", {"dropout": drawing_the_mask}),
+    "mask recomputed": ("store_all", {"dropout": draws_its_mask}),
     "selective": ("regions", {"attend": tc.checkpoint(core)}),
     "fused attention": ("store_all", {"attend": fused}),
-    "whole layers": ("regions", {"around": tc.checkpoint}),
+    "whole layers": ("regions", {"whole": True}),
 }
 held, work, traces = {}, {}, {}
 for name, (policy, options) in forms.items():
-    most, flops = [], []
-    for layers in (2, 3):  # the difference is one layer's
-        trace = traces[name] = tc.replay(tc.plan(graph(layers, **options), policy))
-        done = [trace.graph.operators[o.operator] for o in trace.steps if isinstance(o, tc.Compute)]
-        flops.append(sum(operator.flops for operator in done))
-        most.append(max(trace.activation))
-    held[name], work[name] = (most[1] - most[0]) / SBH, flops[1] - flops[0]
+    _, two, flops_of_two = traced(2, policy, options)
+    traces[name], three, flops_of_three = traced(3, policy, options)
+    held[name], work[name] = (three - two) / SBH, flops_of_three - flops_of_two  # of one layer
     print(f"{name:16} {held[name]:8.4f} sbh", end=" ")
     print(f"{held[name] * SBH * 96 / 2**30:6.1f} GiB in 96 layers", end=" ")
     print(f"{work[name] / work['store all'] - 1:+6.2%} FLOPs")

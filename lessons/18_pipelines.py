@@ -14,29 +14,19 @@ import numpy as np
 
 import tinyckpt as tc
 from tinyckpt import viz
-from tinyckpt.pipeline import (
-    PipelineCosts,
-    gpipe,
-    one_f_one_b,
-    partition,
-    plan_stages,
-    replay_pipeline,
-    run_pipeline,
-    stages_of,
-    v_half,
-    v_min,
-    zb_h1,
-)
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]
 # GPipe (Huang et al., arXiv 1811.06965): all forwards, then all backwards. A forward takes 1, a
-# backward 2. A row is a device, a column a unit of time; digits are forwards, letters backwards.
-
+# backward 2. `replay_pipeline` says when each begins. A row is a device, a column a unit of time;
+# digits are forwards, letters backwards.
 
 # %%
+from tinyckpt.pipeline import gpipe, replay_pipeline
+
+
 def drawn(trace):
     lines = []
     for device in range(trace.pipeline.devices):
@@ -69,6 +59,8 @@ for count in (4, 16, 64):
 # as soon as it can. It is not faster, but device k has only min(K-k, M) in flight, for any M:
 
 # %%
+from tinyckpt.pipeline import one_f_one_b
+
 turns = replay_pipeline(one_f_one_b(4, 6))
 print(drawn(turns), f"in flight {turns.peaks}", sep="\n")
 
@@ -97,6 +89,8 @@ print(f"you said {my_guess}; it is {hidden}, one on each device except the last"
 # device two stages, one from either end, so that all devices need the same memory, and less:
 
 # %%
+from tinyckpt.pipeline import PipelineCosts, v_half, v_min, zb_h1
+
 forms = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "v-min": v_min, "v-half": v_half}
 table = {}
 for name, make in forms.items():
@@ -106,11 +100,14 @@ for name, make in forms.items():
     print(f"{name:6} bubble {table[name][0]:5.1%}, at most {float(table[name][1]):4} in flight")
 
 # %% [markdown]
-# Now a network, partitioned into stages of equal cost. Each stage is planned by itself, with one
-# extra operator, *exchange*, which stands for all stages after it. The devices run in one process
-# here, and in many under MPI (docs/pipelines.md). The gradients are bitwise those of one device:
+# Now a network. `partition` cuts its graph at equal cost, `stages_of` makes a graph of each part,
+# with one extra operator, *exchange*, which stands for all stages after it, and `plan_stages` plans
+# each by itself. `run_pipeline` runs the devices in one process, or in many under MPI
+# (docs/pipelines.md). The gradients are bitwise those of one device:
 
 # %%
+from tinyckpt.pipeline import partition, plan_stages, run_pipeline, stages_of
+
 network = tc.networks.mlp(16, 32)
 graph = network.graph()
 params, *_ = network.arrays()
@@ -119,9 +116,13 @@ batches = [(params, rng.normal(size=(32, 32)), rng.integers(0, 10, 32)) for _ in
 cuts = partition(graph, 4, costs=tc.cost.flops(graph))
 stages = plan_stages(stages_of(graph, cuts), "sqrt_n", early=True)
 result = run_pipeline(one_f_one_b(4, 8, recompute="early"), stages, batches)
-results = [tc.run(tc.plan(graph), *batch).gradients for batch in batches]
-mean = [sum(parts[1:], parts[0]) / 8 for parts in zip(*map(tc.tree.leaves, results), strict=True)]
-same = all(map(np.array_equal, tc.tree.leaves(result.gradients), mean))
+
+total = None  # of the gradients on one device
+for batch in batches:
+    found = tc.tree.leaves(tc.run(tc.plan(graph), *batch).gradients)
+    total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+pairs = zip(total, tc.tree.leaves(result.gradients), strict=True)
+same = all(np.array_equal(summed / 8, mean) for summed, mean in pairs)
 print("bitwise equal:", same)
 
 # %%
