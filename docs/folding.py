@@ -1,8 +1,8 @@
-"""Collapsible answers: a lesson's answers are folded until the reader opens them.
+"""Collapsible answers: a lesson's answers are folded until the reader opens them, on paper too.
 
 A question is a cell with ``my_guess = viz.ask(...)``, under any name; its answer is the first later
 cell that reads the name. Everything after the question is folded, up to the discussion of the
-answer.
+answer. The assertions at the end of a lesson are folded, too: they are for tests, not for readers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ ANNOUNCED = ("**Predict.**", "**Challenge.**")  # the next question
 # Excluded from the excerpts of Sphinx's search and of search engines.
 FOLDED = """<details class="answer" data-nosnippet>
 <summary>Show the answer</summary>"""
+CHECKED = """<details class="answer" data-nosnippet>
+<summary>Show what a test checks</summary>"""
 UNFOLDED = "</details>"
 
 
 def folded(cells: list[Any], lesson: str) -> list[Any]:
-    """Return a lesson's cells with folded answers and interactive questions."""
+    """Return a lesson's cells with folded answers and checks, and interactive questions."""
     page: list[Any] = []
+    *cells, checks = cells
     rest = iter(range(len(cells)))
     for place in rest:
         page.append(cells[place])
@@ -35,7 +38,8 @@ def folded(cells: list[Any], lesson: str) -> list[Any]:
         page += [new_markdown_cell(FOLDED), *cells[place + 1 : told], new_markdown_cell(UNFOLDED)]
         for _ in range(place + 1, told):
             next(rest)
-    return page + [new_markdown_cell(text) for text in predict.LAST.get(lesson, [])]
+    page += map(new_markdown_cell, predict.LAST.get(lesson, []))
+    return [*page, new_markdown_cell(CHECKED), checks, new_markdown_cell(UNFOLDED)]
 
 
 def question_of(cell: Any) -> str | None:

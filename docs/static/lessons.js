@@ -1,13 +1,5 @@
-/** Collapsed answers: expanded for print, excluded from the site's search. */
+/** Collapsed answers: excluded from the site's search. */
 (() => {
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details.answer:not([open])")];
-    for (const answer of opened) answer.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const answer of opened) answer.open = false;
-  });
   // Sphinx's search shows excerpts of a page, which would otherwise include collapsed answers.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;

@@ -35,7 +35,11 @@ def test_lesson_page_starts_with_the_player_and_hides_the_answer(docs: None, pat
     assert all(lab in texts[pages_shown[1]] for lab in labs)
     asked = [i for i, cell in enumerate(cells) if folding.question_of(cell) is not None]
     folded = [i for i, text in enumerate(texts) if text == folding.FOLDED]
-    unfolded = [i for i, text in enumerate(texts) if text == folding.UNFOLDED]
+    *unfolded, end = [i for i, text in enumerate(texts) if text == folding.UNFOLDED]
+    # The assertions come last, folded.
+    assert end == len(texts) - 1
+    assert texts[end - 2] == folding.CHECKED
+    assert "\nassert " in f"\n{texts[end - 1]}"
     assert len(asked) == len(folded) == len(unfolded) >= 1
     for question, first, last in zip(asked, folded, unfolded, strict=True):
         # Between them, the question once more, for the mouse.
@@ -43,8 +47,9 @@ def test_lesson_page_starts_with_the_player_and_hides_the_answer(docs: None, pat
         (told,) = (i for i in range(first, last) if "you said {" in texts[i])
         # What follows says what the answer means, and is folded away with it.
         assert all(cell.cell_type == "markdown" for cell in cells[told + 1 : last])
-        after = texts[last + 1] if last + 1 < len(cells) else "predict"
-        assert cells[last + 1].cell_type == "code" or "**" in after or "predict" in after
+        after = texts[last + 1]
+        expected = after == folding.CHECKED or "**" in after or "predict" in after
+        assert cells[last + 1].cell_type == "code" or expected
     assert all("you said {" not in text for text in texts[: folded[0]])
     last = asked[-1]
     assert all(folding.ASKED.search(texts[i + 1]) and i + 1 == last for i in pages_shown[1:])

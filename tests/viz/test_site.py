@@ -161,6 +161,8 @@ def lessons_show_what_they_draw(site: Path, browser: Any) -> None:
         text = (site / f"{name}.html").read_text(encoding="utf-8")
         assert '<iframe class="player" src="out/' in text, name
         folded = re.findall(r'<details class="answer".*?</details>', text, re.DOTALL)
+        if name.startswith("lessons/"):
+            assert "assert" in folded.pop(), name
         script = ROOT / f"{name}.py"
         questions = script.read_text("utf-8").count(" = viz.ask(") if script.exists() else 0
         assert len(folded) == questions, name
