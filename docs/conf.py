@@ -14,6 +14,7 @@ import pages  # noqa: E402
 import predict  # noqa: E402
 import read_core  # noqa: E402
 import reference  # noqa: E402
+import teaching  # noqa: E402
 import widgets  # noqa: E402
 
 project = "tinyckpt"
@@ -56,6 +57,7 @@ def setup(app: object) -> None:
     app.connect("builder-inited", known_issues.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", teaching.write)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", labs.write)  # type: ignore[attr-defined]

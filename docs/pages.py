@@ -38,11 +38,7 @@ ABOVE = '<p><a href="#furo-main-content">The player is at the top of this page</
 
 def write(app: Any) -> None:
     """Write the pages of lessons, guide and gallery into Sphinx's source folder."""
-    pages = {
-        f"lessons/{path.stem}": path
-        for path in sorted(LESSONS.glob("[0-9]*.py"))
-        if path.stem not in NEEDS or find_spec(NEEDS[path.stem])
-    }
+    pages = {f"lessons/{path.stem}": path for path in lessons() if has_page(path)}
     pages |= {f"{name}/index": HERE / f"{name}.py" for name in ("guide", "gallery")}
     for folder in FOLDERS:
         shutil.rmtree(Path(app.srcdir) / folder, ignore_errors=True)
@@ -54,6 +50,16 @@ def write(app: Any) -> None:
             execute(cells, target.parent, path.name)
             text = "\n\n".join(as_markdown(cell) for cell in cells)
             target.write_text(dark_too(text, target.parent) + "\n", encoding="utf-8")
+
+
+def lessons() -> list[Path]:
+    """Return the scripts of all lessons, in order."""
+    return sorted(LESSONS.glob("[0-9]*.py"))
+
+
+def has_page(path: Path) -> bool:
+    """Return whether a lesson can be executed here, and so has a page."""
+    return path.stem not in NEEDS or find_spec(NEEDS[path.stem]) is not None
 
 
 def cells_of(path: Path) -> list[Any]:
