@@ -14,7 +14,8 @@ BIOME := $(NODE) node_modules/@biomejs/biome/bin/biome
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site graphs text clean
+.PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site \
+        notebooks notebook-files graphs text clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tinyckpt demo
@@ -69,6 +70,13 @@ docs:
 
 site: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -d build/doctrees -b html docs docs/_build
+
+# Lessons and parts of the course as executed notebooks, in build/notebooks; make docs has them too.
+notebooks:
+	$(MAKE) EXTRAS=$(EXTRAS),docs notebook-files
+
+notebook-files: $(STAMP)
+	$(BIN)/python docs/notebooks.py build/notebooks
 
 # The graphs of well-known networks that ship as JSON documents.
 graphs: $(STAMP)

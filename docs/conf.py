@@ -10,6 +10,7 @@ sys.path.insert(0, str(HERE))
 import calculator  # noqa: E402  # modules in this folder
 import known_issues  # noqa: E402
 import labs  # noqa: E402
+import notebooks  # noqa: E402
 import pages  # noqa: E402
 import predict  # noqa: E402
 import read_core  # noqa: E402
@@ -61,6 +62,7 @@ def setup(app: object) -> None:
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", labs.write)  # type: ignore[attr-defined]
+    app.connect("build-finished", notebooks.write)  # type: ignore[attr-defined]
     app.connect("build-finished", calculator.write)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]
     app.connect("build-finished", widgets.write_script)  # type: ignore[attr-defined]

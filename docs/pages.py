@@ -28,6 +28,7 @@ PLAYER = """<iframe class="player" src="out/{name}" title="A player: step throug
  loading="lazy"></iframe>
 
 <a href="out/{name}">Open the player in a page of its own</a>"""
+NOTEBOOKS = "notebooks"  # a folder of the site
 PLAYED = "_player.html"  # after the lesson's number
 LAB = """<iframe class="player" src="out/{name}" title="A lab: click what to keep"
  loading="lazy"></iframe>
@@ -79,7 +80,9 @@ def cells_of(path: Path) -> list[Any]:
 def lesson_page(cells: list[Any], lesson: str) -> list[Any]:
     """Return a lesson's cells with the player at the top and its answers folded."""
     title, *introduction = cells[0].source.split("\n\n", 1)
-    top = [title, PLAYER.format(name=lesson[:2] + PLAYED), *introduction]
+    player = PLAYER.format(name=lesson[:2] + PLAYED)
+    link = f'<a href="../{NOTEBOOKS}/{lesson}.ipynb" download>Download this page as a notebook</a>'
+    top = [title, f"{player}; {link}", *introduction]
     return [new_markdown_cell("\n\n".join(top)), *folding.folded(cells[1:], lesson)]
 
 

@@ -141,9 +141,15 @@ def lesson_rows() -> list[list[str]]:
     for path in pages.lessons():
         title = path.read_text("utf-8").split("\n", 2)[1].removeprefix("# # ")
         minutes, goal, needs, mistake = LESSONS[int(path.stem[:2])]
-        link = f"[{title}](/lessons/{path.stem}.md)" if pages.has_page(path) else title
-        rows.append([link, goal, needs, str(minutes), mistake])
+        if pages.has_page(path):
+            title = f"[{title}](/lessons/{path.stem}.md) ({notebook_link(path.stem)})"
+        rows.append([title, goal, needs, str(minutes), mistake])
     return rows
+
+
+def notebook_link(name: str) -> str:
+    """Return the link that downloads a notebook, from a page at the top of the site."""
+    return f'<a href="{pages.NOTEBOOKS}/{name}.ipynb" download>notebook</a>'
 
 
 def part_rows() -> list[list[str]]:
@@ -154,7 +160,8 @@ def part_rows() -> list[list[str]]:
         if found is None:
             raise ValueError(f"{path}: expected a title, Goal, Prerequisites and Minutes")
         said = {key: text.replace("\n", " ") for key, text in found.groupdict().items()}
-        link = f"[Part {said['number']}](/course.md). {said['title']}"
+        title = f"[Part {said['number']}](/course.md). {said['title']} "
+        title += f"({notebook_link(path.parent.name)})"
         mistake = MISTAKES[int(said["number"])]
-        rows.append([link, said["goal"], said["needs"], said["minutes"], mistake])
+        rows.append([title, said["goal"], said["needs"], said["minutes"], mistake])
     return rows

@@ -91,10 +91,10 @@ print(result.trace)
 # %%
 (tanh,) = [operator for operator in graph.operators if operator.name == "tanh_2"]
 step = result.trace.steps.index(tc.Compute(tanh.id))
-path = viz.save_still(result.trace, OUT / "01_graph.png", step)
-print(f"the graph at step {step}, the evaluation of the second layer's tanh: {path}")
-player = viz.player(result.trace, OUT / "01_player.html")
-print(f"the same in an interactive player, stepped with the arrow keys: {player}")
+print(f"the graph at step {step}, the evaluation of the second layer's tanh:")
+print(viz.save_still(result.trace, OUT / "01_graph.png", step))
+print("the same in an interactive player, stepped with the arrow keys:")
+print(viz.player(result.trace, OUT / "01_player.html"))
 
 # %% [markdown]
 # In short: a graph records data dependencies, not the time at which anything is computed.

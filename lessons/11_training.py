@@ -142,6 +142,7 @@ print("bitwise equal:", same)
 figure = Figure(figsize=(5, 3), layout="constrained")
 figure.subplots().plot(curve)
 figure.savefig(OUT / "11_loss.png", dpi=150)
+print(OUT / "11_loss.png")
 names = ["held", "consumed", "4 micro-batches"]
 print(viz.breakdown([books[name] for name in names], OUT / "11_bytes.png", title=names))
 print(viz.player(tc.replay(books["consumed"].schedule), OUT / "11_player.html"))

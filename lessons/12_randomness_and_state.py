@@ -140,7 +140,8 @@ masks = ["".join("01"[kept] for kept in draw(seed).tolist()) for seed in (5, 5, 
 print(*masks)
 
 # %%
-print(viz.timeline(traces, OUT / "12_timeline.png"), viz.player(traces, OUT / "12_player.html"))
+print(viz.timeline(traces, OUT / "12_timeline.png"))
+print(viz.player(traces, OUT / "12_player.html"))
 
 # %%
 assert (differ, round(factor, 12), same) == (322, 0.19, True)

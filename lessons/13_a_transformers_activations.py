@@ -174,7 +174,8 @@ axis.bar_label(axis.barh(list(held), list(held.values())), fmt="%.0f", padding=3
 axis.set(xlabel="sbh per layer", title="Saved values of a layer of GPT-3's shape", xlim=(0, 130))
 axis.invert_yaxis()
 figure.savefig(OUT / "13_activations.png", dpi=150)
-print(OUT / "13_activations.png", viz.player(traces["selective"], OUT / "13_player.html"))
+print(OUT / "13_activations.png")
+print(viz.player(traces["selective"], OUT / "13_player.html"))
 
 # %%
 norms, row = 16 * b * s / SBH, 4 * a * s * b / SBH

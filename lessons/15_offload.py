@@ -137,7 +137,8 @@ right.set(xlabel="width of the transformer", ylabel="FLOPs per byte moved")
 for axis in (left, right):
     axis.legend(frameon=False, fontsize=8)
 figure.savefig(OUT / "15_break_even.png", dpi=150)
-print(OUT / "15_break_even.png", viz.player(tc.replay(slow.schedule), OUT / "15_player.html"))
+print(OUT / "15_break_even.png")
+print(viz.player(tc.replay(slow.schedule), OUT / "15_player.html"))
 
 # %%
 assert (free.makespan, free.stalled, tc.replay(free.schedule).peak_bytes) == (49, 0, 4 * VALUE)

@@ -139,6 +139,7 @@ for axis, place in ((left, "lower left"), (right, "upper left")):
     axis.set(xlabel="x", xlim=(-4, 4))
     axis.legend(loc=place, frameon=False, fontsize=8)
 figure.savefig(OUT / "16_slopes.png", dpi=150)
+print(OUT / "16_slopes.png")
 print(viz.player(tc.replay(tc.plan(rewriting.network.graph())), OUT / "16_player.html"))
 
 # %%
