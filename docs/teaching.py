@@ -117,7 +117,7 @@ MISTAKES = {
     1: "Differentiation needs numbers. (It needs shapes: it adds operators to a graph.)",
     2: "A value may be freed once it has been read. (Once its last reader has run.)",
     3: "Recompute-all recomputes every value for every adjoint. (Not what is at hand.)",
-    4: "Evict the largest value. (What recomputing it costs counts, and what is evicted around it.)",
+    4: "Evict the largest value. (What it costs to recompute counts, too, and when it was read.)",
     5: "Checkpoints lie at equal distances. (Before the middle, and the optimum is not unique.)",
     6: "The products with weights fill the memory. (The core of attention does, at long s.)",
 }
