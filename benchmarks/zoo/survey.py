@@ -38,9 +38,8 @@ from benchmarks.zoo import operators  # noqa: F401  (before whatever imports tor
 from benchmarks.zoo.collection import SUBJECTS, TABLES, Subject
 from tinyckpt.base.files import write_atomically
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.advising import DEPTHS, RecordedStep, record_step
+from tinyckpt.interop.torch.advising import RecordedStep, cheapest, distinct_depths, record_step
 from tinyckpt.interop.torch.call_with_loss import loss_in, returning_loss
-from tinyckpt.interop.torch.candidate_modules import blocks_of
 from tinyckpt.interop.torch.costs import attention_flops
 from tinyckpt.interop.torch.state_rollback import preserving
 
@@ -287,19 +286,15 @@ class Survey:
                 self.run_advice(f"advice {share:.0%}", share)
 
     def within(self, budget: float) -> tct.Advice:
-        """Return advice as ``advise`` does: with finer modules where the first do not suffice."""
-        errors: list[tc.BudgetError] = []
-        model = made(self.name).model
-        for depth in range(DEPTHS):
-            if depth and blocks_of(model, depth) == blocks_of(model, depth - 1):
-                break
-            if depth == len(self.steps):
-                self.steps.append(recorded(made(self.name), depth))
-            try:
-                return self.steps[depth].within(budget)
-            except tc.BudgetError as error:
-                errors.append(error)
-        raise min(errors, key=lambda each: each.smallest or 0)
+        """Return advice as ``advise`` does, of steps that are recorded once for all budgets."""
+
+        def steps() -> Iterator[RecordedStep]:
+            for place, depth in enumerate(distinct_depths(made(self.name).model)):
+                if place == len(self.steps):
+                    self.steps.append(recorded(made(self.name), depth))
+                yield self.steps[place]
+
+        return cheapest(steps(), lambda step: step.within(budget))
 
     def run_advice(self, what: str, budget: float) -> None:
         """Run what is advised within a budget, or the least that can be had."""

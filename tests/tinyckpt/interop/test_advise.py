@@ -483,13 +483,21 @@ class Staged(nn.Module):
         return x.square().mean()
 
 
-def test_lists_in_lists_are_offered_where_those_above_do_not_suffice() -> None:
+def test_lists_in_lists_are_offered_where_they_suffice_or_are_cheaper() -> None:
     model, x = Staged(), torch.randn(512, 16)
     assert blocks_of(model) == ["stages.0", "stages.1"]
     finer = [f"stages.{i}.parts.{k}" for i in range(2) for k in range(4)]
     assert blocks_of(model, 1) == blocks_of(model, 2) == finer
-    coarse = tct.advise(model, x, budget=0.75)
-    assert coarse.candidates == ("stages.0", "stages.1")
+    plain = tct.advise(model, x, budget=1.0)
+    assert (plain.modules, plain.candidates) == ((), ("stages.0", "stages.1"))
+    for budget in (0.9, 0.75):
+        coarse, fine = (
+            tct.advise(model, x, budget=budget, modules=names)
+            for names in (plain.candidates, finer)
+        )
+        both = tct.advise(model, x, budget=budget)
+        assert both == min(coarse, fine, key=lambda advice: advice.cost)
+    assert fine.cost < coarse.cost
     with pytest.raises(tc.BudgetError) as stopped:
         tct.advise(model, x, budget=0.5, modules=["stages.0", "stages.1"])
     advice = tct.advise(model, x, budget=0.5)

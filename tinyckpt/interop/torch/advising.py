@@ -11,8 +11,9 @@ Operators are neither moved nor reordered; plans for compiled steps do that.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -223,7 +224,7 @@ def advise(
             see ``Advice.ledger``, bytes, ``"50 %"`` or 0.5 of the plain step's peak; or a function
             that returns bytes, of that peak and the resident bytes. None: what a ``device`` has.
         modules: names of the candidates; by default the elements of the outermost module lists and
-            sequences, and the modules beside them; of lists in these, if those do not suffice.
+            sequences, and the modules beside them, or of lists in these, whichever is cheaper.
         workspace: whether to measure the kernels' temporary memory. Without it, no kernel runs, and
             peaks are somewhat too small.
         optimizer: whose state and step count, too: a class of ``torch.optim`` by its name, such as
@@ -259,17 +260,9 @@ def advise(
     known = None if device is None else device_of(device)
     with returning_loss(model, args, named, loss, targets) as packed:
         options = model, packed, modules, workspace, optimizer, known is not None
-        errors: list[BudgetError] = []
-        for depth in range(DEPTHS):
-            if depth and blocks_of(model, depth) == blocks_of(model, depth - 1):
-                break
-            try:
-                return record_step(*options, depth=depth).advise(budget, known)
-            except BudgetError as error:
-                errors.append(error)
-                if modules is not None:
-                    break
-        raise min(errors, key=lambda each: each.smallest or 0)
+        depths = [0] if modules is not None else distinct_depths(model)
+        steps = (record_step(*options, depth=depth) for depth in depths)
+        return cheapest(steps, lambda step: step.advise(budget, known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +365,40 @@ class RecordedStep:
                 "fused=True has fewer"
             )
         return BudgetError(text, error.smallest, error.proven)
+
+
+def distinct_depths(model: nn.Module) -> Iterator[int]:
+    """Yield depths for ``blocks_of`` as long as each has other candidates than the one before."""
+    before = None
+    for depth in range(DEPTHS):
+        blocks = blocks_of(model, depth)
+        if blocks == before:
+            return
+        yield depth
+        before = blocks
+
+
+def cheapest(steps: Iterable[RecordedStep], advise: Callable[[RecordedStep], Advice]) -> Advice:
+    """Return the cheapest of what is advised for each step, the first one of equals.
+
+    The steps are of one model, each with finer candidates than the one before. No more is recorded
+    once nothing has to be recomputed.
+
+    Raises:
+        BudgetError: if none meets the budget: that with the smallest peak.
+    """
+    found: list[Advice] = []
+    errors: list[BudgetError] = []
+    for step in steps:
+        try:
+            found.append(advise(step))
+        except BudgetError as error:
+            errors.append(error)
+        if found and not found[-1].modules:
+            break
+    if not found:
+        raise min(errors, key=lambda each: each.smallest or 0)
+    return min(found, key=attrgetter("cost"))
 
 
 def record_step(
