@@ -31,6 +31,7 @@ from tinyckpt.interop.torch.execute_schedule import step
 from tinyckpt.interop.torch.linting import Lint, Wrap, lint
 from tinyckpt.interop.torch.min_cut import min_cut_schedules
 from tinyckpt.interop.torch.module_memory import MemoryByModule, ModuleMemory, memory_by_module
+from tinyckpt.interop.torch.offloading import Offload, offload
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
 from tinyckpt.interop.torch.selective import Selective, selective
 from tinyckpt.interop.torch.tracing import Traced, trace
@@ -38,8 +39,8 @@ from tinyckpt.interop.torch.training_callbacks import lightning_callback, traine
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Comparison", "Estimate", "Lint", "MemoryByModule", "ModuleMemory", "Selective",
-    "Traced", "Wrap", "advise", "allocator_peak", "backend", "compare", "estimate",
+    "Advice", "Comparison", "Estimate", "Lint", "MemoryByModule", "ModuleMemory", "Offload",
+    "Selective", "Traced", "Wrap", "advise", "allocator_peak", "backend", "compare", "estimate",
     "inductor_partitioner", "lightning_callback", "lint", "memory_by_module",
-    "min_cut_schedules", "partitioner", "selective", "step", "trace", "trainer_callback",
+    "min_cut_schedules", "offload", "partitioner", "selective", "step", "trace", "trainer_callback",
 ]  # fmt: skip

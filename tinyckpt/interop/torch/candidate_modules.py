@@ -36,6 +36,7 @@ def record_candidates(
     modules: Sequence[str] | None,
     workspace: bool,
     depth: int = 0,
+    recomputing: bool = True,
     **options: Any,
 ) -> tuple[Recording, dict[str, str]]:
     """Record a step of a model; return it, and why modules cannot be wrapped, by name.
@@ -45,6 +46,7 @@ def record_candidates(
     Args:
         model, args, modules, workspace: as in ``advise``.
         depth: of the default candidates, see ``blocks_of``.
+        recomputing: whether modules are to be recomputed, which not all can be.
         options: of ``eager.record``.
 
     Raises:
@@ -66,7 +68,7 @@ def record_candidates(
         recording = record_checked(model, args, watched, workspace, state=state, **options)
         reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
         usable = {each: known[each] for each in names if not reasons[each]}
-        found = verdicts(model, args, usable, state)
+        found = verdicts(model, args, usable, state) if recomputing else {}
     for each, verdict in found.items():
         reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
     recording.kept = {
@@ -279,8 +281,9 @@ def disjoint_modules(names: Sequence[str], known: dict[str, nn.Module]) -> list[
 
 
 def is_wrapped(module: nn.Module) -> bool:
-    """Whether ``wrap`` was applied to a module."""
-    return getattr(vars(module).get("forward"), "func", None) is checkpoint
+    """Whether a module is under ``checkpoint``, or its saved tensors are offloaded."""
+    wrapper = getattr(vars(module).get("forward"), "func", None)
+    return wrapper is checkpoint or getattr(wrapper, "wraps_forward", False)
 
 
 def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:

@@ -24,8 +24,8 @@ JOINT = (*STEPS, "compare", "trace")
 BY_MODULE = ("lint", "memory_by_module")
 MIN_CUT = ("compare", "min_cut_schedules")
 EACH = (
-    *JOINT, "advise", "estimate", "lint", "memory_by_module", "min_cut_schedules", "selective",
-    "step",
+    *JOINT, "advise", "estimate", "lint", "memory_by_module", "min_cut_schedules", "offload",
+    "selective", "step",
 )  # fmt: skip
 DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 # Module and attribute, and the entry points that need it.
