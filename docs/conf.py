@@ -15,6 +15,7 @@ import pages  # noqa: E402
 import predict  # noqa: E402
 import read_core  # noqa: E402
 import reference  # noqa: E402
+import slides  # noqa: E402
 import teaching  # noqa: E402
 import widgets  # noqa: E402
 
@@ -28,7 +29,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx.ext.githubpages",
 ]
-exclude_patterns = ["_build", "**/out"]
+exclude_patterns = ["_build", "**/out", "slides"]
 
 html_theme = "furo"
 html_title = "tinyckpt"
@@ -59,10 +60,12 @@ def setup(app: object) -> None:
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", teaching.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", slides.write_list)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", labs.write)  # type: ignore[attr-defined]
     app.connect("build-finished", notebooks.write)  # type: ignore[attr-defined]
+    app.connect("build-finished", slides.write)  # type: ignore[attr-defined]
     app.connect("build-finished", calculator.write)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]
     app.connect("build-finished", widgets.write_script)  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ PLAYER = """<iframe class="player" src="out/{name}" title="A player: step throug
  loading="lazy"></iframe>
 
 <a href="out/{name}">Open the player in a page of its own</a>"""
-NOTEBOOKS = "notebooks"  # a folder of the site
+NOTEBOOKS, SLIDES = "notebooks", "slides"  # folders of the site
 PLAYED = "_player.html"  # after the lesson's number
 LAB = """<iframe class="player" src="out/{name}" title="A lab: click what to keep"
  loading="lazy"></iframe>

@@ -143,6 +143,7 @@ def lesson_rows() -> list[list[str]]:
         minutes, goal, needs, mistake = LESSONS[int(path.stem[:2])]
         if pages.has_page(path):
             title = f"[{title}](/lessons/{path.stem}.md) ({notebook_link(path.stem)})"
+        title += f' (<a href="{pages.SLIDES}/{path.stem}.html">handout</a>)'
         rows.append([title, goal, needs, str(minutes), mistake])
     return rows
 
