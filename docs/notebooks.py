@@ -28,6 +28,7 @@ from teaching import COURSE
 SECONDS = 600  # for one cell, on a slow machine
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 INSTALL = """# Where tinyckpt is missing, it is installed from a clone: say which folder that is.
+# Players are seen once the cells have been run, or the notebook is trusted.
 CLONE = "."
 from importlib.util import find_spec
 

@@ -141,30 +141,39 @@ def transformer_chart(path: Path) -> None:
 
 
 WRAPPED = ["every value stored", "one checkpoint around all 50 layers"]
-# By name; each writes a PNG or an SVG.
+# By name: what it shows, and a function that writes a PNG or an SVG.
 PICTURES = {
-    "backward": lambda path: viz.save_still(two_layers(), path, 12, width=720),
-    "store_all": lambda path: curve(path, traced(LAYERS, "store_all")),
-    "recompute_all": lambda path: curve(path, traced(LAYERS, "recompute_all")),
-    "wrapped": lambda path: curve(path, traced(50, "store_all"), wrapped(), title=WRAPPED),
-    "policies": lambda path: curve(path, *(traced(LAYERS, policy) for policy in POLICIES)),
-    "explainer": lambda path: viz.explainer(traced(LAYERS, "sqrt_n"), path),
-    "explainer_peak": lambda path: viz.explainer(traced(LAYERS, "sqrt_n"), path, stop="peak"),
-    "segments": segments_chart,
-    "frontier": frontier_chart,
-    "transformer": transformer_chart,
-}
-TOLD = {
-    "backward": "the graph of two layers, with its backward pass",
-    "store_all": "memory of 16 layers, every value stored",
-    "recompute_all": "memory of 16 layers, nothing stored",
-    "wrapped": "memory of 50 layers, and in one checkpoint",
-    "policies": "memory of 16 layers under three policies",
-    "explainer": "the explainer at its first recomputation",
-    "explainer_peak": "the explainer at the peak",
-    "segments": "the peak by the number of segments",
-    "frontier": "the frontier of 16 layers",
-    "transformer": "what a layer of GPT-3's shape saves",
+    "backward": (
+        "the graph of two layers, with its backward pass",
+        lambda path: viz.save_still(two_layers(), path, 12, width=720),
+    ),
+    "store_all": (
+        "memory of 16 layers, every value stored",
+        lambda path: curve(path, traced(LAYERS, "store_all")),
+    ),
+    "recompute_all": (
+        "memory of 16 layers, nothing stored",
+        lambda path: curve(path, traced(LAYERS, "recompute_all")),
+    ),
+    "wrapped": (
+        "memory of 50 layers, and of the same in one checkpoint",
+        lambda path: curve(path, traced(50, "store_all"), wrapped(), title=WRAPPED),
+    ),
+    "policies": (
+        "memory of 16 layers under three policies",
+        lambda path: curve(path, *(traced(LAYERS, policy) for policy in POLICIES)),
+    ),
+    "explainer": (
+        "the explainer at its first recomputation",
+        lambda path: viz.explainer(traced(LAYERS, "sqrt_n"), path),
+    ),
+    "explainer_peak": (
+        "the explainer at the peak",
+        lambda path: viz.explainer(traced(LAYERS, "sqrt_n"), path, stop="peak"),
+    ),
+    "segments": ("the peak by the number of segments", segments_chart),
+    "frontier": ("the frontier of 16 layers", frontier_chart),
+    "transformer": ("what a layer of GPT-3's shape saves", transformer_chart),
 }
 
 
@@ -179,7 +188,7 @@ def write_list(app: Any) -> None:
     lines = [
         f'- {told}: <a href="{pages.SLIDES}/{name}.png">PNG</a>, '
         f'<a href="{pages.SLIDES}/{name}.svg">SVG</a>'
-        for name, told in TOLD.items()
+        for name, (told, _) in PICTURES.items()
     ]
     (Path(app.srcdir) / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -187,7 +196,7 @@ def write_list(app: Any) -> None:
 def write_all(folder: Path) -> None:
     """Write the deck, its pictures and all handouts into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in PICTURES.items():
+    for name, (_, draw) in PICTURES.items():
         for suffix in ("png", "svg"):
             draw(folder / f"{name}.{suffix}")
     (folder / "index.html").write_text(deck(folder), encoding="utf-8")

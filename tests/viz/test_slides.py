@@ -46,7 +46,7 @@ def test_numbers_on_slides_are_counted(slides: Any) -> None:
     assert (facts["best_peak"], facts["best_segments"]) == (17, "7 to 10")
     assert (facts["core_share"], facts["core_work"]) == ("70.2", "0.5")
     assert str(facts["certificate"]).startswith("optimal: no schedule within 9 nodes")
-    assert set(re.findall(r"picture:(\w+)", text)) < set(slides.PICTURES) == set(slides.TOLD)
+    assert set(re.findall(r"picture:(\w+)", text)) < set(slides.PICTURES)
 
 
 @pytest.mark.long
