@@ -108,6 +108,8 @@ def test_handouts_are_one_page_without_answers(contexts: Contexts, folder: Path)
         )
         assert min(room) > 60, name  # pixels to write in
         assert "you said" not in page.content()
+        if name == LESSONS[4]:
+            assert_accessible(page, minor=True)
         page.set_viewport_size({"width": 390, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.set_viewport_size({"width": 1024, "height": 768})
