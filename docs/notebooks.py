@@ -52,6 +52,7 @@ SHOWN = [
 COLLAPSED = {"jupyter": {"source_hidden": True}, "cellView": "form"}  # JupyterLab; Colab
 HIDDEN = {"jupyter": {"outputs_hidden": True}, "collapsed": True}
 FENCED = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")  # to a file of the clone
 COMMAND = re.compile(r"`python course/done.py \d` runs")  # in a notebook, a cell does
 PART = """Run the cells in order, and fill in the one that writes `part_%s.py`. Until you run \
 them, the outputs at the end are those of a solution. Earlier parts are read from their files in \
@@ -92,6 +93,9 @@ def executed(path: Path) -> str:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was executed
         if "unsolved" in cell.metadata.get("tags", []):
+            said = "".join(output.text for output in cell.outputs)
+            if not re.search(r"\d+ passed", said) or re.search(r"failed|error", said):
+                raise ValueError(f"the solution of {path.stem} fails its tests:\n{said}")
             cell.outputs = []
     if stub is not None:
         stub.source = given
@@ -122,15 +126,18 @@ def lesson_notebook(path: Path) -> Any:
 def part_notebook(folder: Path) -> Any:
     """Return the notebook of a part: its page, its stub, its tests, its hints."""
     number = folder.name[-1]
-    page = (folder / "README.md").read_text("utf-8")
+    page = LINK.sub(r"\1", (folder / "README.md").read_text("utf-8"))
     before, heading, after = page.partition("## When you are done")
     *rest, end = FENCED.split(COMMAND.sub("Run", heading + after))
-    helpers = [path for path in folder.glob("*.py") if path.stem != folder.name]
-    helpers += [path for path in COURSE.glob("*.py") if f"from {path.stem} import" in page]
+    tests = folder / f"test_{folder.name}.py"
+    # What the page and the tests import, other than parts.
+    used = set(re.findall(r"^from (\w+) import", page + tests.read_text("utf-8"), re.MULTILINE))
+    others = [path for path in COURSE.rglob("*.py") if not path.stem.startswith("part_")]
+    helpers = [path for path in others if path.stem in used]
     hints = (folder / "hints.md").read_text("utf-8").partition("\n\n")[2]
     cells = [new_markdown_cell(before.strip()), new_markdown_cell(PART % number)]
     cells.append(new_code_cell(INSTALL % "viz" + RELOAD))
-    cells += [new_code_cell(written(path), metadata=COLLAPSED) for path in sorted(helpers)]
+    cells += [new_code_cell(written(path), metadata=COLLAPSED) for path in [*helpers, tests]]
     cells.append(new_code_cell(written(folder / f"{folder.name}.py"), metadata={"tags": ["stub"]}))
     cells.append(new_code_cell(TESTS % number, metadata={"tags": ["unsolved"]}))
     cells.append(new_markdown_cell(folded("Hints, one at a time", hints)))

@@ -1,6 +1,7 @@
 """Notebooks of lessons and parts: they show what their scripts write, and collapse answers."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,16 @@ def test_notebook_of_part_has_stub_tests_and_hints(notebooks: Any, part: str) ->
     codes = sources(notebook)
     assert f"%%writefile {part}.py\n{stub}" in codes
     assert any(code.startswith(f"%%writefile test_{part}.py\n") for code in codes)
+    # Whatever they import is written by the notebook, or by those of earlier parts.
+    imports = re.findall(r"^from (\w+) import", "\n".join(codes), re.M)
+    known = {*sys.stdlib_module_names, "tinyckpt", "IPython", "numpy", "pytest", *PARTS}
+    for module in set(imports) - known:
+        assert any(code.startswith(f"%%writefile {module}.py\n") for code in codes), module
     solution = (ROOT / "course" / "solutions" / f"{part}.py").read_text("utf-8")
     assert solution.rstrip() not in "\n".join(codes)
     (hints,) = (text for text in sources(notebook, "markdown") if "Hints" in text)
     page = (folder / "README.md").read_text("utf-8")
+    assert not re.search(r"\]\((?!http)", "".join(sources(notebook, "markdown")))
     assert hints.count("Step 3") == (folder / "hints.md").read_text("utf-8").count("Step 3") > 0
     assert "\n".join(codes).count("\nprint(") >= page.count("\nprint(")
 
