@@ -71,15 +71,15 @@ print("times ", *times)
 # Where do the advances go? Six steps and two slots: each row above is one advance, from a state in
 # a slot, and the last row counts how often each step is advanced through. The first row
 # checkpoints the state after step 3. The next two reverse steps 6, 5 and 4 from it, with the one
-# slot that is left. Then its slot is free again: step 1 goes into it, and steps 3, 2
-# and 1 are reversed. **No step is advanced through more than r = 2 times**, and six steps are the
-# most for which that is so. For let C be the most steps with s slots and r times. Those before the
-# checkpoint have been advanced through once already: r-1 times are left, and all s slots. Those
-# after it have r times, and a slot less. So
+# slot that is left. Then that slot is free again: the state after step 1 goes into it, and steps 3,
+# 2 and 1 are reversed. **No step is advanced through more than r = 2 times**, and six steps are the
+# most for which that is so. For let L(s, r) be the most steps with s slots and r times. Those
+# before the checkpoint have been advanced through once already: r-1 times are left, and all s
+# slots. Those after it have r times, and a slot less. So
 #
-#     C(s, r) = C(s, r-1) + C(s-1, r), here 6 = 3 + 3,
+#     L(s, r) = L(s, r-1) + L(s-1, r), here 6 = 3 + 3,
 #
-# which is Pascal's triangle: C is the binomial coefficient of s+r over s. For l steps, take the
+# which is Pascal's triangle: L(s, r) = C(s+r, s), a binomial coefficient. For l steps, take the
 # smallest r that suffices. If each step were advanced through r times, that were r*l; those that
 # are passed less often save C(s+r, r-1): t = r*l - C(s+r, r-1), here 2*6 - 4 = 8, the `>` above.
 
