@@ -69,6 +69,11 @@ def test_plans_add_up_to_their_minutes() -> None:
         assert days == [int(name.split()[-1])] * (3 if "\u00d7" in name else 1)
     for number in map(int, re.findall(r"question (\d+)", PAGE)):
         assert 1 <= number <= len(QUESTIONS)
+    # Minutes of homework are those of the parts' pages.
+    heads = [(ROOT / f"course/part_{part}/README.md").read_text("utf-8") for part in (1, 2, 3)]
+    minutes = [int(re.findall(r"\*\*Minutes:\*\*\s(\d+)", head)[0]) for head in heads]
+    assert f"parts 1 and 2 of the course ({minutes[0] + minutes[1]} minutes)" in PAGE
+    assert f"part 3 ({minutes[2]}) after" in PAGE
     for number in re.findall(r"lesson (\d+)", PAGE):
         assert list((ROOT / "lessons").glob(f"{int(number):02}_*.py"))
 
