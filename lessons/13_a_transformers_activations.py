@@ -120,8 +120,8 @@ print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 # weights per head: 70.2 %, and cheap to recompute from q and k. The paper calls recomputing only
 # the core **selective**; `tc.checkpoint` around the core expresses it.
 #
-# **Predict.** By how many percent do the FLOPs of a training step rise if these 70.2 % are
-# recomputed? (Recomputing whole layers takes a forward pass, less its unread values: 23 %.)
+# **Predict.** By how many percent do the FLOPs of a training step rise if the core, 70.2 % of the
+# bytes, is recomputed? (Recomputing whole layers takes a forward pass, less its unread values: 23 %.)
 
 # %%
 my_guess = viz.ask("By how many percent do the FLOPs rise?", 0.0)

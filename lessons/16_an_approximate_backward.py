@@ -93,10 +93,9 @@ for fit in (None, "symmetric"):
 # A third is large, but still a descent direction. Fine-tuned so, a small ViT got 79.4 % of digits
 # right instead of 79.9 %, on average over five seeds (benchmarks/results/fine_tuning.md).
 #
-# A ViT block saves, in units of its input at 16 bits: 7 for linear layers, 4 for attention, 4 for
-# gelu, and 4 for two norms, which read 32 bits.
-#
-# **Predict.** Of these 19, what percentage do two bits for gelu and shared norms eliminate?
+# **Predict.** A ViT block saves, in units of its input at 16 bits: 7 for linear layers, 4 for
+# attention, 4 for gelu, and 4 for two norms, which read 32 bits. Of these 19, what percentage do
+# two bits for gelu and shared norms eliminate?
 
 # %%
 my_guess = viz.ask("Two bits for gelu, shared norms: how many percent less?", 0.0)
