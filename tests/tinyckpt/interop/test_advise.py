@@ -509,3 +509,24 @@ def test_lists_in_lists_are_offered_where_they_suffice_or_are_cheaper() -> None:
         tct.advise(Staged(), x, budget=1)
     found = tct.advise(Staged(), x, budget=least.value.smallest or 0)
     assert found.peak == least.value.smallest
+
+
+def test_blocks_that_share_an_activation_are_candidates() -> None:
+    class Sharing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.Tanh()
+            self.parts = nn.ModuleList(
+                nn.Sequential(nn.Linear(16, 64), self.act, nn.Linear(64, 16)) for _ in range(3)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in self.parts:
+                x = self.act(x + part(x))
+            return x.square().mean()
+
+    x = torch.randn(512, 16)
+    advice = tct.advise(Sharing(), x, budget="60 %")
+    assert advice.candidates == ("parts.0", "parts.1", "parts.2")
+    peak, _ = allocator_peak(eager_step(advice.apply(Sharing()), (x,)))
+    assert peak == advice.peak

@@ -264,17 +264,10 @@ def check_disjoint(names: Sequence[str], known: dict[str, nn.Module], model: str
 
 
 def disjoint_modules(names: Sequence[str], known: dict[str, nn.Module]) -> list[str]:
-    """Drop modules that are nested in an earlier one, or contain one; return the disjoint names."""
-    taken: set[nn.Module] = set()
-    inside: set[nn.Module] = set()
-    found = []
-    for name in names:
-        own = set(known[name].modules())
-        if known[name] not in inside and taken.isdisjoint(own):
-            found.append(name)
-            taken.add(known[name])
-            inside |= own
-    return found
+    """Drop modules that are within another one, such as a shared activation, and second names."""
+    inside = {part for name in names for part in [*known[name].modules()][1:]}
+    found = {known[name]: name for name in reversed(names) if known[name] not in inside}
+    return [name for name in names if found.get(known[name]) == name]
 
 
 # Wrapping ----------------------------------------------------------------------------------------
