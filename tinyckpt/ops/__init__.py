@@ -8,9 +8,9 @@ import copyreg
 from dataclasses import fields
 from typing import Any
 
+from tinyckpt.core import tracing
 from tinyckpt.core.autodiff import RESIDUAL_RULES
 from tinyckpt.core.primitive import ARITHMETIC, Primitive
-from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import (
     activation_compression,
     approximate_activations,
@@ -39,6 +39,7 @@ from tinyckpt.ops import (
     transposed_convolution,
     update_steps,
 )
+from tinyckpt.ops.eager import eager
 
 ALL = (
     *elementwise.PRIMITIVES.values(),  # of rows of elementwise_table
@@ -113,5 +114,8 @@ ARITHMETIC.update(
     unalias=shape.unalias_results,
 )
 RESIDUAL_RULES.append(activation_compression.decoded_residuals)
+
+# For primitives of one's own; outside of a trace they compute at once, as the operators do.
+apply, apply_all = eager(tracing.apply), eager(tracing.apply_all)
 
 __all__ = ["PRIMITIVES", "Primitive", "apply", "apply_all"]

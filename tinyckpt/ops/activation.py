@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.core.tracing import apply
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import PRIMITIVES, unary
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ relu = unary("relu")
 silu = unary("silu")
 
 
+@eager
 def gelu(x: Any, approximate: bool = False) -> Var:
     """Gaussian error linear unit, ``x P(N(0, 1) <= x)``, exact or by the usual tanh approximation.
 

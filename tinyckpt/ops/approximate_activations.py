@@ -24,6 +24,7 @@ from tinyckpt.core.tracing import apply, apply_all
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.cache_blocking import span_length
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import PRIMITIVES
 from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.shape_inference import per_element
@@ -107,6 +108,7 @@ RESILU2 = Primitive(
 )  # fmt: skip
 
 
+@eager
 def regelu2(x: Any, approximate: bool = False, *, fit: str = "published") -> Var:
     """GELU, exact to the last bit, with the derivative of a piecewise linear fit: a step function.
 
@@ -133,6 +135,7 @@ def regelu2(x: Any, approximate: bool = False, *, fit: str = "published") -> Var
     return apply_all(REGELU2, x, approximate=bool(approximate), fit=fit)[0]
 
 
+@eager
 def resilu2(x: Any, *, fit: str = "published") -> Var:
     """SiLU, exact to the last bit, with the derivative of a piecewise linear fit: a step function.
 

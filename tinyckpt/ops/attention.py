@@ -22,6 +22,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import active_builder, apply_all, as_var
 from tinyckpt.ops.causal_softmax import attention_weights
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.fused_attention import (
     FUSED_ATTENTION,
@@ -67,6 +68,7 @@ def finite_scale(scale: Any) -> float:
     return value
 
 
+@eager
 def attention(
     query: Any,
     key: Any,

@@ -11,6 +11,7 @@ from tinyckpt.base.spec import Spec, checked_dtype
 from tinyckpt.core.primitive import Primitive, no_flops
 from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops import kernels
+from tinyckpt.ops.eager import eager
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 PYTHON_NUMBERS = (bool, int, float)
 
 
+def vjp_cast(ct: Any, ins: Any, outs: Any, dtype: Any) -> Var:
+    return astype(ct[0], ins[0].dtype)
+
+
 CAST = Primitive(
     "cast", kernels.cast, lambda x, dtype: (Spec(x.shape, dtype),),
-    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=no_flops,
+    vjp=(vjp_cast,), flops=no_flops,
     takes_bfloat16=True,
 )  # fmt: skip
 
@@ -54,6 +59,7 @@ def promote_to_float(function: np.ufunc, *operands: Any) -> list[Any]:
     ]
 
 
+@eager
 def astype(x: Any, dtype: Any) -> Var:
     """Cast ``x`` to another dtype; ``x`` itself if it has that dtype.
 

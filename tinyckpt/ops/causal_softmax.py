@@ -11,6 +11,7 @@ from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels_attention
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
 from tinyckpt.ops.shape_inference import per_element
 
@@ -45,6 +46,7 @@ CAUSAL_SOFTMAX = Primitive(
 )  # fmt: skip
 
 
+@eager
 def causal_softmax(x: Any) -> Var:
     """Softmax over the last axis with a causal mask: hidden keys have weight 0.
 

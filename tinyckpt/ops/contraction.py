@@ -19,6 +19,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import matmul, product
 from tinyckpt.ops.manipulation import diagonal, moveaxis
@@ -101,6 +102,7 @@ def merge_groups(x: Var, labels: Labels, groups: tuple[Labels, Labels, Labels]) 
 # einsum -------------------------------------------------------------------------------------------
 
 
+@eager
 def einsum(subscripts: str, *operands: Any) -> Var:
     """Einstein summation: the sum of products that the subscripts describe, of one operand or two.
 
@@ -205,6 +207,7 @@ def take_diagonals(x: Var, labels: Labels) -> tuple[Var, Labels]:
 # The functions ------------------------------------------------------------------------------------
 
 
+@eager
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Var:
     """Tensor contraction over axes of ``x`` and of ``y``.
 
@@ -236,6 +239,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Var:
     return contract(x, y, of_x, of_y, (*left, *right))
 
 
+@eager
 def dot(x: Any, y: Any) -> Var:
     """Dot product by NumPy's rules.
 
@@ -254,6 +258,7 @@ def dot(x: Any, y: Any) -> Var:
     return tensordot(x, y, ((-1,), (-1 if y.ndim == 1 else -2,)))
 
 
+@eager
 def inner(x: Any, y: Any) -> Var:
     """Inner product over the last axis of each.
 
@@ -265,6 +270,7 @@ def inner(x: Any, y: Any) -> Var:
     return multiply(x, y) if x.ndim == 0 or y.ndim == 0 else tensordot(x, y, ((-1,), (-1,)))
 
 
+@eager
 def vdot(x: Any, y: Any) -> Var:
     """Dot product of the flattened arrays.
 
@@ -275,6 +281,7 @@ def vdot(x: Any, y: Any) -> Var:
     return dot(reshape(x, -1), reshape(y, -1))
 
 
+@eager
 def vecdot(x: Any, y: Any, axis: int = -1) -> Var:
     """Dot product along one axis; the other axes broadcast.
 
@@ -289,6 +296,7 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Var:
     return astype(sum(terms, -1), terms.dtype)
 
 
+@eager
 def matvec(x: Any, y: Any) -> Var:
     """Matrix-vector product; leading axes broadcast.
 
@@ -302,6 +310,7 @@ def matvec(x: Any, y: Any) -> Var:
     return index(matmul(x, index(y, (..., None))), (..., 0))
 
 
+@eager
 def vecmat(x: Any, y: Any) -> Var:
     """Vector-matrix product; leading axes broadcast.
 
@@ -315,6 +324,7 @@ def vecmat(x: Any, y: Any) -> Var:
     return index(matmul(index(x, (..., None, slice(None))), y), (..., 0, slice(None)))
 
 
+@eager
 def outer(x: Any, y: Any) -> Var:
     """Outer product of the flattened arrays, a matrix.
 
@@ -326,6 +336,7 @@ def outer(x: Any, y: Any) -> Var:
     return multiply(index(reshape(x, -1), (slice(None), None)), reshape(y, -1))
 
 
+@eager
 def kron(x: Any, y: Any) -> Var:
     """Kronecker product: every element of ``x`` times all of ``y``, in its place.
 

@@ -27,6 +27,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops import sliding_windows as windows
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import index
@@ -304,6 +305,7 @@ def weight_cotangent(x: Var, g: Var, shape: tuple[int, ...], attrs: Any) -> Var:
 # The functions ------------------------------------------------------------------------------------
 
 
+@eager
 def conv2d(
     x: Any,
     weight: Any,

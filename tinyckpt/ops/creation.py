@@ -14,12 +14,14 @@ import numpy as np
 from tinyckpt.base.spec import checked_dtype
 from tinyckpt.core.tracing import as_var
 from tinyckpt.ops.casting import astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
 
+@eager
 def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
     """Return a new array of zeros.
 
@@ -30,6 +32,7 @@ def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
     return full_of(shape, 0, dtype)
 
 
+@eager
 def ones(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
     """Return a new array of ones.
 
@@ -46,6 +49,7 @@ def full_of(shape: int | Sequence[int], value: Any, dtype: Any) -> Var:
     return full(extents_of(shape), resolved.type(value).item(), resolved)
 
 
+@eager
 def zeros_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
     """Return zeros in the shape and dtype of ``x`` by default.
 
@@ -56,6 +60,7 @@ def zeros_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
     return full_like(x, 0, dtype, shape)
 
 
+@eager
 def ones_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
     """Return ones in the shape and dtype of ``x`` by default.
 
@@ -66,6 +71,7 @@ def ones_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
     return full_like(x, 1, dtype, shape)
 
 
+@eager
 def full_like(x: Var, fill_value: Any, dtype: Any = None, shape: Any = None) -> Var:
     """Return an array filled with one value, in the shape and dtype of ``x`` by default.
 
@@ -81,6 +87,7 @@ def full_like(x: Var, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     return full_of(extents, fill_value, resolved)
 
 
+@eager
 def copy(x: Var) -> Var:
     """Return ``x`` itself: values are immutable, so that a copy would only cost memory.
 
@@ -91,6 +98,7 @@ def copy(x: Var) -> Var:
     return as_var(x)
 
 
+@eager
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None) -> Var:
     """Return the numbers from ``start`` to ``stop`` (from 0 to ``start``), a constant.
 
@@ -103,6 +111,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     return as_var(np.arange(start, stop, step, dtype=dtype))
 
 
+@eager
 def linspace(start: float, stop: float, num: int = 50, dtype: Any = None) -> Var:
     """Return ``num`` evenly spaced numbers, both endpoints included, a constant.
 
@@ -113,6 +122,7 @@ def linspace(start: float, stop: float, num: int = 50, dtype: Any = None) -> Var
     return as_var(np.linspace(start, stop, num, dtype=dtype))
 
 
+@eager
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "float64") -> Var:
     """Return a matrix of zeros with ones on its ``k``-th diagonal, a constant.
 
@@ -124,6 +134,7 @@ def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "float64
     return as_var(np.eye(rows, columns, k, dtype=checked_dtype(dtype)))
 
 
+@eager
 def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "float64") -> Var:
     """Return ones on and below the ``k``-th diagonal, and zeros above, a constant.
 

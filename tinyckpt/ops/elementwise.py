@@ -23,6 +23,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise_table import DERIVATIVES, ROWS, TABLE, Elementwise
 from tinyckpt.ops.kernels_activation import GELU_CUBIC, GELU_SCALE
 from tinyckpt.ops.kernels_elementwise import KERNELS
@@ -192,7 +193,7 @@ def public_function(row: Elementwise, module: str) -> Callable[..., Var]:
     function.__doc__ = (
         f"{row.text}\n\n>>> import numpy as np, tinyckpt as tc\n>>> {call}\n{row.shows}\n"
     )
-    return function
+    return eager(function)
 
 
 FUNCTIONS: dict[str, Callable[..., Var]] = {
@@ -301,19 +302,24 @@ def infer_where(condition: Any, x: Any, y: Any) -> tuple[Any, ...]:
     return (Spec(infer.broadcast_shape(condition, x, y), np.result_type(x.dtype, y.dtype)),)
 
 
+def vjp_where_true(ct: Any, ins: Any, outs: Any) -> Var:
+    return where(ins[0], ct[0], 0.0)
+
+
+def vjp_where_false(ct: Any, ins: Any, outs: Any) -> Var:
+    return where(ins[0], 0.0, ct[0])
+
+
 WHERE = Primitive(
     "where",
     kernels.where,
     infer_where,
-    vjp=(
-        zero,
-        unbroadcast_to(1, lambda ct, ins, outs: where(ins[0], ct[0], 0.0)),
-        unbroadcast_to(2, lambda ct, ins, outs: where(ins[0], 0.0, ct[0])),
-    ),
+    vjp=(zero, unbroadcast_to(1, vjp_where_true), unbroadcast_to(2, vjp_where_false)),
     flops=per_element(1),
 )
 
 
+@eager
 def power(x: Any, exponent: Any) -> Var:
     """Elementwise power, ``x ** exponent``.
 
@@ -340,6 +346,7 @@ def power(x: Any, exponent: Any) -> Var:
     return apply(PRIMITIVES["power"], x, exponent=exponent)
 
 
+@eager
 def where(condition: Any, x: Any = None, y: Any = None) -> Var:
     """Select ``x`` where the boolean ``condition`` is true and ``y`` elsewhere.
 

@@ -15,6 +15,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import (
     PRIMITIVES,
     binary,
@@ -51,6 +52,7 @@ deg2rad = unary("deg2rad")
 rad2deg = unary("rad2deg")
 
 
+@eager
 def arctan2(y: Any, x: Any) -> Var:
     """Angle of the point ``(x, y)``, from -pi to pi; the derivative at the origin is undefined.
 
@@ -61,6 +63,7 @@ def arctan2(y: Any, x: Any) -> Var:
     return apply(PRIMITIVES["arctan2"], *promote_to_float(np.arctan2, y, x))
 
 
+@eager
 def leaky_relu(x: Any, slope: float = 0.01) -> Var:
     """Leaky ReLU: ``x`` where it is positive, ``slope * x`` elsewhere; derivative ``slope`` at 0.
 
@@ -75,6 +78,7 @@ def leaky_relu(x: Any, slope: float = 0.01) -> Var:
     return where(greater(x, 0), x, multiply(x, slope))
 
 
+@eager
 def elu(x: Any, alpha: float = 1.0) -> Var:
     """Exponential linear unit: ``x`` where it is positive and ``alpha * (exp(x) - 1)`` elsewhere.
 
@@ -91,6 +95,7 @@ def elu(x: Any, alpha: float = 1.0) -> Var:
     return where(positive, x, multiply(expm1(where(positive, 0, x)), alpha))
 
 
+@eager
 def sinc(x: Var) -> Var:
     """Normalised sinc, ``sin(pi x) / (pi x)``, and 1 at 0; its derivative at 0 is taken as 0.
 

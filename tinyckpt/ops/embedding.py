@@ -18,6 +18,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.shape import reshape
 
@@ -50,6 +51,7 @@ EMBEDDING = Primitive(
 )
 
 
+@eager
 def embedding(table: Any, ids: Any) -> Var:
     """Look up the rows of a table by integer ids (gather).
 

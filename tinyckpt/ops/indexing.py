@@ -23,6 +23,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import CONTIGUOUS, flat_or_along, index, is_contiguous, reshape, transpose
 from tinyckpt.ops.shared_adjoints import apply_shared
 
@@ -267,6 +268,7 @@ def flat_index(arrays: Sequence[Any], extents: tuple[int, ...]) -> Any:
     return apply(FLAT_INDEX, *arrays, extents=extents, shape=shape)
 
 
+@eager
 def take(x: Var, indices: Indices, axis: int | None = None) -> Var:
     """Gather the elements at ``indices`` along an axis; from the flattened array without ``axis``.
 
@@ -281,6 +283,7 @@ def take(x: Var, indices: Indices, axis: int | None = None) -> Var:
     return gather(x, checked, axis)
 
 
+@eager
 def take_along_axis(x: Var, indices: Indices, axis: int | None = -1) -> Var:
     """Gather along an axis by an index array per line, with as many axes as ``x`` (torch.gather).
 
@@ -311,6 +314,7 @@ def gather_lines(x: Var, indices: Any, axis: int, most: int | None = None) -> Va
     return gather_along_axes(x, lines, range(x.ndim), most)
 
 
+@eager
 def argmax(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     """Index of the first maximum along an axis; an integer, without a derivative.
 
@@ -321,6 +325,7 @@ def argmax(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     return arg_reduce(ARGMAX, x, axis, keepdims)
 
 
+@eager
 def argmin(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     """Index of the first minimum along an axis; an integer, without a derivative.
 
@@ -343,6 +348,7 @@ def arg_reduce(primitive: Primitive, x: Var, axis: int | None, keepdims: bool) -
     return reshape(result, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) if keepdims else result
 
 
+@eager
 def argsort(x: Var, axis: int | None = -1) -> Var:
     """Indices that sort along an axis in ascending order, stable; integers.
 
@@ -354,6 +360,7 @@ def argsort(x: Var, axis: int | None = -1) -> Var:
     return apply(ARGSORT, x, axis=axis)
 
 
+@eager
 def sort(x: Var, axis: int | None = -1) -> Var:
     """Sort in ascending order along an axis; each element keeps its own cotangent.
 

@@ -21,6 +21,7 @@ from tinyckpt.ops import kernels, reduce
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, not_equal
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where
 from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast
@@ -92,6 +93,7 @@ MATMUL = Primitive(
 )  # fmt: skip
 
 
+@eager
 def matmul(x: Any, y: Any) -> Var:
     """Matrix product ``x @ y``, with NumPy's rules for vectors and batches.
 
@@ -129,6 +131,7 @@ def root_of_sum(total: Var, order: float = 2) -> Var:
     return where(at_0, 0, sqrt(filled) if order == 2 else power(filled, 1 / order))
 
 
+@eager
 def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Var:
     """Norm of all elements, of vectors along one axis, or of matrices along two.
 
@@ -157,6 +160,7 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
     raise GraphError(f"norm: {x.spec} over {len(axes)} axes with ord={ord!r}; give one axis or two")
 
 
+@eager
 def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Var:
     """Norm of vectors along an axis or several; of all elements by default.
 
@@ -179,6 +183,7 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     return root_of_sum(reduce.sum(power(absolute(x), ord), axis, keepdims), ord)
 
 
+@eager
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Var:
     """Norm of the matrices in the last two axes; see ``norm``.
 

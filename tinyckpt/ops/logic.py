@@ -15,6 +15,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import absolute, binary, unary
 from tinyckpt.ops.reduce import Axes, reduced_shape, sum
 
@@ -51,6 +52,7 @@ ANY = truth("any", kernels_indexing.any_)
 ALL = truth("all", kernels_indexing.all_)
 
 
+@eager
 def any(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     """Whether any element is true, over an axis or several; over all of them by default.
 
@@ -62,6 +64,7 @@ def any(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     return apply(ANY, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
+@eager
 def all(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     """Whether all elements are true, over an axis or several; over all by default.
 
@@ -73,6 +76,7 @@ def all(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     return apply(ALL, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
+@eager
 def count_nonzero(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     """Count the nonzero elements, over an axis or several; over all by default.
 
@@ -83,6 +87,7 @@ def count_nonzero(x: Any, axis: Axes = None, keepdims: bool = False) -> Var:
     return sum(not_equal(x, 0), axis, keepdims)
 
 
+@eager
 def isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Var:
     """Whether ``abs(x - y) <= atol + rtol abs(y)``; equal infinities are close.
 

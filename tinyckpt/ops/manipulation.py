@@ -18,6 +18,7 @@ from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import where
 from tinyckpt.ops.indexing import gather
 from tinyckpt.ops.shape import (
@@ -47,6 +48,7 @@ PAD = Primitive(
 # Axes ---------------------------------------------------------------------------------------------
 
 
+@eager
 def ravel(x: Var) -> Var:
     """Flatten ``x`` to one axis, in C order.
 
@@ -57,6 +59,7 @@ def ravel(x: Var) -> Var:
     return reshape(x, -1)
 
 
+@eager
 def squeeze(x: Var, axis: int | Sequence[int] | None = None) -> Var:
     """Remove axes of length 1: all of them, or those given.
 
@@ -74,6 +77,7 @@ def squeeze(x: Var, axis: int | Sequence[int] | None = None) -> Var:
     return reshape(x, tuple(n for position, n in enumerate(x.shape) if position not in axes))
 
 
+@eager
 def swapaxes(x: Var, axis1: int, axis2: int) -> Var:
     """Exchange two axes; a view.
 
@@ -88,6 +92,7 @@ def swapaxes(x: Var, axis1: int, axis2: int) -> Var:
     return transpose(x, order)
 
 
+@eager
 def matrix_transpose(x: Var) -> Var:
     """Transpose the matrices in the last two axes; a view.
 
@@ -98,6 +103,7 @@ def matrix_transpose(x: Var) -> Var:
     return swapaxes(require_matrix(x), -1, -2)
 
 
+@eager
 def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[int]) -> Var:
     """Move axes to other positions; the others keep their order; a view.
 
@@ -121,6 +127,7 @@ def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[in
     return transpose(x, order)
 
 
+@eager
 def atleast_1d(x: Var) -> Var:
     """Return ``x`` with at least one axis.
 
@@ -132,6 +139,7 @@ def atleast_1d(x: Var) -> Var:
     return reshape(x, (1,)) if x.ndim == 0 else x
 
 
+@eager
 def atleast_2d(x: Var) -> Var:
     """Return ``x`` with at least two axes; new ones are prepended.
 
@@ -143,6 +151,7 @@ def atleast_2d(x: Var) -> Var:
     return expand_dims(x, 0) if x.ndim == 1 else x
 
 
+@eager
 def atleast_3d(x: Var) -> Var:
     """Return ``x`` with at least three axes; a matrix gets its new one at the end.
 
@@ -154,6 +163,7 @@ def atleast_3d(x: Var) -> Var:
     return expand_dims(x, 2) if x.ndim == 2 else x
 
 
+@eager
 def broadcast_arrays(*arrays: Any) -> tuple[Var, ...]:
     """Broadcast arrays against each other, as views of their common shape.
 
@@ -169,6 +179,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Var, ...]:
 # Order --------------------------------------------------------------------------------------------
 
 
+@eager
 def flip(x: Var, axis: int | Sequence[int] | None = None) -> Var:
     """Reverse the order of elements along all axes, or along those given; a view.
 
@@ -182,6 +193,7 @@ def flip(x: Var, axis: int | Sequence[int] | None = None) -> Var:
                           for a in range(x.ndim)))  # fmt: skip
 
 
+@eager
 def fliplr(x: Var) -> Var:
     """Reverse the second axis; a view.
 
@@ -193,6 +205,7 @@ def fliplr(x: Var) -> Var:
     return flip(x, 1)
 
 
+@eager
 def flipud(x: Var) -> Var:
     """Reverse the first axis; a view.
 
@@ -204,6 +217,7 @@ def flipud(x: Var) -> Var:
     return flip(x, 0)
 
 
+@eager
 def rot90(x: Var, k: int = 1, axes: Sequence[int] = (0, 1)) -> Var:
     """Rotate by ``k`` right angles in the plane of two axes; a view.
 
@@ -227,6 +241,7 @@ def rot90(x: Var, k: int = 1, axes: Sequence[int] = (0, 1)) -> Var:
     )
 
 
+@eager
 def roll(x: Var, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Var:
     """Shift elements cyclically along an axis or several; flattened without an axis.
 
@@ -251,6 +266,7 @@ def roll(x: Var, shift: int | Sequence[int], axis: int | Sequence[int] | None = 
 # Repetition and padding ---------------------------------------------------------------------------
 
 
+@eager
 def tile(x: Var, reps: int | Sequence[int]) -> Var:
     """Repeat an array ``reps`` times along every axis.
 
@@ -271,6 +287,7 @@ def tile(x: Var, reps: int | Sequence[int]) -> Var:
     return reshape(repeated, [a * b for a, b in zip(counts, shape, strict=True)])
 
 
+@eager
 def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
     """Repeat each element ``repeats`` times in a row, along an axis or flattened.
 
@@ -295,6 +312,7 @@ def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
     return reshape(wide, (*x.shape[:position], extent * counts[0], *x.shape[position + 1 :]))
 
 
+@eager
 def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Var:
     """Pad an array before and after its elements along every axis.
 
@@ -338,6 +356,7 @@ def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0
 # Joining and splitting ----------------------------------------------------------------------------
 
 
+@eager
 def vstack(arrays: Sequence[Any]) -> Var:
     """Stack arrays vertically, along the first axis; an array with one axis is a row.
 
@@ -349,6 +368,7 @@ def vstack(arrays: Sequence[Any]) -> Var:
     return concatenate([atleast_2d(array) for array in arrays], 0)
 
 
+@eager
 def hstack(arrays: Sequence[Any]) -> Var:
     """Stack arrays horizontally: along the second axis, or the only one.
 
@@ -360,6 +380,7 @@ def hstack(arrays: Sequence[Any]) -> Var:
     return concatenate(variables, 0 if variables and variables[0].ndim == 1 else 1)
 
 
+@eager
 def dstack(arrays: Sequence[Any]) -> Var:
     """Stack arrays depthwise, along the third axis.
 
@@ -370,6 +391,7 @@ def dstack(arrays: Sequence[Any]) -> Var:
     return concatenate([atleast_3d(array) for array in arrays], 2)
 
 
+@eager
 def column_stack(arrays: Sequence[Any]) -> Var:
     """Stack vectors as the columns of a matrix.
 
@@ -382,6 +404,7 @@ def column_stack(arrays: Sequence[Any]) -> Var:
     return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in variables], 1)
 
 
+@eager
 def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
     """Split ``x`` along an axis into views that may differ by one in length.
 
@@ -400,6 +423,7 @@ def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[V
     return split(x, sections, axis)
 
 
+@eager
 def unstack(x: Var, axis: int = 0) -> tuple[Var, ...]:
     """Split ``x`` into the slices along an axis, each without that axis.
 
@@ -425,6 +449,7 @@ def require_matrix(x: Var) -> Var:
     return x
 
 
+@eager
 def tril(x: Var, k: int = 0) -> Var:
     """Lower triangle: ``x`` with zeros above the ``k``-th diagonal of its last two axes.
 
@@ -438,6 +463,7 @@ def tril(x: Var, k: int = 0) -> Var:
     return where(np.tri(rows, columns, k, dtype=bool), x, 0)
 
 
+@eager
 def triu(x: Var, k: int = 0) -> Var:
     """Upper triangle: ``x`` with zeros below the ``k``-th diagonal of its last two axes.
 
@@ -451,6 +477,7 @@ def triu(x: Var, k: int = 0) -> Var:
     return where(np.tri(rows, columns, k - 1, dtype=bool), 0, x)
 
 
+@eager
 def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
     """Extract a diagonal of two axes as the last axis: a view if the array is C-contiguous.
 
@@ -468,6 +495,7 @@ def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
     return index(flat, (..., slice(start, stop, columns + 1)))
 
 
+@eager
 def diag(x: Var, k: int = 0) -> Var:
     """Extract the ``k``-th diagonal of a matrix, or make a matrix with that diagonal from a vector.
 

@@ -25,6 +25,7 @@ from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.normalization import checked_positions
 from tinyckpt.ops.normalization_primitives import (
@@ -120,6 +121,7 @@ MS_LAYER_NORM = ms_norm("ms_layer_norm")
 MS_RMS_NORM = ms_norm("ms_rms_norm")
 
 
+@eager
 def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
     """Memory-sharing layer norm: ``layer_norm(x)`` to the last bit, differentiated from its output.
 
@@ -146,6 +148,7 @@ def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
     return add_ms_norm(MS_LAYER_NORM, x, axes, epsilon, centred=True)
 
 
+@eager
 def ms_rms_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
     """Memory-sharing RMS norm: ``rms_norm(x)`` to the last bit, differentiated from its output.
 

@@ -11,6 +11,7 @@ from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import add, exp
 from tinyckpt.ops.reduce import MAX_VJP, mean, sum
 from tinyckpt.ops.reduce import max as largest
@@ -203,6 +204,7 @@ def nonempty_axis(x: Var, axis: int) -> int:
     return position
 
 
+@eager
 def softmax(x: Var, axis: int = -1) -> Var:
     """Softmax, ``exp(x) / sum(exp(x))``, along an axis, evaluated without overflow.
 
@@ -214,6 +216,7 @@ def softmax(x: Var, axis: int = -1) -> Var:
     return apply(SOFTMAX, x, axis=nonempty_axis(x, axis))
 
 
+@eager
 def log_softmax(x: Var, axis: int = -1) -> Var:
     """Log-softmax, ``x - log(sum(exp(x)))``, along an axis, evaluated without overflow.
 
@@ -225,6 +228,7 @@ def log_softmax(x: Var, axis: int = -1) -> Var:
     return apply(LOG_SOFTMAX, x, axis=nonempty_axis(x, axis))
 
 
+@eager
 def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:
     """One-hot encoding: 1 where the index along a new last axis equals the label, 0 elsewhere.
 
@@ -236,6 +240,7 @@ def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:
     return apply(ONE_HOT, labels, classes=classes, dtype=Spec((), dtype).dtype.name)
 
 
+@eager
 def cross_entropy(logits: Any, labels: Any) -> Var:
     """Softmax cross-entropy, ``-log softmax(logits)[label]``, averaged over the batch.
 
@@ -251,6 +256,7 @@ def cross_entropy(logits: Any, labels: Any) -> Var:
     return mean(losses) if losses.ndim else losses
 
 
+@eager
 def half_squared_norm(x: Var) -> Var:
     """Half the sum of the squares of all elements; its gradient is ``x``.
 

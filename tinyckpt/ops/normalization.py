@@ -16,6 +16,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import power, sqrt
 from tinyckpt.ops.normalization_primitives import (
     BATCH_NORM,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
 
 
+@eager
 def layer_norm(
     x: Any, scale: Any = None, shift: Any = None, *, axes: Any = -1, epsilon: float = 1e-5
 ) -> Var:
@@ -58,6 +60,7 @@ def layer_norm(
     return add_normalization(LAYER_NORM, x, scale, shift, positions, positions, epsilon)[0]
 
 
+@eager
 def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
     """RMS normalisation, ``scale x / sqrt(mean(x^2) + epsilon)``: mean square 1 over the axes.
 
@@ -81,6 +84,7 @@ def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6
     )[0]
 
 
+@eager
 def group_norm(
     x: Any, groups: int, scale: Any = None, shift: Any = None, *, epsilon: float = 1e-5
 ) -> Var:
@@ -133,6 +137,7 @@ def checked_positions(name: str, x: Var, axes: Any) -> Positions:
     return positions
 
 
+@eager
 def batch_norm(x: Any, scale: Any, shift: Any, *, epsilon: float = 1e-5) -> tuple[Var, Var, Var]:
     """Batch normalisation: every channel with mean 0 and variance 1 over the batch.
 
@@ -171,6 +176,7 @@ def require_channels(name: str, x: Var) -> None:
         raise GraphError(f"{name}: {x.spec} has no channels; it must be (N, C) or (N, C, H, W)")
 
 
+@eager
 def batch_norm_inference(
     x: Any, scale: Any, shift: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5
 ) -> Var:
@@ -202,6 +208,7 @@ def batch_norm_inference(
     return astype(y, x.dtype)
 
 
+@eager
 def moved_statistics(
     running_mean: Any,
     running_var: Any,

@@ -18,6 +18,7 @@ from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, apply_all, as_var
 from tinyckpt.ops import kernels_pooling as kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.sliding_windows import pair, pool_blocks, require_images, window_counts
 
@@ -172,6 +173,7 @@ def pool_attrs(what: str, kernel: Any, stride: Any, padding: Any) -> dict[str, P
     }
 
 
+@eager
 def max_pool2d(
     x: Any, kernel: int | Pair, *, stride: int | Pair | None = None, padding: int | Pair = 0
 ) -> Var:
@@ -198,6 +200,7 @@ def max_pool2d(
     return apply_all(MAX_POOL, x, **pool_attrs("max_pool2d", kernel, stride, padding))[0]
 
 
+@eager
 def avg_pool2d(
     x: Any,
     kernel: int | Pair,
@@ -229,6 +232,7 @@ def avg_pool2d(
     return apply(AVG_POOL, x, **attrs, count_include_pad=bool(count_include_pad))
 
 
+@eager
 def global_avg_pool2d(x: Any) -> Var:
     """Global average pooling: the mean of every channel, shape (N, C) from (N, C, H, W).
 

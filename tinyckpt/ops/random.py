@@ -17,6 +17,7 @@ from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape_inference import per_element
 from tinyckpt.ops.special_functions import random_key
 
@@ -86,6 +87,7 @@ def checked_seed(what: str, seed: Any) -> int | None:
     return int(seed)
 
 
+@eager
 def dropout(x: Any, rate: float, seed: Any) -> Var:
     """Dropout: each element zeroed with probability ``rate``, the others scaled up to compensate.
 

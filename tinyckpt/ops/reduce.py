@@ -20,6 +20,7 @@ from tinyckpt.ops import kernels, kernels_indexing
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.comparison import equal
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import divide, multiply, where
 from tinyckpt.ops.shape import full, reshape
 
@@ -67,6 +68,7 @@ def vjp_max_vjp(
     return reshape(shared, g.shape)
 
 
+@eager
 def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Sum over an axis or several; over all of them by default.
 
@@ -116,6 +118,7 @@ MAX, MIN = (
 )  # fmt: skip
 
 
+@eager
 def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Maximum over an axis or several; elements that tie share the cotangent equally.
 
@@ -127,6 +130,7 @@ def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     return apply(MAX, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
+@eager
 def min(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Minimum over an axis or several; elements that tie share the cotangent equally.
 
@@ -138,6 +142,7 @@ def min(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     return apply(MIN, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
+@eager
 def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Mean over an axis or several, as a ``sum`` and a ``divide``.
 

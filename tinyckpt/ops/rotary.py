@@ -19,6 +19,7 @@ from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_attention as kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.normalization_primitives import widened_bytes
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ ROTARY: Primitive = Primitive(
 )  # fmt: skip
 
 
+@eager
 def rotary(
     x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False
 ) -> Var:

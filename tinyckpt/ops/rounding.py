@@ -15,6 +15,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import active_builder, apply, as_var
 from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import (
     PRIMITIVES,
     absolute,
@@ -41,6 +42,7 @@ fmax = binary("fmax")
 fmin = binary("fmin")
 
 
+@eager
 def round(x: Var, decimals: int = 0) -> Var:
     """Every element rounded, halves to even; its derivative is taken as 0.
 
@@ -56,6 +58,7 @@ def round(x: Var, decimals: int = 0) -> Var:
     return apply(PRIMITIVES["round"], x, decimals=int(decimals))
 
 
+@eager
 def clip(x: Any, min: Any = None, max: Any = None) -> Var:
     """Clip elements to the range from ``min`` to ``max``.
 
@@ -71,6 +74,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Var:
     return x if max is None else minimum(x, max)
 
 
+@eager
 def copysign(x: Any, y: Any) -> Var:
     """Absolute value of ``x`` with the sign of ``y``.
 
@@ -84,6 +88,7 @@ def copysign(x: Any, y: Any) -> Var:
     return astype(where(signbit(y), negative(size), size), dtype)
 
 
+@eager
 def heaviside(x: Any, at_0: Any) -> Var:
     """Heaviside step function: 0 where ``x`` is negative, 1 where it is positive, ``at_0`` at 0.
 
@@ -96,6 +101,7 @@ def heaviside(x: Any, at_0: Any) -> Var:
     return where(equal(x, 0), at_0, step)
 
 
+@eager
 def nan_to_num(
     x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Var:

@@ -22,6 +22,7 @@ from tinyckpt.core.primitive import Primitive, no_flops
 from tinyckpt.core.tracing import active_builder, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
+from tinyckpt.ops.eager import eager
 
 if TYPE_CHECKING:
     from tinyckpt.core.tracing import Var
@@ -114,11 +115,19 @@ def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: i
     return concatenate(parts, axis)
 
 
+def vjp_reshape(ct: Any, ins: Any, outs: Any, shape: Any) -> Var:
+    return reshape(ct[0], ins[0].shape)
+
+
+def vjp_unbroadcast(ct: Any, ins: Any, outs: Any, shape: Any, axes: Any) -> Var:
+    return broadcast_to(ct[0], ins[0].shape)
+
+
 # The primitives -----------------------------------------------------------------------------------
 
 RESHAPE = Primitive(
     "reshape", kernels.reshape, infer_reshape, alias=0, contiguous=True,
-    vjp=(lambda ct, ins, outs, shape: reshape(ct[0], ins[0].shape),),
+    vjp=(vjp_reshape,),
     takes_bfloat16=True,
 )  # fmt: skip
 TRANSPOSE = Primitive(
@@ -132,7 +141,7 @@ BROADCAST_TO = Primitive(
 )  # fmt: skip
 UNBROADCAST = Primitive(
     "unbroadcast", kernels.unbroadcast, lambda g, shape, axes: (Spec(shape, g.dtype),),
-    vjp=(lambda ct, ins, outs, shape, axes: broadcast_to(ct[0], ins[0].shape),),
+    vjp=(vjp_unbroadcast,),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
 INDEX = Primitive(
@@ -191,6 +200,7 @@ def resolved_shape(size: int, shape: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(size // known if extent == -1 else extent for extent in extents)
 
 
+@eager
 def reshape(x: Var, shape: int | Sequence[int]) -> Var:
     """Reshape an array; one extent may be -1, inferred from the size.
 
@@ -208,6 +218,7 @@ def reshape(x: Var, shape: int | Sequence[int]) -> Var:
     return apply(RESHAPE, x, shape=target)
 
 
+@eager
 def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
     """Permute the axes; reversed without ``axes``; a view.
 
@@ -221,6 +232,7 @@ def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
     return apply(TRANSPOSE, x, axes=tuple(infer.checked_axis(axis, x.ndim) for axis in order))
 
 
+@eager
 def broadcast_to(x: Var, shape: Sequence[int]) -> Var:
     """Broadcast to a shape along new and length-1 axes, without copying.
 
@@ -260,6 +272,7 @@ def index(x: Var, key: Any) -> Var:
     return apply(INDEX, x, key=tuple(int(p) if isinstance(p, np.integer) else p for p in parts))
 
 
+@eager
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Var:
     """Concatenate arrays along an existing axis; flattened first if ``axis`` is None.
 
@@ -275,6 +288,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Var:
     return apply(CONCATENATE, *variables, axis=infer.checked_axis(axis, variables[0].ndim))
 
 
+@eager
 def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
     """Stack arrays along a new axis.
 
@@ -290,6 +304,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
     return concatenate([expand_dims(variable, position) for variable in variables], position)
 
 
+@eager
 def expand_dims(x: Var, axis: int | Sequence[int]) -> Var:
     """Insert an axis of length 1 at ``axis``, or at several.
 
@@ -311,6 +326,7 @@ def flat_or_along(x: Var, axis: int | None) -> tuple[Var, int]:
     return (reshape(x, -1), 0) if axis is None else (x, infer.checked_axis(axis, x.ndim))
 
 
+@eager
 def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
     """Split ``x`` along an axis into views: into equal parts, or at the given positions.
 
@@ -337,6 +353,7 @@ def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ..
     return apply_all(SPLIT, x, boundaries=boundaries, axis=position)
 
 
+@eager
 def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
     """Return a new array filled with a number.
 

@@ -15,6 +15,7 @@ from tinyckpt.core.tracing import apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, where
 from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
@@ -74,6 +75,7 @@ CUMSUM: Primitive = Primitive(
 # Moments ------------------------------------------------------------------------------------------
 
 
+@eager
 def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
     """Variance over an axis or several: squared deviations from the mean, over ``count - ddof``.
 
@@ -93,6 +95,7 @@ def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> V
     return divide(sum(multiply(centred, centred), axis, keepdims), float(count - ddof))
 
 
+@eager
 def std(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
     """Standard deviation, the root of ``var``; no derivative where all elements are equal.
 
@@ -103,6 +106,7 @@ def std(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> V
     return sqrt(var(x, axis, ddof, keepdims))
 
 
+@eager
 def average(x: Var, axis: Axes = None, weights: Any = None, keepdims: bool = False) -> Var:
     """Weighted mean, with ``weights`` that broadcast to the shape of ``x``.
 
@@ -130,6 +134,7 @@ def average(x: Var, axis: Axes = None, weights: Any = None, keepdims: bool = Fal
     )
 
 
+@eager
 def ptp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Range (peak to peak), the maximum minus the minimum, over an axis or several.
 
@@ -140,6 +145,7 @@ def ptp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     return subtract(max(x, axis, keepdims), min(x, axis, keepdims))
 
 
+@eager
 def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     """Median along an axis: the middle element in ascending order, or the mean of the middle two.
 
@@ -166,6 +172,7 @@ def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
 # Products and running sums ------------------------------------------------------------------------
 
 
+@eager
 def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Product over an axis or several; over all of them by default.
 
@@ -209,6 +216,7 @@ def axis_and_extent(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], in
     return position, ((slice(None),) * position, x.shape[position])
 
 
+@eager
 def cumsum(x: Var, axis: int | None = None) -> Var:
     """Cumulative sum (prefix sum) along an axis; of all elements, flattened, by default.
 
@@ -222,6 +230,7 @@ def cumsum(x: Var, axis: int | None = None) -> Var:
     return apply(CUMSUM, x, axis=position, reverse=False)
 
 
+@eager
 def cumprod(x: Var, axis: int | None = None) -> Var:
     """Cumulative product along an axis; of all elements, flattened, by default.
 
@@ -245,6 +254,7 @@ def cumprod(x: Var, axis: int | None = None) -> Var:
     return x
 
 
+@eager
 def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
     """Finite difference along an axis: each element minus the previous one, ``n`` times over.
 
@@ -261,6 +271,7 @@ def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
     return x
 
 
+@eager
 def logsumexp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """``log(sum(exp(x)))`` over an axis or several, evaluated without overflow.
 

@@ -25,6 +25,7 @@ from tinyckpt.ops.convolution import (
     vjp_bias,
     weight_cotangent,
 )
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.sliding_windows import pair, require_images, transposed_counts
 
@@ -79,6 +80,7 @@ CONV_TRANSPOSE2D = Primitive(
 )  # fmt: skip
 
 
+@eager
 def conv_transpose2d(
     x: Any,
     weight: Any,
