@@ -106,7 +106,9 @@ SECTIONS = {
         "tinyckpt.training", "tinyckpt.approx", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
-    "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors", "tinyckpt.tree"),
+    "Files and errors": (
+        "tinyckpt.documents", "tinyckpt.base.errors", "tinyckpt.base.tree", "tinyckpt.tree",
+    ),
 }  # fmt: skip
 
 

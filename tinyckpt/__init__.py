@@ -43,6 +43,7 @@ from tinyckpt.base.errors import (
     TinyckptError,
 )
 from tinyckpt.base.spec import Spec
+from tinyckpt.base.tree import tree_map
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
@@ -273,6 +274,7 @@ from tinyckpt.ops.shape import (
     reshape,
     split,
     stack,
+    stop_gradient,
     transpose,
 )
 from tinyckpt.ops.statistics import (
@@ -329,43 +331,46 @@ __version__ = "0.1.0"
 abs, mod, flatten, concat = absolute, remainder, ravel, concatenate
 
 __all__ = [
-    "POLICIES", "PRIMITIVES", "BackendError", "BudgetError", "Certificate", "Compiled", "Compute",
-    "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier", "Graph",
-    "GraphError", "Ledger", "Link", "LossScale", "Measured", "Offload", "Operator", "Optimizer",
-    "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError", "Primitive", "Rewriting",
-    "RunResult", "Schedule", "ScheduleError", "Spec", "Timeline", "TinyckptError", "Trace",
-    "TrainStep", "TrainingGraph", "Update", "Var", "__version__", "abs", "absolute", "adam",
-    "adamw", "add", "all", "any", "apply", "apply_all", "arange", "arccos", "arccosh", "arcsin",
-    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "array_split",
-    "assign", "astype", "atleast_1d", "atleast_2d", "atleast_3d", "attention", "average",
-    "avg_pool2d", "batch_norm", "batch_norm_inference", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "broadcast_arrays", "broadcast_to", "build", "causal_softmax", "cbrt", "ceil", "certify",
-    "check_gradient", "checkpoint", "checkpoint_policies", "chunked", "chunked_cross_entropy",
-    "clip", "clipped", "column_stack", "compile", "compressed", "concat", "concatenate", "conv2d",
-    "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost", "count_nonzero",
-    "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff", "differentiate",
-    "divide", "dot", "dropout", "dstack", "einsum", "elu", "embedding", "equal", "exp", "exp2",
-    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor",
-    "floor_divide", "fmax", "fmin", "fmod", "from_order", "frontier", "full", "full_like", "gelu",
-    "global_avg_pool2d", "grad", "gradients", "greater", "greater_equal", "group_norm",
-    "half_squared_norm", "heaviside", "hstack", "hypot", "inner", "invert", "isclose", "isfinite",
-    "isinf", "isnan", "jit", "kron", "layer_norm", "leaky_relu", "ledger", "left_shift", "less",
-    "less_equal", "linalg", "linear_rate", "linspace", "load_graph", "load_measured", "load_params",
-    "load_schedule", "load_trace", "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax",
-    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "lower_bound", "matmul", "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean",
-    "median", "min", "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm",
-    "ms_rms_norm", "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "on_disk",
-    "once", "one_hot", "ones", "ones_like", "outer", "pad", "plan", "plan_with_host", "power",
-    "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu", "remainder", "repeat",
-    "replay", "reshape", "resilu2", "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary",
-    "round", "run", "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule",
-    "save_trace", "saved_values", "scope", "separators", "sgd", "sigmoid", "sign", "signbit",
-    "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
-    "tanh", "tensordot", "tile", "timed", "train_step", "transpose", "tree", "tri", "tril", "triu",
-    "trunc", "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vstack", "where",
-    "with_compression", "with_master_weights", "zeros", "zeros_like",
+    "POLICIES", "PRIMITIVES", "BackendError", "BudgetError", "Certificate", "Compiled",
+    "Compute", "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier",
+    "Graph", "GraphError", "Ledger", "Link", "LossScale", "Measured", "Offload", "Operator",
+    "Optimizer", "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError",
+    "Primitive", "Rewriting", "RunResult", "Schedule", "ScheduleError", "Spec", "Timeline",
+    "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update", "Var", "__version__",
+    "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply", "apply_all", "arange",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
+    "argmin", "argsort", "array_split", "assign", "astype", "atleast_1d", "atleast_2d",
+    "atleast_3d", "attention", "average", "avg_pool2d", "batch_norm", "batch_norm_inference",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_arrays", "broadcast_to", "build",
+    "causal_softmax", "cbrt", "ceil", "certify", "check_gradient", "checkpoint",
+    "checkpoint_policies", "chunked", "chunked_cross_entropy", "clip", "clipped",
+    "column_stack", "compile", "compressed", "concat", "concatenate", "conv2d",
+    "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost",
+    "count_nonzero", "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal",
+    "diff", "differentiate", "divide", "dot", "dropout", "dstack", "einsum", "elu", "embedding",
+    "equal", "exp", "exp2", "expand_dims", "explain", "expm1", "eye", "flatten", "flip",
+    "fliplr", "flipud", "floor", "floor_divide", "fmax", "fmin", "fmod", "from_order",
+    "frontier", "full", "full_like", "gelu", "global_avg_pool2d", "grad", "gradients",
+    "greater", "greater_equal", "group_norm", "half_squared_norm", "heaviside", "hstack",
+    "hypot", "inner", "invert", "isclose", "isfinite", "isinf", "isnan", "jit", "kron",
+    "layer_norm", "leaky_relu", "ledger", "left_shift", "less", "less_equal", "linalg",
+    "linear_rate", "linspace", "load_graph", "load_measured", "load_params", "load_schedule",
+    "load_trace", "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound",
+    "matmul", "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median",
+    "min", "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm",
+    "ms_rms_norm", "multiply", "name", "nan_to_num", "negative", "networks", "not_equal",
+    "on_disk", "once", "one_hot", "ones", "ones_like", "outer", "pad", "plan", "plan_with_host",
+    "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu", "remainder",
+    "repeat", "replay", "reshape", "resilu2", "rewrite", "right_shift", "rms_norm", "roll",
+    "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv", "save_graph",
+    "save_params", "save_schedule", "save_trace", "saved_values", "scope", "separators", "sgd",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
+    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "timed",
+    "train_step", "transpose", "tree", "tree_map", "tri", "tril", "triu", "trunc", "unstack",
+    "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vstack", "where", "with_compression",
+    "with_master_weights", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Importing a submodule makes it an attribute of its package. Private ones are deleted here, so that
@@ -385,16 +390,13 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Explain a missing name: a module of the package, or a NumPy name with its equivalent."""
+        """Explain a missing name: a module of the package, or a name of NumPy, PyTorch or JAX."""
         from sys import modules
 
+        from tinyckpt.ops.foreign_names import NAMES
         from tinyckpt.ops.numpy_protocols import hint
 
+        missing = f"module 'tinyckpt' has no attribute {name!r}"
         if f"tinyckpt.{name}" in modules:
-            hints = [
-                f"tinyckpt.{name} is a module: write 'from tinyckpt import {name}'",
-                hint(name),
-            ]
-        else:
-            hints = [f"module 'tinyckpt' has no attribute {name!r}", hint(name)]
-        raise AttributeError("; ".join(filter(None, hints)))
+            missing = f"tinyckpt.{name} is a module: write 'from tinyckpt import {name}'"
+        raise AttributeError("; ".join(filter(None, [missing, NAMES.get(name) or hint(name)])))

@@ -1,5 +1,6 @@
 """A beginner's first mistakes: each gets an answer, or a message that says what to do instead."""
 
+import re
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.core.tracing import Var
+from tinyckpt.ops.foreign_names import NAMES, VAR_NAMES
 
 W, X = np.linspace(-1, 1, 6).reshape(3, 2), np.linspace(0, 1, 12).reshape(4, 3)
 
@@ -73,3 +76,182 @@ def test_eager_operators_raise_the_errors_of_traced_ones() -> None:
     variables: list[Any] = []
     tc.build(lambda x: variables.append(x) or x * 2, X)
     refused(tc.tanh, variables[0], match="belongs to another build")
+
+
+# What a traced value refuses ----------------------------------------------------------------------
+
+
+def test_write_in_place_says_how_to_build_a_new_value() -> None:
+    def written(w: Any, x: Any) -> Any:
+        h = x @ w
+        h[0] = 1.0
+        return tc.sum(h)
+
+    refused(tc.value_and_grad(written), W, X, match=r"write in place.*h = tc\.where\(mask, value")
+
+    def added(w: Any, x: Any) -> Any:
+        h = x @ w
+        h += 1.0  # rebinds the name
+        return tc.sum(h)
+
+    assert tc.value_and_grad(added)(W, X)[0] == (X @ W + 1).sum()
+
+
+def test_bool_flag_is_to_be_static() -> None:
+    def flagged(w: Any, x: Any, train: Any) -> Any:
+        return loss(w, x if train else x / 2)
+
+    refused(tc.value_and_grad(flagged), W, X, True, match=r"static=\('train',\)")
+    assert tc.value_and_grad(flagged, static="train")(W, X, True)[0] == loss(W, X)
+    # A comparison is no flag.
+    text = refused(tc.value_and_grad(lambda w: w if w > 0 else -w), 1.0, match=r"tc\.where")
+    assert "static" not in text
+
+
+def test_methods_of_tensors_say_what_to_write() -> None:
+    found: dict[str, str] = {}
+
+    def function(x: Any) -> Any:
+        for name in ("backward", "detach", "view", "relu", "clamp_", "relu_", "wrong", "_private"):
+            with pytest.raises(AttributeError, match=f"no attribute '{name}'") as caught:
+                getattr(x, name)
+            found[name] = str(caught.value).partition("; ")[2]
+        return x * 1.0
+
+    tc.build(function, X)
+    assert found["backward"].startswith("tc.value_and_grad(function)(parameters, ...) returns")
+    assert found["detach"] == "tc.stop_gradient(x)"
+    assert found["view"] == "x.reshape(shape)"
+    assert found["relu"] == found["relu_"] == "use the result of tc.relu"
+    assert found["clamp_"] == "values never change: use the result, as of x + y"
+    assert found["wrong"] == found["_private"] == ""
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def test_list_of_numbers_is_no_array() -> None:
+    match = r"an operand is a list, not an array; use np\.array or tc\.stack"
+    refused(tc.value_and_grad(lambda w: tc.sum(tc.tanh(w))), [1.0, 2.0], match=match)
+    refused(tc.tanh, [1.0, 2.0], match=match)
+    assert tc.grad(lambda w: w[0] * w[1])([2.0, 3.0]) == [3.0, 2.0]
+
+
+def test_integers_are_to_be_floats() -> None:
+    ones = np.ones((3, 2), int)
+    refused(tc.value_and_grad(loss), ones, X, match="w is int64.*pass it as a float array")
+    text = refused(tc.value_and_grad(lambda w: tc.sum(w)), ones, match=r"loss sum_1 is int64\[\]")
+    assert text.endswith("gradient: pass floats")  # it has been reduced
+    refused(tc.value_and_grad(lambda w: w), ones, match=r"int64\[3,2\].*reduce it with tc\.sum")
+
+
+def test_spellings_of_jax_are_accepted() -> None:
+    both = tc.value_and_grad(loss, wrt=(0, 1))(W, X)[1]
+    assert all(map(np.array_equal, tc.value_and_grad(loss, argnums=(0, 1))(W, X)[1], both))
+    assert np.array_equal(tc.grad(loss, argnums=1)(W, X), both[1])
+    with pytest.raises(tc.OptionError, match="wrt=1 and argnums=0 are the same option"):
+        tc.grad(loss, wrt=1, argnums=0)
+
+    def with_more(w: Any, x: Any) -> Any:
+        return loss(w, x), x @ w
+
+    (value, more), gradient = tc.value_and_grad(with_more, has_aux=True)(W, X)
+    assert value == loss(W, X)
+    assert np.array_equal(more, X @ W)
+    assert np.array_equal(gradient, both[0])
+    gradient, more = tc.grad(with_more, has_aux=True)(W, X)
+    assert np.array_equal(more, X @ W)
+    assert np.array_equal(gradient, both[0])
+    refused(tc.grad(loss, has_aux=True), W, X, match=r"loss must return \(loss, more\)")
+    # Within a function, too.
+    nested = tc.jit(lambda w, x: tc.grad(with_more, argnums=1, has_aux=True)(w, x)[0])
+    assert np.allclose(nested(W, X), both[1], rtol=1e-14)
+
+
+def test_graph_in_place_of_a_schedule_and_the_like() -> None:
+    graph = tc.differentiate(tc.build(loss, W, X))
+    for function in (tc.replay, tc.run, tc.compile, tc.explain, tc.ledger):
+        refused(function, graph, match=r"expected a Schedule, as tc\.plan\(graph\) makes; got a G")
+    refused(tc.plan, loss, match=r"expected a Graph, as tc\.differentiate\(tc\.build\(.*a function")
+    match = r"loss: expected a function of the parameters and the batch, got a ndarray.*step\.init"
+    refused(tc.train_step, W, tc.sgd(0.1), match=match)
+
+
+def test_plan_without_a_backward_pass_says_so() -> None:
+    graph = tc.build(loss, W, X)
+    for policy in (None, "sqrt_n", "recompute_all"):
+        schedule = tc.plan(graph, policy)
+        assert schedule.note.startswith("no backward pass")
+        assert tc.replay(schedule).summary().endswith("; no backward pass")
+    assert "tc.differentiate adds it" in tc.plan(graph).note
+    assert "no backward pass" in tc.replay(tc.plan(graph, budget="50 nodes")).summary()
+    # A derivative that the function itself takes is one.
+    inner = tc.build(lambda w, x: tc.grad(loss)(w, x), W, X)
+    for derived in (inner, tc.differentiate(graph), tc.networks.chain(4)):
+        assert "no backward" not in tc.replay(tc.plan(derived)).summary()
+
+
+# Budgets ------------------------------------------------------------------------------------------
+
+
+def test_budget_without_a_unit_is_bytes() -> None:
+    graph = tc.differentiate(tc.build(loss, W, X))
+    for budget in (50, "50"):
+        with pytest.raises(tc.BudgetError, match="budget 50: bytes or nodes") as caught:
+            tc.plan(graph, budget=budget)
+        for form in ("'50 nodes'", "'50 %'", "'50 MiB'", "192 B"):
+            assert form in str(caught.value)
+
+
+# Names of other libraries -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("vmap", "write the batch as an axis"),
+        ("nn", "tc.layer_norm"),
+        ("no_grad", "tc.jit"),
+        ("optim", "tc.adamw"),
+        ("array", "np.array(...)"),
+        ("scan", "write a Python loop"),
+        ("remat", "tc.checkpoint(function)"),
+        ("linalg_solve", ""),
+    ],
+)
+def test_missing_name_says_what_to_write(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as caught:
+        getattr(tc, name)
+    hint = str(caught.value).partition("; ")[2]
+    assert instead in hint if instead else not hint
+
+
+def test_no_name_with_a_hint_exists_and_hints_name_what_exists() -> None:
+    assert not set(NAMES) & set(tc.__all__)
+    assert not [name for name in VAR_NAMES if hasattr(Var, name)]
+    for hint in (*NAMES.values(), *VAR_NAMES.values()):
+        for name in re.findall(r"\btc\.(\w+)", hint):
+            assert hasattr(tc, name)
+
+
+def test_stop_gradient_passes_values_on_and_no_derivative() -> None:
+    def function(w: Any) -> Any:
+        held = tc.stop_gradient({"w": w, "pair": (w, w)})
+        return tc.sum(w * held["w"] + held["pair"][0])
+
+    value, gradient = tc.value_and_grad(function)(W)
+    assert value == (W * W + W).sum()
+    assert np.array_equal(gradient, W)
+    schedule = tc.plan(tc.differentiate(tc.build(function, W)), "sqrt_n")
+    assert np.array_equal(tc.run(schedule, W).gradients, W)
+
+
+def test_tree_map_takes_trees_of_the_same_nesting() -> None:
+    tree = {"w": W, "rest": [1.0, None]}
+    doubled = tc.tree_map(lambda a, b: a + b, tree, tree)
+    assert np.array_equal(doubled["w"], 2 * W)
+    assert doubled["rest"] == [2.0, None]
+    assert tc.tree_map(type, (1, [2.0])) == (int, [float])
+    # Dicts are matched by key.
+    assert tc.tree_map(max, {"a": 1, "b": 5}, {"b": 2, "a": 7}) == {"a": 7, "b": 5}
+    refused(tc.tree_map, max, tree, {"w": W}, match="tree 2: expected the keys")

@@ -210,7 +210,7 @@ def check_loss(loss: Any) -> None:
     if loss.shape != () or loss.dtype.kind != "f":
         raise GraphError(
             f"the loss {loss.node.name} is {loss.spec}; only a floating-point scalar has a "
-            "gradient: reduce it with tc.sum or tc.mean"
+            f"gradient: {'reduce it with tc.sum or tc.mean' if loss.shape else 'pass floats'}"
         )
 
 

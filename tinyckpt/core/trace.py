@@ -166,6 +166,7 @@ class Trace:
             f"{self.schedule.policy} on {self.graph.name}: {self.evaluations} evaluations, "
             f"{self.recomputations} of them recomputations; peak {self.peak_nodes} nodes, "
             f"{size_text(self.peak_bytes)}"
+            f"{'; no backward pass' * self.schedule.note.startswith('no backward pass')}"
         )
 
 

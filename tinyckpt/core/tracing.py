@@ -235,7 +235,9 @@ class Builder:
                 )
             return self.resolved(operand.node.id) if self.replaced else operand
         if operand is None or isinstance(operand, str | dict | list | tuple):
-            raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
+            raise GraphError(
+                f"an operand is a {type(operand).__name__}, not an array; use np.array or tc.stack"
+            )
         try:
             if weak is not None and type(operand) in (bool, int, float):
                 return self.add_constant(np.asarray(operand, np.result_type(weak, operand)))
@@ -413,10 +415,7 @@ def active_builder(what: str) -> Builder:
     """Return the builder of the function being traced, or raise a GraphError outside of a trace."""
     builder = ACTIVE_BUILDER.get()
     if builder is None:
-        raise GraphError(
-            f"{what} was called outside of a build; operators act on the arguments of a function "
-            "that tc.build, tc.value_and_grad or tc.grad is tracing"
-        )
+        raise GraphError(f"{what} was called outside of a function that tc.build or tc.grad traces")
     return builder
 
 

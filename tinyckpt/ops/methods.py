@@ -25,6 +25,7 @@ from tinyckpt.ops import (
     rounding,
     shape,
 )
+from tinyckpt.ops.foreign_names import VAR_NAMES
 
 
 def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -92,17 +93,36 @@ def refusal(use: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def truth_value(self: Var) -> NoReturn:
+    """Refuse to say whether it is true; of a bool among the arguments, say how it is static."""
+    use = "use tc.where(condition, x, y) in place of if and while"
+    if self.dtype == np.bool_ and self.node.role == "input" and not self.shape:
+        use = f"name a flag that is no array, static=({self.node.name!r},); or {use}"
+    refusal("the truth value", use)(self)
+
+
+def missing_attribute(self: Var, name: str) -> NoReturn:
+    """Say what to write in place of an attribute of PyTorch's tensors or JAX's arrays."""
+    instead = VAR_NAMES.get(name, "")
+    if not instead and name.removesuffix("_") in elementwise.FUNCTIONS:
+        instead = f"use the result of tc.{name.removesuffix('_')}"
+    elif not instead and name.endswith("_") and not name.startswith("_"):
+        instead = "values never change: use the result, as of x + y"
+    text = f"{type(self).__name__!r} object has no attribute {name!r}"
+    raise AttributeError(f"{text}; {instead}" if instead else text)
+
+
 OUTSIDE = "keep it a Var, or compute the number outside of the function"
 REFUSED: Mapping[str, Callable[..., NoReturn]] = {
-    "__bool__": refusal(
-        "the truth value", "use tc.where(condition, x, y) in place of if and while"
-    ),
+    "__bool__": truth_value,
     "__float__": refusal("float()", OUTSIDE),
     "__int__": refusal("int()", OUTSIDE),
     "__index__": refusal("int()", OUTSIDE),
     "__iter__": refusal("iteration", "loop over range(len(x)) and index, or use tc.split"),
     "__setitem__": refusal(
-        "a write in place", "values never change; build a new one, as with tc.where"
+        "a write in place",
+        "values never change; build a new one, as h = tc.where(mask, value, h), or join its parts "
+        "with tc.concatenate",
     ),
     "__array__": refusal(
         "conversion to an array",
@@ -149,6 +169,7 @@ METHODS: Mapping[str, Any] = {
     "__invert__": logic.invert,
     "__round__": rounding.round,
     "__getitem__": indexing.getitem,
+    "__getattr__": missing_attribute,
     "__array_function__": call_function,
     "__array_ufunc__": call_ufunc,
     "T": property(shape.transpose, doc="The view with its axes reversed."),

@@ -83,15 +83,16 @@ def assign(source: Var, value: Any) -> Var:
         GraphError: if the source is not an argument, is updated already, or the value does not fit.
 
     >>> import numpy as np, tinyckpt as tc
-    >>> graph = tc.build(lambda w: (tc.assign(w, w - 0.5 * w), tc.sum(w)), tc.Spec(2))
-    >>> print(tc.plan(graph))
+    >>> def half(w):
+    ...     return tc.assign(w, w - 0.5 * w), tc.sum(w)
+    >>> print(tc.plan(tc.build(half, tc.Spec(2))))
     0  compute  multiply_1   live 1 node, 16 B
     1  compute  subtract_1   live 2 nodes, 32 B
     2  free     multiply_1   live 1 node, 16 B
     3  compute  sum_1        live 2 nodes, 24 B
     4  update   update_w     live 3 nodes, 24 B
     5  free     subtract_1   live 2 nodes, 8 B
-    store_all on <lambda>: 4 evaluations, 0 of them recomputations; peak 3 nodes, 32 B
+    store_all on half: 4 evaluations, 0 of them recomputations; peak 3 nodes, 32 B; no backward pass
     """
     builder = active_builder("assign")
     source = as_var(source)

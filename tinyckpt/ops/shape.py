@@ -18,7 +18,7 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, map_leaves
-from tinyckpt.core.primitive import Primitive, no_flops
+from tinyckpt.core.primitive import Primitive, no_flops, zero
 from tinyckpt.core.tracing import active_builder, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
@@ -135,6 +135,10 @@ TRANSPOSE = Primitive(
     vjp=(vjp_transpose,),
     takes_bfloat16=True,
 )  # fmt: skip
+STOP_GRADIENT = Primitive(
+    "stop_gradient", kernels.stop_gradient, lambda x: (x,), alias=0, vjp=(zero,),
+    takes_bfloat16=True,
+)  # fmt: skip
 BROADCAST_TO = Primitive(
     "broadcast_to", kernels.broadcast_to, infer_broadcast_to, alias=0, contiguous=False,
     vjp=(lambda ct, ins, outs, shape: unbroadcast(ct[0], ins[0]),),
@@ -230,6 +234,19 @@ def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
     x = as_var(x)
     order = tuple(range(x.ndim))[::-1] if axes is None else extents_of(axes)
     return apply(TRANSPOSE, x, axes=tuple(infer.checked_axis(axis, x.ndim) for axis in order))
+
+
+@eager
+def stop_gradient(x: Any) -> Any:
+    """Pass values on, and no derivative: a constant to the backward pass; a view.
+
+    Of an array, or of arrays nested in dicts, lists and tuples. PyTorch: ``x.detach()``.
+
+    >>> import tinyckpt as tc
+    >>> float(tc.grad(lambda x: x * tc.stop_gradient(x))(3.0))
+    3.0
+    """
+    return map_leaves(lambda leaf: apply(STOP_GRADIENT, leaf), x)
 
 
 @eager

@@ -98,6 +98,11 @@ def train_step(
     >>> state["parameters"]["w"].round(2).tolist(), bool(value < 1e-4)
     ([3.0, -2.0], True)
     """
+    if not callable(loss):
+        raise OptionError(
+            f"loss: expected a function of the parameters and the batch, got a "
+            f"{type(loss).__name__}; its parameters go to step.init"
+        )
     if gradients not in ("consumed", "held"):
         raise OptionError(f"gradients={gradients!r}; expected 'consumed' or 'held'")
     if type(micro_batches) is not int or micro_batches < 1:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.calls import Call, function_name, split_call
-from tinyckpt.base.errors import BackendError, GraphError, expect
+from tinyckpt.base.errors import BackendError, GraphError, OptionError, expect
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec, weak_float
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
@@ -170,6 +170,8 @@ def value_and_grad(
     wrt: int | Sequence[int] = 0,
     backend: str | Backend = "numpy",
     static: str | Collection[str] = (),
+    argnums: int | Sequence[int] | None = None,
+    has_aux: bool = False,
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
     """Transform a function into one that returns its value and gradients, run under a policy.
@@ -190,6 +192,9 @@ def value_and_grad(
         backend: ``numpy``, ``cupy``, or a ``Backend`` instance.
         static: names of arguments that are not arrays, such as ``("train",)``: the function gets
             them as they are. They must be hashable; programs are specialised to their values.
+        argnums: JAX's name for ``wrt``.
+        has_aux: as in JAX, whether the function returns ``(loss, more)``. It may without; then a
+            function that returns anything else is an error.
         options: the policy's options, and those of ``plan``, such as ``budget``.
 
     >>> import tinyckpt as tc
@@ -198,6 +203,11 @@ def value_and_grad(
     (8.0, 12.0, 12.0)
     """
 
+    if argnums is not None:
+        if wrt != 0:
+            raise OptionError(f"wrt={wrt!r} and argnums={argnums!r} are the same option: give one")
+        wrt = argnums
+
     def training_graph(call: Call) -> Graph:
         return differentiate(trace(call), among_arrays(call, wrt))
 
@@ -205,9 +215,12 @@ def value_and_grad(
 
     def step(*args: Any, **named: Any) -> tuple[Any, Any]:
         call = split_call(function, args, named, static)
-        if ACTIVE_BUILDER.get() is not None:
-            return value_and_gradients(call, among_arrays(call, wrt))
-        return evaluate(call)
+        traced = ACTIVE_BUILDER.get() is not None
+        both = value_and_gradients(call, among_arrays(call, wrt)) if traced else evaluate(call)
+        if has_aux and not (isinstance(both[0], tuple) and len(both[0]) == 2):
+            name = function_name(function)
+            raise GraphError(f"has_aux=True: {name} must return (loss, more), a tuple of two")
+        return both
 
     return wrapped_as(function, step, "value_and_grad_of_")
 
@@ -217,12 +230,19 @@ def grad(
 ) -> Callable[..., Any]:
     """Transform a function into one that returns its gradients; options as in ``value_and_grad``.
 
+    With ``has_aux`` it returns the gradients and what the function returns beside the loss.
+
     >>> import tinyckpt as tc
     >>> float(tc.grad(lambda x: tc.sin(x))(0.0))
     1.0
     """
     both = value_and_grad(function, policy, **options)
-    return wrapped_as(function, lambda *args, **named: both(*args, **named)[1], "grad_of_")
+
+    def gradients_of(*args: Any, **named: Any) -> Any:
+        value, found = both(*args, **named)
+        return (found, value[1]) if options.get("has_aux") else found
+
+    return wrapped_as(function, gradients_of, "grad_of_")
 
 
 def jit(

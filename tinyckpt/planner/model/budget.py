@@ -31,6 +31,9 @@ BYTE_FORMS = (
     "1 of store-all's peak"
 )
 FORMS = BYTE_FORMS.replace("bytes, ", "bytes, '9 nodes', ")
+# A budget without a unit of up to this many bytes that no schedule meets may have been meant in
+# another unit, and the error names them. Doubled: so do errors of slightly larger budgets.
+MOST_UNITLESS = 100
 QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*")
 
 
@@ -171,11 +174,36 @@ def checked_unit(problem: Problem, number: int) -> int:
         needed = smallest_budget(problem)
         if number < needed:
             raise BudgetError(
-                f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "
-                f"less than the {memory_text(needed, 'bytes')} that any schedule needs",
+                f"{other_units(number)}; as bytes it is less than the "
+                f"{memory_text(needed, 'bytes')} that any schedule needs",
                 needed,
             )
     return number
+
+
+def other_units(number: int) -> str:
+    """Say in which other units a budget without a unit may have been meant.
+
+    >>> other_units(9)
+    "budget 9: bytes or nodes? '9 nodes' counts values, '9 %' is of store-all's peak, or '9 MiB'"
+    """
+    share = f", '{number} %' is of store-all's peak" if number <= 100 else ""
+    return (
+        f"budget {number}: bytes or nodes? '{number} nodes' counts values{share}, or '{number} MiB'"
+    )
+
+
+def with_units(error: BudgetError, budget: str | int | float, costs: Costs) -> BudgetError:
+    """Restate an error about a budget of few bytes without a unit: another may have been meant."""
+    try:
+        number = int(budget)
+    except ValueError:  # it has a unit
+        return error
+    if isinstance(budget, float) or costs.memory_unit != "bytes" or number > MOST_UNITLESS:
+        return error
+    if str(error).startswith("budget "):  # it says so already
+        return error
+    return BudgetError(f"{other_units(number)}; as bytes: {error}", error.smallest, error.proven)
 
 
 def split_total(budget: str) -> tuple[str, bool]:

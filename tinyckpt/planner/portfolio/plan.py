@@ -21,7 +21,12 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import uniform_chain
-from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
+from tinyckpt.planner.model.budget import (
+    is_total,
+    parse_budget,
+    with_sources,
+    with_units,
+)
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.cost_models import cost_of, given, in_nodes
 from tinyckpt.planner.model.liveness import Problem, problem_of
@@ -42,6 +47,7 @@ from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, searc
 from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
 Budget = str | int | float
+NO_BACKWARD_PASS = "no backward pass"  # begins the note of such a schedule; a summary repeats it
 PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
 
 
@@ -103,7 +109,8 @@ def plan(
     expect(graph, Graph)
     costs = costs_of(graph, costs)
     if budget is None:
-        return run_policy(graph, "store_all" if policy is None else policy, costs, options)
+        chosen = "store_all" if policy is None else policy
+        return noted_if_forward_only(run_policy(graph, chosen, costs, options))
     own = None if policy is None else budgeted(policy)
     if own is None:
         check_options("a plan without a policy", options, PORTFOLIO_OPTIONS)
@@ -114,12 +121,22 @@ def plan(
     request = PlanRequest(graph, problem.costs, amount, deadline, seeds, problem)
     try:
         if own is None:
-            return best_within(request, options.get("progress"))
-        return planned_by(own, request, options)
+            return noted_if_forward_only(best_within(request, options.get("progress")))
+        return noted_if_forward_only(planned_by(own, request, options))
     except BudgetError as error:
-        if not is_total(budget):
-            raise
-        raise with_sources(error, graph, budget) from None
+        if is_total(budget):
+            raise with_sources(error, graph, budget) from None
+        raise with_units(error, budget, problem.costs) from None
+
+
+def noted_if_forward_only(schedule: Schedule) -> Schedule:
+    """Begin the note of a schedule with "no backward pass" if its graph takes no derivative."""
+    operators = schedule.graph.operators
+    derived = any(op.phase == "backward" or op.adjoint_of is not None for op in operators)
+    if derived or schedule.note.startswith(NO_BACKWARD_PASS):
+        return schedule
+    note = f"{NO_BACKWARD_PASS} (tc.differentiate adds it); {schedule.note}"
+    return replace(schedule, note=note.removesuffix("; "))
 
 
 def budgeted(policy: PolicyLike) -> Policy | PolicyFunction:
