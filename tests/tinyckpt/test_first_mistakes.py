@@ -203,6 +203,27 @@ def test_budget_without_a_unit_is_bytes() -> None:
             assert form in str(caught.value)
 
 
+def test_budget_error_says_what_fills_the_least_peak() -> None:
+    def mlp(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = tc.tanh(x @ w)
+        return tc.sum(x)
+
+    weights = [np.ones((100, 100))] * 10
+    graph = tc.differentiate(tc.build(mlp, weights, np.ones((4, 100))))
+    match = r"gradients alone are 781\.2 KiB of it: tc\.train_step frees each once it is applied$"
+    with pytest.raises(tc.BudgetError, match=match) as caught:
+        tc.plan(graph, budget="10 KiB")
+    smallest = caught.value.smallest or 0
+    assert tc.replay(tc.plan(graph, budget=smallest)).peak_bytes == smallest
+    # Few parameters, and long sequences: activations and cotangents.
+    graph = tc.differentiate(tc.build(mlp, [np.ones((4, 4))] * 3, np.ones((500, 4))))
+    with pytest.raises(
+        tc.BudgetError, match=r"the largest of \d+ values there: \S+ \(15.6 KiB\), "
+    ):
+        tc.plan(graph, budget="10 KiB")
+
+
 # Names of other libraries -------------------------------------------------------------------------
 
 

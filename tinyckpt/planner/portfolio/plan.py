@@ -14,11 +14,12 @@ from typing import Any
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, expect
-from tinyckpt.base.units import memory_text
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
-from tinyckpt.core.schedule import Fetch, Offload, Schedule
+from tinyckpt.core.schedule import Fetch, Offload, Schedule, data_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.budget import (
@@ -32,6 +33,7 @@ from tinyckpt.planner.model.cost_models import cost_of, given, in_nodes
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
+from tinyckpt.planner.model.vectorised_lowering import lower
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import (
@@ -188,10 +190,30 @@ def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
     chain = uniform_chain(graph, costs)
     if chain is None or budget < 3 * chain[1]:
         found = search_frontier(request, progress)
-        return found.cheapest(budget, deadline=request.deadline)
+        try:
+            return found.cheapest(budget, deadline=request.deadline)
+        except BudgetError as error:
+            text = f"{error}; {least_peak_text(found)}"
+            raise BudgetError(text, error.smallest, error.proven) from None
     # Nothing to search: Revolve is optimal at every budget.
     schedule = run_policy(graph, "revolve", costs, {"budget": budget})
     return certified(schedule, request.problem, budget)
+
+
+def least_peak_text(found: Frontier) -> str:
+    """Say what is live at the smallest peak of a frontier: the gradients, or the largest values."""
+    graph, costs, least = found.graph, found.costs, found.points[0]
+    trace = replay(lower(graph, least.order.tolist(), least.policy))
+    live = trace.resident_at(trace.peak_step)
+    gradients = sum(costs.data[data] for data in live.intersection(leaves(graph.gradients)))
+    if 2 * gradients >= least.peak:
+        size = memory_text(gradients, costs.memory_unit)
+        return f"the gradients alone are {size} of it: tc.train_step frees each once it is applied"
+    largest = sorted(live, key=lambda data: (-costs.data[data], data))[:2]
+    sizes = [memory_text(costs.data[data], costs.memory_unit) for data in largest]
+    names = [data_title(graph, data) for data in largest]
+    both = [f"{name} ({size})" for name, size in zip(names, sizes, strict=True)]
+    return f"the largest of {counted(len(live), 'value')} there: {', '.join(both)}"
 
 
 def costs_of(graph: Graph, costs: Costs | None, nodes: bool = False) -> Costs:
