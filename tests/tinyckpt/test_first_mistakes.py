@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.base.tracebacks import frames_of
 from tinyckpt.core.tracing import Var
 from tinyckpt.ops.foreign_names import NAMES, VAR_NAMES
 
@@ -131,7 +133,7 @@ def test_methods_of_tensors_say_what_to_write() -> None:
 
 
 def test_list_of_numbers_is_no_array() -> None:
-    match = r"an operand is a list, not an array; use np\.array or tc\.stack"
+    match = r"an operand is a list: use np\.array or tc\.stack"
     refused(tc.value_and_grad(lambda w: tc.sum(tc.tanh(w))), [1.0, 2.0], match=match)
     refused(tc.tanh, [1.0, 2.0], match=match)
     assert tc.grad(lambda w: w[0] * w[1])([2.0, 3.0]) == [3.0, 2.0]
@@ -276,3 +278,52 @@ def test_tree_map_takes_trees_of_the_same_nesting() -> None:
     # Dicts are matched by key.
     assert tc.tree_map(max, {"a": 1, "b": 5}, {"b": 2, "a": 7}) == {"a": 7, "b": 5}
     refused(tc.tree_map, max, tree, {"w": W}, match="tree 2: expected the keys")
+
+
+# Tracebacks ---------------------------------------------------------------------------------------
+
+
+def branches(w: Any, x: Any) -> Any:
+    return w if tc.sum(x @ w) > 0 else -w
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tc.build(branches, W, X),
+        lambda: tc.grad(branches)(W, X),
+        lambda: tc.jit(branches)(W, X),
+        lambda: step(W, X),
+    ],
+    ids=["build", "grad", "jit", "train_step"],
+)
+def test_traceback_shows_the_users_frames_and_one_of_ours(call: Callable[[], Any]) -> None:
+    with pytest.raises(tc.GraphError, match=r"tc\.where") as caught:
+        call()
+    files = [Path(file).name for file in frames_of(caught.value)]
+    here = Path(__file__).name
+    assert files[-2:] == ["tracebacks.py", here]  # the function that made the mistake comes last
+    assert files.count(here) == len(files) - 1
+    assert caught.value.__suppress_context__
+
+
+def step(w: Any, x: Any) -> Any:
+    made = tc.train_step(branches, tc.sgd(0.1))
+    return made(made.init(w), x)
+
+
+def test_whole_traceback_is_shown_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINYCKPT_TRACEBACK", "full")
+    with pytest.raises(tc.GraphError) as caught:
+        tc.grad(branches)(W, X)
+    assert {"lru_cache.py", "tracing.py"} < {Path(file).name for file in frames_of(caught.value)}
+
+
+def test_cause_of_an_error_is_kept() -> None:
+    def fails(xp: Any, x: Any) -> Any:
+        raise ZeroDivisionError("mine")
+
+    broken = tc.Primitive("broken", fails, lambda x: (x,))
+    with pytest.raises(tc.BackendError, match="broken") as caught:
+        tc.jit(lambda x: tc.apply(broken, x))(X)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -21,6 +21,7 @@ import numpy as np
 from tinyckpt.base.calls import Call, bind_arguments, function_name, split_call
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec, spec_of, weak_float
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import (
     Template,
     check_depth,
@@ -35,6 +36,7 @@ from tinyckpt.core.primitive import ARITHMETIC, Primitive
 __all__ = ["Builder", "Var", "build", "name", "scope"]
 
 
+@short_traceback
 def build(
     function: Callable[..., Any],
     *args: Any,
@@ -235,9 +237,7 @@ class Builder:
                 )
             return self.resolved(operand.node.id) if self.replaced else operand
         if operand is None or isinstance(operand, str | dict | list | tuple):
-            raise GraphError(
-                f"an operand is a {type(operand).__name__}, not an array; use np.array or tc.stack"
-            )
+            raise GraphError(f"an operand is a {type(operand).__name__}: use np.array or tc.stack")
         try:
             if weak is not None and type(operand) in (bool, int, float):
                 return self.add_constant(np.asarray(operand, np.result_type(weak, operand)))

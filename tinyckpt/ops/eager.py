@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.costs import evaluations
 from tinyckpt.core.execute import execute
@@ -40,6 +41,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     return operator
 
 
+@short_traceback
 def evaluated(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -> Any:
     """Call an operator on arrays, in a trace of its own, and evaluate the graph.
 

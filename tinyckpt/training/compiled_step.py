@@ -27,6 +27,7 @@ from tinyckpt.base.interrupted_step import (
 )
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
@@ -203,6 +204,7 @@ class TrainStep:
         """Return the schedule of a step, for inspection; arguments as of ``graph``."""
         return plan(self.graph(state, *batch, part=part, **named), self.policy, **self.options)
 
+    @short_traceback
     def __call__(self, state: State, *batch: Any, **named: Any) -> tuple[State, Any]:
         """Take a step; return the state, updated in place, and the loss's value.
 

@@ -18,6 +18,7 @@ from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError, expect
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec, weak_float
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, gradients, loss_of, positions_of
@@ -62,6 +63,7 @@ class RunResult:
     trace: Trace
 
 
+@short_traceback
 def run(
     schedule: Schedule,
     *args: Any,
@@ -300,11 +302,14 @@ def compiled_on_demand(
             arrays = map_leaves(lambda x: np.asarray(x, weak) if type(x) is float else x, arrays)
         if library is not NUMPY:
             arrays = map_leaves(partial(to_backend, library), arrays)
+        failure = None
         try:
             key = cache_key(arrays), call.places, call.static
-        except AttributeError:
+        except AttributeError as error:
+            failure = error
+        if failure is not None:
             trace(call)  # raises, naming the argument that is not an array
-            raise
+            raise failure
         program = programs.get(
             key, lambda: compile(plan(make_graph(call), policy, **options), library)
         )
@@ -331,7 +336,8 @@ def among_arrays(call: Call, wrt: int | Sequence[int]) -> int | Sequence[int]:
 def wrapped_as(
     function: Callable[..., Any], made: Callable[..., Any], prefix: str
 ) -> Callable[..., Any]:
-    """Give a transformed function the signature of the original, and a prefixed name."""
+    """Give a transformed function the original's signature, a prefixed name, short tracebacks."""
+    made = short_traceback(made)
     update_wrapper(made, function)
     made.__name__ = made.__qualname__ = f"{prefix}{getattr(function, '__name__', 'function')}"
     return made

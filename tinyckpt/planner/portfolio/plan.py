@@ -14,6 +14,7 @@ from typing import Any
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, expect
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
@@ -53,6 +54,7 @@ NO_BACKWARD_PASS = "no backward pass"  # begins the note of such a schedule; a s
 PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
 
 
+@short_traceback
 def plan(
     graph: Graph,
     policy: PolicyLike | None = None,
