@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tinyckpt.base.blas_threads import one_blas_thread
 from tinyckpt.base.errors import OptionError, TinyckptError
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
@@ -152,7 +153,8 @@ def demo_job(options: Any) -> int:
     """Run the demo."""
     from tinyckpt import viz
 
-    demo(viz, Path(options.output), print)
+    with one_blas_thread():
+        demo(viz, Path(options.output), print)
     return 0
 
 
