@@ -56,7 +56,10 @@ def test_0_4_reverse_agrees_with_the_derivative_of_random_tapes():
             # The complex step: an imaginary part too small to change the real one.
             moved = [value + 1e-30j * (at == place) for at, value in enumerate(inputs)]
             slope = complex(evaluate(tape, moved)[-1]).imag / 1e-30
-            assert math.isclose(found[place], slope, rel_tol=1e-12, abs_tol=1e-12)
+            assert math.isclose(found[place], slope, rel_tol=1e-12, abs_tol=1e-12), (
+                f"the cotangent of input {place} is {found[place]}; expected {slope}, "
+                f"for random_tape({seed}) = {tape} and the inputs {inputs}"
+            )
 
 
 def test_0_5_residuals_of_the_example_leave_a_out():
@@ -70,4 +73,8 @@ def test_0_5_reverse_reads_nothing_but_residuals():
         values = evaluate(tape, [0.5, -0.75, 0.25])
         saved = residuals(tape)
         forgotten = [value if at in saved else math.nan for at, value in enumerate(values)]
-        assert reverse(tape, forgotten) == reverse(tape, values)
+        found, expected = reverse(tape, forgotten), reverse(tape, values)
+        assert found == expected, (
+            f"with nan for all values but {saved}, cotangents are {found}; expected {expected}, "
+            f"for random_tape({seed}) = {tape}"
+        )

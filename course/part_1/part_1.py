@@ -100,7 +100,10 @@ RULES: dict[str, tuple[Callable[..., Var], ...]] = {
 
 
 def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
-    """Add the backward pass, and return the cotangents of the parameters: the gradient."""
+    """Add the backward pass, and return the cotangents of the parameters: the gradient.
+
+    A parameter that the loss does not depend on is refused with a ValueError.
+    """
     raise NotImplementedError(
         "Task 1.3: go through the operators from the last to the first, and add up contributions."
     )

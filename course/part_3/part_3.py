@@ -15,8 +15,10 @@ from part_2 import Trace, free_after_last_use, run
 def keeping_order(graph: Graph, kept: Collection[int], reuse: bool) -> list[int]:
     """Return the order that saves the kept forward values, and recomputes others when read.
 
-    With ``reuse`` a recomputed value is saved from then on; otherwise it is there for the operator
-    that it was recomputed for, and for the next one.
+    Resident are sources, results, kept values and outputs of backward operators; with ``reuse``,
+    recomputed values, too. At hand are the inputs and the output of the last operator in the order,
+    nothing else; intermediates recomputed on the way are not. What is read and is neither resident
+    nor at hand is recomputed from resident values, whatever is at hand.
     """
     raise NotImplementedError(
         "Task 3.1: before each backward operator, recompute what it reads and is not resident."
@@ -50,9 +52,10 @@ def stages_of(graph: Graph) -> list[int]:
 def cuts_of(graph: Graph) -> list[int]:
     """Return the cuts between about sqrt(n) segments: forward operators, each the last of its own.
 
-    With n stages and k the integer nearest to sqrt(n), cut number i follows stage i n / k, rounded
-    and counted from 1. Where several values cross there, it moves to the nearest stage within half
-    a segment after which one value crosses; of two, to the earlier.
+    With n stages, counted from 1, and k = round(sqrt(n)), cut number i of 1 to k - 1 follows stage
+    round(i n / k), by Python's ``round``: halves to the even integer. If several values cross
+    there, the cut moves to the nearest stage at most n // (2 k) away after which one value crosses;
+    of two as near, to the earlier; if there is none, it stays.
     """
     raise NotImplementedError(
         "Task 3.5: place a cut near each multiple of n / k, where one value crosses."

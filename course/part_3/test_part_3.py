@@ -1,7 +1,7 @@
 """Part 3 is solved when these tests pass."""
 
 import numpy as np
-from example_losses import chain, residual
+from example_losses import chain, gated, residual
 from part_1 import differentiate, half_squared_norm, tanh
 from part_2 import free_after_last_use, run
 from part_3 import (
@@ -34,7 +34,7 @@ def counts(graph, order):
 def test_3_1_nothing_is_kept_and_nothing_is_reused():
     graph = chain(4)
     order = keeping_order(graph, (), reuse=False)
-    # l and b4 find f4 at hand: it has just been computed, or just been read.
+    # l and b4 find f4 at hand: the output of the last operator, then an input of it.
     assert names(graph, order) == "f1 f2 f3 f4 l b4 f1 f2 f3 b3 f1 f2 b2 f1 b1"
 
 
@@ -51,6 +51,19 @@ def test_3_1_recomputation_begins_at_the_last_kept_value():
     assert names(graph, order) == "f1 f2 f3 f4 l b4 f3 b3 b2 f1 b1"
 
 
+def test_3_1_results_are_never_recomputed():
+    graph = chain(4)
+    graph.results.append(graph.operators[1].output)  # f2, beside the gradient
+    order = keeping_order(graph, (), reuse=False)
+    assert names(graph, order) == "f1 f2 f3 f4 l b4 f3 b3 b2 f1 b1"
+
+
+def test_3_1_recomputation_starts_from_resident_values_and_not_from_those_at_hand():
+    for layers, evaluations in ((2, 54), (9, 747)):  # from those at hand: 50 and 603
+        graph = differentiate(gated, parameters=layers, inputs=1)
+        assert len(keeping_order(graph, (), reuse=False)) == evaluations
+
+
 def test_3_2_store_all_evaluates_once():
     for n in (1, 4, 16):
         assert counts(chain(n), store_all(chain(n))) == (2 * n + 1, n + 2)
@@ -64,23 +77,23 @@ def test_3_2_recompute_all_takes_three_values():
 
 def test_3_3_one_value_crosses_a_cut_of_a_chain():
     graph = chain(4)
-    assert [crossing(graph, cut) for cut in range(3)] == [
-        {operator.output} for operator in graph.operators[:3]
-    ]
+    for cut in range(3):
+        assert crossing(graph, cut) == {graph.operators[cut].output}
 
 
 def test_3_3_several_values_cross_a_cut_within_a_residual_block():
     graph = differentiate(residual, parameters=2, inputs=1)
     # matmul tanh add matmul tanh add: the sum crosses on its own, and beside a block's values.
     matmul, tanh_1, add, product, *_ = (operator.output for operator in graph.operators)
-    assert [crossing(graph, cut) for cut in range(4)] == [{matmul}, {tanh_1}, {add}, {add, product}]
+    for cut, expected in enumerate([{matmul}, {tanh_1}, {add}, {add, product}]):
+        assert crossing(graph, cut) == expected
 
 
 def test_3_4_stages_are_what_the_backward_pass_reads():
     graph = differentiate(residual, parameters=2, inputs=1)
     # The output of a matmul is read by no rule.
-    kinds = [graph.operators[index].kind for index in stages_of(graph)]
-    assert kinds == ["tanh", "add", "tanh", "add"]
+    kinds = " ".join(graph.operators[index].kind for index in stages_of(graph))
+    assert kinds == "tanh add tanh add"
     assert stages_of(chain(5)) == [0, 1, 2, 3, 4]
 
 
@@ -88,6 +101,23 @@ def test_3_5_cuts_of_a_chain_are_at_equal_distances():
     assert cuts_of(chain(1)) == []
     assert cuts_of(chain(16)) == [3, 7, 11]
     assert cuts_of(chain(8)) == [2, 4]
+
+
+def test_3_5_halves_are_rounded_to_the_even_integer():
+    # k is 4, and the cuts follow stages 4.5, 9 and 13.5.
+    assert cuts_of(chain(18)) == [3, 8, 13]
+
+
+def test_3_5_cut_moves_by_at_most_half_a_segment():
+    def blocks_of_four(weights, x):
+        for w in weights:
+            x = x + tanh(tanh(tanh(tanh(x @ w))))
+        return half_squared_norm(x)
+
+    graph = differentiate(blocks_of_four, parameters=3, inputs=1)
+    # Fifteen stages, of which 1 to 5, 10 and 15 are crossed by one value: k is 4, and cuts move by
+    # one stage at most. Cut 2 stays after stage 8, two from 10; cut 3 moves from 11 to 10.
+    assert cuts_of(graph) == [stages_of(graph)[stage - 1] for stage in (4, 8, 10)]
 
 
 def test_3_5_cut_moves_to_where_one_value_crosses():

@@ -104,7 +104,10 @@ RULES: dict[str, tuple[Callable[..., Var], ...]] = {
 
 
 def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
-    """Add the backward pass, and return the cotangents of the parameters: the gradient."""
+    """Add the backward pass, and return the cotangents of the parameters: the gradient.
+
+    A parameter that the loss does not depend on is refused with a ValueError.
+    """
     active = {parameter.id for parameter in parameters}  # the values that depend on a parameter
     for operator in graph.operators:
         if active.intersection(operator.inputs):
@@ -122,6 +125,9 @@ def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
                 if data in cotangents:  # another operator reads it too: contributions add up
                     contribution = cotangents[data] + contribution
                 cotangents[data] = contribution
+    for place, parameter in enumerate(parameters):
+        if parameter.id not in cotangents:
+            raise ValueError(f"the loss does not depend on parameter {place}")
     return [cotangents[parameter.id] for parameter in parameters]
 
 
@@ -230,8 +236,10 @@ def run(
 def keeping_order(graph: Graph, kept: Collection[int], reuse: bool) -> list[int]:
     """Return the order that saves the kept forward values, and recomputes others when read.
 
-    With ``reuse`` a recomputed value is saved from then on; otherwise it is there for the operator
-    that it was recomputed for, and for the next one.
+    Resident are sources, results, kept values and outputs of backward operators; with ``reuse``,
+    recomputed values, too. At hand are the inputs and the output of the last operator in the order,
+    nothing else; intermediates recomputed on the way are not. What is read and is neither resident
+    nor at hand is recomputed from resident values, whatever is at hand.
     """
     order = list(range(graph.forward_count))
     resident = {*graph.sources, *graph.results, *kept}
@@ -274,9 +282,10 @@ def stages_of(graph: Graph) -> list[int]:
 def cuts_of(graph: Graph) -> list[int]:
     """Return the cuts between about sqrt(n) segments: forward operators, each the last of its own.
 
-    With n stages and k the integer nearest to sqrt(n), cut number i follows stage i n / k, rounded
-    and counted from 1. Where several values cross there, it moves to the nearest stage within half
-    a segment after which one value crosses; of two, to the earlier.
+    With n stages, counted from 1, and k = round(sqrt(n)), cut number i of 1 to k - 1 follows stage
+    round(i n / k), by Python's ``round``: halves to the even integer. If several values cross
+    there, the cut moves to the nearest stage at most n // (2 k) away after which one value crosses;
+    of two as near, to the earlier; if there is none, it stays.
     """
     stages = stages_of(graph)
     n, k = len(stages), max(1, round(len(stages) ** 0.5))
@@ -284,7 +293,7 @@ def cuts_of(graph: Graph) -> list[int]:
     for number in range(1, k):
         target, reach = round(number * n / k) - 1, n // (2 * k)
         nearby = sorted(range(target - reach, target + reach + 1), key=lambda x: abs(x - target))
-        one = [x for x in nearby if 0 <= x < n - 1 and len(crossing(graph, stages[x])) == 1]
+        one = [x for x in nearby if len(crossing(graph, stages[x])) == 1]
         cuts.append(stages[one[0] if one else target])
     return cuts
 

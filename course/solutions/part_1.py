@@ -100,7 +100,10 @@ RULES: dict[str, tuple[Callable[..., Var], ...]] = {
 
 
 def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
-    """Add the backward pass, and return the cotangents of the parameters: the gradient."""
+    """Add the backward pass, and return the cotangents of the parameters: the gradient.
+
+    A parameter that the loss does not depend on is refused with a ValueError.
+    """
     active = {parameter.id for parameter in parameters}  # the values that depend on a parameter
     for operator in graph.operators:
         if active.intersection(operator.inputs):
@@ -118,6 +121,9 @@ def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
                 if data in cotangents:  # another operator reads it too: contributions add up
                     contribution = cotangents[data] + contribution
                 cotangents[data] = contribution
+    for place, parameter in enumerate(parameters):
+        if parameter.id not in cotangents:
+            raise ValueError(f"the loss does not depend on parameter {place}")
     return [cotangents[parameter.id] for parameter in parameters]
 
 

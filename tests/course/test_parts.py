@@ -39,18 +39,18 @@ def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
         monkeypatch.syspath_prepend(str(folder))
 
 
-def verdicts(part: int) -> dict[str, bool]:
-    """Run the tests of a part, and return whether each passes."""
+def verdicts(part: int, prefix: str = "test_") -> dict[str, bool]:
+    """Run the tests of a part, or of one of its tasks, and return whether each passes."""
     found = {}
     for name, test in runpy.run_path(str(COURSE / f"part_{part}" / f"test_part_{part}.py")).items():
-        if name.startswith("test_"):
+        if name.startswith(prefix):
             try:
                 test()
             except (Exception, pytest.fail.Exception):
                 found[name] = False
             else:
                 found[name] = True
-    assert len(found) >= 9
+    assert len(found) >= (9 if prefix == "test_" else 1)
     return found
 
 
@@ -101,6 +101,29 @@ def test_stub_is_the_solution_without_the_bodies_of_its_tasks(part: int) -> None
     # Each is named in the list of tasks.
     listed = page(part).partition("## Tasks")[2]
     assert {name for name in left_out if f"`{name}`" in listed.replace("Graph.", "")} == left_out
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_tests_of_a_task_pass_before_later_tasks_are_solved(
+    part: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    solved = (SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8")
+    raised = {
+        node.name: node.body[-1]
+        for node in functions(ast.parse(page(part, f"part_{part}.py")))
+        if TASK.search(ast.unparse(node.body[-1])) and node.name != "not_written"
+    }
+    tasks = [TASK.findall(ast.unparse(body))[0] for body in raised.values()]
+    for task in tasks:
+        tree = ast.parse(solved)
+        for node in functions(tree):
+            if node.name in raised and TASK.findall(ast.unparse(raised[node.name]))[0] > task:
+                node.body = [raised[node.name]]
+        (tmp_path / task).mkdir(exist_ok=True)
+        (tmp_path / task / f"part_{part}.py").write_text(ast.unparse(tree), encoding="utf-8")
+        import_from(monkeypatch, tmp_path / task, SOLUTIONS)
+        found = verdicts(part, f"test_{task.replace('.', '_')}_")
+        assert [name for name, passed in found.items() if not passed] == []
 
 
 def functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -179,10 +202,10 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     code, text = command(*quiet, "-k", "2_1")
     assert code == 1
     assert "NotImplementedError: Task " in text
-    assert "4 failed" in text
+    assert "5 failed" in text
     code, text = command(*quiet, "--solutions")
     assert code == 0
-    assert "13 passed" in text
+    assert "14 passed" in text
     # A student who copies the solutions of parts has solved them.
     for part in (1, 2):
         shutil.copy(SOLUTIONS / f"part_{part}.py", tmp_path / "course" / f"part_{part}")
