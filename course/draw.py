@@ -42,12 +42,13 @@ def replayed(
             sizes[graph.operators[index].output] = after - before
         before = after
     drawn = tinyckpt_graph(graph, sizes)
-    ids = {node.name: node.id for node in drawn.data}
+    # Values of the drawn graph have ids in this order.
+    values = [*graph.sources, *(operator.output for operator in graph.operators)]
+    ids = {data: position for position, data in enumerate(values)}
     taken = [
-        tc.Compute(index) if verb == "compute" else tc.Free(ids[f"v{index}"])
-        for verb, index in steps
+        tc.Compute(index) if verb == "compute" else tc.Free(ids[index]) for verb, index in steps
     ]
-    kept = tuple(sorted(ids[f"v{data}"] for data in checkpoints))
+    kept = tuple(sorted(ids[data] for data in checkpoints))
     found = tc.replay(tc.Schedule(drawn, tuple(taken), title, checkpoints=kept))
     if found.evaluations != trace.evaluations:
         raise ValueError(f"{trace.evaluations} evaluations; the replay has {found.evaluations}")
@@ -62,45 +63,90 @@ def replayed(
 
 
 def tinyckpt_graph(graph: Any, sizes: dict[int, int]) -> tc.Graph:
-    """Return a graph of part 1 as one of tinyckpt, with values named ``v0``, ``v1`` and so on.
+    """Return a graph of part 1 as one of tinyckpt, whose values are named after their operators.
 
-    Operators of the backward pass stand below the forward operator whose output they last read.
+    On a chain these are the names of the pages: f1, l, b1. Elsewhere forward operators are numbered
+    by kind, and backward ones have the name of the forward operator that they belong to.
     """
     producer = {operator.output: index for index, operator in enumerate(graph.operators)}
-    counted: Counter[str] = Counter()
-    names: list[str] = []
+    mirrors = mirrors_of(graph)
+    names = names_of(graph, mirrors)
+    values = {data: f"v{data}" for data in graph.sources}
+    values |= {op.output: name for op, name in zip(graph.operators, names, strict=True)}
     operators = []
     for index, operator in enumerate(graph.operators):
-        counted[operator.kind] += 1
-        names.append(f"{operator.kind}_{counted[operator.kind]}")
         entry: dict[str, Any] = {
-            "name": names[-1],
+            "name": names[index],
             "kind": operator.kind,
-            "inputs": [f"v{data}" for data in operator.inputs],
-            "outputs": [f"v{operator.output}"],
+            "inputs": [values[data] for data in operator.inputs],
+            "outputs": [values[operator.output]],
         }
         if index >= graph.forward_count:
-            read = [producer[x] for x in operator.inputs if x in producer]
-            forward = [other for other in read if other < graph.forward_count]
             entry["phase"] = "backward"
-            if forward:
-                entry["adjoint_of"] = names[max(forward)]
+            if index in mirrors:
+                entry["adjoint_of"] = names[mirrors[index]]
         operators.append(entry)
-    values = [*graph.sources, *(operator.output for operator in graph.operators)]
     gradients = [data for data in graph.results if producer[data] >= graph.forward_count]
     document = {
         "schema": "tinyckpt.graph",
         "version": 2,
         "name": "my graph",
-        "data": [{"name": f"v{data}", "bytes": sizes.get(data, 0)} for data in values],
+        "data": [{"name": name, "bytes": sizes.get(data, 0)} for data, name in values.items()],
         "operators": operators,
-        "results": [f"v{data}" for data in graph.results if data not in gradients],
-        "gradients": [f"v{data}" for data in gradients],
+        "results": [values[data] for data in graph.results if data not in gradients],
+        "gradients": [values[data] for data in gradients],
     }
     with TemporaryDirectory() as folder:
         path = Path(folder) / "graph.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return tc.load_graph(path)
+
+
+def mirrors_of(graph: Any) -> dict[int, int]:
+    """Return of backward operators the forward operator that they belong to, where there is one.
+
+    A vjp belongs to the last forward operator of its kind that has the forward values it reads as
+    inputs or output, and no vjp of the same kind yet. A sum of contributions belongs where the
+    later one does. Without the loss itself, its vjp belongs to none.
+    """
+    producer = {operator.output: index for index, operator in enumerate(graph.operators)}
+    mirrors: dict[int, int] = {}
+    taken: Counter[tuple[str, int]] = Counter()
+    for index in range(graph.forward_count, len(graph.operators)):
+        operator = graph.operators[index]
+        kind = operator.kind.partition("_vjp")[0]
+        if kind == "add":
+            later = producer.get(operator.inputs[1])
+            if later in mirrors:
+                mirrors[index] = mirrors[later]
+            continue
+        read = {x for x in operator.inputs if producer.get(x, -1) < graph.forward_count}
+        read -= graph.constants.keys()
+        most = 2 if operator.kind == "multiply" else 1  # its two rules add the same kind
+        for place in reversed(range(graph.forward_count)):
+            forward = graph.operators[place]
+            fits = forward.kind == kind and read <= {*forward.inputs, forward.output}
+            if fits and taken[operator.kind, place] < most:
+                taken[operator.kind, place] += 1
+                mirrors[index] = place
+                break
+    return mirrors
+
+
+def names_of(graph: Any, mirrors: Mapping[int, int]) -> list[str]:
+    """Return the names of the operators, all different."""
+    n = graph.forward_count
+    kinds = [operator.kind for operator in graph.operators]
+    if kinds == ["tanh"] * n + ["half_squared_norm_vjp"] + ["tanh_vjp"] * n:
+        return [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
+    counted: Counter[str] = Counter()
+    names: list[str] = []
+    for index, kind in enumerate(kinds):
+        stem = f"{names[mirrors[index]]}_vjp" if index in mirrors else kind
+        counted[stem] += 1
+        is_first_vjp = index in mirrors and counted[stem] == 1
+        names.append(stem if is_first_vjp else f"{stem}_{counted[stem]}")
+    return names
 
 
 def bars(plans: Mapping[str, tuple[Mapping[str, int], str]], path: str, title: str) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.course.networks import NETWORKS
+from tests.course.networks import BATCH, NETWORKS, WIDTH
 
 COURSE = Path(__file__).parents[2] / "course"
 
@@ -50,6 +50,60 @@ def test_replay_counts_what_the_student_counted(mini: Any) -> None:
     assert [found.graph.operators[index].name for index in below] == [
         f"tanh_{layer}" for layer in range(6, 0, -1)
     ]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(
+    name: str, mini: Any
+) -> None:
+    from draw import mirrors_of
+
+    network, count = NETWORKS[name]
+    graph = tc.differentiate(
+        tc.build(network(tc), [tc.Spec((WIDTH, WIDTH))] * count, tc.Spec((BATCH, WIDTH)))
+    )
+    mirrors = mirrors_of(mini.differentiate(network(mini), count, 1))
+    backward = graph.operators[graph.forward_count :]
+    assert [mirrors.get(operator.id) for operator in backward] == [
+        operator.adjoint_of for operator in backward
+    ]
+
+
+def test_pictures_of_chains_have_the_names_of_the_pages(mini: Any) -> None:
+    require("matplotlib")
+    from draw import replayed
+    from tinyckpt.viz.captions import Captions
+    from tinyckpt.viz.layout.drawn_nodes import cells_of
+
+    def sixteen_layers(parameters: Any) -> Any:
+        (x,) = parameters
+        for _ in range(16):
+            x = mini.tanh(x)
+        return mini.half_squared_norm(x)
+
+    graph = mini.differentiate(sixteen_layers, 1, value=False)
+    steps = mini.free_after_last_use(graph, mini.store_all(graph))
+    found = replayed(graph, steps, mini.run(graph, steps, [np.ones((2, 2))])[1])
+    # A circle each: at the peak of 18 values, 18 of them are filled.
+    labels = [cell.label for cell in cells_of(found.graph)]
+    chain = tc.networks.chain(16)
+    assert labels == [cell.label for cell in cells_of(chain)]
+    assert labels[15:18] == ["f16", "l", "b16"]
+    captions = Captions(found)
+    said = [captions.text(step) for step, (verb, index) in enumerate(steps) if verb == "compute"]
+    assert said[0] == "f1 is computed"
+    assert said[17] == "b16 reads f16 and l"
+    assert said[23] == "b10 reads f10 and b11"
+
+
+def test_backward_operators_have_the_number_of_their_forward_operator(mini: Any) -> None:
+    from draw import replayed
+
+    found = replayed(*run_residual(mini))
+    backward = found.graph.operators[found.graph.forward_count :]
+    for operator in backward:
+        assert operator.adjoint_of is not None
+        assert operator.name.partition("_vjp")[0] == found.graph.operators[operator.adjoint_of].name
 
 
 def test_wrong_counts_are_refused_with_the_first_step(mini: Any) -> None:
