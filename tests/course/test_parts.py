@@ -187,6 +187,54 @@ def test_page_of_the_site_says_of_each_file_of_core_what_it_adds_to_mini() -> No
     assert len(named) == len(set(named)) == 19
 
 
+def test_done_says_which_line_differs_from_the_page() -> None:
+    difference = runpy.run_path(str(COURSE / "done.py"))["difference"]
+    assert difference("1\n2\n", "1\n2\n") == "As on the page."
+    found = "Not as on the page. Line 2 is\n  {}\nand the page has\n  {}"
+    assert difference("1\n3\n", "1\n2\n") == found.format(3, 2)
+    assert difference("1\n", "1\n2\n") == found.format("nothing", 2)
+    assert difference("1\n2\n", "1\n") == found.format(2, "nothing")
+
+
+def test_done_leaves_pictures_out_without_tinyckpt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import_from(monkeypatch, SOLUTIONS, COURSE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "tinyckpt.viz.charts", None)
+    runpy.run_path(str(COURSE / "done.py"))["main"]("3")
+    *_, verdict, last = capsys.readouterr().out.splitlines()
+    assert verdict == "As on the page."
+    assert last.startswith("No pictures (")
+    assert last.endswith("): in a clone of tinyckpt, pip install '.[viz]'.")
+    assert "pip install '.[viz]'" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_step_of_a_hint_is_printed_as_plain_text() -> None:
+    hint = runpy.run_path(str(COURSE / "hint.py"))["hint"]
+    for part in PARTS:
+        for section in page(part, "hints.md").split("\n## ")[1:]:
+            steps = [hint(section.split()[0], step) for step in "123"]
+            assert len(set(steps)) == 3
+            for text in steps:
+                assert "summary" not in text
+                assert "code>" not in text
+                assert text.count("`") % 2 == 0
+
+
+def test_what_students_get_links_to_nothing_else() -> None:
+    pages = [path for path in COURSE.rglob("*.md") if SOLUTIONS not in path.parents]
+    assert len(pages) >= 15
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+            target = (path.parent / link).resolve()
+            assert target.is_file(), f"{path.name}: {link}"
+            assert COURSE in target.parents, f"{path.name}: {link}"
+        assert "solutions" not in text.partition("For teachers: ")[0], path.name
+
+
 def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     # A copy: students have it anywhere, without the rest of the repository.
     made = shutil.ignore_patterns("__pycache__")
@@ -210,6 +258,11 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     for part in (1, 2):
         shutil.copy(SOLUTIONS / f"part_{part}.py", tmp_path / "course" / f"part_{part}")
     shutil.rmtree(tmp_path / "course" / "solutions")
-    assert command("course/done.py", "2") == (0, "5 4 2048\n6 3 1536\n")
+    assert command("course/done.py", "2") == (0, "5 4 2048\n6 3 1536\nAs on the page.\n")
     assert command("course/done.py")[0] == 1
+    code, text = command("course/hint.py", "2.1", "1")
+    assert (code, text.count("\n")) == (0, 1)
+    assert text.startswith("Keep a set of the values that are live")
+    assert command("course/hint.py", "2.9", "1")[0] == 1
+    assert command("course/hint.py")[0] == 1
     assert "has no folder solutions" in command(*quiet, "--solutions")[1]
