@@ -163,6 +163,6 @@ def test_3_6_gradients_are_the_same_to_the_last_bit_under_each_policy():
     ]
     for value, gradient, _ in found[1:]:
         assert value == found[0][0]
-        assert all(map(np.array_equal, gradient, found[0][1]))
+        assert all(map(np.array_equal, gradient, found[0][1])), "a gradient differs"
     peaks = [max(trace.live_values) for _, _, trace in found]
     assert peaks == [21, 12, 14]
