@@ -24,12 +24,15 @@ def numbered(graph, text):
     ]
 
 
-def named(graph, steps):
-    """Return steps as text: "f1 f2 -f1"."""
-    values = {op.output: name for name, op in zip(names(graph), graph.operators, strict=True)}
-    return " ".join(
-        f"-{values[index]}" if verb == "free" else names(graph)[index] for verb, index in steps
-    )
+def check_steps(graph, steps, text):
+    """Compare steps with those that a text names; pytest shows both as text."""
+    outputs = {op.output: name for name, op in zip(names(graph), graph.operators, strict=True)}
+    words = [
+        f"-{outputs.get(index, index)}" if verb == "free" else names(graph)[index]
+        for verb, index in steps
+    ]
+    expected = numbered(graph, text)
+    assert steps == expected, f"steps are\n  {' '.join(words)}\nexpected\n  {text}"
 
 
 def joined(counts):
@@ -40,18 +43,18 @@ def joined(counts):
 def test_2_1_each_value_is_freed_after_its_last_use():
     graph = chain(2)
     steps = free_after_last_use(graph, [0, 1, 2, 3, 4])
-    assert named(graph, steps) == "f1 f2 l b2 -f2 -l b1 -f1 -b2"
+    check_steps(graph, steps, "f1 f2 l b2 -f2 -l b1 -f1 -b2")
 
 
 def test_2_1_value_that_is_computed_again_is_freed_in_between():
     graph = chain(2)
     steps = free_after_last_use(graph, [0, 1, 2, 3, 0, 4])
-    assert named(graph, steps) == "f1 f2 -f1 l b2 -f2 -l f1 b1 -f1 -b2"
+    check_steps(graph, steps, "f1 f2 -f1 l b2 -f2 -l f1 b1 -f1 -b2")
 
 
 def test_2_1_result_that_is_computed_twice_is_freed_in_between():
     graph = chain(1)
-    assert named(graph, free_after_last_use(graph, [0, 1, 2, 2])) == "f1 l b1 -b1 b1 -f1 -l"
+    check_steps(graph, free_after_last_use(graph, [0, 1, 2, 2]), "f1 l b1 -b1 b1 -f1 -l")
 
 
 def test_2_1_results_and_sources_of_store_all_are_never_freed():
@@ -64,7 +67,7 @@ def test_2_1_results_and_sources_of_store_all_are_never_freed():
 def test_2_1_value_that_nothing_reads_is_freed_at_once():
     graph = chain(1)
     # f1 is computed twice, and the first time for nothing.
-    assert named(graph, free_after_last_use(graph, [0, 0, 1, 2])) == "f1 -f1 f1 l b1 -f1 -l"
+    check_steps(graph, free_after_last_use(graph, [0, 0, 1, 2]), "f1 -f1 f1 l b1 -f1 -l")
 
 
 def test_2_2_run_returns_the_results():
