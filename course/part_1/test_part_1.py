@@ -91,8 +91,8 @@ def test_1_2_rules_of_matmul_add_one_transposed_product_each():
     of_x, of_y = evaluate(graph, [np.ones((5, 2)), np.ones((2, 3)), np.ones((5, 3))])
     assert of_x.shape == (5, 2)
     assert of_y.shape == (2, 3)
-    assert (of_x == 3).all()
-    assert (of_y == 5).all()
+    assert (of_x == 3).all(), f"cotangent of x:\n{of_x}"
+    assert (of_y == 5).all(), f"cotangent of y:\n{of_y}"
 
 
 def test_1_3_backward_adds_operators_and_a_seed_of_1():

@@ -75,7 +75,8 @@ def test_2_2_run_returns_the_results():
     steps = numbered(graph, "f1 f2 l b2 -f2 -l b1 -f1 -b2")
     (gradient,), _ = run(graph, steps, [X])
     one, two = np.tanh(X), np.tanh(np.tanh(X))
-    assert np.allclose(gradient, (1 - one * one) * ((1 - two * two) * two))
+    expected = (1 - one * one) * ((1 - two * two) * two)
+    assert np.allclose(gradient, expected), f"{gradient}\nexpected\n{expected}"
 
 
 def test_2_2_run_counts_evaluations_values_and_bytes():
@@ -105,7 +106,7 @@ def test_2_2_gradient_is_the_same_to_the_last_bit_with_recomputation():
     graph = chain(2)
     saved = run(graph, free_after_last_use(graph, [0, 1, 2, 3, 4]), [X])[0][0]
     again = run(graph, free_after_last_use(graph, [0, 1, 2, 3, 0, 4]), [X])[0][0]
-    assert np.array_equal(saved, again)
+    assert np.array_equal(saved, again), "the gradients of both orders differ"
 
 
 def test_2_2_reading_a_value_that_is_not_live_is_an_error():

@@ -133,7 +133,7 @@ def test_5_4_gradient_is_the_same_to_the_last_bit():
         run(graph, free_after_last_use(graph, revolve(graph, slots)), [X])[0][0]
         for slots in (10, 2)
     )
-    assert np.array_equal(saved, again)
+    assert np.array_equal(saved, again), "the gradients with 10 slots and with 2 differ"
 
 
 def test_5_4_other_graphs_and_no_slots_are_refused():

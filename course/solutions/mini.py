@@ -239,7 +239,8 @@ def keeping_order(graph: Graph, kept: Collection[int], reuse: bool) -> list[int]
     Resident are sources, results, kept values and outputs of backward operators; with ``reuse``,
     recomputed values, too. At hand are the inputs and the output of the last operator in the order,
     nothing else; intermediates recomputed on the way are not. What is read and is neither resident
-    nor at hand is recomputed from resident values, whatever is at hand.
+    nor at hand is recomputed from resident values alone: a value at hand that is on the way is
+    evaluated again.
     """
     order = list(range(graph.forward_count))
     resident = {*graph.sources, *graph.results, *kept}
