@@ -23,7 +23,7 @@ ROOMS = [
     "planner", "planner.model", "planner.manual", "planner.heuristics", "planner.chain_dp",
     "planner.exact", "planner.offload", "planner.portfolio", "interop", "interop.jax",
     "interop.torch", "training", "networks", "approx", "pipeline", "techniques", "means",
-    "cli",
+    "course", "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [
     "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",

@@ -390,8 +390,13 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Explain a missing name: a module of the package, or a name of NumPy, PyTorch or JAX."""
+        """Import the puzzles; explain any other missing name, as one of NumPy, PyTorch or JAX."""
         from sys import modules
+
+        if name == "puzzles":
+            from tinyckpt.course import puzzles
+
+            return puzzles
 
         from tinyckpt.ops.foreign_names import NAMES
         from tinyckpt.ops.numpy_protocols import hint

@@ -1,0 +1,121 @@
+"""The course's folder for students and for teachers, and test files for other graders.
+
+Students get pages, stubs, tests and hints; teachers also solutions, and a folder ``grading`` with
+files for pytest, nbgrader, Otter and Gradescope. Each of them calls ``grading``, so that points are
+the same everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import write_atomically
+from tinyckpt.course.grading import course_folder, parts
+from tinyckpt.course.puzzles import PUZZLES, statement
+from tinyckpt.course.recorded_tests import names_of_tests, task_of
+
+PYTEST = '''"""Grade part {part}: pytest test_grade_{part}.py; part_{part}.py is beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from tinyckpt.course.grading import assert_task
+
+
+@pytest.mark.parametrize("task", {tasks})
+def test_task(task):
+    assert_task(Path(__file__).with_name("part_{part}.py"), task)
+'''
+# Otter: a test file without the OK format. https://otter-grader.readthedocs.io, "Exception-based".
+OTTER = """from otter.test_files import test_case
+
+OK_FORMAT = False
+name = "{task}"
+points = {points}
+
+
+@test_case(points={points})
+def test_task():
+    from tinyckpt.course.grading import assert_task
+
+    assert_task("part_{part}.py", "{task}")
+"""
+GRADESCOPE = {
+    "setup.sh": "#!/usr/bin/env bash\npip install tinyckpt\n",
+    "run_autograder": "#!/usr/bin/env bash\n"
+    "# One file named such as part_2.py is handed in. Exit status 1: points are missing.\n"
+    "tinyckpt grade /autograder/submission/part_*.py"
+    " --gradescope /autograder/results/results.json || true\n",
+}
+
+
+def copy_course(target: str | os.PathLike[str], teacher: bool = False) -> Path:
+    """Write the course to a new folder: for students, or for teachers, with solutions.
+
+    Raises:
+        OptionError: if there is something in the folder already.
+    """
+    folder = Path(target)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OptionError(f"{folder}: it exists already, and is not an empty folder")
+    left_out = ["__pycache__", "*.pyc", ".*", *([] if teacher else ["solutions"])]
+    ignored = shutil.ignore_patterns(*left_out)
+    shutil.copytree(course_folder(), folder, ignore=ignored, dirs_exist_ok=True)
+    texts = "\n\n".join(f"    {statement(number)}" for number in PUZZLES).replace("\n", "\n    ")
+    puzzles = "# Puzzles\n\n`tinyckpt puzzle 3 answer.py` checks an answer.\n\n"
+    (folder / "puzzles.md").write_text(f"{puzzles}{texts}\n", encoding="utf-8")
+    if teacher:
+        write_adapters(folder / "grading")
+    return folder
+
+
+def write_adapters(folder: Path) -> None:
+    """Write test files for pytest, Otter, nbgrader and Gradescope."""
+    files: dict[str, str] = {f"gradescope/{name}": text for name, text in GRADESCOPE.items()}
+    for part, source in parts().items():
+        points = Counter(map(task_of, names_of_tests(source)))
+        files[f"pytest/test_grade_{part}.py"] = PYTEST.format(part=part, tasks=list(points))
+        for task in points:
+            name = f"otter/tests/part_{task.replace('.', '_')}.py"
+            files[name] = OTTER.format(part=part, task=task, points=points[task])
+        files[f"nbgrader/part_{part}.ipynb"] = json.dumps(notebook(part, points), indent=1)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / name, text.encode())
+
+
+def notebook(part: int, points: dict[str, int]) -> dict[str, Any]:
+    """Return an assignment of nbgrader: a cell to fill in, and a graded one for each task.
+
+    The result of a graded cell is its points, which nbgrader takes as partial credit.
+    """
+    stub = (course_folder() / f"part_{part}" / f"part_{part}.py").read_text(encoding="utf-8")
+    cells = [cell(f"part_{part}", f"%%writefile part_{part}.py\n{stub}", None)]
+    for task, most in points.items():
+        code = "from tinyckpt.course.grading import points_of\n\n"
+        code += f'points_of("part_{part}.py", "{task}")'
+        cells.append(cell(f"task_{task.replace('.', '_')}", code, most))
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def cell(name: str, code: str, points: int | None) -> dict[str, Any]:
+    """Return a cell of an assignment of nbgrader; one without points is the student's.
+
+    That one is no solution cell of nbgrader, which would empty it.
+    """
+    state = {
+        "grade": True, "grade_id": name, "locked": True, "points": points, "schema_version": 3,
+        "solution": False, "task": False,
+    }  # fmt: skip
+    return {
+        "cell_type": "code", "id": name, "execution_count": None, "outputs": [],
+        "metadata": {} if points is None else {"nbgrader": state}, "source": code,
+    }  # fmt: skip
