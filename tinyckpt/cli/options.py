@@ -60,6 +60,9 @@ what is gathered and scattered at a time, so have several a device, as in
 What is counted is what runs, but for time, which is in units of --cost and not measured, and the
 copies that MPI makes. With --zero 3 each process holds all parameters of its stages for a moment,
 when it begins."""
+COURSE_HELP = """The file runs in a process of its own, with 10 s of CPU time for all and 1 GiB;
+on Linux without network. Its schedules and numbers are replayed and scored outside of that process.
+The exit status is 0 for all points, and 1 otherwise."""
 EXAMPLES = """start here
   tinyckpt demo                                  see everything, in seconds
   tinyckpt compare chain:16                      what each policy costs
@@ -402,5 +405,26 @@ COMMANDS = {
         option("--play OUT.html", "write a page that plays it"),
         option("--time-limit S", "seconds to search for plans; 6 by default"),
     ], TORCH_HELP),
+    "course": Command("write the course's folder, for students or teachers; or a leaderboard", [
+        option("--copy DIR", "for students: pages, files to fill in, tests and hints"),
+        option("--teacher DIR", "for teachers: with solutions, and files for pytest, nbgrader, "
+               "Otter and Gradescope"),
+        option("--board FILE", "a page from what puzzle --json and grade --json wrote, a row per "
+               "file", nargs="+"),
+        option("-o, --output OUT.html", "the page"),
+    ], ""),
+    "puzzle": Command("list the puzzles, state one, or check your answer to it", [
+        option("N", "which; without it, all are listed", dest="number", nargs="?"),
+        option("ANSWER.py", "the file that defines `answer`", dest="file", nargs="?"),
+        option("--picture FILE", "draw your schedule beside the best: a .png or .svg at your peak, "
+               "or an animation; a pipeline as .png, .svg or .pdf"),
+        option("--json FILE", "write points, peak, cost and gap"),
+    ], COURSE_HELP),
+    "grade": Command("grade your file of a part of the course", [
+        option("FILE", "such as part_2.py", dest="file"),
+        option("--part N", "which part it is, if its name does not say"),
+        option("--json FILE", "write points per task and why"),
+        option("--gradescope FILE", "write the same as results.json of Gradescope"),
+    ], COURSE_HELP),
 }
 # fmt: on

@@ -1,0 +1,101 @@
+"""``tinyckpt puzzle``, ``grade`` and ``course``: the course's checks from the command line."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from tinyckpt.cli.resolve_options import PAGES, check_output, wrong_usage
+from tinyckpt.core.trace import Trace
+from tinyckpt.course.board import save_board
+from tinyckpt.course.grading import course_folder, grade, grade_puzzle, save_gradescope, save_json
+from tinyckpt.course.handing_out import copy_course
+from tinyckpt.course.puzzles import POINTS, PUZZLES, Result, as_data, best_text, score, statement
+from tinyckpt.pipeline import PipelineTrace
+
+
+def puzzle_job(options: Any) -> int:
+    """List the puzzles, state one, or score an answer; return 1 if it is not the best."""
+    number = options.number
+    if number is None:
+        for each, puzzle in PUZZLES.items():
+            print(f"{each:2}  {puzzle.title}")
+        return 0
+    if number not in PUZZLES:
+        wrong_usage(options, f"puzzle {number}: they are numbered 1 to {len(PUZZLES)}")
+    if options.file is None:
+        if options.picture or options.json:
+            wrong_usage(
+                options, "--picture and --json are about an answer; say which file it is in"
+            )
+        print(statement(number))
+        return 0
+    result, missing = grade_puzzle(number, options.file)
+    print(result)
+    tell_missing(missing)
+    if options.json:
+        save_json(result.document(), options.json)
+    if options.picture:
+        print(drawn(result, options.picture))
+    return 0 if result.points == POINTS else 1
+
+
+def tell_missing(missing: str) -> None:
+    """Print which protection the platform does not have."""
+    if missing:
+        print(f"note: {missing}", file=sys.stderr)
+
+
+def drawn(result: Result, path: str) -> str:
+    """Draw an attempt beside the best schedule; return what to say."""
+    from tinyckpt import viz
+
+    if result.trace is None:
+        return "no picture: there is no legal schedule to draw"
+    puzzle = PUZZLES[result.number]
+    answers = runpy.run_path(str(course_folder() / "solutions" / "puzzles.py"))["ANSWERS"]
+    best = score(result.number, as_data(puzzle, answers[result.number])).trace
+    title = ["your answer", f"the best: {best_text(puzzle)}"]
+    if isinstance(result.trace, PipelineTrace):
+        assert isinstance(best, PipelineTrace)
+        viz.pipeline([result.trace, best], path, title=title)
+    else:
+        assert isinstance(best, Trace)
+        if path.lower().endswith((".png", ".svg")):
+            viz.save_still([result.trace, best], path, result.trace.peak_step, title=title)
+        else:
+            viz.gif([result.trace, best], path, title=title)
+    return f"written to {path}"
+
+
+def grade_job(options: Any) -> int:
+    """Grade a part; return 1 if points are missing."""
+    report = grade(options.file, options.part)
+    print(report)
+    tell_missing(report.missing)
+    if options.json:
+        save_json({"file": Path(options.file).name, **report.document()}, options.json)
+    if options.gradescope:
+        save_gradescope(report, options.gradescope)
+    return 0 if report.points == report.of else 1
+
+
+def course_job(options: Any) -> int:
+    """Write a folder of the course, or a leaderboard."""
+    given = [name for name in ("copy", "teacher", "board") if getattr(options, name)]
+    if len(given) != 1:
+        wrong_usage(options, "say one of --copy DIR, --teacher DIR and --board FILE...")
+    if options.board:
+        if not options.output:
+            wrong_usage(options, "--board needs -o OUT.html")
+        check_output(options, *PAGES)
+        save_board(options.board, options.output)
+        print(f"written to {options.output}; open it in a browser")
+        return 0
+    if options.output:
+        wrong_usage(options, "-o is for --board")
+    folder = copy_course(options.teacher or options.copy, teacher=bool(options.teacher))
+    print(f"written to {folder}; begin with {folder / 'README.md'}")
+    return 0
