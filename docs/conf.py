@@ -13,6 +13,7 @@ import labs  # noqa: E402
 import notebooks  # noqa: E402
 import pages  # noqa: E402
 import predict  # noqa: E402
+import puzzles  # noqa: E402
 import read_core  # noqa: E402
 import reference  # noqa: E402
 import slides  # noqa: E402
@@ -60,6 +61,7 @@ def setup(app: object) -> None:
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", teaching.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", puzzles.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", slides.write_list)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]

@@ -1,12 +1,16 @@
 """The pages for teachers: plans add up, the table is complete, and exam answers are what runs."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import require
+from tests.readme import commands
+from tinyckpt.cli.main import JOBS
+from tinyckpt.cli.parser import make_parser
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -86,3 +90,31 @@ def test_citation_has_this_version_and_no_address() -> None:
     assert "http" not in cited
     assert "LICENSE-TEXTS.md" in project["license-files"]
     assert project["license"] == "MIT"
+
+
+def test_page_of_puzzles_states_each_and_shows_what_its_code_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    import puzzles
+
+    titles = re.findall(r"^### (\d+)\. .+$", puzzles.statements(), re.M)
+    assert [int(number) for number in titles] == list(range(1, 15))
+    assert puzzles.statements().count("\nProof of the optimum: ") == 14
+    assert puzzles.statements().count("```text\n  ") == 10  # graphs
+    page = (DOCS / "puzzles.md").read_text(encoding="utf-8")
+    ((code, shown),) = re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", page, re.M | re.S
+    )
+    exec(code, {"__name__": "puzzles"})
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("name", ["puzzles.md", "grading.md", "course.md"])
+def test_commands_of_pages_for_students_and_teachers_parse(name: str) -> None:
+    parser = make_parser(JOBS)
+    lines = commands((DOCS / name).read_text(encoding="utf-8"))
+    own = [words for line in lines if (words := shlex.split(line, comments=True))[0] == "tinyckpt"]
+    assert len(own) >= 2
+    for words in own:
+        parser.parse(words[1:])
