@@ -121,7 +121,8 @@ print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 # the core **selective**; `tc.checkpoint` around the core expresses it.
 #
 # **Predict.** By how many percent do the FLOPs of a training step rise if the core, 70.2 % of the
-# bytes, is recomputed? (Recomputing whole layers takes a forward pass, less its unread values: 23 %.)
+# bytes, is recomputed? (Recomputing whole layers takes a forward pass, less its unread values:
+# 23 %.)
 
 # %%
 my_guess = viz.ask("By how many percent do the FLOPs rise?", 0.0)
