@@ -1,4 +1,7 @@
-"""``tinyckpt puzzle``, ``grade`` and ``course``: the course's checks from the command line."""
+"""``tinyckpt puzzle``, ``grade`` and ``course``: the course's checks from the command line.
+
+The course is imported by the commands that use it: others begin without.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,14 @@ from typing import Any
 
 from tinyckpt.cli.resolve_options import PAGES, check_output, wrong_usage
 from tinyckpt.core.trace import Trace
-from tinyckpt.course.board import save_board
-from tinyckpt.course.grading import course_folder, grade, grade_puzzle, save_gradescope, save_json
-from tinyckpt.course.handing_out import copy_course
-from tinyckpt.course.puzzles import POINTS, PUZZLES, Result, as_data, best_text, score, statement
 from tinyckpt.pipeline import PipelineTrace
 
 
 def puzzle_job(options: Any) -> int:
     """List the puzzles, state one, or score an answer; return 1 if it is not the best."""
+    from tinyckpt.course.grading import grade_puzzle, save_json
+    from tinyckpt.course.puzzles import POINTS, PUZZLES, statement
+
     number = options.number
     if number is None:
         for each, puzzle in PUZZLES.items():
@@ -48,9 +50,11 @@ def tell_missing(missing: str) -> None:
         print(f"note: {missing}", file=sys.stderr)
 
 
-def drawn(result: Result, path: str) -> str:
+def drawn(result: Any, path: str) -> str:
     """Draw an attempt beside the best schedule; return what to say."""
     from tinyckpt import viz
+    from tinyckpt.course.grading import course_folder
+    from tinyckpt.course.puzzles import PUZZLES, as_data, best_text, score
 
     if result.trace is None:
         return "no picture: there is no legal schedule to draw"
@@ -72,6 +76,8 @@ def drawn(result: Result, path: str) -> str:
 
 def grade_job(options: Any) -> int:
     """Grade a part; return 1 if points are missing."""
+    from tinyckpt.course.grading import grade, save_gradescope, save_json
+
     report = grade(options.file, options.part)
     print(report)
     tell_missing(report.missing)
@@ -84,6 +90,9 @@ def grade_job(options: Any) -> int:
 
 def course_job(options: Any) -> int:
     """Write a folder of the course, or a leaderboard."""
+    from tinyckpt.course.board import save_board
+    from tinyckpt.course.handing_out import copy_course
+
     given = [name for name in ("copy", "teacher", "board") if getattr(options, name)]
     if len(given) != 1:
         wrong_usage(options, "say one of --copy DIR, --teacher DIR and --board FILE...")
