@@ -42,6 +42,7 @@ SYMBOLS = {
     "less_equal": "≤",
     "not_equal": "≠",
     "split": "cut",
+    "stop_gradient": "stop",
     "unbroadcast": "Σ",
     "where": "if",
     "dropout": "drop",

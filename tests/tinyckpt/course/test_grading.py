@@ -183,7 +183,7 @@ def test_notebooks_for_nbgrader_have_a_graded_cell_per_task(
         nbformat.validate(nbformat.read(path, as_version=4))
     first, *cells = json.loads(path.read_text())["cells"]
     assert first["source"].startswith('%%writefile part_2.py\n"""Part 2')
-    assert [cell["metadata"]["nbgrader"]["points"] for cell in cells] == [4, 9]
+    assert [cell["metadata"]["nbgrader"]["points"] for cell in cells] == [5, 9]
     assert cells[1]["source"].endswith('points_of("part_2.py", "2.2")')
     assert points_of(teacher / "part_2" / "part_2.py", "2.2") == 0
     assert "NotImplementedError: Task 2.2" in capsys.readouterr().out
@@ -198,7 +198,7 @@ def test_files_for_otter_run_in_it(teacher: Path, monkeypatch: pytest.MonkeyPatc
     from otter import Notebook
 
     monkeypatch.chdir(teacher / "solutions")
-    assert Notebook(tests_dir=str(path.parent)).check("part_2_1").score == 4
+    assert Notebook(tests_dir=str(path.parent)).check("part_2_1").score == 5
 
 
 # The command --------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_entry_point_checks_compatibility_first(
 ) -> None:
     monkeypatch.setattr(versions, "attribute_at", lambda path: None)
     args = (None, None) if entry == "step" else (None,)
-    options = {"budget": 1.0} if entry in ("advise", "selective") else {}
+    options = {"budget": 1.0} if entry in ("advise", "offload", "selective") else {}
     with pytest.raises(tc.BackendError, match=f"^{entry} needs torch"):
         getattr(tct, entry)(*args, **options)
 

@@ -92,8 +92,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "max keepdims": (lambda x: x * x.max(axis=0, keepdims=True), (apart(2, 3),)),
     "reshape": (lambda x: x.reshape(3, -1) ** 2, (normal(2, 6),)),
     "reshape of transposed": (lambda x: x.T.reshape(6) ** 2, (normal(2, 3),)),
-    # Where the derivative is 0 in any case, so that finite differences find none either.
-    "stop gradient": (lambda x: tc.stop_gradient(tc.sign(x)) * x, (apart(2, 3),)),
     "transpose": (lambda x: x.transpose(1, 2, 0) ** 2, (normal(2, 3, 2),)),
     "broadcast_to": (lambda x: tc.broadcast_to(x, (2, 3)) ** 2, (normal(3),)),
     "index": (lambda x: x[1:, ::2] ** 2, (normal(3, 4),)),
@@ -162,6 +160,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "einsum no sums": (lambda x, y: tc.einsum("i,j->ji", x, y), (normal(2), normal(3))),
     "value used often": (lambda x: x * x + x * tc.exp(x) - x, (normal(3),)),
+    # Where the derivative is 0 in any case, so that finite differences find none either.
+    "stop gradient": (lambda x: tc.stop_gradient(tc.sign(x)) * x, (apart(2, 3),)),
 }  # fmt: skip
 CASES.update(attention_examples.CASES)
 

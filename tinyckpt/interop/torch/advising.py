@@ -393,7 +393,8 @@ def cheapest(steps: Iterable[RecordedStep], advise: Callable[[RecordedStep], Adv
         try:
             found.append(advise(step))
         except BudgetError as error:
-            errors.append(error)
+            # Its frames refer to this list, and would keep the tensors of a recording.
+            errors.append(error.with_traceback(None))
         if found and not found[-1].modules:
             break
     if not found:

@@ -23,7 +23,7 @@ from tinyckpt.interop.torch.capture import meta_on_cpu, tree_leaves
 from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
 from tinyckpt.interop.torch.state_rollback import ObjectState
-from tinyckpt.interop.torch.validate_model import check_measurable, check_model
+from tinyckpt.interop.torch.validate_model import captured, check_measurable, check_model
 
 UNCALLED = (nn.ModuleList, nn.ModuleDict)
 LISTS = (*UNCALLED, nn.Sequential)
@@ -64,7 +64,8 @@ def record_candidates(
     watched = {each: known[each] for each in names}
     check_measurable(model, tree_leaves(tuple(args)), workspace)
     with meta_on_cpu(model, args) as (args, _):
-        state = ObjectState((model, args))
+        with captured(name, model):  # in the grad mode of the passes
+            state = ObjectState((model, args))
         recording = record_checked(model, args, watched, workspace, state=state, **options)
         reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
         usable = {each: known[each] for each in names if not reasons[each]}

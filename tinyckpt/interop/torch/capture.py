@@ -433,6 +433,11 @@ def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | dict(kwargs)
 
 
+def version_of(value: torch.Tensor) -> int:
+    """Return how often autograd has noticed a write to a tensor, or to what shares its memory."""
+    return int(value._version)
+
+
 def is_mutable(target: Any) -> bool:
     """Whether an operator writes to its arguments."""
     return bool(target._schema.is_mutable)

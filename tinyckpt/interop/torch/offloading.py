@@ -37,6 +37,7 @@ from tinyckpt.interop.torch.capture import (
     evaluated_node,
     is_mutable,
     tree_leaves,
+    version_of,
     written_by,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
@@ -139,9 +140,11 @@ def offload(
     >>> class Loss(torch.nn.Linear):
     ...     def forward(self, x):
     ...         return super().forward(x).sum()
-    >>> wide = torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8)
-    >>> model = torch.nn.Sequential(torch.nn.Sequential(*wide), Loss(8, 1))
-    >>> found = tct.offload(model, torch.ones(64, 8), budget="60 %", at_least=0, workspace=False)
+    >>> def block():
+    ...     wide = torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8)
+    ...     return torch.nn.Sequential(*wide)
+    >>> model = torch.nn.Sequential(block(), block(), block(), block(), Loss(8, 1))
+    >>> found = tct.offload(model, torch.ones(64, 8), budget="90 %", at_least=0, workspace=False)
     >>> found.modules, found.moved  # the input, 64 x 8 float32, and tanh's output, 64 x 64
     (('0',), 18432)
     """
@@ -353,8 +356,8 @@ class HostHooks:
             or storage.nbytes() < max(self.at_least, 1)
             or own.get(address_of(value), lambda: None)() is not None
         ):
-            return Kept(value, value._version)
-        key = address_of(value), value._version
+            return Kept(value, version_of(value))
+        key = address_of(value), version_of(value)
         waiting = self.known[key]() if key in self.known else None
         if waiting is None or waiting.dtype != value.dtype:
             with torch.no_grad():
@@ -369,7 +372,7 @@ class HostHooks:
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
         """Return a saved tensor; fetch all of its module's call, and of the call before."""
         if isinstance(handle, Kept):
-            if handle.value._version != handle.version:
+            if version_of(handle.value) != handle.version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     "inplace operation: it was saved in a module whose saved tensors are offloaded"
