@@ -31,7 +31,7 @@ def longest(slots: int, times: int) -> int:
 def reversal(states: int, slots: int) -> list[Action]:
     """Return the actions that visit the states from the last to 0, with the fewest advances."""
     raise NotImplementedError(
-        "Task 5.3: advance to the first checkpoint, visit what is behind it, then the rest."
+        "Task 5.3: advance to the first checkpoint, visit the states after it, then the others."
     )
 
 

@@ -1,4 +1,4 @@
-"""An answer to each puzzle, at its proven optimum: ``tinyckpt puzzle N`` says what is asked."""
+"""An answer to each puzzle, at its proven optimum: ``tinyckpt puzzle N`` states it."""
 
 from math import comb
 

@@ -43,7 +43,7 @@ FORMS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """A puzzle: what is asked, and the proven optimum.
+    """A puzzle: its statement, and the proven optimum.
 
     Attributes:
         title, statement: in words.
@@ -80,7 +80,7 @@ class Puzzle:
 SUM = """v0 x 1; v1 x 1; v2 x 1; v3 x 1; v4 x 1; v5 x 1; v6 x 1; v7 x 1; s0 v0,v1 1; s1 v2,v3 1;
 s2 v4,v5 1; s3 v6,v7 1; s4 s0,s1 1; s5 s2,s3 1; s6 s4,s5 1"""
 THIN = """a1 x 8; a2 a1 8; a3 a2 1; b1 a3 8; b2 b1 8; b3 b2 1; c1 b3 8; c2 c1 8; c3 c2 1; l c3 0"""
-DEAR = """conv1 x 4 9; relu1 conv1 4; conv2 relu1 4 9; relu2 conv2 4; conv3 relu2 4 9;
+CONVOLUTIONS = """conv1 x 4 9; relu1 conv1 4; conv2 relu1 4 9; relu2 conv2 4; conv3 relu2 4 9;
 relu3 conv3 4; conv4 relu3 4 9; relu4 conv4 4; l relu4 0"""
 BLOCKS = """qkv1 x 6 6; scores1 qkv1 8 2; softmax1 scores1 8; mix1 softmax1,qkv1 2 4; add1 mix1,x 2;
 up1 add1 8 8; gelu1 up1 8; down1 gelu1,add1 2 8; qkv2 down1 6 6; scores2 qkv2 8 2;
@@ -155,7 +155,7 @@ PUZZLES: dict[int, Puzzle] = dict(enumerate([
         "All values are of one size. A convolution costs 9, a relu 1. Six values, or 24 KiB: "
         "which are saved?",
         "keep", 94, BY_SOLVER,
-        lambda: graph_of_rows("convolutions", DEAR, 4), budget=24 * KIB, memory="bytes",
+        lambda: graph_of_rows("convolutions", CONVOLUTIONS, 4), budget=24 * KIB, memory="bytes",
     ),
     Puzzle(
         "Selective recomputation",
@@ -317,7 +317,7 @@ def check(number: int, answer: Any) -> Result:
     it is optimal: all 46 keep sets of at most two values were tried
 
     Args:
-        number: of the puzzle, 1 to 14; ``print(statement(3))`` says what is asked.
+        number: of the puzzle, 1 to 14; ``print(statement(3))`` states one.
         answer: a keep set, an order, a policy, a function or lanes, as the puzzle asks.
     """
     if number not in PUZZLES:

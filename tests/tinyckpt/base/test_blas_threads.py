@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.conftest import lacking
 from tinyckpt.base.blas_threads import VARIABLES, accessors, one_blas_thread
 
 
 def test_one_thread_within_and_as_many_as_before_after(monkeypatch: pytest.MonkeyPatch) -> None:
     found = accessors()
     if found is None:
-        pytest.skip("this NumPy has no OpenBLAS of its own")
+        lacking("the OpenBLAS that a wheel of NumPy brings")
     get, put = found
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
