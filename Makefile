@@ -28,9 +28,9 @@ test-all: $(STAMP)
 	$(PYTEST)
 
 # All tests, those too that take minutes, with more generated graphs. The widget is tried in
-# applications that no extra has.
+# applications that no extra has, and the grader's files in Otter.
 nightly: $(STAMP)
-	$(BIN)/python -m pip install --quiet $(PIPFLAGS) anywidget jupyterlab marimo
+	$(BIN)/python -m pip install --quiet $(PIPFLAGS) anywidget jupyterlab marimo otter-grader
 	$(MAKE) test-deep
 
 test-deep: $(STAMP)

@@ -54,8 +54,7 @@ def main() -> None:
         line = json.dumps([request["token"], index, what, data], allow_nan=False)
         os.write(own, f"{line}\n".encode())
 
-    missing = cut_off(request["hidden"])
-    set_limits(request)
+    missing = "; ".join(filter(None, [cut_off(request["hidden"]), set_limits(request)]))
     tried = refuse_by_audit([Path(folder) for folder in request["hidden"]])
     try:
         module = loaded(request["file"])
@@ -132,16 +131,17 @@ def cut_off(hidden: Sequence[str]) -> str:
     if libc.mount(None, b"/", None, RECURSIVE | PRIVATE, None):
         return f"solutions are not covered: {os.strerror(ctypes.get_errno())}"
     for folder in hidden:
-        libc.mount(b"tmpfs", folder.encode(), b"tmpfs", READ_ONLY, None)
+        if libc.mount(b"tmpfs", folder.encode(), b"tmpfs", READ_ONLY, None):
+            return f"{folder} is not covered: {os.strerror(ctypes.get_errno())}"
     return ""
 
 
-def set_limits(request: Any) -> None:
-    """Limit CPU time, address space, file sizes and processes, where the platform can."""
+def set_limits(request: Any) -> str:
+    """Limit CPU time, memory, file sizes and processes; return what the platform does not limit."""
     try:
         import resource
     except ImportError:  # Windows
-        return
+        return "elapsed time alone is limited on this platform"
     spent = int(time.process_time()) + 1
     limits = {
         "RLIMIT_CPU": (spent + request["cpu_seconds"], spent + request["cpu_seconds"] + 1),
@@ -151,11 +151,13 @@ def set_limits(request: Any) -> None:
         "RLIMIT_CORE": (0, 0),
         "RLIMIT_NPROC": (0, 0),  # of its user, threads included; root's are not counted
     }
+    missing = []
     for name, limit in limits.items():
         try:
             resource.setrlimit(getattr(resource, name), limit)
         except (AttributeError, ValueError, OSError):
-            continue
+            missing.append(name)
+    return f"not limited: {', '.join(missing)}" if missing else ""
 
 
 def address_space() -> int:

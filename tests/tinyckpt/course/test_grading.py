@@ -189,12 +189,15 @@ def test_notebooks_for_nbgrader_have_a_graded_cell_per_task(
     assert "NotImplementedError: Task 2.2" in capsys.readouterr().out
 
 
-@pytest.mark.long
+def test_files_for_otter_compile(teacher: Path) -> None:
+    for path in (teacher / "grading" / "otter" / "tests").glob("*.py"):
+        compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.nightly  # make nightly installs it; no extra has it
 def test_files_for_otter_run_in_it(teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = teacher / "grading" / "otter" / "tests" / "part_2_1.py"
-    compile(path.read_text(), str(path), "exec")
-    if not find_spec("otter"):
-        pytest.skip("needs otter-grader")
+    require("otter")
     from otter import Notebook
 
     monkeypatch.chdir(teacher / "solutions")

@@ -165,3 +165,14 @@ def rows(*answers: object) -> bytes:
 def test_answers_are_parsed_strictly(content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         isolated.parsed(content, "t")
+
+
+def test_folder_that_cannot_be_covered_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "answer.py"
+    file.write_text("answer = ['f4', 'f7']")
+    covered, absent = (
+        isolated.ask(file, ["puzzle 1"], hidden=[tmp_path / name]) for name in (".", "absent")
+    )
+    assert covered.values == absent.values == (["entries", ["f4", "f7"]],)
+    if not covered.missing:  # where user namespaces are permitted
+        assert absent.missing == f"{tmp_path / 'absent'} is not covered: No such file or directory"
