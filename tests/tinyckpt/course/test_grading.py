@@ -194,6 +194,7 @@ def test_files_for_otter_compile(teacher: Path) -> None:
         compile(path.read_text(), str(path), "exec")
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of what Otter imports
 @pytest.mark.nightly  # make nightly installs it; no extra has it
 def test_files_for_otter_run_in_it(teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = teacher / "grading" / "otter" / "tests" / "part_2_1.py"
