@@ -5,8 +5,8 @@ In: ``slides/deck.md``, a slide between two lines ``---``, and the lessons. Out,
 PDF with one page each; its pictures as PNG and SVG; for each lesson a handout of one page, its
 questions without answers. Numbers on slides are counted here: ``$stored_peak`` in the text.
 
-There is no framework: a deck that scrolls from slide to slide takes 60 lines of styles and script,
-reveal.js 300 kB, and its own way to print.
+There is no framework: a deck that scrolls from slide to slide takes 60 lines of styles and script;
+reveal.js would be a package to ship, with its own way to print.
 """
 
 from __future__ import annotations
