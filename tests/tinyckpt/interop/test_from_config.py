@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ for each in ("torch", "transformers"):
 import torch
 import transformers
 
+import tinyckpt as tc
 from benchmarks.zoo import operators  # noqa: F401  (before transformers imports torchvision)
 from tinyckpt.base.units import size_text
 from tinyckpt.cli import main
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.from_config import MOST_LAYERS
+from tinyckpt.interop.torch.from_config import MOST_LAYERS, on_meta
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
@@ -113,6 +115,19 @@ def test_other_files_are_refused(
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "error:" in x]
     assert str(path) in line
     assert why in line
+
+
+def test_class_that_transformers_cannot_import_is_named_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            raise ModuleNotFoundError("requirements?") from RuntimeError("no operator nms")
+
+    path = written(tmp_path / "config.json", LLAMA)
+    monkeypatch.setitem(sys.modules, "transformers", Broken())
+    with pytest.raises(tc.BackendError, match="cannot import LlamaForCausalLM: RuntimeError: no o"):
+        on_meta(str(path), LLAMA)
 
 
 @pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b"[" * 100_000, b"", b'{"model_type": 1}'])

@@ -78,13 +78,23 @@ def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
     """Return the model of some settings, on the device ``meta``.
 
     Raises:
+        BackendError: if transformers cannot import its class, such as beside another torchvision.
         GraphError: if transformers does not know it, or it has no loss of tokens and labels.
     """
     import transformers
 
     classes = settings.get("architectures")
     name = str(classes[0]) if isinstance(classes, list) and classes else ""
-    if name and not hasattr(transformers, name):
+    try:
+        known = not name or hasattr(transformers, name)
+    except ImportError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise BackendError(
+            f"transformers is installed, and cannot import {name}: {type(cause).__name__}: {cause}"
+        ) from error
+    if not known:
         raise GraphError(
             f"{path}: architectures names {name}, which this version of transformers does not "
             "have; a model of other code comes from path/to/file.py:function"
