@@ -48,7 +48,9 @@ def test_task():
     assert_task("part_{part}.py", "{task}")
 """
 GRADESCOPE = {
-    "setup.sh": "#!/usr/bin/env bash\npip install tinyckpt\n",
+    "setup.sh": "#!/usr/bin/env bash\n"
+    "# A clone of tinyckpt, named tinyckpt, is in the zip file beside this one.\n"
+    "pip install /autograder/source/tinyckpt\n",
     "run_autograder": "#!/usr/bin/env bash\n"
     "# One file named such as part_2.py is handed in. Exit status 1: points are missing.\n"
     "tinyckpt grade /autograder/submission/part_*.py"

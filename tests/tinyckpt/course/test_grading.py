@@ -71,6 +71,15 @@ def test_mistake_costs_its_task_and_is_named(name: str, tmp_path: Path) -> None:
     assert message in str([task, found.document()])
 
 
+def test_page_on_grading_shows_what_is_printed(tmp_path: Path) -> None:
+    _, old, new, *_ = MISTAKES["freed too early"]
+    file = tmp_path / "part_2.py"
+    file.write_text((SOLUTIONS / "part_2.py").read_text("utf-8").replace(old, new), "utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "grading.md").read_text("utf-8")
+    shown = page.split("```text\n")[1].split("```")[0]
+    assert str(grade(file, only="2.1")).startswith(shown)
+
+
 CHAIN = [[["tanh", [0], 1], ["tanh", [1], 2], ["tanh_vjp", [2, 3], 4], ["tanh_vjp", [1, 4], 5]],
          [0, 3], [5], 2]  # fmt: skip
 BEST = [["compute", 0], ["compute", 1], ["compute", 2], ["free", 2], ["compute", 3], ["free", 1],
