@@ -121,7 +121,15 @@ def close_gaps(differs: Any) -> Any:
     """
     if differs.size > LARGE and differs.mean() > DENSE:
         return np.ones_like(differs)
-    before, after = differs.copy(), differs.copy()
+    return closed(differs.tobytes(), differs.shape[1])
+
+
+# Cached: nodes of one size that change from one state to another change the same pixels.
+@lru_cache(maxsize=512)
+def closed(mask: bytes, width: int) -> Any:
+    """Return the morphological closing of a mask's rows, to be read only."""
+    before = np.frombuffer(mask, bool).reshape(-1, width).copy()
+    after = before.copy()
     for by in REACH:
         before[:, by:] |= before[:, :-by]
         after[:, :-by] |= after[:, by:]
