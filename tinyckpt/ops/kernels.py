@@ -58,8 +58,8 @@ def max_vjp(xp, x, y, g, axes, keepdims):
     if not keepdims:
         y = xp.expand_dims(y, axes)
         g = xp.expand_dims(g, axes)
-    attained = x == y
-    share = g / attained.sum(axis=axes, keepdims=True, dtype=g.dtype)
+    attained = xp.equal(x, y)
+    share = xp.divide(g, xp.sum(attained, axis=axes, keepdims=True, dtype=g.dtype))
     return xp.where(attained, share, 0)
 
 
@@ -136,29 +136,29 @@ def one_hot(xp, labels, classes, dtype):
 
 
 def softmax(xp, x, axis):
-    out = xp.asarray(x - x.max(axis=axis, keepdims=True))
+    out = xp.asarray(xp.subtract(x, xp.max(x, axis=axis, keepdims=True)))
     xp.exp(out, out=out)
-    out /= out.sum(axis=axis, keepdims=True)
+    out /= xp.sum(out, axis=axis, keepdims=True)
     return out
 
 
 def softmax_vjp(xp, y, g, axis):
-    out = xp.asarray(g * y)
-    total = out.sum(axis=axis, keepdims=True)
+    out = xp.asarray(xp.multiply(g, y))
+    total = xp.sum(out, axis=axis, keepdims=True)
     xp.subtract(g, total, out=out)
     out *= y
     return out
 
 
 def log_softmax(xp, x, axis):
-    out = xp.asarray(x - x.max(axis=axis, keepdims=True))
-    out -= xp.log(xp.exp(out).sum(axis=axis, keepdims=True))
+    out = xp.asarray(xp.subtract(x, xp.max(x, axis=axis, keepdims=True)))
+    out -= xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True))
     return out
 
 
 def log_softmax_vjp(xp, y, g, axis):
     out = xp.asarray(xp.exp(y))
-    out *= g.sum(axis=axis, keepdims=True)
+    out *= xp.sum(g, axis=axis, keepdims=True)
     xp.subtract(g, out, out=out)
     return out
 
@@ -170,23 +170,23 @@ def cross_entropy(xp, logits, labels):
     require_in_range("labels", labels, classes)
     # C-contiguous, whatever the logits' layout: its elements are gathered by flat index.
     shifted = xp.empty(logits.shape, logits.dtype)
-    xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)
+    xp.subtract(logits, xp.max(logits, axis=-1, keepdims=True), out=shifted)
     flat_indices = xp.arange(0, shifted.size, classes)
     flat_indices += labels.reshape(-1)
     losses = xp.take(shifted, flat_indices).reshape(labels.shape)
     del flat_indices
     xp.exp(shifted, out=shifted)
-    spread = xp.asarray(shifted.sum(axis=-1))
+    spread = xp.asarray(xp.sum(shifted, axis=-1))
     xp.log(spread, out=spread)
     xp.subtract(spread, losses, out=losses)
     return losses, spread
 
 
 def cross_entropy_vjp(xp, logits, labels, spread, g):
-    out = xp.asarray(logits - logits.max(axis=-1, keepdims=True))
+    out = xp.asarray(xp.subtract(logits, xp.max(logits, axis=-1, keepdims=True)))
     out -= spread[..., None]
     xp.exp(out, out=out)
-    out -= labels[..., None] == xp.arange(logits.shape[-1])
+    out -= xp.equal(labels[..., None], xp.arange(logits.shape[-1]))
     out *= g[..., None]
     return out
 
@@ -214,7 +214,7 @@ def seeded_dropout(xp, x, seed, rate):
 
 def apply_dropout_mask(xp, x, rate, key):
     bits = random_bits(xp, x.size, key_words(xp, key)).reshape(x.shape)
-    keep = bits >= xp.uint64(round(rate * 2**32))
-    out = xp.asarray(x * keep)
+    keep = xp.greater_equal(bits, xp.uint64(round(rate * 2**32)))
+    out = xp.asarray(xp.multiply(x, keep))
     out *= 1 / (1 - rate)
     return out

@@ -17,8 +17,8 @@ def sigmoid(xp, x):
     out = xp.asarray(xp.absolute(x))
     xp.negative(out, out=out)
     xp.exp(out, out=out)
-    total = xp.asarray(out + 1)
-    xp.maximum(out, x >= 0, out=out)
+    total = xp.asarray(xp.add(out, 1))
+    xp.maximum(out, xp.greater_equal(x, 0), out=out)
     out /= total
     return out
 
@@ -37,7 +37,7 @@ def select_by_bits(xp, values, chosen, out):
 
 def relu_vjp(xp, y, g):
     out = xp.empty_like(g)
-    select_by_bits(xp, g, xp.asarray(y > 0), out=out)
+    select_by_bits(xp, g, xp.asarray(xp.greater(y, 0)), out=out)
     return out
 
 
@@ -51,7 +51,7 @@ def softplus_vjp(xp, x, g):
     e = xp.asarray(xp.absolute(x))
     xp.negative(e, out=e)
     xp.exp(e, out=e)
-    out = xp.asarray(xp.where(x >= 0, 1, e))
+    out = xp.asarray(xp.where(xp.greater_equal(x, 0), 1, e))
     e += 1
     out /= e
     out *= g
@@ -86,10 +86,10 @@ def silu_vjp(xp, x, g):
     xp.negative(out, out=out)
     xp.maximum(out, least, out=out)
     xp.exp(out, out=out)
-    spare = xp.asarray(xp.maximum(out, x < 0))
+    spare = xp.asarray(xp.maximum(out, xp.less(x, 0)))
     spare *= xp.minimum(x, -least)
-    total = xp.asarray(out + 1)
-    xp.maximum(out, x >= 0, out=out)
+    total = xp.asarray(xp.add(out, 1))
+    xp.maximum(out, xp.greater_equal(x, 0), out=out)
     spare /= total
     spare += 1
     out *= spare
@@ -167,8 +167,8 @@ def gelu_tanh_vjp(xp, x, g):
 
 def larger_vjp(xp, x, y, g):
     # g where x > y, half of it in a tie, 0 where x < y.
-    out = xp.asarray(xp.where(x > y, g, 0))
-    out += xp.where(x >= y, g, 0)
+    out = xp.asarray(xp.where(xp.greater(x, y), g, 0))
+    out += xp.where(xp.greater_equal(x, y), g, 0)
     out *= 0.5
     return out
 
@@ -176,7 +176,7 @@ def larger_vjp(xp, x, y, g):
 def arctan2_vjp(xp, x, y, g):
     # g y / (x^2 + y^2), divided twice by the hypotenuse, so that nothing overflows.
     out = xp.asarray(xp.hypot(x, y))
-    scaled = xp.asarray(y / out)
+    scaled = xp.asarray(xp.divide(y, out))
     xp.divide(scaled, out, out=out)
     out *= g
     return out

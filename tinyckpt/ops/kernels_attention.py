@@ -22,15 +22,15 @@ from tinyckpt.base.dtypes import wide
 def causal_softmax(xp, x):
     *_, length, keys = x.shape
     out = xp.where(causal_mask(xp, length, keys, keys - length), -math.inf, x)
-    out -= out.max(axis=-1, keepdims=True)
+    out -= xp.max(out, axis=-1, keepdims=True)
     xp.exp(out, out=out)
-    out /= out.sum(axis=-1, keepdims=True, dtype=wide(x.dtype))
+    out /= xp.sum(out, axis=-1, keepdims=True, dtype=wide(x.dtype))
     return out
 
 
 def causal_mask(xp, queries, keys, last):
     """Causal mask: whether a key comes after the last one visible to its query."""
-    return xp.arange(keys) > xp.arange(last, last + queries)[:, None]
+    return xp.greater(xp.arange(keys), xp.arange(last, last + queries)[:, None])
 
 
 # Blocks -------------------------------------------------------------------------------------------

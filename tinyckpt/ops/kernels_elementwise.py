@@ -6,7 +6,7 @@ into the buffer that holds one of its operands, if that is a result of an earlie
 (destination-driven code generation). So ``(y * y + 1) * g`` becomes::
 
     def tan_vjp(xp, y, g):
-        t0 = xp.asarray(y * y)
+        t0 = xp.asarray(xp.multiply(y, y))
         t0 += 1
         t0 *= g
         return t0
@@ -64,7 +64,7 @@ class InPlace:
             if own:
                 return self.emit(f"{left} {sign}= {right}", left)
             if not spare:
-                return self.allocate(f"{left} {sign} {right}")
+                return self.allocate(f"xp.{ufunc}({left}, {right})")
             return self.emit(f"xp.{ufunc}({left}, {right}, out={right})", right)
         if isinstance(node, ast.UnaryOp):
             assert isinstance(node.op, ast.USub)

@@ -88,19 +88,19 @@ def cumsum(xp, x, axis, reverse):
 
 
 def logsumexp(xp, x, axes, keepdims):
-    largest = x.max(axis=axes, keepdims=True)
+    largest = xp.max(x, axis=axes, keepdims=True)
     # Where the maximum is infinite, nothing is subtracted: inf - inf would be NaN.
     largest = xp.where(xp.isfinite(largest), largest, 0)
-    shifted = xp.asarray(x - largest)
+    shifted = xp.asarray(xp.subtract(x, largest))
     xp.exp(shifted, out=shifted)
-    out = xp.asarray(xp.log(shifted.sum(axis=axes, keepdims=True)))
+    out = xp.asarray(xp.log(xp.sum(shifted, axis=axes, keepdims=True)))
     out += largest
     return out if keepdims else out.squeeze(axis=axes)
 
 
 def logsumexp_vjp(xp, x, y, g, axes, keepdims):
     # g times the softmax, exp(x - y).
-    out = xp.asarray(x - (y if keepdims else xp.expand_dims(y, axes)))
+    out = xp.asarray(xp.subtract(x, y if keepdims else xp.expand_dims(y, axes)))
     xp.exp(out, out=out)
     out *= g if keepdims else xp.expand_dims(g, axes)
     return out

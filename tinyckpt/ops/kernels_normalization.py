@@ -33,11 +33,11 @@ def deviations(xp, x, mean, axes, out):
 
 def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
     exact = wide(x.dtype)
-    mean = xp.asarray(x.mean(axis=axes, dtype=exact)) if centred else None
+    mean = xp.asarray(xp.mean(x, axis=axes, dtype=exact)) if centred else None
     y = xp.empty(x.shape, exact)
     deviations(xp, x, mean, axes, out=y)
     y *= y
-    rstd = xp.asarray(y.mean(axis=axes))
+    rstd = xp.asarray(xp.mean(y, axis=axes))
     rstd += epsilon
     xp.sqrt(rstd, out=rstd)
     xp.divide(1, rstd, out=rstd)
@@ -75,14 +75,14 @@ def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
     out = xp.empty(x.shape, exact)
     deviations(xp, x, mean, axes, out=out)
     out *= g
-    slope = out.mean(axis=axes, keepdims=True)
+    slope = xp.mean(out, axis=axes, keepdims=True)
     slope *= xp.expand_dims(rstd, axes)
     slope *= xp.expand_dims(rstd, axes)  # one rstd per n
     deviations(xp, x, mean, axes, out=out)
     out *= slope
     del slope
     if centred:
-        out += g.mean(axis=axes, keepdims=True, dtype=exact)
+        out += xp.mean(g, axis=axes, keepdims=True, dtype=exact)
     xp.subtract(g, out, out=out)
     out *= factor
     return out.astype(x.dtype, copy=False)
@@ -96,11 +96,11 @@ def normalize_scale_vjp(xp, x, *operands, axes, parameter_axes, centred):
     product *= g
     others = tuple(axis for axis in range(x.ndim) if axis not in parameter_axes)
     if others == tuple(axes):  # rstd is constant over the summed elements: a factor
-        total = product.sum(axis=others)
+        total = xp.sum(product, axis=others)
         total *= rstd
         return total
     product *= xp.expand_dims(rstd, axes)
-    return product.sum(axis=others) if others else product
+    return xp.sum(product, axis=others) if others else product
 
 
 def ms_normalize(xp, x, axes, epsilon, centred):
@@ -113,11 +113,11 @@ def ms_normalize_vjp(xp, y, rstd, g, axes, centred):
     out = xp.empty(y.shape, rstd.dtype)
     out[...] = y
     out *= g
-    slope = out.mean(axis=axes, keepdims=True)
+    slope = xp.mean(out, axis=axes, keepdims=True)
     xp.multiply(y, slope, out=out)
     del slope
     if centred:
-        out += g.mean(axis=axes, keepdims=True, dtype=rstd.dtype)
+        out += xp.mean(g, axis=axes, keepdims=True, dtype=rstd.dtype)
     xp.subtract(g, out, out=out)
     out *= xp.expand_dims(rstd, axes)
     return out.astype(y.dtype, copy=False)

@@ -70,7 +70,7 @@ def normal_cdf(xp, x):
     d *= ty
     del ty
     xp.subtract(1, d, out=spare)
-    return xp.where(x >= 0, spare, d)
+    return xp.where(xp.greater_equal(x, 0), spare, d)
 
 
 def multiply_by_normal_density(xp, x, exponent, spare):
@@ -82,12 +82,12 @@ def multiply_by_normal_density(xp, x, exponent, spare):
     """
     xp.minimum(x, FLAT, out=spare)
     xp.maximum(spare, -FLAT, out=spare)
-    h = xp.asarray(spare * 16)
+    h = xp.asarray(xp.multiply(spare, 16))
     xp.rint(h, out=h)
     h /= 16
     # (x^2 - h^2) / 2 = r (r / 2 + h)
     spare -= h
-    rest = xp.asarray(spare * 0.5)
+    rest = xp.asarray(xp.multiply(spare, 0.5))
     rest += h
     rest *= spare
     exponent -= rest
@@ -144,7 +144,7 @@ def random_bits(xp, count, words, start=0):
     key, added = words
     y = xp.arange(start, start + count, dtype=xp.uint64)
     y *= key
-    x = y.copy()
+    x = xp.array(y)
     swapped = xp.empty_like(x)
     for offset in (None, added, None):
         x *= x
