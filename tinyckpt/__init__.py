@@ -44,6 +44,7 @@ from tinyckpt.base.errors import (
 )
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import tree_map
+from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
@@ -331,14 +332,14 @@ __version__ = "0.1.0"
 abs, mod, flatten, concat = absolute, remainder, ravel, concatenate
 
 __all__ = [
-    "POLICIES", "PRIMITIVES", "BackendError", "BudgetError", "Certificate", "Compiled",
+    "POLICIES", "PRIMITIVES", "Arena", "BackendError", "BudgetError", "Certificate", "Compiled",
     "Compute", "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier",
     "Graph", "GraphError", "Ledger", "Link", "LossScale", "Measured", "Offload", "Operator",
     "Optimizer", "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError",
     "Primitive", "Rewriting", "RunResult", "Schedule", "ScheduleError", "Spec", "Timeline",
     "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update", "Var", "__version__",
     "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply", "apply_all", "arange",
-    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "arena", "argmax",
     "argmin", "argsort", "array_split", "assign", "astype", "atleast_1d", "atleast_2d",
     "atleast_3d", "attention", "average", "avg_pool2d", "batch_norm", "batch_norm_inference",
     "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_arrays", "broadcast_to", "build",

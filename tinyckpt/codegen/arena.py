@@ -1,0 +1,180 @@
+"""Static memory planning: an offset in one buffer for every allocation of a schedule.
+
+Live bytes are what a schedule needs if memory had no addresses; an arena is one buffer, in which
+allocations with overlapping lifetimes have disjoint ranges. In: a legal schedule. Out: a lifetime
+and an offset for each allocation. Lifetimes are those of ``core.replay``, whose account of storages
+is followed allocation by allocation, so that at alignment 1 the peak of live bytes equals the
+trace's. The packing itself is ``codegen.offset_assignment``.
+Compare OLLA (Steiner et al. 2022, arXiv 2210.12924), whose second stage assigns addresses offline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tinyckpt.base.errors import expect
+from tinyckpt.base.units import counted, size_text
+from tinyckpt.codegen.offset_assignment import assign_offsets
+from tinyckpt.core.replay import ReplayState
+from tinyckpt.core.schedule import EVALUATIONS, Schedule, Step
+
+ALIGNMENT = 64  # bytes: a cache line, which NumPy's vectorised loops like; CUDA rounds to 512
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One allocation of a schedule: its size, and the half-open range of steps in which it is live.
+
+    >>> import tinyckpt as tc
+    >>> allocations_of(tc.plan(tc.networks.chain(1)))[0]
+    Allocation(storage=1, start=0, stop=3, nbytes=512, kind='value')
+
+    Attributes:
+        storage: data id of the value that owns the memory; views of it have no allocation of their
+            own, and keep it alive. Of a workspace: id of the operator that uses it.
+        start: the step that allocates it: an evaluation or a fetch.
+        stop: the first step after which, or in which, it is no longer live; ``len(schedule)`` for
+            results.
+        nbytes: bytes, before any rounding; may be 0 for an empty value.
+        kind: ``value``; or ``workspace``, scratch memory of one evaluation.
+    """
+
+    storage: int
+    start: int
+    stop: int
+    nbytes: int
+    kind: Literal["value", "workspace"]
+
+
+class AllocationRecorder(ReplayState):
+    """The machine of ``replay``, which also notes when each block was allocated and freed."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        self.position = 0
+        self.owner: list[int] = []  # by block, as the next two
+        self.start: list[int] = []
+        self.stop: list[int] = []
+        self.workspaces: list[Allocation] = []
+
+    def take(self, position: int, step: Step) -> int:
+        """Execute one step; record its workspace."""
+        self.position = position
+        nbytes = super().take(position, step)
+        if nbytes and isinstance(step, EVALUATIONS):
+            self.workspaces.append(
+                Allocation(step.operator, position, position + 1, nbytes, "workspace")
+            )
+        return nbytes
+
+    def allocate(self, data: int) -> None:
+        """Make a value resident in a fresh block, live to the end unless it is freed."""
+        self.owner.append(data)
+        self.start.append(self.position)
+        self.stop.append(len(self.schedule))
+        super().allocate(data)
+
+    def let_go(self, block: int) -> None:
+        """Drop one reference to a block; its lifetime ends with the last one."""
+        super().let_go(block)
+        if self.holders[block] == 0:
+            self.stop[block] = self.position
+
+
+def allocations_of(schedule: Schedule) -> tuple[Allocation, ...]:
+    """Return the allocations of a schedule, by step; those of one step in order of data ids.
+
+    A value that is recomputed or fetched has several. Sources have none.
+
+    Raises:
+        ScheduleError: if the schedule is illegal.
+    """
+    expect(schedule, Schedule)
+    machine = AllocationRecorder(schedule)
+    for position, step in enumerate(schedule.steps):
+        machine.take(position, step)
+    machine.check_outputs()
+    columns = zip(machine.owner, machine.start, machine.stop, machine.block_bytes, strict=True)
+    values = [Allocation(*column, "value") for column in columns]
+    return tuple(sorted([*values, *machine.workspaces], key=lambda each: each.start))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Arena:
+    """One buffer for a schedule: an offset for every allocation.
+
+    >>> import tinyckpt as tc
+    >>> tc.arena(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    <Arena sqrt_n of chain:16: 42 allocations in 4.5 KiB, optimal>
+
+    Attributes:
+        schedule: the schedule.
+        allocations: its allocations, in order of their first step.
+        offsets: bytes from the buffer's start to each of them; multiples of ``alignment``.
+        nbytes: the buffer's size: the height of the packing.
+        lower_bound: peak of live bytes, with every size rounded up to ``alignment``; no packing is
+            lower.
+        optimal: whether no packing is lower: ``nbytes`` equals the bound, or a solver proved it.
+        alignment: bytes.
+    """
+
+    schedule: Schedule = field(repr=False)
+    allocations: tuple[Allocation, ...]
+    offsets: tuple[int, ...]
+    nbytes: int
+    lower_bound: int
+    optimal: bool
+    alignment: int = ALIGNMENT
+
+    def __repr__(self) -> str:
+        what = f"{self.schedule.policy} of {self.schedule.graph.name}"
+        count = counted(len(self.allocations), "allocation")
+        above = f"{self.nbytes / max(self.lower_bound, 1):.3f} times the peak of live bytes"
+        rank = "optimal" if self.optimal else above
+        return f"<Arena {what}: {count} in {size_text(self.nbytes)}, {rank}>"
+
+
+def arena(
+    schedule: Schedule,
+    alignment: int = ALIGNMENT,
+    deadline: float | None = None,
+    seed: int = 0,
+) -> Arena:
+    """Plan one buffer for a schedule: offsets at which no two live allocations overlap.
+
+    Args:
+        schedule: a legal schedule.
+        alignment: bytes, a power of two; every offset is a multiple of it.
+        deadline: seconds that the search for a lower packing may take. With none it is short, and
+            its result depends on the arguments only.
+        seed: of the search.
+
+    Raises:
+        ScheduleError: if the schedule is illegal.
+        OptionError: if an option is out of range.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(8), "revolve")
+    >>> plan = tc.arena(schedule)
+    >>> plan.nbytes == plan.lower_bound == tc.replay(schedule).peak_bytes
+    True
+    """
+    allocations = allocations_of(schedule)
+    packing = assign_offsets(
+        [each.start for each in allocations],
+        [each.stop for each in allocations],
+        [each.nbytes for each in allocations],
+        alignment,
+        deadline,
+        seed,
+    )
+    return Arena(
+        schedule,
+        allocations,
+        packing.offsets,
+        packing.nbytes,
+        packing.lower_bound,
+        packing.optimal,
+        alignment,
+    )
