@@ -45,7 +45,7 @@ from tinyckpt.base.errors import (
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import tree_map
 from tinyckpt.codegen.arena import Arena, arena
-from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.codegen.compiled import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators

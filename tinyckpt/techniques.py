@@ -42,7 +42,7 @@ from tinyckpt.base.errors import (
 from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import Tree, leaves, map_leaves
 from tinyckpt.base.units import counted, size_text
-from tinyckpt.codegen.numpy_source import compile
+from tinyckpt.codegen.compiled import compile
 from tinyckpt.core.backend import NUMPY, Backend, get_backend, to_backend
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph, TrainingGraph

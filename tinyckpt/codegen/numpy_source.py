@@ -2,8 +2,8 @@
 
 Kernels that are a single expression are inlined, with operands and attributes in place; others are
 imported and called by name. The program reads like hand-written code, and runs without any
-interpreter between one operator and the next. In: a legal schedule and a backend. Out: a
-``Compiled`` function and its source.
+interpreter between one operator and the next. In: a legal schedule and a backend. Out: the program
+and its source, for ``codegen.compiled``.
 """
 
 from __future__ import annotations
@@ -12,140 +12,38 @@ import builtins
 import keyword
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
-from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import BackendError
-from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
-from tinyckpt.core.execute import execute
+from tinyckpt.base.tree import leaves_with_paths
+from tinyckpt.core.backend import NUMPY, Backend
 from tinyckpt.core.graph import Operator
-from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.ops.kernel_inlining import Known, constant_line, inline_kernel, is_own, literal
-from tinyckpt.ops.update_steps import updated_sources
 
 LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
 RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Compiled:
-    """A compiled schedule: call it with the arguments of the traced function.
-
-    >>> import numpy as np, tinyckpt as tc
-    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(x * x), tc.Spec((2,))))
-    >>> program = tc.compile(tc.plan(graph))
-    >>> program(np.array([1.0, 2.0]))
-    (array(5.), array([2., 4.]))
-    >>> program
-    <Compiled store_all of <lambda>, 14 lines>
-
-    Attributes:
-        source: the program's text.
-        function: the program as a Python function, without argument checks.
-        schedule: the schedule that it was compiled from.
-        constants: the constant arrays that the program refers to.
-        backend: the library that it runs on; arguments are converted to it.
-    """
-
-    source: str
-    function: Callable[..., Any] = field(repr=False)
-    schedule: Schedule = field(repr=False)
-    constants: tuple[Any, ...] = field(default=(), repr=False)
-    backend: Backend = field(default=NUMPY, repr=False)
-
-    def __call__(self, *args: Any) -> tuple[Any, Any]:
-        """Return (value, gradients), in the nesting of the function's result and arguments.
-
-        A one-element result may be a view, or share memory with another result, an argument or a
-        constant: ``value_and_grad`` copies these. All other results own their memory.
-
-        Raises:
-            GraphError: if an argument has another shape or dtype than the graph was built for.
-        """
-        graph = self.schedule.graph
-        arrays = bind_sources(graph, args)
-        return self.evaluate(
-            *map_leaves(lambda data: to_backend(self.backend, arrays[data]), graph.arguments)
-        )
-
-    def __repr__(self) -> str:
-        lines = self.source.count("\n")
-        return f"<Compiled {self.schedule.policy} of {self.schedule.graph.name}, {lines} lines>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the program for a notebook, folded."""
-        summary, source = html_escaped(repr(self)), html_escaped(self.source)
-        shown = f"<details><summary>{summary}</summary><pre>{source}</pre></details>"
-        return {"text/plain": repr(self), "text/html": shown}
-
-    def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
-        """Call the program with checked arrays; if a kernel fails, find out which.
-
-        Raises:
-            BackendError: if a kernel fails; names step and operator.
-        """
-        try:
-            result: tuple[Any, Any] = self.function(*arrays)
-        except MemoryError:
-            raise
-        except Exception as error:
-            ids = leaves(self.schedule.graph.arguments)
-            sources = dict(zip(ids, leaves(arrays), strict=True))
-            for data in updated_sources(self.schedule.graph):
-                sources[data] = sources[data].copy()
-            # The program has no checks. ``execute`` has, and fails at the same step.
-            execute(self.schedule, sources, self.backend)
-            raise BackendError(f"{self.schedule.graph.name} failed: {error}") from error
-        return result
-
-    def __str__(self) -> str:
-        return self.source
-
-    def __reduce__(self) -> Any:
-        """Pickle the schedule and the backend; unpickling compiles again."""
-        return compile, (self.schedule, self.backend)
-
-
-def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
-    """Compile a schedule to a Python function over NumPy or CuPy.
-
-    >>> import tinyckpt as tc
-    >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
-    import numpy as np
-    from tinyckpt.ops.kernels_elementwise import tanh_vjp
-    <BLANKLINE>
-    c_1_0 = np.array(1.0, 'float64')
-    <BLANKLINE>
-    def step(x):
-        f1 = np.tanh(x)
-        f2 = np.tanh(f1)
-        l = c_1_0 * f2
-        b2 = tanh_vjp(np, f2, l)
-        del f2, l
-        b1 = tanh_vjp(np, f1, b2)
-        del f1, b2
-        return None, b1
+def plain_program(
+    schedule: Schedule, backend: Backend
+) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
+    """Return the source of a schedule's program, the function, and the constants it refers to.
 
     Raises:
-        BackendError: if an operator is abstract, or the backend is not available.
-        ScheduleError: if the schedule is illegal.
+        BackendError: if an operator is abstract.
     """
-    replay(schedule)
-    library = get_backend(backend)
-    writer = SourceWriter(schedule, library)
+    writer = SourceWriter(schedule, backend)
     source = writer.source()
     namespace = dict(writer.namespace)
-    namespace.update((name, library.to_device(array)) for name, array in writer.arrays.items())
+    namespace.update((name, backend.to_device(array)) for name, array in writer.arrays.items())
     filename = f"<{schedule.policy} of {schedule.graph.name}>"
     exec(builtins.compile(source, filename, "exec"), namespace)
     # Read back from the namespace: the program text itself defines scalar constants.
-    constants = tuple(namespace[name] for name in writer.arrays)
-    return Compiled(source, namespace["step"], schedule, constants, library)
+    constants = tuple([namespace[name] for name in writer.arrays])
+    return source, namespace["step"], constants
 
 
 def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:

@@ -29,7 +29,7 @@ from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
-from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.codegen.compiled import Compiled, compile
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import TrainingGraph
@@ -58,6 +58,7 @@ def train_step(
     check_nan: bool = False,
     backend: str | Backend = "numpy",
     static: str | Collection[str] = (),
+    arena: bool = False,
     **options: Any,
 ) -> TrainStep:
     """Make a training step: loss, gradients and optimiser in one graph, under one policy.
@@ -82,7 +83,7 @@ def train_step(
             carried, ...)``: for values that change without a gradient, such as running statistics.
         check_nan: whether to check every value, for an error that names the operator with the
             first NaN, or the first infinity of 16 bits. Slow; for debugging.
-        backend, static: as in ``value_and_grad``.
+        backend, static, arena: as in ``value_and_grad``.
         options: of the policy, and of ``plan``, such as ``budget``.
 
     Raises:
@@ -115,7 +116,7 @@ def train_step(
     if not isinstance(loss_scale, LossScale | None):
         raise OptionError(f"loss_scale={loss_scale!r:.80}; it must be a tc.LossScale or None")
     recipe = Recipe(optimizer, gradients, micro_batches, loss_scale, carry)
-    return TrainStep(loss, recipe, policy, get_backend(backend), static, options, check_nan)
+    return TrainStep(loss, recipe, policy, get_backend(backend), static, options, check_nan, arena)
 
 
 class TrainStep:
@@ -140,9 +141,11 @@ class TrainStep:
         static: str | Collection[str],
         options: Mapping[str, Any],
         check_nan: bool,
+        arena: bool = False,
     ) -> None:
         self.loss, self.recipe, self.policy, self.backend = loss, recipe, policy, backend
         self.static, self.options, self.check_nan = static, options, check_nan
+        self.arena = arena
         self._programs = ProgramCache[tuple[Compiled, list[int]]]()
 
     def __repr__(self) -> str:
@@ -280,7 +283,8 @@ class TrainStep:
             graph = step_graph(self.recipe, call, state, part)
             written = updated_sources(graph) - {*leaves(graph.arguments[1].get("accumulated"))}
             places = [n for n, data in enumerate(leaves(graph.arguments)) if data in written]
-            return compile(plan(graph, self.policy, **self.options), self.backend), places
+            schedule = plan(graph, self.policy, **self.options)
+            return compile(schedule, self.backend, self.arena), places
 
         return self._programs.get(key, made)
 

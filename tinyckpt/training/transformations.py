@@ -20,7 +20,7 @@ from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec, weak_float
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
-from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.codegen.compiled import Compiled, compile
 from tinyckpt.core.autodiff import differentiate, gradients, loss_of, positions_of
 from tinyckpt.core.backend import (
     NUMPY,
@@ -174,6 +174,7 @@ def value_and_grad(
     static: str | Collection[str] = (),
     argnums: int | Sequence[int] | None = None,
     has_aux: bool = False,
+    arena: bool = False,
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
     """Transform a function into one that returns its value and gradients, run under a policy.
@@ -197,6 +198,7 @@ def value_and_grad(
         argnums: JAX's name for ``wrt``.
         has_aux: as in JAX, whether the function returns ``(loss, more)``. It may without; then a
             function that returns anything else is an error.
+        arena: whether programs run in one buffer each, at static addresses, as in ``compile``.
         options: the policy's options, and those of ``plan``, such as ``budget``.
 
     >>> import tinyckpt as tc
@@ -213,7 +215,7 @@ def value_and_grad(
     def training_graph(call: Call) -> Graph:
         return differentiate(trace(call), among_arrays(call, wrt))
 
-    evaluate = compiled_on_demand(training_graph, policy, backend, options)
+    evaluate = compiled_on_demand(training_graph, policy, backend, options, arena)
 
     def step(*args: Any, **named: Any) -> tuple[Any, Any]:
         call = split_call(function, args, named, static)
@@ -253,6 +255,7 @@ def jit(
     *,
     backend: str | Backend = "numpy",
     static: str | Collection[str] = (),
+    arena: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:
     """Transform a function into a planned and compiled one with the same results on arrays.
@@ -263,14 +266,14 @@ def jit(
 
     Args:
         function: ordinary Python over the operators of tinyckpt; returns Vars in any nesting.
-        policy, backend, static, options: as in ``value_and_grad``.
+        policy, backend, static, arena, options: as in ``value_and_grad``.
 
     >>> import numpy as np, tinyckpt as tc
     >>> predict = tc.jit(lambda params, x: {"h": tc.tanh(x @ params["w"])})
     >>> predict({"w": np.zeros((2, 2))}, np.ones((1, 2)))["h"].tolist()
     [[0.0, 0.0]]
     """
-    evaluate = compiled_on_demand(trace, policy, backend, options)
+    evaluate = compiled_on_demand(trace, policy, backend, options, arena)
 
     def compiled(*args: Any, **named: Any) -> Any:
         if ACTIVE_BUILDER.get() is not None:
@@ -285,12 +288,13 @@ def compiled_on_demand(
     policy: PolicyLike | None,
     backend: str | Backend,
     options: Mapping[str, Any],
+    arena: bool = False,
 ) -> Callable[[Call], tuple[Any, Any]]:
     """Just-in-time compilation: a function of calls, backed by a cache of programs per signature.
 
     Args:
         make_graph: builds the graph of a call, on a cache miss.
-        policy, backend, options: as in ``value_and_grad``.
+        policy, backend, options, arena: as in ``value_and_grad``.
     """
     library = get_backend(backend)
     programs = ProgramCache[Compiled]()
@@ -311,7 +315,7 @@ def compiled_on_demand(
             trace(call)  # raises, naming the argument that is not an array
             raise failure
         program = programs.get(
-            key, lambda: compile(plan(make_graph(call), policy, **options), library)
+            key, lambda: compile(plan(make_graph(call), policy, **options), library, arena)
         )
         value, gradients = program.evaluate(*arrays)
         own = partial(owned_result, owner_ids(leaves(arrays), program.constants))

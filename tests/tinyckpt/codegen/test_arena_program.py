@@ -1,0 +1,251 @@
+"""Programs in one buffer: the bits of plain programs, no allocations, no stale reads."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests import strict
+from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs
+from tests.tinyckpt.ops.cases import CASES, training_graph
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.codegen.arena_program import ArenaProgram
+from tinyckpt.core.backend import NUMPY
+
+POLICIES = ("store_all", "sqrt_n", "recompute_all")
+RESULTS: tuple[Any, ...] = ("new", "reused")
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "mlp": lambda: tc.networks.mlp(4, 64, batch=32, inputs=64, classes=64),
+    "gpt": lambda: tc.networks.transformer(
+        2, 64, heads=4, length=32, batch=2, vocabulary=100, dropout=0.1
+    ),
+    "lenet": lambda: tc.networks.lenet5(8),
+    "float64": lambda: tc.networks.transformer(
+        1, 32, heads=2, length=16, batch=2, vocabulary=50, dtype="float64"
+    ),
+}
+
+
+def random_arguments(graph: tc.Graph, seed: int = 0) -> tuple[Any, ...]:
+    """Return random arrays for a graph."""
+    specs = map_leaves(lambda data: graph.data[data].spec, graph.arguments)
+    arrays: tuple[Any, ...] = tc.networks.random_arrays(specs, seed=seed)
+    return arrays
+
+
+def copies(arguments: Any) -> Any:
+    return map_leaves(np.copy, arguments)
+
+
+def require_same_bits(want: Any, got: Any) -> None:
+    for plain, placed in zip(leaves(want), leaves(got), strict=True):
+        if plain is not None:
+            plain, placed = np.asarray(plain), np.asarray(placed)
+            assert (plain.shape, plain.dtype) == (placed.shape, placed.dtype)
+            assert plain.tobytes() == placed.tobytes()
+
+
+def require_equal_programs(schedule: tc.Schedule, arguments: tuple[Any, ...]) -> None:
+    """Compare three calls of the plain program with those in one poisoned buffer."""
+    plain = tc.compile(schedule).function
+    for results in RESULTS:
+        program = ArenaProgram(schedule, NUMPY, results, poison=True)
+        with np.errstate(all="ignore"):
+            for _ in range(3):
+                mine, its = copies(arguments), copies(arguments)
+                require_same_bits(plain(*mine), program(*its))
+                require_same_bits(mine, its)  # updates in place
+        for memory in (program.memory,):
+            assert memory.buffer.nbytes == program.nbytes
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("name", CASES)
+def test_every_operator_gives_the_same_bits_in_an_arena(name: str) -> None:
+    function, arguments = CASES[name]
+    graph = training_graph(function, arguments)
+    for policy in ("store_all", "recompute_all"):
+        require_equal_programs(tc.plan(graph, policy), tuple(map(np.asarray, arguments)))
+
+
+@given(training_graphs(), st.sampled_from(POLICIES))
+def test_random_dags_give_the_same_bits_in_an_arena(
+    case: tuple[tc.TrainingGraph, tuple[Any, ...]], policy: str
+) -> None:
+    graph, arguments = case
+    require_equal_programs(tc.plan(graph, policy), arguments)
+
+
+@given(graphs_of_views(), st.sampled_from(POLICIES))
+def test_random_views_give_the_same_bits_in_an_arena(graph: tc.TrainingGraph, policy: str) -> None:
+    require_equal_programs(tc.plan(graph, policy), random_arguments(graph))
+
+
+@given(graphs_with_updates(), st.sampled_from(POLICIES))
+def test_random_updates_give_the_same_bits_in_an_arena(
+    case: tuple[tc.TrainingGraph, tuple[Any, ...]], policy: str
+) -> None:
+    graph, arguments = case
+    require_equal_programs(tc.plan(graph, policy), arguments)
+
+
+@settings(max_examples=10)
+@given(st.integers(2, 12), st.integers(1, 4))
+def test_offloaded_values_return_to_the_arena(layers: int, kept: int) -> None:
+    graph = tc.networks.chain(layers)
+    schedule = tc.plan(graph, "offload")
+    require_equal_programs(schedule, random_arguments(graph))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_step_allocates_nothing_after_the_first_call(name: str, policy: str) -> None:
+    graph = NETWORKS[name]().graph()
+    schedule, arguments = tc.plan(graph, policy), random_arguments(graph)
+    program = tc.compile(schedule, arena=True, results="reused")
+    program.function(*arguments)
+    program.function(*arguments)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        program.function(*arguments)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # NumPy casts in buffers of its own, of 8,192 elements an operand.
+    assert peak - before <= 128 << 10
+    assert program.arena is not None
+    assert program.arena.nbytes >= tc.replay(schedule).peak_bytes
+
+
+def test_new_results_are_never_overwritten_and_reused_ones_are() -> None:
+    graph = tc.networks.chain(6)
+    first, second = random_arguments(graph, 1), random_arguments(graph, 2)
+    new = tc.compile(tc.plan(graph), arena=True)
+    new(*first)  # the call that finds the layouts
+    kept = new(*first)
+    before = copies(leaves(kept)[-1])
+    new(*second)
+    assert np.array_equal(before, leaves(kept)[-1])
+    reused = tc.compile(tc.plan(graph), arena=True, results="reused")
+    reused(*first)
+    view = leaves(reused(*first))[-1]
+    other = leaves(reused(*second))[-1]
+    assert view is other
+    assert not np.array_equal(before, view)
+
+
+def test_a_failure_within_a_step_leaves_the_next_call_right() -> None:
+    def loss(w: Any, x: Any, labels: Any) -> Any:
+        return tc.mean(tc.cross_entropy(tc.tanh(x @ w), labels))
+
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(4, 5)), rng.normal(size=(3, 4))
+    step = tc.value_and_grad(loss, "recompute_all", arena=True)
+    want = tc.value_and_grad(loss)(w, x, np.array([0, 1, 2]))
+    for labels in ([0, 1, 9], [0, 1, 2], [7, 1, 2], [0, 1, 2], [0, 1, 2]):
+        if max(labels) > 4:
+            with pytest.raises(tc.BackendError, match="labels must be 0 to 4"):
+                step(w, x, np.array(labels))
+        else:
+            require_same_bits(want, step(w, x, np.array(labels)))
+
+
+@pytest.mark.parametrize("threads", ["wait", "own"])
+def test_threads_never_mix_numbers(threads: Any) -> None:
+    graph = tc.networks.chain(20, shape=(32, 32))
+    schedule = tc.plan(graph, "sqrt_n")
+    program = tc.compile(schedule, arena=True, threads=threads)
+    inputs = [random_arguments(graph, seed) for seed in range(4)]
+    want = [tc.compile(schedule)(*arguments) for arguments in inputs]
+    wrong = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            got = program(*inputs[number])
+            if not np.array_equal(leaves(got)[-1], leaves(want[number])[-1]):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_arguments_of_other_strides_give_the_bits_of_the_plain_program() -> None:
+    graph = tc.differentiate(
+        tc.build(lambda w, x: tc.sum(tc.tanh(x) @ w), tc.Spec((5, 6)), tc.Spec((7, 5)))
+    )
+    schedule = tc.plan(graph)
+    plain, placed = tc.compile(schedule), tc.compile(schedule, arena=True)
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(5, 6)), rng.normal(size=(7, 5))
+    for arguments in [(w, x), (w, np.asfortranarray(x)), (np.asfortranarray(w), x)] * 2:
+        require_same_bits(plain.function(*arguments), placed.function(*arguments))
+
+
+def test_transformations_take_arena() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        return tc.mean(tc.tanh(x @ params["w"]) ** 2)
+
+    rng = np.random.default_rng(0)
+    params, x = {"w": rng.normal(size=(4, 4))}, rng.normal(size=(3, 4))
+    for _ in range(2):
+        require_same_bits(
+            tc.value_and_grad(loss)(params, x), tc.value_and_grad(loss, arena=True)(params, x)
+        )
+        require_same_bits(tc.jit(loss)(params, x), tc.jit(loss, arena=True)(params, x))
+    states = []
+    for arena in (False, True):
+        step = tc.train_step(loss, tc.adamw(0.1), arena=arena)
+        state = step.init(params)
+        for _ in range(5):
+            state, value = step(state, x)
+        states.append((state, value))
+    require_same_bits(*states)
+
+
+def test_a_program_in_an_arena_can_be_pickled() -> None:
+    program = tc.compile(tc.plan(tc.networks.chain(3)), arena=True, results="reused")
+    again = pickle.loads(pickle.dumps(program))
+    assert again.arena is not None
+    assert (again.source, again.arena.results) == (program.source, "reused")
+
+
+def test_array_libraries_other_than_numpy_run_in_an_arena() -> None:
+    graph = NETWORKS["gpt"]().graph()
+    schedule = tc.plan(graph, "sqrt_n")
+    arguments = random_arguments(graph)
+    program = tc.compile(schedule, strict.BACKEND, arena=True)
+    want = tc.compile(schedule, strict.BACKEND)(*arguments)
+    for _ in range(3):
+        require_same_bits(
+            *(
+                map_leaves(lambda it: strict.asnumpy(it), both)
+                for both in (want, program(*arguments))
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arena": True, "results": "old"}, "results='old'; expected 'new' or 'reused'"),
+        ({"arena": True, "threads": "all"}, "threads='all'; expected 'wait' or 'own'"),
+        ({"results": "reused"}, "results and threads are options of arena=True"),
+    ],
+)
+def test_unknown_options_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(tc.OptionError, match=message):
+        tc.compile(tc.plan(tc.networks.chain(2)), **options)

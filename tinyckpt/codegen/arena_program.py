@@ -1,0 +1,550 @@
+"""Compilation of a schedule into one buffer: every value and every workspace at a static address.
+
+The program has a view of the buffer for every evaluation, made once, and each line writes into its
+place by ``out=``. The first call runs the schedule step by step in memory of its own, and notes
+what kernels allocate and how values lie in memory (row-major or not), so that later calls give the
+same bits; it is done again for arguments of other strides. In: a legal schedule, its ``arena`` and
+a backend. Out: a function, and its source.
+
+Not done: kernels written by the user, and those whose temporaries depend on the data (gathers and
+scatters with repeated indices), allocate as they please; their results are copied into place.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.base.units import counted
+from tinyckpt.codegen.arena import Allocation, allocations_of
+from tinyckpt.codegen.kernel_memory import (
+    WORKSPACE,
+    Layout,
+    Place,
+    Placed,
+    PlacedKernel,
+    Recorded,
+    layout_of,
+)
+from tinyckpt.codegen.numpy_source import SourceWriter, one_line
+from tinyckpt.codegen.offset_assignment import assign_offsets
+from tinyckpt.core.backend import Backend
+from tinyckpt.core.graph import Graph, Operator
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule
+from tinyckpt.ops.kernel_inlining import (
+    Substitution,
+    constant_line,
+    inline_kernel,
+    is_own,
+    literal,
+)
+
+Array = Any
+ALIGNMENT = 64  # bytes: a cache line
+MOST_LAYOUTS = 8  # sets of argument strides whose programs are kept
+# Kernels whose temporaries depend on the data.
+DATA_DEPENDENT = "tinyckpt.ops.kernels_indexing"
+
+
+def result_storages(graph: Graph) -> frozenset[int]:
+    """Return the values that own the memory of a graph's results."""
+    owners = set()
+    for data in graph.outputs:
+        while (base := graph.data[data].view_of) is not None:
+            data = base
+        owners.add(data)
+    return frozenset(owners)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the allocations of a schedule stand in a buffer.
+
+    Attributes:
+        nbytes: of the buffer.
+        values: offset of each value, by (step that allocates it, data id).
+        workspaces: offset of each evaluation's workspace, by step.
+        outside: values that have memory of their own, since results share it.
+        freed: the (start, stop) of what is freed, by step.
+    """
+
+    nbytes: int
+    values: Mapping[tuple[int, int], int]
+    workspaces: Mapping[int, int]
+    outside: frozenset[int]
+    freed: Mapping[int, list[tuple[int, int]]]
+
+
+def addresses_of(schedule: Schedule, results: Literal["new", "reused"]) -> Addresses:
+    """Plan the buffer of a program; results stand outside of it if they are new in every call."""
+    outside = result_storages(schedule.graph) if results == "new" else frozenset()
+    placed: list[Allocation] = [
+        each
+        for each in allocations_of(schedule)
+        if each.kind == "workspace" or each.storage not in outside
+    ]
+    packing = assign_offsets(
+        [each.start for each in placed],
+        [each.stop for each in placed],
+        [each.nbytes for each in placed],
+        ALIGNMENT,
+    )
+    values, workspaces = {}, {}
+    freed: dict[int, list[tuple[int, int]]] = {}
+    for each, offset in zip(placed, packing.offsets, strict=True):
+        # A value is freed by a step of its own, a workspace with the evaluation.
+        last = each.stop if each.kind == "value" else each.start
+        freed.setdefault(last, []).append((offset, offset + each.nbytes))
+        if each.kind == "value":
+            values[each.start, each.storage] = offset
+        else:
+            workspaces[each.start] = offset
+    return Addresses(packing.nbytes, values, workspaces, outside, freed)
+
+
+# --------------------------------------------------------------------------------------------------
+# The source.
+
+UFUNCS: dict[type, str] = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+    ast.Pow: "power", ast.MatMult: "matmul",
+}  # fmt: skip
+REDUCTIONS = {"sum", "max", "min", "mean", "prod"}  # methods with ``out=``
+
+
+def is_operand(node: ast.expr) -> bool:
+    """Whether an expression allocates no array: a name, a number, an attribute, a view."""
+    if isinstance(node, ast.Name | ast.Constant):
+        return True
+    if isinstance(node, ast.Attribute):
+        return is_operand(node.value)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.operand, ast.Constant)
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "np.expand_dims"
+
+
+def written_into(expression: str, out: str, ufuncs: Any) -> str | None:
+    """Return the statement that writes an inlined kernel's value into ``out``, or None.
+
+    >>> written_into("x @ y.mT", "z", np)
+    'np.matmul(x, y.mT, out=z)'
+    >>> written_into("x.sum(axis=(0,))", "z", np)
+    'x.sum(axis=(0,), out=z)'
+    >>> written_into("0.5 * (x * x).sum()", "z", np) is None
+    True
+    """
+    node = ast.parse(expression, mode="eval").body
+    if isinstance(node, ast.BinOp) and is_operand(node.left) and is_operand(node.right):
+        left, right = ast.unparse(node.left), ast.unparse(node.right)
+        ufunc = UFUNCS.get(type(node.op))
+        return f"np.{ufunc}({left}, {right}, out={out})" if ufunc else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and is_operand(node.operand):
+        return f"np.negative({ast.unparse(node.operand)}, out={out})"
+    if not isinstance(node, ast.Call) or not all(map(is_operand, node.args)):
+        return None
+    function = node.func
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return None
+    is_ufunc = function.value.id == "np" and isinstance(
+        getattr(ufuncs, function.attr, None), ufuncs.ufunc
+    )
+    if is_ufunc or (function.value.id != "np" and function.attr in REDUCTIONS):
+        node.keywords.append(ast.keyword("out", ast.Name(out)))
+        return ast.unparse(node)
+    return None
+
+
+def steps_into(
+    kernel: Callable[..., Any], operands: Sequence[str], attrs: Any, out: str
+) -> list[str] | None:
+    """Return the statements of a kernel that evaluates in one buffer, its result; None for others.
+
+    >>> from tinyckpt.ops.kernels_elementwise import KERNELS
+    >>> steps_into(KERNELS["tanh_vjp"].function, ["f1", "b2"], {}, "b1")
+    ['np.multiply(f1, f1, out=b1)', 'np.subtract(1, b1, out=b1)', 'np.multiply(b1, b2, out=b1)']
+    """
+    parsed = statements_of(kernel) if is_own(kernel) else None
+    if parsed is None:
+        return None
+    parameters, statements = parsed
+    replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
+    replacements.update(zip(parameters[1:], map(ast.Name, operands), strict=False))
+    replacements.update({key: ast.parse(literal(attrs[key]), mode="eval").body for key in attrs})
+    replacements["t0"] = ast.Name(out)
+    # A fresh copy: the transformer changes the tree.
+    copied = [ast.parse(text, mode="eval").body for text in statements]
+    return [ast.unparse(Substitution(replacements, attrs).visit(node)) for node in copied]
+
+
+@cache
+def statements_of(kernel: Callable[..., Any]) -> tuple[list[str], list[str]] | None:
+    """Parse a kernel of elementwise steps on one buffer, t0: its parameters, and the calls."""
+    try:
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    assert isinstance(function, ast.FunctionDef)
+    if function.args.vararg or not isinstance(function.body[-1], ast.Return):
+        return None
+    calls: list[ast.expr | None] = [step_into_t0(node) for node in function.body[:-1]]
+    if ast.unparse(function.body[-1]) != "return t0" or not all(calls):
+        return None
+    parameters = [parameter.arg for parameter in function.args.args]
+    return parameters, [ast.unparse(call) for call in calls if call is not None]
+
+
+def step_into_t0(node: ast.stmt) -> ast.expr | None:
+    """Return a statement of a generated kernel as one call that writes t0, or None."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        if node.target.id != "t0" or not is_operand(node.value) or type(node.op) not in UFUNCS:
+            return None
+        text = f"xp.{UFUNCS[type(node.op)]}(t0, {ast.unparse(node.value)}, out=t0)"
+        return ast.parse(text, mode="eval").body
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "t0":
+        call = node.value
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "xp.asarray":
+            (call,) = call.args
+        if not isinstance(call, ast.Call) or not hasattr(np, ast.unparse(call.func)[3:]):
+            return None
+        call.keywords.append(ast.keyword("out", ast.Name("t0")))
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        if not ast.unparse(call).endswith("out=t0)"):
+            return None
+    else:
+        return None
+    is_ufunc = isinstance(getattr(np, ast.unparse(call.func)[3:], None), np.ufunc)
+    return call if is_ufunc and all(map(is_operand, call.args)) else None
+
+
+class ArenaWriter:
+    """The emitter of a program with static addresses."""
+
+    def __init__(
+        self, schedule: Schedule, backend: Backend, addresses: Addresses, poison: bool
+    ) -> None:
+        self.base, self.poison = SourceWriter(schedule, backend), poison
+        self.schedule, self.graph, self.addresses = schedule, schedule.graph, addresses
+        self.names = self.base.names
+        self.fixed: set[str] = set()  # names of views of the buffer
+        self.views: list[str] = []
+        self.body: list[str] = []
+        self.known: dict[Any, list[str]] = {}  # names of views of one operator, by its base's name
+
+    def source(self) -> str:
+        """Emit the whole program."""
+        base, graph = self.base, self.graph
+        self.base.taken |= {"at", "placed", "poison"}
+        self.body += base.unpacking()
+        for data, value in graph.constants.items():
+            self.names[data] = name = base.identifier(f"c_{graph.data[data].name}")
+            base.arrays[name] = value
+        scope = ""
+        for position, step in enumerate(self.schedule.steps):
+            before = len(self.body)
+            if isinstance(step, EVALUATIONS):
+                operator = graph.operators[step.operator]
+                self.evaluation(position, operator)
+                if operator.scope != scope and len(self.body) > before:
+                    scope = operator.scope
+                    self.body[before] += f"  # {one_line(scope)}" if scope else ""
+            elif isinstance(step, Fetch):
+                host = base.on_host[step.data]
+                if self.place(position, step.data, 0):
+                    self.body.append(f"{self.names[step.data]}[...] = {base.from_host}({host})")
+                else:
+                    self.body.append(f"{self.names[step.data]} = {base.from_host}({host})")
+                self.body.append(f"del {host}")
+            elif not isinstance(step, Free):
+                name = self.names[step.data]
+                host = base.on_host.setdefault(step.data, base.identifier(f"host_{name}"))
+                self.body.append(f"{host} = {base.to_host}({name})")
+            if self.poison:
+                for start, stop in self.addresses.freed.get(position, ()):
+                    self.body.append(f"poison({start}, {stop})")
+        self.body.append(f"return {base.results()}")
+        lines = [f"import {base.backend.name} as np"]
+        for module, names in sorted(base.imported.items()):
+            lines.append(f"from {module} import {', '.join(sorted(names))}")
+        if any("'bfloat16'" in line for line in (*self.body, *map(str, base.arrays.values()))):
+            lines.insert(1, "import ml_dtypes  # for bfloat16")
+        lines.append("")
+        lines.extend(constant_line(name, value) for name, value in base.arrays.items())
+        size = counted(self.addresses.nbytes, "byte")
+        lines.append(f"# One buffer of {size}: at(offset, step) is a view of it.")
+        lines += [*self.views, "", f"def step({', '.join(base.parameters)}):"]
+        return "\n".join([*lines, *(f"    {line}" for line in self.body)])
+
+    def place(self, position: int, data: int, output: int) -> bool:
+        """Name the view in which a value stands from this step on; False if it stands outside."""
+        node = self.graph.data[data]
+        name = self.base.identifier((node.label or node.name)[:60])
+        self.names[data] = name
+        if data in self.addresses.outside:
+            return False
+        offset = self.addresses.values[position, data]
+        which = f", {output}" if output else ""
+        self.views.append(f"{name} = at({offset}, {position}{which})  # {node.spec}")
+        self.fixed.add(name)
+        return True
+
+    def evaluation(self, position: int, operator: Operator) -> None:
+        """Emit the lines of one evaluation."""
+        primitive = operator.primitive
+        assert primitive is not None  # checked by the SourceWriter
+        operands = [self.names[data] for data in operator.inputs]
+        if self.graph.data[operator.outputs[0]].view_of is not None:
+            self.view(operator)
+            return
+        inside = [
+            self.place(position, data, output) for output, data in enumerate(operator.outputs)
+        ]
+        results = [self.names[data] for data in operator.outputs]
+        inlined = inline_kernel(primitive.forward, operands, operator.attrs, self.base.written)
+        if inlined is not None and len(results) == 1:
+            if not inside[0]:
+                self.body.append(self.base.evaluation(operator))
+                return
+            if line := written_into(inlined, results[0], self.base.backend.xp):
+                self.body.append(line)
+                return
+        if inside == [True]:
+            lines = steps_into(primitive.forward, operands, operator.attrs, results[0])
+            if lines is not None:
+                self.body += lines
+                return
+        name, attrs = self.base.kernel_name(operator)
+        call = self.base.identifier(f"{name}_into_{results[0]}")
+        self.views.append(f"{call} = placed({name}, {position})")
+        line = f"{call}({', '.join([*operands, *attrs])})"
+        if not all(inside):
+            targets = [each if not at else "_" for each, at in zip(results, inside, strict=True)]
+            line = f"{', '.join(targets)} = {line}"
+        self.body.append(line)
+
+    def view(self, operator: Operator) -> None:
+        """Emit the views that an operator returns: once, if they are views of the buffer."""
+        base = self.graph.data[operator.outputs[0]].view_of
+        assert base is not None
+        owner = self.names[base]
+        key = operator.id, owner
+        if owner in self.fixed and key in self.known:
+            self.names.update(zip(operator.outputs, self.known[key], strict=True))
+            return
+        for data in operator.outputs:
+            node = self.graph.data[data]
+            self.names[data] = self.base.identifier((node.label or node.name)[:60])
+        line = self.base.evaluation(operator)
+        if owner not in self.fixed:
+            self.body.append(line)
+            return
+        self.known[key] = [self.names[data] for data in operator.outputs]
+        self.fixed.update(self.known[key])
+        self.views.append(line)
+
+
+# --------------------------------------------------------------------------------------------------
+# The program.
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the first call notes of one evaluation or fetch.
+
+    Attributes:
+        outputs: layouts of the results.
+        numbers: for each result the number of the kernel's allocation that it is, or None.
+        allocations: layouts of all arrays that the kernel allocates, in order.
+        temporaries: where those stand that are no results, by number.
+    """
+
+    outputs: tuple[Layout, ...]
+    numbers: tuple[int | None, ...] = ()
+    allocations: tuple[Layout | None, ...] = ()
+    temporaries: Mapping[int, Place] = field(default_factory=dict)
+
+
+class Memory:
+    """One thread's buffer, and the functions on it by the strides of their arguments."""
+
+    def __init__(self) -> None:
+        self.buffer: Array = None  # allocated when the first call has gone well
+        self.steps: dict[Any, Callable[..., Any]] = {}
+
+
+class ArenaProgram:
+    """A schedule's program on one buffer.
+
+    Attributes:
+        source: its text.
+        nbytes: of the buffer.
+        results, threads: as in ``compile``.
+        constants: the constant arrays that the program refers to.
+
+    With ``poison`` the program overwrites every range with NaNs when it is freed: for tests.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        backend: Backend,
+        results: Literal["new", "reused"] = "new",
+        threads: Literal["wait", "own"] = "wait",
+        poison: bool = False,
+    ) -> None:
+        if results not in ("new", "reused"):
+            raise OptionError(f"results={results!r}; expected 'new' or 'reused'")
+        if threads not in ("wait", "own"):
+            raise OptionError(f"threads={threads!r}; expected 'wait' or 'own'")
+        self.schedule, self.backend = schedule, backend
+        self.results: Literal["new", "reused"] = results
+        self.threads: Literal["wait", "own"] = threads
+        self.addresses = addresses_of(schedule, results)
+        self.nbytes = self.addresses.nbytes
+        self.writer = ArenaWriter(schedule, backend, self.addresses, poison)
+        self.source = self.writer.source()
+        arrays = self.writer.base.arrays
+        self.arrays = {name: backend.to_device(array) for name, array in arrays.items()}
+        self.constants = tuple(self.arrays.values())
+        self.lock: Any = threading.Lock() if threads == "wait" else nullcontext()
+        self.memory = Memory()
+        self.own = threading.local()
+
+    def __call__(self, *arguments: Any) -> tuple[Any, Any]:
+        with self.lock:
+            memory = self.memory
+            if self.threads == "own":
+                memory = self.own.__dict__.setdefault("memory", Memory())
+            key = tuple([array.strides for array in leaves(arguments)])
+            step = memory.steps.get(key)
+            if step is not None:
+                both: tuple[Any, Any] = step(*arguments)
+                return both
+            result, noted = self.first_call(arguments)
+            if memory.buffer is None:
+                memory.buffer = aligned_bytes(self.backend.xp, self.nbytes)
+            if len(memory.steps) >= MOST_LAYOUTS:
+                del memory.steps[next(iter(memory.steps))]
+            memory.steps[key] = self.build(memory.buffer, noted)
+            return result
+
+    def first_call(
+        self, arguments: tuple[Any, ...]
+    ) -> tuple[tuple[Any, Any], dict[int, Evaluation]]:
+        """Run the schedule in memory of its own; note what each evaluation allocates."""
+        graph, writer, xp = self.schedule.graph, self.writer.base, self.backend.xp
+        values = dict(zip(leaves(graph.arguments), leaves(arguments), strict=True))
+        values.update((data, self.arrays[writer.names[data]]) for data in graph.constants)
+        on_host: dict[int, Any] = {}
+        park = writer.namespace.get("park", self.backend.to_host)
+        fetch = writer.namespace.get("fetch", self.backend.to_device)
+        noted: dict[int, Evaluation] = {}
+        library = Recorded(xp)
+        for position, step in enumerate(self.schedule.steps):
+            if isinstance(step, Free):
+                del values[step.data]
+            elif isinstance(step, EVALUATIONS):
+                operator = graph.operators[step.operator]
+                kernel = operator.primitive.forward  # type: ignore[union-attr]
+                library.begin()
+                results = kernel(
+                    library if is_placed(kernel) else xp,
+                    *[values[data] for data in operator.inputs],
+                    **operator.attrs,
+                )
+                outputs = results if len(operator.outputs) > 1 else (results,)
+                outputs = tuple([xp.asarray(output) for output in outputs])
+                noted[position] = evaluation_of(library, outputs, operator.workspace)
+                values.update(zip(operator.outputs, outputs, strict=True))
+                del results, outputs
+            elif isinstance(step, Fetch):
+                values[step.data] = array = fetch(on_host.pop(step.data))
+                noted[position] = Evaluation((layout_or_rows(array),))
+            else:
+                on_host[step.data] = park(values.pop(step.data))
+        result, gradients = (
+            map_leaves(lambda data: values[data], tree) for tree in (graph.results, graph.gradients)
+        )
+        return (result, gradients), noted
+
+    def build(self, buffer: Array, noted: Mapping[int, Evaluation]) -> Callable[..., Any]:
+        """Make the views of the buffer, and the function that runs on them."""
+        xp, addresses = self.backend.xp, self.addresses
+
+        def at(offset: int, position: int, output: int = 0) -> Array:
+            return noted[position].outputs[output].view(buffer[offset:])
+
+        def placed(kernel: Callable[..., Any], position: int) -> PlacedKernel:
+            step, evaluation = self.schedule.steps[position], noted[position]
+            operator = self.schedule.graph.operators[step.operator]  # type: ignore[union-attr]
+            offsets = [addresses.values.get((position, data)) for data in operator.outputs]
+            places: list[Array | None] = [None] * len(evaluation.allocations)
+            copied = [
+                None if offset is None else at(offset, position, output)
+                for output, offset in enumerate(offsets)
+            ]
+            for output, (number, offset) in enumerate(
+                zip(evaluation.numbers, offsets, strict=True)
+            ):
+                layout = None if number is None else evaluation.allocations[number]
+                if layout is not None and offset is not None:
+                    places[number] = layout.view(buffer[offset:])  # type: ignore[index]
+                    copied[output] = None
+            regions = {WORKSPACE: addresses.workspaces.get(position), **dict(enumerate(offsets))}
+            for number, (region, offset) in evaluation.temporaries.items():
+                layout, begin = evaluation.allocations[number], regions[region]
+                if layout is not None and begin is not None:
+                    places[number] = layout.view(buffer[begin + offset :])
+            library = Placed(xp, places) if places else xp
+            return PlacedKernel(kernel, library, tuple(copied))
+
+        def poison(start: int, stop: int) -> None:
+            buffer[start:stop] = 255  # a NaN in every floating-point type
+
+        namespace = {**self.writer.base.namespace, **self.arrays}
+        namespace.update({"at": at, "placed": placed, "poison": poison})
+        filename = f"<{self.schedule.policy} of {self.schedule.graph.name}, in one buffer>"
+        exec(builtins.compile(self.source, filename, "exec"), namespace)
+        step: Callable[..., Any] = namespace["step"]
+        return step
+
+
+def is_placed(kernel: Callable[..., Any]) -> bool:
+    """Whether a kernel allocates the same arrays whenever its operands have the same shapes."""
+    return is_own(kernel) and kernel.__module__ != DATA_DEPENDENT
+
+
+def layout_or_rows(array: Array) -> Layout:
+    """Return an array's layout; row-major if it does not cover its memory once."""
+    return layout_of(array) or Layout(array.shape, array.dtype, tuple(range(array.ndim)))
+
+
+def evaluation_of(library: Recorded, outputs: tuple[Array, ...], workspace: int) -> Evaluation:
+    """Return what a recorded evaluation allocated."""
+    # A view that does not cover its memory in some order of its axes, such as a reversed one, is
+    # copied.
+    numbers = tuple([library.number_of(array) if layout_of(array) else None for array in outputs])
+    layouts = tuple([layout_or_rows(array) for array in outputs])
+    temporaries = library.temporaries(numbers, workspace)
+    return Evaluation(layouts, numbers, tuple(library.layouts), temporaries)
+
+
+def aligned_bytes(xp: Any, nbytes: int) -> Array:
+    """Return a buffer of bytes that begins at a multiple of the alignment."""
+    if xp is not np:  # CuPy aligns what it allocates to 512 bytes
+        return xp.empty(nbytes, "uint8")
+    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+    skipped = -buffer.ctypes.data % ALIGNMENT
+    return buffer[skipped : skipped + nbytes]
