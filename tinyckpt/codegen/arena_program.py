@@ -317,6 +317,8 @@ class ArenaWriter:
             if not inside[0]:
                 self.body.append(self.base.evaluation(operator))
                 return
+            if operator.kind == "unbroadcast":
+                inlined = self.without_reshape(operator, inlined)
             if line := written_into(inlined, results[0], self.base.backend.xp):
                 self.body.append(line)
                 return
@@ -333,6 +335,14 @@ class ArenaWriter:
             targets = [each if not at else "_" for each, at in zip(results, inside, strict=True)]
             line = f"{', '.join(targets)} = {line}"
         self.body.append(line)
+
+    def without_reshape(self, operator: Operator, expression: str) -> str:
+        """Return the sum of a broadcast operand's cotangent without a reshape that does nothing."""
+        (source,) = operator.inputs
+        axes, shape = operator.attrs["axes"], operator.attrs["shape"]
+        if len(self.graph.data[source].spec.shape) - len(axes) != len(shape):
+            return expression
+        return expression.rpartition(".reshape(")[0]
 
     def view(self, operator: Operator) -> None:
         """Emit the views that an operator returns: once, if they are views of the buffer."""

@@ -64,7 +64,7 @@ def max_vjp(xp, x, y, g, axes, keepdims):
 
 
 def unbroadcast(xp, g, shape, axes):
-    return xp.sum(g, axis=axes).reshape(shape)
+    return g.sum(axis=axes).reshape(shape)
 
 
 # Shape --------------------------------------------------------------------------------------------

@@ -249,3 +249,13 @@ def test_array_libraries_other_than_numpy_run_in_an_arena() -> None:
 def test_unknown_options_are_refused(options: Any, message: str) -> None:
     with pytest.raises(tc.OptionError, match=message):
         tc.compile(tc.plan(tc.networks.chain(2)), **options)
+
+
+@given(training_graphs(), st.sampled_from(POLICIES))
+def test_the_buffer_of_a_program_is_that_of_arena(
+    case: tuple[tc.TrainingGraph, tuple[Any, ...]], policy: str
+) -> None:
+    schedule = tc.plan(case[0], policy)
+    program = tc.compile(schedule, arena=True, results="reused")
+    assert program.arena is not None
+    assert program.arena.nbytes == tc.arena(schedule).nbytes
