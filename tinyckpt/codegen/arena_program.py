@@ -1,9 +1,9 @@
 """Compilation of a schedule into one buffer: every value and every workspace at a static address.
 
 The program has a view of the buffer for every evaluation, made once, and each line writes into its
-place by ``out=``. The first call runs the schedule step by step in memory of its own, and notes
-what kernels allocate and how values lie in memory (row-major or not), so that later calls give the
-same bits; it is done again for arguments of other strides. In: a legal schedule, its ``arena`` and
+place by ``out=``. The first call runs the schedule step by step, and notes what kernels allocate
+and how values lie in memory (row-major or not), so that later calls give the same bits; it is done
+again for arguments of other strides. In: a legal schedule, its ``arena`` and
 a backend. Out: a function, and its source.
 
 Not done: kernels written by the user, and those whose temporaries depend on the data (gathers and
@@ -390,7 +390,7 @@ class Memory:
     """One thread's buffer, and the functions on it by the strides of their arguments."""
 
     def __init__(self) -> None:
-        self.buffer: Array = None  # allocated when the first call has gone well
+        self.buffer: Array = None  # allocated by the first call
         self.steps: dict[Any, Callable[..., Any]] = {}
 
 
@@ -442,18 +442,22 @@ class ArenaProgram:
             if step is not None:
                 both: tuple[Any, Any] = step(*arguments)
                 return both
-            result, noted = self.first_call(arguments)
             if memory.buffer is None:
                 memory.buffer = aligned_bytes(self.backend.xp, self.nbytes)
+            result, noted = self.first_call(arguments, memory.buffer)
             if len(memory.steps) >= MOST_LAYOUTS:
                 del memory.steps[next(iter(memory.steps))]
             memory.steps[key] = self.build(memory.buffer, noted)
             return result
 
     def first_call(
-        self, arguments: tuple[Any, ...]
+        self, arguments: tuple[Any, ...], buffer: Array
     ) -> tuple[tuple[Any, Any], dict[int, Evaluation]]:
-        """Run the schedule in memory of its own; note what each evaluation allocates."""
+        """Run the schedule operator by operator; note what each evaluation allocates.
+
+        Kernels allocate as ever; what they return is moved into its place at once, so that this
+        call, too, needs no more than the buffer and one operator's arrays.
+        """
         graph, writer, xp = self.schedule.graph, self.writer.base, self.backend.xp
         values = dict(zip(leaves(graph.arguments), leaves(arguments), strict=True))
         values.update((data, self.arrays[writer.names[data]]) for data in graph.constants)
@@ -462,6 +466,15 @@ class ArenaProgram:
         fetch = writer.namespace.get("fetch", self.backend.to_device)
         noted: dict[int, Evaluation] = {}
         library = Recorded(xp)
+
+        def moved(position: int, data: int, output: int, array: Array) -> Array:
+            offset = self.addresses.values.get((position, data))
+            if offset is None:  # a view, or outside
+                return array
+            place = noted[position].outputs[output].view(buffer[offset:])
+            place[...] = array
+            return place
+
         for position, step in enumerate(self.schedule.steps):
             if isinstance(step, Free):
                 del values[step.data]
@@ -477,11 +490,13 @@ class ArenaProgram:
                 outputs = results if len(operator.outputs) > 1 else (results,)
                 outputs = tuple([xp.asarray(output) for output in outputs])
                 noted[position] = evaluation_of(library, outputs, operator.workspace)
-                values.update(zip(operator.outputs, outputs, strict=True))
+                for output, data in enumerate(operator.outputs):
+                    values[data] = moved(position, data, output, outputs[output])
                 del results, outputs
             elif isinstance(step, Fetch):
-                values[step.data] = array = fetch(on_host.pop(step.data))
+                array = fetch(on_host.pop(step.data))
                 noted[position] = Evaluation((layout_or_rows(array),))
+                values[step.data] = moved(position, step.data, 0, array)
             else:
                 on_host[step.data] = park(values.pop(step.data))
         result, gradients = (

@@ -192,7 +192,7 @@ def cross_entropy_vjp(xp, logits, labels, spread, g):
 
 
 def half_squared_norm(xp, x):
-    return 0.5 * (x * x).sum()
+    return xp.multiply(0.5, xp.sum(xp.multiply(x, x)))
 
 
 def half_squared_norm_vjp(xp, x, g):
