@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+ROOT = Path(__file__).parent.parent
 Once = Callable[[str, Callable[[Path], None]], Path]
 FEWER = 5  # in the default profile a fifth of the examples that a test asks for
 settings.register_profile(
@@ -120,6 +121,21 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         return folder
 
     return filled
+
+
+@pytest.fixture(scope="session")
+def distributions(once: Once) -> Path:
+    """Return the folder with the wheel and the sdist of this tree."""
+    require("hatchling")
+
+    def build(folder: Path) -> None:
+        from hatchling.builders.sdist import SdistBuilder
+        from hatchling.builders.wheel import WheelBuilder
+
+        for builder in (WheelBuilder, SdistBuilder):
+            list(builder(str(ROOT)).build(directory=str(folder), versions=["standard"]))
+
+    return once("distributions", build)
 
 
 @pytest.fixture(scope="session")

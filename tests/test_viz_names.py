@@ -42,14 +42,10 @@ def printed(code: str, folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel and unpack it, as an installer does."""
-    require("hatchling")
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)
-    (archive,) = folder.glob("*.whl")
-    installed = folder / "site"
+def wheel(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpack the wheel, as an installer does."""
+    (archive,) = distributions.glob("*.whl")
+    installed = tmp_path_factory.mktemp("wheel")
     with zipfile.ZipFile(archive) as content:
         content.extractall(installed)
     return installed

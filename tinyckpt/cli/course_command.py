@@ -1,4 +1,4 @@
-"""``tinyckpt puzzle``, ``grade`` and ``course``: the course's checks from the command line.
+"""``tinyckpt lessons``, ``course``, ``puzzle`` and ``grade``: what one learns with, and its checks.
 
 The course is imported by the commands that use it: others begin without.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tinyckpt.cli.demo import command_for, shell_path
 from tinyckpt.cli.resolve_options import PAGES, check_output, wrong_usage
 from tinyckpt.core.trace import Trace
 from tinyckpt.pipeline import PipelineTrace
@@ -86,6 +87,19 @@ def grade_job(options: Any) -> int:
     if options.gradescope:
         save_gradescope(report, options.gradescope)
     return 0 if report.points == report.of else 1
+
+
+def lessons_job(options: Any) -> int:
+    """List the lessons, or write them to a folder."""
+    from tinyckpt.course.handing_out import copy_lessons, lessons
+
+    if options.copy:
+        first, *_ = copy_lessons(options.copy)
+        python = command_for(Path(sys.executable))
+        print(f"written to {options.copy}; begin with {python} {shell_path(first)}")
+    else:
+        print("\n".join(lessons()))
+    return 0
 
 
 def course_job(options: Any) -> int:

@@ -189,6 +189,8 @@ def next_steps() -> str:
     ]
     if LESSON.exists():
         steps.insert(0, (f"{python} {shell_path(LESSON)}", "the first of the lessons"))
+    else:
+        steps.insert(1, (f"{tinyckpt} lessons --copy lessons", "scripts that run as they are"))
     width = max(len(step) for step, _ in steps)
     return "\n".join(f"   {step:{width}}  # {what}" for step, what in steps)
 

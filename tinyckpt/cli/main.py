@@ -18,7 +18,7 @@ from tinyckpt.base.errors import OptionError, TinyckptError
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.cli.compare import DEFAULT_POLICIES, compare_job, seconds_of
-from tinyckpt.cli.course_command import course_job, grade_job, puzzle_job
+from tinyckpt.cli.course_command import course_job, grade_job, lessons_job, puzzle_job
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipe import pipe_job
@@ -344,6 +344,6 @@ def empty_job(options: Any) -> int:
 JOBS = {
     "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
     "graph": graph_job, "gif": gif_job, "play": play_job, "torch": torch_job,
-    "pipe": pipe_job, "lab": lab_job, "course": course_job, "puzzle": puzzle_job,
-    "grade": grade_job,
+    "pipe": pipe_job, "lab": lab_job, "lessons": lessons_job, "course": course_job,
+    "puzzle": puzzle_job, "grade": grade_job,
 }  # fmt: skip

@@ -405,6 +405,9 @@ COMMANDS = {
         option("--play OUT.html", "write a page that plays it"),
         option("--time-limit S", "seconds to search for plans; 6 by default"),
     ], TORCH_HELP),
+    "lessons": Command("list the lessons, which run as they are; or write them to a folder", [
+        option("--copy DIR", "write them to this folder, which is new or empty"),
+    ], ""),
     "course": Command("write the course's folder, for students or teachers; or a leaderboard", [
         option("--copy DIR", "for students: pages, files to fill in, tests and hints"),
         option("--teacher DIR", "for teachers: with solutions, and files for pytest, nbgrader, "

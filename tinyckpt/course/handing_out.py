@@ -1,4 +1,4 @@
-"""The course's folder for students and for teachers, and test files for other graders.
+"""The lessons, the course's folder for students and for teachers, and test files for other graders.
 
 Students get pages, stubs, tests and hints; teachers also solutions, and a folder ``grading`` with
 files for pytest, nbgrader, Otter and Gradescope. Each of them calls ``grading``, so that points are
@@ -16,6 +16,7 @@ from typing import Any
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
+from tinyckpt.course import isolated
 from tinyckpt.course.grading import course_folder, parts
 from tinyckpt.course.puzzles import PUZZLES, statement
 from tinyckpt.course.recorded_tests import names_of_tests, task_of
@@ -58,15 +59,46 @@ GRADESCOPE = {
 }
 
 
+def lessons() -> dict[str, Path]:
+    """Return the lessons by title, in order: beside the package, in a wheel inside it.
+
+    >>> next(iter(lessons()))
+    '1. The graph'
+    """
+    installed = Path(__file__).parent / "lessons"
+    folder = installed if installed.is_dir() else isolated.ROOT / "lessons"
+    return {
+        path.read_text("utf-8").splitlines()[1].removeprefix("# # "): path
+        for path in sorted(folder.glob("[0-9]*.py"))
+    }
+
+
+def copy_lessons(target: str | os.PathLike[str]) -> list[Path]:
+    """Write the lessons to a new folder, and return their paths.
+
+    Raises:
+        OptionError: if there is something in the folder already.
+    """
+    folder = new_folder(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(path, folder / path.name)) for path in lessons().values()]
+
+
+def new_folder(target: str | os.PathLike[str]) -> Path:
+    """Return a folder that has nothing in it, or is not there; else raise an OptionError."""
+    folder = Path(target)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OptionError(f"{folder}: it exists already, and is not an empty folder")
+    return folder
+
+
 def copy_course(target: str | os.PathLike[str], teacher: bool = False) -> Path:
     """Write the course to a new folder: for students, or for teachers, with solutions.
 
     Raises:
         OptionError: if there is something in the folder already.
     """
-    folder = Path(target)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OptionError(f"{folder}: it exists already, and is not an empty folder")
+    folder = new_folder(target)
     left_out = ["__pycache__", "*.pyc", ".*", *([] if teacher else ["solutions"])]
     ignored = shutil.ignore_patterns(*left_out)
     shutil.copytree(course_folder(), folder, ignore=ignored, dirs_exist_ok=True)
