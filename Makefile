@@ -2,7 +2,7 @@
 # adds PyAV, CuPy, OR-tools and ml_dtypes.
 PYTHON ?= python3
 EXTRAS ?= viz,dev
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := .venv/.installed-$(EXTRAS)
 # The demo runs in whatever environment there is; a new one gets no more than it needs.
 DEMO_STAMP := $(or $(firstword $(wildcard .venv/.installed-*)),.venv/.installed-viz)

@@ -65,7 +65,7 @@ SAMPLING = 0.0005  # seconds between looks at the resident set
 
 def resident() -> int:
     """Return the resident set size of this process, in bytes (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 

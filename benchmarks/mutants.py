@@ -159,7 +159,7 @@ def located(file: Path, mutant: Mutant) -> ast.AST | None:
     """Return the node that a mutation changes; None if it is not there."""
     found = [
         node
-        for path, node, other in sites(ast.parse(file.read_text()))
+        for path, node, other in sites(ast.parse(file.read_text(encoding="utf-8")))
         if path == mutant.function
         and ast.unparse(node) == mutant.before
         and ast.unparse(other) == mutant.after

@@ -39,6 +39,7 @@ from tinyckpt.cli.resolve_options import (
     wrong_usage,
 )
 from tinyckpt.cli.streams_and_signals import (
+    escape_unencodable_output,
     flush_output,
     open_closed_streams,
     redirect_to_null,
@@ -76,6 +77,7 @@ LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "titl
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
     open_closed_streams()
+    escape_unencodable_output()
     if list(sys.argv[1:] if arguments is None else arguments)[:1] == ["pipe"]:
         supervise()  # if an MPI launcher started this process; before any output
     try:

@@ -34,6 +34,16 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
+def escape_unencodable_output() -> None:
+    """Let the output escape characters that its encoding lacks, as error messages do.
+
+    Redirected output on Windows has a code page, such as cp1252, which lacks most names.
+    """
+    stream: Any = sys.stdout
+    if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
+
 def redirect_to_null(stream: Any) -> None:
     """Redirect a broken stream to the null device, or Python would flush it again at exit."""
     with suppress(OSError):  # a stream without a file descriptor

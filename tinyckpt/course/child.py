@@ -163,7 +163,7 @@ def set_limits(request: Any) -> str:
 def address_space() -> int:
     """Return the bytes of address space in use; 4 GiB where that is not known."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
         return pages * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 2**32
@@ -203,7 +203,7 @@ def refuse_by_audit(hidden: Sequence[Path]) -> list[str]:
         if within(real, covered):
             tried.append(f"it tried to read {real}, which holds solutions")
             refused("read the solutions")
-        if writes and not within(real, [work, "/dev/null"]):
+        if writes and not within(real, [work, os.path.realpath(os.devnull)]):
             refused(f"write {real}")
         if not within(real, readable):
             refused(f"read {real}")

@@ -70,7 +70,7 @@ def supervise() -> None:
     >>> supervise()  # doctest: +SKIP
     """
     rank = launched_rank()
-    if rank is None:
+    if rank is None or not hasattr(os, "WUNTRACED"):  # Windows: no signal says that a rank stopped
         return
     if is_supervised():
         if sys.platform == "linux":  # 1 is PR_SET_PDEATHSIG: a signal when the parent ends

@@ -83,7 +83,7 @@ def test_batch_may_be_one_dict(model: str, capsys: pytest.CaptureFixture[str]) -
 def test_printed_code_runs_within_budget(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = said(capsys, f"{model}:make", "--budget", "80 %")
     names: dict[str, Any] = {}
-    exec(Path(model).read_text(), names)
+    exec(Path(model).read_text(encoding="utf-8"), names)
     names["model"], args = names["make"]()
     lines = out.partition("Write:\n\n")[2].splitlines()[:3]
     exec("\n".join(lines), names)
@@ -132,7 +132,7 @@ def test_fitting_model_needs_no_code(model: str, capsys: pytest.CaptureFixture[s
 def test_columns_are_explained(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     # On a CPU plain dropout evaluates other kernels than compiled dropout does, with larger masks.
     names: dict[str, Any] = {}
-    exec(Path(model).read_text(), names)
+    exec(Path(model).read_text(encoding="utf-8"), names)
     built, args = names["dropout"]()
     stepped = eager_step(built, args)
     plain = allocator_peak(stepped)[0] + sum(x.nbytes for x in (*built.parameters(), *args))

@@ -118,7 +118,7 @@ def test_cupy_api_has_the_methods_used() -> None:
     require("cupy")
     import cupy
 
-    text = Path(pinned.__file__).read_text()
+    text = Path(pinned.__file__).read_text(encoding="utf-8")
     assert "cuda.Stream(non_blocking=True)" in text
     cuda = cupy.cuda
     named = ("Stream", "get_current_stream", "alloc_pinned_memory", "Device")

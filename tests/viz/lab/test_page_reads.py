@@ -65,7 +65,7 @@ def said_by_page(page: Any, texts: Sequence[str], path: Path) -> list[str]:
 
 
 def said_by_python(path: Path, text: str) -> str:
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     try:
         tc.load_trace(path)
     except tc.FormatError as error:

@@ -246,7 +246,9 @@ def test_difference_is_told_in_words_bars_lists_and_table(player: Player) -> Non
     assert page.evaluate(TICK) == 30
     with page.expect_download() as download:
         page.click("#svg")
-    assert "A store all and B √n checkpointing" in Path(download.value.path()).read_text()
+    assert "A store all and B √n checkpointing" in Path(download.value.path()).read_text(
+        encoding="utf-8"
+    )
     page.keyboard.press("Escape")
     page.keyboard.press("/")
     page.keyboard.type("f11")

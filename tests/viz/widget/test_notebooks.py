@@ -79,7 +79,7 @@ def told(path: Path, page: Any, wanted: dict[str, Any]) -> None:
     """Wait until Python has read some values."""
     found: Any = None
     for _ in range(60):
-        if path.exists() and (text := path.read_text()):
+        if path.exists() and (text := path.read_text(encoding="utf-8")):
             found = json.loads(text)
             if wanted.items() <= found.items():
                 return
