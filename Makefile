@@ -15,7 +15,7 @@ BIOME := $(NODE) node_modules/@biomejs/biome/bin/biome
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site \
-        notebooks notebook-files graphs text clean
+        notebooks notebook-files graphs text dist clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tinyckpt demo
@@ -86,6 +86,11 @@ graphs: $(STAMP)
 # The text that ships for language models to learn: the lessons as they stand.
 text:
 	cat lessons/*.py > tinyckpt/data/lessons.txt
+
+# Wheel and sdist, in dist: of this tree, with the builder of .venv.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
 
 .venv/.installed-%: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
