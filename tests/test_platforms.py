@@ -80,19 +80,12 @@ def test_names_that_a_code_page_lacks_are_escaped(tmp_path: Path, encoding: str)
 def test_files_are_read_and_written_without_the_default_encoding(tmp_path: Path) -> None:
     # PEP 597: a warning for each use of the default encoding, which is a code page on Windows.
     lines = [
-        ["demo", "-o", "demo"],
-        ["lessons", "--copy", "lessons"],
-        ["course", "--copy", "course"],
-    ]
-    lines += [
-        ["puzzle", "3"],
-        ["lab", "chain:9", "-o", "lab.html"],
-        ["plan", "chain:9", "-o", "a.json"],
-    ]
-    quick = "import tinyckpt.cli.demo as demo; demo.PLANNING, demo.GPT_STEPS = 0.5, 3"
-    code = (
-        f"import sys; from tinyckpt.cli import main; {quick}; sys.exit(max(map(main, {lines!r})))"
-    )
+        ["lessons", "--copy", "lessons"], ["course", "--copy", "course"], ["puzzle", "3"],
+        ["plan", "chain:9", "-o", "a.json"], ["gif", "a.json", "-o", "a.gif"],
+        ["lab", "chain:9", "-o", "lab.html"], ["play", "chain:9", "-o", "play.html"],
+        ["plan", "chain:9", "--frontier", "-o", "frontier.svg"],
+    ]  # fmt: skip
+    code = f"import sys; from tinyckpt.cli import main; sys.exit(max(map(main, {lines!r})))"
     command = [sys.executable, "-X", "warn_default_encoding", "-W", "always::EncodingWarning"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
