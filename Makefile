@@ -49,6 +49,7 @@ check: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/mypy
 	$(BIOME) ci --error-on-warnings
 	$(NODE) node_modules/typescript/bin/tsc
+	$(NODE) .ci/lint_workflows.mjs
 
 # Rooms, floors and arrows of the layout; lines of each part.
 house: $(STAMP)
