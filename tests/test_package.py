@@ -108,6 +108,15 @@ def test_classifiers_name_supported_versions_of_python() -> None:
     assert sorted(map(int, listed)) == list(map(int, listed))
 
 
+def test_citation_and_changelog_have_the_version_of_the_package() -> None:
+    version = PROJECT["project"]["version"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in citation
+    assert f'\nlicense: {PROJECT["project"]["license"]}\n' in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[([\d.]+)\]", changes, re.MULTILINE)[0] == version
+
+
 @pytest.mark.parametrize("source", [None, "https://example.org/a/b"])
 def test_readme_of_an_index_has_no_relative_link(source: str | None) -> None:
     require("hatchling")

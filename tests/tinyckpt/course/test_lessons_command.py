@@ -1,0 +1,32 @@
+"""``tinyckpt lessons``: the list, and a folder of scripts to run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tinyckpt.cli import main
+
+
+def test_lessons_are_listed_by_title_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lessons"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [int(line.partition(".")[0]) for line in listed] == list(range(1, len(listed) + 1))
+    assert len(listed) == len([*(ROOT / "lessons").glob("[0-9]*.py")])
+    assert listed[2] == "3. Store all"
+
+
+def test_lessons_are_copied_as_they_are_into_a_new_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    assert main(["lessons", "--copy", str(folder)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("01_the_graph.py")
+    copied = sorted(folder.iterdir())
+    assert [path.name for path in copied] == sorted(
+        path.name for path in (ROOT / "lessons").glob("[0-9]*.py")
+    )
+    for path in copied:
+        assert path.read_bytes() == (ROOT / "lessons" / path.name).read_bytes()
+    assert main(["lessons", "--copy", str(folder)]) == 1
+    assert "it exists already, and is not an empty folder" in capsys.readouterr().err
