@@ -14,7 +14,7 @@ BIOME := $(NODE) node_modules/@biomejs/biome/bin/biome
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all nightly newcomer check house test-deep gpu-test format images docs site \
+.PHONY: demo test test-all nightly newcomer wheel-test check house test-deep gpu-test format images docs site \
         notebooks notebook-files graphs text dist clean
 
 demo: $(DEMO_STAMP)
@@ -42,6 +42,10 @@ gpu-test: $(STAMP)
 # Clone, demo, its next steps and every line of the README, in an environment made from nothing.
 newcomer: $(STAMP)
 	$(BIN)/pytest -m newcomer
+
+# The wheel alone, in environments made from nothing, without the source.
+wheel-test: $(STAMP)
+	$(BIN)/pytest -m newcomer tests/test_package.py
 
 check: $(STAMP) $(SCRIPT_CHECKS)
 	$(BIN)/ruff format --check .

@@ -28,5 +28,6 @@ def test_lessons_are_copied_as_they_are_into_a_new_folder(
     )
     for path in copied:
         assert path.read_bytes() == (ROOT / "lessons" / path.name).read_bytes()
-    assert main(["lessons", "--copy", str(folder)]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["lessons", "--copy", str(folder)])
     assert "it exists already, and is not an empty folder" in capsys.readouterr().err
