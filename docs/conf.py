@@ -42,6 +42,7 @@ html_show_copyright = False
 html_show_sphinx = False
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 2  # links to a heading, as GitHub names it
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
