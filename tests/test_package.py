@@ -112,7 +112,7 @@ def test_citation_and_changelog_have_the_version_of_the_package() -> None:
     version = PROJECT["project"]["version"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in citation
-    assert f'\nlicense: {PROJECT["project"]["license"]}\n' in citation
+    assert f"\nlicense: {PROJECT['project']['license']}\n" in citation
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## \[([\d.]+)\]", changes, re.MULTILINE)[0] == version
 
