@@ -5,7 +5,6 @@ The course is imported by the commands that use it: others begin without.
 
 from __future__ import annotations
 
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,13 @@ def puzzle_job(options: Any) -> int:
             wrong_usage(
                 options, "--picture and --json are about an answer; say which file it is in"
             )
+        if options.lab:
+            print(written_lab(number, options.lab))
+            return 0
         print(statement(number))
         return 0
+    if options.lab:
+        wrong_usage(options, "--lab is a page on which a keep set is clicked; leave the file out")
     result, missing = grade_puzzle(number, options.file)
     print(result)
     tell_missing(missing)
@@ -51,17 +55,28 @@ def tell_missing(missing: str) -> None:
         print(f"note: {missing}", file=sys.stderr)
 
 
+def written_lab(number: int, path: str) -> str:
+    """Write the lab page of a puzzle whose answer is a keep set; return what to say."""
+    from tinyckpt import viz
+    from tinyckpt.course.grading import best_answers
+    from tinyckpt.course.puzzles import PUZZLES, task
+
+    asked, graph = task(number, best_answers()[number]), PUZZLES[number].graph
+    assert graph is not None
+    viz.lab(graph(), path, challenge=asked)
+    return f"written to {path}; open it in a browser"
+
+
 def drawn(result: Any, path: str) -> str:
     """Draw an attempt beside the best schedule; return what to say."""
     from tinyckpt import viz
-    from tinyckpt.course.grading import course_folder
+    from tinyckpt.course.grading import best_answers
     from tinyckpt.course.puzzles import PUZZLES, as_data, best_text, score
 
     if result.trace is None:
         return "no picture: there is no legal schedule to draw"
     puzzle = PUZZLES[result.number]
-    answers = runpy.run_path(str(course_folder() / "solutions" / "puzzles.py"))["ANSWERS"]
-    best = score(result.number, as_data(puzzle, answers[result.number])).trace
+    best = score(result.number, as_data(puzzle, best_answers()[result.number])).trace
     title = ["your answer", f"the best: {best_text(puzzle)}"]
     if isinstance(result.trace, PipelineTrace):
         assert isinstance(best, PipelineTrace)

@@ -422,6 +422,8 @@ COMMANDS = {
         option("--picture FILE", "draw your schedule beside the best: a .png or .svg at your peak, "
                "or an animation; a pipeline as .png, .svg or .pdf"),
         option("--json FILE", "write points, peak, cost and gap"),
+        option("--lab FILE.html", "write a page on which values to keep are clicked and scored; of "
+               "puzzles whose answer is a keep set"),
     ], COURSE_HELP),
     "grade": Command("grade your file of a part of the course", [
         option("FILE", "such as part_2.py", dest="file"),

@@ -9,7 +9,7 @@ each comes with its proof, by a planner's certificate or in closed form, and a t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import comb
@@ -352,6 +352,37 @@ def score(number: int, data: Any) -> Result:
         return graph_score(number, tc.replay(schedule))
     except TinyckptError as error:
         return Result(number, 0, shorten(str(error), 3 * WIDTH, placeholder="..."))
+
+
+def task(number: int, best: Sequence[str]) -> dict[str, Any]:
+    """Return a puzzle as plain data for ``viz.lab(graph, challenge=...)``: its rule of points.
+
+    Args:
+        number: of a puzzle whose answer is a keep set.
+        best: a keep set at the optimum, which the page shows in the end.
+
+    Raises:
+        OptionError: if the answer is of another form.
+
+    >>> sorted(task(1, ["f4", "f7"]).items())[1:5]
+    [('budget', 2560), ('minimise', 'peak'), ('most', 2), ('optimum', 2560)]
+    """
+    puzzle = PUZZLES[number]
+    if puzzle.form != "keep":
+        legal = [str(each) for each, other in PUZZLES.items() if other.form == "keep"]
+        raise OptionError(
+            f"puzzle {number}: its answer is no keep set, which is all that a lab can score; "
+            f"those of {', '.join(legal)} are"
+        )
+    assert puzzle.graph is not None
+    trace = tc.replay(tc.plan(puzzle.graph(), "retain", keep=best))
+    least = trace.peak_bytes if puzzle.minimise == "peak" else puzzle.optimum
+    values = [node.id for node in trace.graph.data if node.name in best]
+    return {
+        "words": f"Puzzle {number}, {puzzle.title}. {puzzle.statement}", "proof": puzzle.proof,
+        "budget": puzzle.budget or trace.peak_bytes, "minimise": puzzle.minimise,
+        "optimum": least, "most": puzzle.most, "points": POINTS, "best": values,
+    }  # fmt: skip
 
 
 def function_score(number: int, data: Any) -> Result:

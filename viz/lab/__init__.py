@@ -8,10 +8,10 @@ offline. Candidates are searched here, once; the page searches nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
@@ -48,7 +48,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
-    challenge: str | int | float | None = None,
+    challenge: str | int | float | Mapping[str, Any] | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -67,7 +67,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
-    challenge: str | int | float | None = None,
+    challenge: str | int | float | Mapping[str, Any] | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -85,7 +85,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
-    challenge: str | int | float | None = None,
+    challenge: str | int | float | Mapping[str, Any] | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -112,7 +112,8 @@ def lab(
             have more than 20,000 evaluations.
         challenge: a budget as in ``tc.plan``. The page begins with nothing saved, asks for a
             schedule within it with as little recomputation as possible, and hides the frontier
-            until one is found.
+            until one is found. Or a task whose optimum is known, as ``tc.puzzles.task`` returns it:
+            every choice is scored, and the best one shown when it is found.
         time_limit: seconds for the search of the frontier, and as many for lower bounds.
         network: the name of the graph on the command line, such as ``"chain:16"``, for the command
             and the program to copy.
@@ -148,14 +149,16 @@ def lab(
     offered = choices(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
-    asked = None if challenge is None else budget_bytes(offered, challenge)
+    task = challenge if isinstance(challenge, Mapping) else None
+    limit = challenge if task is None else task["budget"]
+    asked = None if limit is None else budget_bytes(offered, limit)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
         heading,
         BEGIN,
         ("lab.css",),
         asset("lab.html"),
-        {"lab": lab_data(offered, network, asked, title)},
+        {"lab": lab_data(offered, network, asked, title) | {"task": task}},
         # The table would give away the answer to a challenge.
         (CAPTION, offered_table(offered)) if asked is None else None,
     )

@@ -13,6 +13,8 @@ from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import LAYER, STATE, at_work
 from tests.viz.player.player_driver import until
 from tinyckpt.cli import main
+from tinyckpt.course.grading import best_answers
+from tinyckpt.course.puzzles import POINTS, PUZZLES
 
 GIVEN_AWAY = ("#lab-form", "#lab-known", "#lab-advice", ".stairs", ".dot", ".policy", ".impossible")
 NETWORKS = {
@@ -148,6 +150,58 @@ def test_page_and_python_give_the_same_verdict(network: str, challenge: OpenLab)
         else:
             assert "Done: " in told
             assert ("nothing within it" in told) == said.startswith("the optimum")
+
+
+# Keep sets for each puzzle that asks for one; the last is the best.
+ANSWERS: dict[int, list[list[str]]] = {
+    1: [[], ["f3"], ["f3", "f6"], ["f2", "f4", "f6"], ["f4", "f7"]],
+    8: [[], ["a1", "b3"], ["a3", "c1"], ["a3", "b2", "c2"]],
+    9: [[], ["relu2"], ["conv2", "conv4"], ["conv1", "conv3", "conv4"]],
+    10: [[], ["mix1", "qkv2", "add2"], ["up1", "down1", "scores2"], best_answers()[10]],
+}  # fmt: skip
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("number", ANSWERS)
+def test_page_and_python_give_the_same_points(
+    number: int, tmp_path: Path, open_page: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "puzzle.html"
+    assert main(["puzzle", str(number), "--lab", str(path)]) == 0
+    page, puzzle = open_page(path), PUZZLES[number]
+    assert puzzle.graph is not None
+    assert page.inner_text("#lab-asked").startswith(f"Puzzle {number}, {puzzle.title}. ")
+    given = set()
+    for keep in ANSWERS[number]:
+        schedule = tc.plan(puzzle.graph(), "retain", keep=keep)
+        data = schedule.graph.data
+        kept = [data[value] for value in schedule.checkpoints if not data[value].is_source]
+        page.evaluate(
+            "values => player.take(player.offers.keeping(values))", [node.id for node in kept]
+        )
+        told = page.inner_text("#lab-asked")
+        result = tc.puzzles.check(number, [node.name for node in kept])
+        given.add(result.points)
+        assert f"Now {result.points} of {POINTS} points: " in told
+        assert (" too much." in told or " may be." in told) == (result.points == 0)
+        assert ("The best, in grey, keeps " in told) == (result.points == POINTS)
+    assert {0, POINTS} <= given
+    assert len(given) > 2
+    # What is grey now is the best, which is shown as well: they coincide at every first evaluation.
+    assert page.evaluate("() => Math.max(...player.scales.ghostOf(player.models[0]))") == (
+        page.evaluate("() => Math.max(...player.models[0].live)")
+    )
+    assert puzzle.proof in told
+
+
+def test_puzzles_of_other_forms_have_no_lab(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(tc.OptionError, match="no keep set"):
+        tc.puzzles.task(3, [])
+    for arguments in (["3"], ["1", "answer.py"]):
+        with pytest.raises(SystemExit):
+            main(["puzzle", *arguments, "--lab", "lab.html"])
+        assert "keep set" in capsys.readouterr().err
+    assert list(ANSWERS) == [each for each, puzzle in PUZZLES.items() if puzzle.form == "keep"]
 
 
 @pytest.mark.sampled(1)

@@ -44,9 +44,10 @@ export class Lab extends Player {
     this.more = false; // whether everything is shown, or what is seen first
     this.carded = /** @type {Choice} */ (null); // what the card is about
     document.documentElement.classList.add("planner");
-    const ghosts = new WeakMap();
+    let [ghosts, other] = [new WeakMap(), null];
     this.scales.ghostOf = (shown) => {
-      if (!ghosts.has(shown)) ghosts.set(shown, ghostOf(this.offers, shown));
+      if (other !== this.asked.beside) [ghosts, other] = [new WeakMap(), this.asked.beside];
+      if (!ghosts.has(shown)) ghosts.set(shown, ghostOf(other, this.offers.size, shown));
       return ghosts.get(shown);
     };
     this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
@@ -62,7 +63,6 @@ export class Lab extends Player {
     const unmarked = ["peak", "budget"]; // the line that is dragged says it
     this.scales.isMarked = (name) => !unmarked.includes(name) && (this.more || name !== "store all");
     this.filling.acts = new BarActs(this);
-    this.headline();
     this.present();
     super.place();
   }
@@ -91,8 +91,9 @@ export class Lab extends Player {
     const isTrained = graph.operators.names.length > graph.forward_count;
     document.querySelector("h1").textContent =
       `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${this.asked.hidden ? "Save less of it." : "Drag the line to use less."}`;
+    const grey = this.asked.beside === offers.stored ? "everything is saved" : "the best answer";
     byId("lab-about").textContent =
-      "Memory over one step, forward and back. Grey: everything is saved. Colour: this plan; hatched is computed again.";
+      `Memory over one step, forward and back. Grey: ${grey}. Colour: this plan; hatched is computed again.`;
   }
 
   /** Show everything that there is, or what is seen first. @param {boolean} more */
@@ -286,6 +287,7 @@ export class Lab extends Player {
     this.carded = null;
     // The words may end a challenge.
     byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(this.choice) : "";
+    this.headline();
     this.plot.show(this.offers.plan(this.choice), this.budget ?? this.asked.budget);
     this.area.show();
     this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));

@@ -1,5 +1,5 @@
 /**
- * The lab's first screen: store-all's memory as a ghost behind the plan's, and the budget as a line upon
+ * The lab's first screen: store-all's memory, or the best answer's to a task, as a ghost behind the plan's, and the budget as a line upon
  * it that mouse, finger and arrow keys drag.
  */
 
@@ -18,14 +18,15 @@ import { percentText } from "./texts.js";
 const CALLOUT_ROOM = 66; // pixels that the words need above the line
 const HALF = 0.02; // of store-all's peak: nearer to a half, it is called one
 
-/** What store-all has in memory where a policy is, by step of that: at the same number of first evaluations.
- * @param {Offers} offers @param {Model} model
+/** What another plan has in memory where a policy is, by step of that: at the same number of first evaluations.
+ * @param {any} plan @param {number} size of a value @param {Model} model
  */
-export function ghostOf({ stored, size }, model) {
-  const { steps, replay } = stored;
-  const most = []; // by evaluation, the most memory until the next one
+export function ghostOf({ steps, replay }, size, model) {
+  const most = []; // by first evaluation, the most memory until the next one
+  const seen = new Set();
   steps.verbs.forEach((verb, step) => {
-    if (verb === COMPUTE) most.push(0);
+    if (verb === COMPUTE && !seen.has(steps.targets[step])) most.push(0);
+    if (verb === COMPUTE) seen.add(steps.targets[step]);
     if (most.length) most[most.length - 1] = Math.max(most.at(-1), replay.bytes[step] / size);
   });
   let first = 0; // evaluations
@@ -66,7 +67,6 @@ export class MemoryArea {
     this.head = make("b", "", this.callout);
     this.rest = make("span", "", this.callout);
     this.stored = make("span", "stored", this.strip.plot);
-    this.stored.textContent = `everything saved: ${valuesText(lab.offers, lab.offers.stored.peak)}`;
     this.phases = make("div", "phases", this.strip.element);
     for (const name of ["forward", "loss", "backward"]) make("span", name, this.phases).textContent = name;
     this.listen();
@@ -120,6 +120,9 @@ export class MemoryArea {
     const { offers, choice } = lab;
     const plan = offers.plan(choice);
     this.peak = lab.budget ?? lab.asked.budget ?? plan.peak;
+    const { beside } = lab.asked;
+    const name = beside === offers.stored ? "everything saved" : "the best";
+    this.stored.textContent = `${name}: ${valuesText(offers, beside.peak)}`;
     const at = offers.points.findLastIndex((point) => point.peak <= plan.peak);
     this.head.textContent = `${valuesText(offers, plan.peak)} · ${shareWords(plan.peak / offers.stored.peak)}`;
     this.rest.textContent = this.costWords(plan);
@@ -148,11 +151,11 @@ export class MemoryArea {
     const { strip, lab, line } = this;
     if (!strip.scale || this.peak === undefined) return;
     const { high } = strip;
-    const { size, stored } = lab.offers;
+    const { size } = lab.offers;
     const bottom = strip.scale.at((this.at ?? this.peak) / size) * high;
     line.style.bottom = `${bottom}px`;
     line.classList.toggle("under", high + strip.head - bottom < CALLOUT_ROOM);
-    this.stored.style.bottom = `${strip.scale.at(stored.peak / size) * high}px`;
+    this.stored.style.bottom = `${strip.scale.at(lab.asked.beside.peak / size) * high}px`;
     const { model } = strip;
     const loss = model.computes.find((step) => model.targets[step] >= model.graph.forward_count) ?? model.count;
     const { extent } = lab.scales;

@@ -93,6 +93,7 @@ function labOf({ path, graph, own, others = [], program = undefined }, titles) {
     named,
     bounds: [[Math.max(...peaks), leastCost(graph)]],
     challenge: null,
+    task: null,
     smallest: least,
     proof: [
       "one operator alone takes that much, or all results do",
