@@ -150,7 +150,7 @@ def lab(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
     task = challenge if isinstance(challenge, Mapping) else None
-    limit = challenge if task is None else task["budget"]
+    limit: Any = challenge if task is None else task["budget"]
     asked = None if limit is None else budget_bytes(offered, limit)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(

@@ -1,15 +1,43 @@
-"""Optimality certificates: a schedule's cost, and a lower bound of any schedule's at its budget."""
+"""Optimality certificates: a schedule's cost, and a lower bound of any schedule's at its budget.
+
+The bound is lazily evaluated: it may take as long as a plan, and many plans are never asked for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tinyckpt.base.units import cost_text, counted, memory_text
 
+OPTIMAL = 1 + 1e-12  # a cost that exceeds its bound by less is equal to it: rounding
+
+
+class LazyBound:
+    """Lazy evaluation of the fields that a proof gives: their slots are empty until first read.
+
+    ``prove`` is no field of the dataclass, so that it is neither compared nor pickled.
+    """
+
+    __slots__ = ("prove",)
+    prove: Callable[[], float]
+
+    if not TYPE_CHECKING:  # a type checker would take any name to be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Fill the slots of status and bound; Python calls this for what it does not find."""
+            if name not in ("status", "lower_bound"):
+                raise AttributeError(f"a certificate has no attribute {name!r}")
+            bound = min(self.prove(), self.cost)  # it may exceed the cost by rounding
+            status = "optimal" if self.cost <= bound * OPTIMAL else "heuristic"
+            object.__setattr__(self, "status", status)
+            object.__setattr__(self, "lower_bound", bound)
+            return getattr(self, name)
+
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(LazyBound):
     """Optimality certificate of a schedule: its cost, and a lower bound at the same budget.
 
     >>> import tinyckpt as tc
@@ -36,6 +64,18 @@ class Certificate:
     memory_unit: str
     scope: str = ""
     once: int = 0
+
+    @classmethod
+    def lazy(
+        cls, prove: Callable[[], float], cost: float, budget: int, unit: str, memory_unit: str,
+        once: int = 0,
+    ) -> Certificate:  # fmt: skip
+        """Return a certificate whose lower bound, hence status, is computed when first read."""
+        made = cls("heuristic", cost, 0.0, budget, unit, memory_unit, once=once)
+        for name in ("status", "lower_bound"):
+            object.__delattr__(made, name)
+        object.__setattr__(made, "prove", prove)
+        return made
 
     @property
     def gap(self) -> float:

@@ -155,7 +155,6 @@ class Frontier:
         )
         if not certified:
             return schedule
-        # Last, since it takes all remaining time.
         problem = problem_of(self.graph, self.costs)
         certificate = certificate_of(problem, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
@@ -220,18 +219,20 @@ def certificate_of(
 ) -> Certificate:
     """Return the certificate of a cost within a budget: optimal, or heuristic with a lower bound.
 
-    If the time is up, the bound is a closed form where there is one; else, that each operator on
-    which a result depends is evaluated once.
+    The bound is computed when first read, in the seconds that are left now. If none are, it is a
+    closed form where there is one; else, that each operator on which a result depends is evaluated
+    once.
     """
-    graph, costs = problem.graph, problem.costs
-    if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
-        bound = cost_bound(problem, budget, deadline)
-    else:
-        bound = sum(costs.operators[index] for index in needed_operators(graph))
-    assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
-    bound = min(bound, cost)  # it may exceed the cost by rounding
-    status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
-    return Certificate(
-        status,  # type: ignore[arg-type]
-        cost, bound, budget, costs.unit, costs.memory_unit, once=len(graph.once),
-    )  # fmt: skip
+    graph, costs, seconds = problem.graph, problem.costs, deadline.left()
+
+    def prove() -> float:
+        if seconds or uniform_chain(graph, costs, once=True) is not None:
+            bound = cost_bound(problem, budget, Clock(seconds))
+        else:
+            bound = sum(costs.operators[index] for index in needed_operators(graph))
+        assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
+        return bound
+
+    return Certificate.lazy(
+        prove, cost, budget, costs.unit, costs.memory_unit, once=len(graph.once)
+    )

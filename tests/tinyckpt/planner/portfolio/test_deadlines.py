@@ -1,5 +1,7 @@
 """Time limits of planners: no work begins that cannot end in time, and errors name the limit."""
 
+import pickle
+from copy import copy
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -17,6 +19,7 @@ from tinyckpt.planner.portfolio import pareto as points
 from tinyckpt.planner.portfolio import plan as planning
 from tinyckpt.planner.portfolio.candidates import policy_attempt
 from tinyckpt.planner.portfolio.pareto import certificate_of
+from viz.scene import subtitle_of
 
 BUDGETED_POLICIES = ("greedy", "dtr", "blocks", "rotor", "chen_budget", "revolve")
 
@@ -137,3 +140,29 @@ def test_certificate_skips_bound_search_without_time(monkeypatch: pytest.MonkeyP
     assert certificate_of(Problem(graph, costs), inf, 1, Clock(0)).lower_bound == sum(
         costs.operators
     )
+
+
+def test_certificate_is_computed_when_first_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, bound = [], points.cost_bound
+
+    def counted(*arguments: Any) -> float:
+        asked.append(arguments)
+        return bound(*arguments)
+
+    monkeypatch.setattr(points, "cost_bound", counted)
+    graph = tc.networks.residual_mlp(2, 8).graph()
+    planned = [tc.plan(graph, budget="90 %") for _ in range(5)]
+    first, *others = [schedule.certificate for schedule in planned]
+    assert (first.budget, first.memory_unit, asked) == (others[0].budget, "bytes", [])
+    assert planned[0] == planned[1]
+    assert subtitle_of(tc.replay(planned[0])).endswith("within 20.3 KiB")  # of a picture
+    assert asked == []
+    assert repr(first) == repr(first)
+    assert len(asked) == 1
+    for read in (lambda: others[0] == first, lambda: hash(others[1]) == hash(first),
+                 lambda: pickle.loads(pickle.dumps(others[2])) == first,
+                 lambda: copy(others[3]) == first):  # fmt: skip
+        assert read()
+    assert len(asked) == 5
+    with pytest.raises(AttributeError, match="'bound'"):
+        _ = first.bound
