@@ -6,12 +6,13 @@ out. The player's ``state.js`` is the same state machine in JavaScript.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.core.schedule import EVALUATIONS, Free, Offload
+from tinyckpt.core.schedule import EVALUATIONS, Compute, Free, Offload
 
 from .node_memory import LEVELS, CellMemory
 
@@ -92,6 +93,23 @@ def checkpoints_of(trace: Trace) -> list[int]:
     """
     moved = moved_values(trace)
     return [data for data in trace.schedule.checkpoints if data not in moved]
+
+
+def names_checkpoints(trace: Trace) -> bool:
+    """Whether a schedule says what was chosen to be saved, which an order of evaluations does not.
+
+    If no checkpoint is named, a recomputation that reads a value from its first evaluation tells.
+    """
+    if trace.schedule.checkpoints or not trace.recomputations:
+        return True
+    graph, times = trace.graph, Counter[int | None]()
+    for step in trace.steps:
+        if isinstance(step, Compute):
+            inputs = graph.operators[step.operator].inputs
+            if times[step.operator] and any(times[graph.data[i].producer] == 1 for i in inputs):
+                return False
+            times[step.operator] += 1
+    return True
 
 
 class CellLooks:

@@ -24,7 +24,7 @@ from .captions import Captions
 from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.drawn_nodes import Cell, printable
 from .memory_curve import BANDS, Curve, Limit, memory_bands
-from .node_looks import CellLooks, NodeLook, checkpoints_of, moved_values
+from .node_looks import CellLooks, NodeLook, checkpoints_of, moved_values, names_checkpoints
 from .theme import THEMES
 
 if TYPE_CHECKING:
@@ -362,6 +362,8 @@ def subtitles_of(trace: Trace) -> list[str]:
     if moved:
         rings_text = f"{moved} on the host"
     parts = [[what, rings_text, cost], [what, cost], [cost]]
+    if not moved and not names_checkpoints(trace):
+        parts = parts[1:]
     if certificate is not None:
         within = f"within {memory_text(certificate.budget, certificate.memory_unit)}"
         parts = [[*parts[0], within], [what, cost, within], *parts]

@@ -54,6 +54,17 @@ def test_titles_and_subtitles_match_golden_text() -> None:
 
 
 @pytest.mark.long
+def test_subtitle_of_an_order_counts_no_checkpoints() -> None:
+    graph = tc.networks.chain(9)
+    for policy, count in (("sqrt_n", 2), ("recompute_all", 0), ("store_all", 0)):
+        schedule = tc.plan(graph, policy)
+        order = [step.operator for step in schedule.steps if isinstance(step, tc.Compute)]
+        told = subtitle_of(tc.replay(schedule))
+        assert f" · {count} checkpoints · " in told
+        mine = subtitle_of(tc.replay(tc.from_order(graph, order)))
+        assert mine == (told.replace(" · 2 checkpoints", "") if count else told)
+
+
 def test_subtitle_of_a_plan_for_other_costs_has_their_unit() -> None:
     graph = tc.networks.chain(9)
     schedule = tc.plan(graph, budget="5 nodes", costs=tc.cost.traffic(graph))

@@ -20,8 +20,22 @@ from tests.viz.lab.lab_driver import (
     workbench,
 )
 from tinyckpt.cli import main
+from viz.scene import subtitle_of
 
 pytestmark = pytest.mark.browser
+
+
+def test_subtitle_of_an_order_is_that_of_python(lab: OpenLab) -> None:
+    page, graph = lab("chain:16"), tc.networks.chain(16)
+    for policy in ("sqrt_n", "recompute_all", "store_all"):
+        steps = tc.plan(graph, policy).steps
+        order = [step.operator for step in steps if isinstance(step, tc.Compute)]
+        told = page.evaluate(
+            """order => player.offers.subtitle({ key: `mine ${order.length}`, kind: "named",
+                title: "", note: "", policy: "mine", order, checkpoints: [] })""",
+            order,
+        )
+        assert told == subtitle_of(tc.replay(tc.from_order(graph, order)))
 
 
 def test_link_restores_the_saved_set(lab: OpenLab) -> None:

@@ -15,7 +15,7 @@ import { countText, counted, liveText, shortSize, sizeText } from "../../player/
 import { modelOf } from "../../player/assets/model.js";
 import { lastAtMost } from "../../player/assets/state.js";
 import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
-import { costOfTimes, fatesOf, firstReaders, replayed } from "./replay.js";
+import { costOfTimes, fatesOf, firstReaders, readsSaved, replayed } from "./replay.js";
 import { MINUS, costText, percentText, rangesText } from "./texts.js";
 
 /**
@@ -259,7 +259,7 @@ export class Offers {
 
   /** The cost of a choice in one line; the same text as in Python. */
   subtitle(choice) {
-    const { replay, checkpoints, cost } = this.plan(choice);
+    const { steps, replay, checkpoints, cost } = this.plan(choice);
     const [name, size] = this.graph.name.split(":");
     const what = name === "chain" ? `chain of ${size} layers` : this.graph.name;
     const once = replay.evaluations - replay.recomputations;
@@ -268,7 +268,8 @@ export class Offers {
       this.unit === "evaluations"
         ? `${countText(replay.evaluations)} evaluations = ${ratio}× store-all`
         : `${costText(cost, this.unit)} in ${countText(replay.evaluations)} evaluations`;
-    return [what, counted(checkpoints.length, "checkpoint"), own].join(" · ");
+    const isNamed = checkpoints.length || !readsSaved(this.graph, steps);
+    return [what, ...(isNamed ? [counted(checkpoints.length, "checkpoint")] : []), own].join(" · ");
   }
 }
 

@@ -130,6 +130,18 @@ export function firstReaders(graph) {
   return first;
 }
 
+/** Whether a recomputation reads a value from its first evaluation; as in ``viz.node_looks``.
+ * @param {Graph} graph @param {any} steps
+ */
+export function readsSaved({ data, operators }, { verbs, targets }) {
+  const times = new Int32Array(operators.names.length);
+  const isSaved = (value) => times[data.producers[value]] === 1;
+  return Array.from(targets).some(
+    (target, step) =>
+      verbs[step] === COMPUTE && times[target]++ > 0 && Array.from(listAt(operators.inputs, target)).some(isSaved),
+  );
+}
+
 /** The cost of all evaluations. @param {Graph} graph @param {ArrayLike<number>} times of each operator */
 export function costOfTimes(graph, times) {
   const { costs } = graph.planning;
