@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 # Not pygraphviz, which has no wheel everywhere: see positions.
-PACKAGES = ("PIL", "imageio", "matplotlib", "graphviz", "tqdm")
+PACKAGES = ("PIL", "imageio", "matplotlib", "graphviz", "threadpoolctl", "tqdm")
 
 
 def require_packages() -> None:

@@ -5,6 +5,7 @@ viz is imported only where something is drawn, so that plans need NumPy alone.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import warnings
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tinyckpt.base.blas_threads import one_blas_thread
 from tinyckpt.base.errors import OptionError, TinyckptError
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
@@ -153,10 +153,17 @@ def write_frontier(found: Frontier, path: str) -> None:
 
 
 def demo_job(options: Any) -> int:
-    """Run the demo."""
-    from tinyckpt import viz
+    """Run the demo: on one thread of BLAS, unless the environment says otherwise.
 
-    with one_blas_thread():
+    On a busy machine, threads of a small matrix product wait for each other, which takes many times
+    as long.
+    """
+    from tinyckpt import viz  # first: it says what to install
+
+    decided = any(name in os.environ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(None if decided else 1, user_api="blas"):
         demo(viz, Path(options.output), print)
     return 0
 

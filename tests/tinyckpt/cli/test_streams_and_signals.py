@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import tinyckpt as tc
+from tests.conftest import require
 from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import demo as steps
+from tinyckpt.cli import main
 from tinyckpt.cli.streams_and_signals import TERMINATING_SIGNALS, Terminated, unwinding_on_signals
 
 COMMAND = f"{sys.executable} -m tinyckpt"
@@ -298,6 +300,30 @@ def test_missing_viz_packages_give_one_error(tmp_path: Path, names: list[str], w
     assert lines[:4] == [f"tinyckpt: {message}"] * 4
     assert lines[-1] == f"ModuleNotFoundError: {message}"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("variable", "share"), [(None, 1), ("OMP_NUM_THREADS", None)])
+def test_demo_runs_blas_on_one_thread_unless_told_otherwise(
+    variable: str | None, share: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("threadpoolctl")
+    import threadpoolctl
+
+    def threads() -> list[int]:
+        found = threadpoolctl.threadpool_info()
+        return [each["num_threads"] for each in found if each["user_api"] == "blas"]
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "2")
+    seen = []
+    monkeypatch.setitem(main.__globals__, "demo", lambda *arguments: seen.extend(threads()))
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        assert main(["demo"]) == 0
+        assert seen == [share or each for each in before]
+        assert threads() == before
 
 
 def test_demo_next_steps_use_paths_that_work(
