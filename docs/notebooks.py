@@ -27,7 +27,8 @@ from teaching import COURSE
 
 SECONDS = 600  # for one cell, on a slow machine
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-INSTALL = """# Where tinyckpt is missing, it is installed from a clone: say which folder that is.
+INSTALL = """# Where tinyckpt is missing, it is installed from a clone: say which folder that is. In Colab, upload
+# a wheel, which `pip wheel --no-deps .` makes in a clone, and say its name.
 # Players are seen once the cells have been run, or the notebook is trusted.
 CLONE = "."
 from importlib.util import find_spec
@@ -35,7 +36,8 @@ from importlib.util import find_spec
 from IPython.display import Image, display
 
 if find_spec("tinyckpt") is None:
-    %%pip install --quiet "{CLONE}[%s]"
+    %%pip install --quiet "{CLONE}[%s]"%s
+    import tinyckpt  # stops here if there is nothing to install in CLONE
 """
 # Files that are written again by a cell are imported again by those below it.
 RELOAD = """
@@ -107,7 +109,7 @@ def lesson_notebook(path: Path) -> Any:
     """Return the notebook of a lesson, not executed, with its answers collapsed."""
     title, *cells, checks = jupytext.read(path, fmt="py:percent").cells
     extras = ",".join(["viz", *filter(None, [pages.NEEDS.get(path.stem)])])
-    made = [title, new_code_cell(INSTALL % extras)]
+    made = [title, new_code_cell(INSTALL % (extras, ""))]
     told = 0
     for place, cell in enumerate(cells):
         name = folding.question_of(cell)
@@ -136,7 +138,7 @@ def part_notebook(folder: Path) -> Any:
     helpers = [path for path in others if path.stem in used]
     hints = (folder / "hints.md").read_text("utf-8").partition("\n\n")[2]
     cells = [new_markdown_cell(before.strip()), new_markdown_cell(PART % number)]
-    cells.append(new_code_cell(INSTALL % "viz" + RELOAD))
+    cells.append(new_code_cell(INSTALL % ("viz", " pytest") + RELOAD))
     cells += [new_code_cell(written(path), metadata=COLLAPSED) for path in [*helpers, tests]]
     cells.append(new_code_cell(written(folder / f"{folder.name}.py"), metadata={"tags": ["stub"]}))
     cells.append(new_code_cell(TESTS % number, metadata={"tags": ["unsolved"]}))

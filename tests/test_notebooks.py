@@ -56,6 +56,7 @@ def test_notebook_of_part_has_stub_tests_and_hints(notebooks: Any, part: str) ->
     notebook = notebooks.part_notebook(folder)
     stub = (folder / f"{part}.py").read_text("utf-8").rstrip()
     codes = sources(notebook)
+    assert '"{CLONE}[viz]" pytest\n    import tinyckpt  # stops here' in codes[0]
     assert f"%%writefile {part}.py\n{stub}" in codes
     assert any(code.startswith(f"%%writefile test_{part}.py\n") for code in codes)
     # Whatever they import is written by the notebook, or by those of earlier parts.
