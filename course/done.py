@@ -1,4 +1,4 @@
-"""Run the code of a part's page on your files: ``python course/done.py 3``.
+"""Run the code of a part's page on your files: ``python done.py 3``.
 
 It prints what your files say, and compares it with what the page shows. From part 3 on, pictures
 are written to the folder where you are, if tinyckpt is installed.
@@ -56,5 +56,5 @@ def difference(printed: str, shown: str) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] not in ([part] for part in "0123456"):
-        sys.exit("say which part, 0 to 6: python course/done.py 3")
+        sys.exit("say which part, 0 to 6: python done.py 3")
     main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Print one step of a hint: ``python course/hint.py 3.1 1`` is the first of three to task 3.1."""
+"""Print one step of a hint: ``python hint.py 3.1 1`` is the first of three to task 3.1."""
 
 import re
 import sys
@@ -29,5 +29,5 @@ def hint(task: str, step: str) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("say a task and a step: python course/hint.py 3.1 1")
+        sys.exit("say a task and a step: python hint.py 3.1 1")
     print(hint(*sys.argv[1:]))

@@ -27,8 +27,8 @@ from teaching import COURSE
 
 SECONDS = 600  # for one cell, on a slow machine
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-INSTALL = """# Where tinyckpt is missing, it is installed from a clone: say which folder that is. In Colab, upload
-# a wheel, which `pip wheel --no-deps .` makes in a clone, and say its name.
+INSTALL = """# Where tinyckpt is missing, it is installed from a clone: say which folder that is.
+# In Colab, upload a wheel, which `pip wheel --no-deps .` makes in a clone, and say its name.
 # Players are seen once the cells have been run, or the notebook is trusted.
 CLONE = "."
 from importlib.util import find_spec
@@ -55,7 +55,7 @@ COLLAPSED = {"jupyter": {"source_hidden": True}, "cellView": "form"}  # JupyterL
 HIDDEN = {"jupyter": {"outputs_hidden": True}, "collapsed": True}
 FENCED = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")  # to a file of the clone
-COMMAND = re.compile(r"`python course/done.py \d` runs")  # in a notebook, a cell does
+COMMAND = re.compile(r"`python done.py \d` runs")  # in a notebook, a cell does
 PART = """Run the cells in order, and fill in the one that writes `part_%s.py`. Until you run \
 them, the outputs at the end are those of a solution. Earlier parts are read from their files in \
 the folder of this notebook, which their own notebooks write."""

@@ -238,15 +238,19 @@ def test_what_students_get_links_to_nothing_else() -> None:
 def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     # A copy: students have it anywhere, without the rest of the repository.
     made = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(COURSE, tmp_path / "course", ignore=made)
+    folder = shutil.copytree(COURSE, tmp_path / "mine", ignore=made)
+    page = (folder / "README.md").read_text("utf-8")  # what it says to run is there
+    named = re.findall(r"`(?:pytest|python) ([^ `]+)", page)
+    assert {"part_0", "hint.py", "done.py"} == set(named)
+    assert all((folder / name).exists() for name in named)
 
     def command(*words: str) -> tuple[int, str]:
         run = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+            [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False
         )
         return run.returncode, run.stdout + run.stderr
 
-    quiet = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "course/part_2")
+    quiet = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "part_2")
     code, text = command(*quiet, "-k", "2_1")
     assert code == 1
     assert "NotImplementedError: Task " in text
@@ -256,13 +260,13 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     assert "14 passed" in text
     # A student who copies the solutions of parts has solved them.
     for part in (1, 2):
-        shutil.copy(SOLUTIONS / f"part_{part}.py", tmp_path / "course" / f"part_{part}")
-    shutil.rmtree(tmp_path / "course" / "solutions")
-    assert command("course/done.py", "2") == (0, "5 4 2048\n6 3 1536\nAs on the page.\n")
-    assert command("course/done.py")[0] == 1
-    code, text = command("course/hint.py", "2.1", "1")
+        shutil.copy(SOLUTIONS / f"part_{part}.py", folder / f"part_{part}")
+    shutil.rmtree(folder / "solutions")
+    assert command("done.py", "2") == (0, "5 4 2048\n6 3 1536\nAs on the page.\n")
+    assert command("done.py")[0] == 1
+    code, text = command("hint.py", "2.1", "1")
     assert (code, text.count("\n")) == (0, 1)
     assert text.startswith("Keep a set of the values that are live")
-    assert command("course/hint.py", "2.9", "1")[0] == 1
-    assert command("course/hint.py")[0] == 1
+    assert command("hint.py", "2.9", "1")[0] == 1
+    assert command("hint.py")[0] == 1
     assert "has no folder solutions" in command(*quiet, "--solutions")[1]
