@@ -1,8 +1,20 @@
-"""Ten networks, written once for both engines: ``engine`` is tinyckpt, or the course's mini.py."""
+"""Ten networks, written once for both engines: ``engine`` is tinyckpt, or the course's.
 
+That is ``mini``: the solutions of parts 1 to 3 as one file.
+"""
+
+import runpy
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+COURSE = Path(__file__).parents[2] / "course"
+SOLVED = [COURSE / "solutions" / f"part_{part}.py" for part in (1, 2, 3)]
+MINI: str = runpy.run_path(str(COURSE / "one_file.py"))["joined"](SOLVED)
+mini = ModuleType("mini")
+exec(MINI, mini.__dict__)
 
 Loss = Callable[..., Any]
 WIDTH, BATCH = 6, 4

@@ -1,7 +1,6 @@
 """A student's schedule becomes a trace of tinyckpt, and a wrong one is refused."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,31 +8,26 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.course.networks import BATCH, NETWORKS, WIDTH
-
-COURSE = Path(__file__).parents[2] / "course"
+from tests.course.networks import BATCH, COURSE, NETWORKS, WIDTH, mini
 
 
-@pytest.fixture
-def mini(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(autouse=True)
+def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``draw`` be imported, as beside a student's files."""
     monkeypatch.syspath_prepend(str(COURSE))
-    monkeypatch.syspath_prepend(str(COURSE / "solutions"))
-    import mini
-
-    return mini
 
 
-def run_residual(mini: Any) -> Any:
+def run_residual() -> Any:
     graph = mini.differentiate(NETWORKS["residual of 6"][0](mini), 6, 1)
     steps = mini.free_after_last_use(graph, mini.sqrt_n(graph))
     _, trace = mini.run(graph, steps, [*[np.eye(6)] * 6, np.ones((4, 6))])
     return graph, steps, trace
 
 
-def test_replay_counts_what_the_student_counted(mini: Any) -> None:
+def test_replay_counts_what_the_student_counted() -> None:
     from draw import replayed
 
-    graph, steps, trace = run_residual(mini)
+    graph, steps, trace = run_residual()
     kept = set().union(*(mini.crossing(graph, cut) for cut in mini.cuts_of(graph)))
     found = replayed(graph, steps, trace, "sqrt(n) of mine", kept)
     assert found.summary() == (
@@ -53,9 +47,7 @@ def test_replay_counts_what_the_student_counted(mini: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(
-    name: str, mini: Any
-) -> None:
+def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(name: str) -> None:
     from draw import mirrors_of
 
     network, count = NETWORKS[name]
@@ -69,7 +61,7 @@ def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(
     ]
 
 
-def test_pictures_of_chains_have_the_names_of_the_pages(mini: Any) -> None:
+def test_pictures_of_chains_have_the_names_of_the_pages() -> None:
     require("matplotlib")
     from draw import replayed
     from tinyckpt.viz.captions import Captions
@@ -96,20 +88,20 @@ def test_pictures_of_chains_have_the_names_of_the_pages(mini: Any) -> None:
     assert said[23] == "b10 reads f10 and b11"
 
 
-def test_backward_operators_have_the_number_of_their_forward_operator(mini: Any) -> None:
+def test_backward_operators_have_the_number_of_their_forward_operator() -> None:
     from draw import replayed
 
-    found = replayed(*run_residual(mini))
+    found = replayed(*run_residual())
     backward = found.graph.operators[found.graph.forward_count :]
     for operator in backward:
         assert operator.adjoint_of is not None
         assert operator.name.partition("_vjp")[0] == found.graph.operators[operator.adjoint_of].name
 
 
-def test_wrong_counts_are_refused_with_the_first_step(mini: Any) -> None:
+def test_wrong_counts_are_refused_with_the_first_step() -> None:
     from draw import replayed
 
-    graph, steps, trace = run_residual(mini)
+    graph, steps, trace = run_residual()
     trace.live_values[7] += 1
     with pytest.raises(ValueError, match=r"^step 7: \d+ live values; the replay has \d+$"):
         replayed(graph, steps, trace)
@@ -119,10 +111,10 @@ def test_wrong_counts_are_refused_with_the_first_step(mini: Any) -> None:
         replayed(graph, steps, trace)
 
 
-def test_illegal_schedule_is_refused_by_the_replay(mini: Any) -> None:
+def test_illegal_schedule_is_refused_by_the_replay() -> None:
     from draw import replayed
 
-    graph, steps, trace = run_residual(mini)
+    graph, steps, trace = run_residual()
     again = next(place for place, step in enumerate(steps) if step in steps[:place])
     del steps[again], trace.live_values[again], trace.live_bytes[again]
     with pytest.raises(tc.ScheduleError, match="step"):
@@ -130,7 +122,7 @@ def test_illegal_schedule_is_refused_by_the_replay(mini: Any) -> None:
 
 
 def test_bars_say_what_each_plan_keeps_in_memory(
-    mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require("matplotlib")
     from draw import bars

@@ -1,30 +1,18 @@
 """The engine that the course builds equals the core: counts, memory at each step, gradients."""
 
 import ast
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.course.networks import BATCH, NETWORKS, WIDTH
+from tests.course.networks import BATCH, MINI, NETWORKS, WIDTH, mini
 
-SOLUTIONS = Path(__file__).parents[2] / "course" / "solutions"
-MINI = (SOLUTIONS / "mini.py").read_text(encoding="utf-8")
 POLICIES = ("store_all", "recompute_all", "sqrt_n")
 
 
-@pytest.fixture
-def mini(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SOLUTIONS))
-    import mini
-
-    return mini
-
-
-def run(mini: Any, graph: Any, policy: str, arrays: Any) -> Any:
+def run(graph: Any, policy: str, arrays: Any) -> Any:
     order = getattr(mini, policy)(graph)
     return mini.run(graph, mini.free_after_last_use(graph, order), arrays)
 
@@ -38,7 +26,7 @@ def check_equal(trace: tc.Trace, mine: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_mini_equals_core_at_each_step_to_the_last_bit(name: str, mini: Any) -> None:
+def test_mini_equals_core_at_each_step_to_the_last_bit(name: str) -> None:
     network, count = NETWORKS[name]
     random = np.random.default_rng(0)
     weights = [random.normal(size=(WIDTH, WIDTH)) / 2 for _ in range(count)]
@@ -48,7 +36,7 @@ def test_mini_equals_core_at_each_step_to_the_last_bit(name: str, mini: Any) -> 
     assert len(mine.operators) == len(graph.operators)
     for policy in POLICIES:
         expected = tc.run(tc.plan(graph, policy), weights, x)
-        (value, *gradient), trace = run(mini, mine, policy, [*weights, x])
+        (value, *gradient), trace = run(mine, policy, [*weights, x])
         check_equal(expected.trace, trace)
         # Contributions are added in the same order, so that no bit differs.
         assert value == expected.value
@@ -56,7 +44,7 @@ def test_mini_equals_core_at_each_step_to_the_last_bit(name: str, mini: Any) -> 
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 16, 50])
-def test_mini_equals_core_on_chains(n: int, mini: Any) -> None:
+def test_mini_equals_core_on_chains(n: int) -> None:
     def loss(parameters: Any) -> Any:
         (x,) = parameters
         for _ in range(n):
@@ -67,12 +55,12 @@ def test_mini_equals_core_on_chains(n: int, mini: Any) -> None:
     x = np.random.default_rng(0).normal(size=(8, 8))
     for policy in POLICIES:
         expected = tc.run(tc.plan(chain, policy), x)
-        (gradient,), trace = run(mini, mine, policy, [x])
+        (gradient,), trace = run(mine, policy, [x])
         check_equal(expected.trace, trace)
         assert np.array_equal(gradient, expected.gradients)
 
 
-def test_there_are_ten_networks_and_some_recompute(mini: Any) -> None:
+def test_there_are_ten_networks_and_some_recompute() -> None:
     assert len(NETWORKS) == 10
     counts = {}
     for name, (network, count) in NETWORKS.items():
@@ -81,7 +69,7 @@ def test_there_are_ten_networks_and_some_recompute(mini: Any) -> None:
     assert sum(stored < cut < recomputed for stored, recomputed, cut in counts.values()) == 9
 
 
-def test_value_and_gradient_are_the_same_under_each_policy(mini: Any) -> None:
+def test_value_and_gradient_are_the_same_under_each_policy() -> None:
     weights = [np.full((3, 3), 0.25), np.eye(3)]
     x = np.arange(6.0).reshape(2, 3)
     loss = NETWORKS["residual of 6"][0](mini)
@@ -115,20 +103,3 @@ def test_mini_has_150_to_200_lines_of_code_and_imports_numpy_alone() -> None:
         if line.strip() and not line.lstrip().startswith("#") and number not in texts
     ]
     assert 150 <= len(code) <= 200
-
-
-def test_mini_is_the_parts_in_one_file() -> None:
-    parts: list[str] = []
-    for part in (1, 2, 3):
-        text = (SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8")
-        parts += definitions(text)
-    assert definitions(MINI) == parts
-
-
-def definitions(text: str) -> list[str]:
-    """Return a file's statements but for imports and its docstring, as text."""
-    return [
-        ast.unparse(node)
-        for node in ast.parse(text).body
-        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
-    ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require
+from tests.course.networks import MINI
 
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "course"
@@ -178,7 +179,7 @@ def test_page_of_the_site_says_of_each_file_of_core_what_it_adds_to_mini() -> No
     entries = re.findall(r"^\d+\. `(\w+)`: (?:new|your (.+))\. .+", text, re.MULTILINE)
     listed = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [name for name, _ in entries] == re.findall(r"\(tinyckpt/core/(\w+)\.py\)", listed)
-    mini = ast.parse((SOLUTIONS / "mini.py").read_text(encoding="utf-8"))
+    mini = ast.parse(MINI)
     defined = {node.name for node in ast.walk(mini) if isinstance(node, ast.ClassDef)}
     defined |= {node.name for node in functions(mini)}
     defined |= {node.id for node in ast.walk(mini) if isinstance(node, ast.Name)}
@@ -241,7 +242,7 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     folder = shutil.copytree(COURSE, tmp_path / "mine", ignore=made)
     page = (folder / "README.md").read_text("utf-8")  # what it says to run is there
     named = re.findall(r"`(?:pytest|python) ([^ `]+)", page)
-    assert {"part_0", "hint.py", "done.py"} == set(named)
+    assert {"part_0", "hint.py", "done.py", "one_file.py"} == set(named)
     assert all((folder / name).exists() for name in named)
 
     def command(*words: str) -> tuple[int, str]:
@@ -264,6 +265,8 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     shutil.rmtree(folder / "solutions")
     assert command("done.py", "2") == (0, "5 4 2048\n6 3 1536\nAs on the page.\n")
     assert command("done.py")[0] == 1
+    shutil.copy(SOLUTIONS / "part_3.py", folder / "part_3")
+    assert command("one_file.py") == (0, MINI)
     code, text = command("hint.py", "2.1", "1")
     assert (code, text.count("\n")) == (0, 1)
     assert text.startswith("Keep a set of the values that are live")
