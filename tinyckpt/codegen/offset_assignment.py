@@ -1,19 +1,48 @@
-"""Dynamic storage allocation, offline: offsets for blocks of known lifetimes in one buffer.
+"""Dynamic storage allocation, offline: offsets in one buffer for blocks of known lifetimes.
 
-NP-hard (Garey & Johnson 1979, problem SR2).
+A block is a rectangle that is fixed in time and may be moved in address. The least height is
+NP-hard to find (Garey & Johnson 1979, problem SR2; within 2 + eps in polynomial time: Buchsbaum et
+al. 2003, doi:10.1145/780542.780624), and the peak of live bytes bounds it from below. Tried in
+turn, until that bound is reached:
+
+- best fit in order of time, as an allocator does that cannot look ahead; optimal for equal sizes;
+- the skyline: fill the lowest segment of the top edge with the block of the longest lifetime that
+  fits (Burke, Kendall & Whitwell 2004; for tensors Sekiyama et al. 2018, arXiv 1804.10001);
+- best fit in order of area, size, lifetime and start (greedy by size: Pisarchyk & Lee 2020, arXiv
+  2001.03288);
+- the branch and bound of ``codegen.offset_tree_search``, after MiniMalloc;
+- iterated greedy: the blocks at the top are placed earlier in the next round (hill climbing of the
+  order, as in Arm's Vela);
+- where the extra ``optimal`` is installed and a deadline given, CP-SAT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError, checked_seconds
 from tinyckpt.base.errors import OptionError
+from tinyckpt.codegen.offset_tree_search import search_within
 
 Integers = Any
+MOST_BYTES = 2**60  # of all blocks together, so that sums stay within 64 bits
+# Work that is done without a deadline. Best fit in a given order looks at all pairs of blocks, 5 ns
+# each; a node of the tree search takes about 15 us and 200 blocks' square of memory.
+MOST_PAIRS = 60_000_000
+MOST_SEEN = 10**9  # blocks that the skyline looks at, 3 ns each
+MOST_IN_TREE = 1500  # blocks
+MOST_IN_MODEL = 1000  # blocks, of CP-SAT
+NODES = 20_000
+LEAST_NODES = 1000
+ROUNDS = 40
+UNLIMITED = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +51,37 @@ class Packing:
 
     Attributes:
         offsets: of each block, in bytes.
-        nbytes: the height: the largest offset plus size, rounded up to the alignment.
-        lower_bound: the peak of live bytes, sizes rounded up.
-        optimal: whether no packing is lower.
+        nbytes: the height: the largest offset plus size, with sizes rounded up to the alignment.
+        lower_bound: the peak of live bytes, with sizes rounded up.
+        optimal: whether no packing is lower: the height equals the bound, or a solver proved it.
     """
 
     offsets: tuple[int, ...]
     nbytes: int
     lower_bound: int
     optimal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rectangles of positive size: half-open lifetimes, and sizes in units of their divisor."""
+
+    begin: Integers
+    end: Integers
+    size: Integers
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def height(self, offset: Integers) -> int:
+        """Return the height of a packing."""
+        return int((offset + self.size).max(initial=0))
+
+    def peak(self) -> int:
+        """Return the largest sum of live sizes."""
+        order = np.argsort(np.concatenate([self.end, self.begin]), kind="stable")  # frees first
+        change = np.concatenate([-self.size, self.size])
+        return int(change[order].cumsum().max(initial=0))
 
 
 def assign_offsets(
@@ -40,29 +91,314 @@ def assign_offsets(
     alignment: int = 1,
     deadline: float | None = None,
     seed: int = 0,
+    capacity: int | None = None,
 ) -> Packing:
-    """Assign an offset to each block, so that blocks that are live together do not overlap."""
-    if alignment < 1 or alignment & (alignment - 1):
-        raise OptionError(f"alignment={alignment!r}; expected a power of two")
-    begin, end = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
-    size = -(-np.asarray(sizes, np.int64) // alignment)
+    """Assign an offset to each block, so that no two that are live together overlap.
+
+    Args:
+        starts, stops: half-open lifetimes, in any unit of time.
+        sizes: bytes, 0 or more.
+        alignment: of all offsets, a power of two; sizes are rounded up to it.
+        deadline: seconds that the search may take. With none, it does an amount of work that
+            depends on the blocks only, and so does its result.
+        seed: of the search.
+        capacity: a height that is low enough: the search ends there.
+
+    Raises:
+        OptionError: if a block or an option is out of range.
+
+    >>> packing = assign_offsets([0, 1, 2], [2, 4, 4], [30, 10, 20])
+    >>> packing.offsets, packing.nbytes, packing.optimal
+    ((0, 30, 0), 40, True)
+    """
+    begin, end, size = checked(starts, stops, sizes, alignment)
+    size = -(-size // alignment)
+    real = np.flatnonzero(size)
+    unit = int(np.gcd.reduce(size)) or 1
+    blocks = Blocks(begin[real], end[real], size[real] // unit)
+    unit *= alignment
+    enough = blocks.peak()
+    if capacity is not None:
+        enough = max(enough, capacity // unit)
+    clock = None if deadline is None else Clock(checked_seconds(deadline))
+    found, proven = pack(blocks, enough, clock, seed)
     offset = np.zeros(len(size), np.int64)
-    placed = np.zeros(len(size), bool)
-    for block in np.lexsort((begin, -(end - begin) * size, -size)):
-        near = np.flatnonzero(placed & (begin < end[block]) & (end > begin[block]))
-        near = near[np.argsort(offset[near], kind="stable")]
-        tops = np.maximum.accumulate(np.concatenate([[0], offset[near] + size[near]]))
-        gaps = offset[near] - tops[:-1]
-        fits = np.flatnonzero(gaps >= size[block])
-        offset[block] = tops[fits[np.argmin(gaps[fits])]] if len(fits) else tops[-1]
-        placed[block] = True
-    events = np.concatenate([np.stack([end, -size]), np.stack([begin, size])], axis=1)
-    order = np.lexsort((events[1], events[0]))
-    bound = int(max(0, events[1][order].cumsum().max(initial=0)))
-    height = int((offset + size).max(initial=0))
-    return Packing(
-        tuple((offset * alignment).tolist()),
-        height * alignment,
-        bound * alignment,
-        height == bound,
+    offset[real] = found * unit
+    height, bound = blocks.height(found) * unit, blocks.peak() * unit
+    return Packing(tuple(offset.tolist()), height, bound, proven or height == bound)
+
+
+def checked(
+    starts: Sequence[int], stops: Sequence[int], sizes: Sequence[int], alignment: int
+) -> tuple[Integers, Integers, Integers]:
+    """Return lifetimes and sizes as arrays, or raise an OptionError."""
+    if (
+        not isinstance(alignment, int)
+        or not 1 <= alignment <= MOST_BYTES
+        or alignment & (alignment - 1)
+    ):
+        raise OptionError(f"alignment={alignment!r}; expected a power of two")
+    try:
+        begin, end, size = (
+            np.asarray([*map(int, column)], np.int64) for column in (starts, stops, sizes)
+        )
+    except OverflowError:
+        raise OptionError("a number of a block is not within 64 bits") from None
+    if not len(begin) == len(end) == len(size):
+        raise OptionError(
+            f"{len(begin)} starts, {len(end)} stops and {len(size)} sizes; expected one of each "
+            "per block"
+        )
+    for block in np.flatnonzero((size < 0) | (end <= begin))[:1]:
+        what = f"size {size[block]}" if size[block] < 0 else f"stop {end[block]}"
+        least = "0 or more" if size[block] < 0 else f"more than its start, {begin[block]}"
+        raise OptionError(f"block {block} has {what}; expected {least}")
+    if size.astype(float).sum() + float(alignment) * len(size) > MOST_BYTES:
+        raise OptionError(f"blocks of more than {MOST_BYTES:,} bytes together, with rounding")
+    return begin, end, size
+
+
+def pack(blocks: Blocks, enough: int, clock: Clock | None, seed: int) -> tuple[Integers, bool]:
+    """Return the lowest packing that was found, and whether a solver proved it optimal."""
+    best = np.zeros(len(blocks), np.int64)
+    if len(blocks) == 0:
+        return best, False
+    least = int(blocks.size.sum()) + 1
+    try:
+        for packing in constructed(blocks, clock):
+            if blocks.height(packing) < least:
+                best, least = packing, blocks.height(packing)
+            if least <= enough:
+                return best, False
+            if clock is not None:
+                clock.check()
+        proven = False
+        if clock is not None and len(blocks) <= MOST_IN_MODEL:
+            best, proven = solved(blocks, best, enough, clock)
+            least = blocks.height(best)
+            if proven or least <= enough:
+                return best, proven
+        for packing in searched(blocks, best, enough, clock, seed):
+            best, least = packing, blocks.height(packing)
+            if least <= enough:
+                break
+    except OutOfTimeError:
+        pass
+    return best, False
+
+
+def constructed(blocks: Blocks, clock: Clock | None) -> Iterator[Integers]:
+    """Yield the packings of the heuristics; of the slow ones, as many as the work allows."""
+    yield best_fit_in_time(blocks)
+    width, area = blocks.end - blocks.begin, (blocks.end - blocks.begin) * blocks.size.astype(float)
+    orders = [
+        np.lexsort((blocks.begin, -width, -blocks.size)),
+        np.lexsort((blocks.begin, -area)),
+        np.lexsort((blocks.begin, -blocks.size, -width)),
+        np.lexsort((-blocks.size, blocks.begin)),
+    ]
+    few = len(blocks) ** 2 <= MOST_PAIRS or clock is not None
+    for preference in (width, area)[: 1 + few]:
+        if (packing := skyline(blocks, preference)) is not None:
+            yield packing
+    for order in orders if few else ():
+        yield best_fit(blocks, order)
+
+
+def solved(blocks: Blocks, best: Integers, enough: int, clock: Clock) -> tuple[Integers, bool]:
+    """Return the packing of CP-SAT in half of the time, and whether it is proven; if installed."""
+    if find_spec("ortools") is None:
+        return best, False
+    from tinyckpt.codegen.no_overlap_cp import least_height
+
+    return least_height(blocks.begin, blocks.end, blocks.size, best, enough, clock.left() / 2)
+
+
+def searched(
+    blocks: Blocks, best: Integers, enough: int, clock: Clock | None, seed: int
+) -> Iterator[Integers]:
+    """Yield lower and lower packings.
+
+    Branch and bound looks for one of height ``enough``, and if it finds none in half of the time or
+    of the nodes, halfway between that and the lowest packing so far; then the order is perturbed.
+    """
+    target = enough
+    nodes = NODES
+    while len(blocks) <= MOST_IN_TREE and target < blocks.height(best):
+        limit = Clock(clock.left() / 2) if clock is not None else NO_DEADLINE
+        try:
+            found = search_within(
+                blocks.begin, blocks.end, blocks.size, target,
+                nodes if clock is None else UNLIMITED, limit,
+            )  # fmt: skip
+        except OutOfTimeError:
+            found = None
+        if clock is not None:
+            clock.check()
+        nodes //= 2
+        if found is not None:
+            best = found
+            yield best
+        if nodes < LEAST_NODES:
+            break
+        target = max(target + 1, (target + blocks.height(best)) // 2)
+    yield from iterated_greedy(blocks, best, clock, seed)
+
+
+def iterated_greedy(
+    blocks: Blocks, best: Integers, clock: Clock | None, seed: int
+) -> Iterator[Integers]:
+    """Place blocks that reach the top, or two random ones, earlier in the order; keep what is no
+    higher.
+    """
+    rounds = MOST_PAIRS // len(blocks) ** 2 if clock is None else UNLIMITED
+    random = np.random.default_rng(seed)
+    order, current, least = np.argsort(best, kind="stable"), best, blocks.height(best)
+    for _ in range(min(rounds, ROUNDS) if clock is None else UNLIMITED):
+        if clock is not None:
+            clock.check()
+        high = np.flatnonzero((current + blocks.size)[order] == blocks.height(current))
+        place = int(random.choice(high))
+        tried = order.tolist()
+        tried.insert(int(random.integers(0, place + 1)), tried.pop(place))
+        first, second = random.integers(0, len(tried), 2).tolist()
+        tried[first], tried[second] = tried[second], tried[first]
+        packing = best_fit(blocks, np.asarray(tried))
+        if blocks.height(packing) <= blocks.height(current):
+            order, current = np.asarray(tried), packing
+        if blocks.height(packing) < least:
+            least = blocks.height(packing)
+            yield packing
+
+
+def best_fit_in_time(blocks: Blocks) -> Integers:
+    """Place blocks as they are allocated, each in the smallest free gap that it fits in."""
+    begin, end, size = blocks.begin.tolist(), blocks.end.tolist(), blocks.size.tolist()
+    offset = [0] * len(size)
+    moments = sorted(
+        [(at, 1, block) for block, at in enumerate(begin)]
+        + [(at, 0, block) for block, at in enumerate(end)]
     )
+    gaps: list[tuple[int, int]] = []  # (size, offset), sorted; by both of their ends also:
+    at_begin: dict[int, int] = {}
+    at_end: dict[int, int] = {}
+    height = 0
+
+    def add(low: int, high: int) -> None:
+        insort(gaps, (high - low, low))
+        at_begin[low], at_end[high] = high, low
+
+    def remove(low: int, high: int) -> None:
+        gaps.pop(bisect_left(gaps, (high - low, low)))
+        del at_begin[low], at_end[high]
+
+    for _, begins, block in moments:
+        if begins:
+            place = bisect_left(gaps, (size[block], 0))
+            if place < len(gaps):
+                wide, low = gaps[place]
+                high = low + wide
+                remove(low, high)
+            elif (low := at_end.get(height, height)) < height:  # extend the topmost gap
+                remove(low, height)
+                high = height = low + size[block]
+            else:
+                high = height = low + size[block]
+            offset[block] = low
+            if low + size[block] < high:
+                add(low + size[block], high)
+        else:
+            low, high = offset[block], offset[block] + size[block]
+            if high in at_begin:
+                after = at_begin[high]
+                remove(high, after)
+                high = after
+            if low in at_end:
+                before = at_end[low]
+                remove(before, low)
+                low = before
+            add(low, high)
+    return np.asarray(offset, np.int64)
+
+
+def best_fit(blocks: Blocks, order: Integers) -> Integers:
+    """Place blocks in an order, each in the smallest gap that is free for its whole lifetime."""
+    count = len(blocks)
+    # Blocks that are placed, sorted by offset: lifetimes, offset and top.
+    begins, ends, lows, tops = np.zeros((4, count + 1), np.int64)
+    offset = np.zeros(count, np.int64)
+    columns = blocks.begin[order].tolist(), blocks.end[order].tolist(), blocks.size[order].tolist()
+    for placed, (block, *times, size) in enumerate(zip(order.tolist(), *columns, strict=True)):
+        begin, end = times
+        near = (begins[:placed] < end) & (ends[:placed] > begin)
+        above = np.maximum.accumulate(np.concatenate([[0], tops[:placed][near]]))
+        gaps = lows[:placed][near] - above[:-1]
+        fits = np.flatnonzero(gaps >= size)
+        low = int(above[fits[gaps[fits].argmin()]] if len(fits) else above[-1])
+        offset[block] = low
+        at = int(lows[:placed].searchsorted(low))
+        for column, value in ((begins, begin), (ends, end), (lows, low), (tops, low + size)):
+            column[at + 1 : placed + 1] = column[at:placed]
+            column[at] = value
+    return offset
+
+
+def skyline(blocks: Blocks, preference: Integers) -> Integers | None:
+    """Fill the lowest segment of the top edge with the preferred block that fits; else raise it.
+
+    Returns None if that is too much work.
+    """
+    order = np.argsort(blocks.begin, kind="stable")
+    begin, end, size = blocks.begin[order], blocks.end[order], blocks.size[order]
+    wish = np.asarray(preference, float)[order]
+    offset = np.zeros(len(order), np.int64)
+    first, last = int(begin[0]), int(end.max())
+    # Segments are a doubly linked list: a segment ends where the next one starts.
+    stop = {first: last}  # by the start of each, as the next two
+    level = {first: 0}
+    before = {first: first}  # of the first one itself
+    lowest = [(0, first)]
+
+    def replace(start: int, until: int, pieces: Sequence[tuple[int, int, int]]) -> None:
+        """Put pieces, (start, stop, level) each, in place of the segments of a range."""
+        previous, old = before[start], start
+        while old < until:
+            following = stop.pop(old)
+            del level[old], before[old]
+            old = following
+        for begins, ends, height in pieces:
+            before[begins] = begins if begins == first else previous
+            stop[begins], level[begins] = ends, height
+            heappush(lowest, (height, begins))
+            previous = begins
+        if until < last:
+            before[until] = previous
+
+    left, seen = len(order), 0
+    while left:
+        high, start = heappop(lowest)
+        if level.get(start) != high:
+            continue  # replaced since
+        until = stop[start]
+        while until < last and level[until] == high:  # equal neighbours are one segment
+            until = stop[until]
+        low, top = begin.searchsorted((start, until)).tolist()
+        seen += top - low
+        if seen > MOST_SEEN:
+            return None
+        able = np.where(end[low:top] <= until, wish[low:top], -1.0)
+        at = int(able.argmax()) if top > low else -1
+        if at < 0 or able[at] < 0:
+            previous = before[start]
+            levels = [level[previous]] * (start > first) + ([level[until]] if until < last else [])
+            begins = previous if start > first and level[previous] == min(levels) else start
+            replace(begins, until, [(begins, until, min(levels))])
+            continue
+        block = low + at
+        wish[block] = -1.0
+        left -= 1
+        offset[order[block]] = high
+        a, b = int(begin[block]), int(end[block])
+        pieces = ((start, a, high), (a, b, high + int(size[block])), (b, until, high))
+        replace(start, until, [piece for piece in pieces if piece[0] < piece[1]])
+    return offset
