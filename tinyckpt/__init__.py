@@ -46,6 +46,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import tree_map
 from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.compiled import Compiled, compile
+from tinyckpt.codegen.reserved_memory import Reserved, reserved
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
@@ -336,17 +337,17 @@ __all__ = [
     "Compute", "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier",
     "Graph", "GraphError", "Ledger", "Link", "LossScale", "Measured", "Offload", "Operator",
     "Optimizer", "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError",
-    "Primitive", "Rewriting", "RunResult", "Schedule", "ScheduleError", "Spec", "Timeline",
-    "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update", "Var", "__version__",
-    "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply", "apply_all", "arange",
-    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "arena", "argmax",
-    "argmin", "argsort", "array_split", "assign", "astype", "atleast_1d", "atleast_2d",
-    "atleast_3d", "attention", "average", "avg_pool2d", "batch_norm", "batch_norm_inference",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_arrays", "broadcast_to", "build",
-    "causal_softmax", "cbrt", "ceil", "certify", "check_gradient", "checkpoint",
-    "checkpoint_policies", "chunked", "chunked_cross_entropy", "clip", "clipped",
-    "column_stack", "compile", "compressed", "concat", "concatenate", "conv2d",
-    "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost",
+    "Primitive", "Reserved", "Rewriting", "RunResult", "Schedule", "ScheduleError", "Spec",
+    "Timeline", "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update", "Var",
+    "__version__", "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply",
+    "apply_all", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "arena", "argmax", "argmin", "argsort", "array_split", "assign", "astype",
+    "atleast_1d", "atleast_2d", "atleast_3d", "attention", "average", "avg_pool2d",
+    "batch_norm", "batch_norm_inference", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "broadcast_arrays", "broadcast_to", "build", "causal_softmax", "cbrt", "ceil", "certify",
+    "check_gradient", "checkpoint", "checkpoint_policies", "chunked", "chunked_cross_entropy",
+    "clip", "clipped", "column_stack", "compile", "compressed", "concat", "concatenate",
+    "conv2d", "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost",
     "count_nonzero", "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal",
     "diff", "differentiate", "divide", "dot", "dropout", "dstack", "einsum", "elu", "embedding",
     "equal", "exp", "exp2", "expand_dims", "explain", "expm1", "eye", "flatten", "flip",
@@ -363,8 +364,8 @@ __all__ = [
     "ms_rms_norm", "multiply", "name", "nan_to_num", "negative", "networks", "not_equal",
     "on_disk", "once", "one_hot", "ones", "ones_like", "outer", "pad", "plan", "plan_with_host",
     "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu", "remainder",
-    "repeat", "replay", "reshape", "resilu2", "rewrite", "right_shift", "rms_norm", "roll",
-    "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv", "save_graph",
+    "repeat", "replay", "reserved", "reshape", "resilu2", "rewrite", "right_shift", "rms_norm",
+    "roll", "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv", "save_graph",
     "save_params", "save_schedule", "save_trace", "saved_values", "scope", "separators", "sgd",
     "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort",
     "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",

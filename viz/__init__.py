@@ -19,6 +19,7 @@ require_packages()  # before an import below fails with a less helpful message
 from .charts.breakdown import breakdown
 from .charts.frontier import frontier
 from .charts.gradient_error import gradient_error
+from .charts.memory_map import memory_map
 from .charts.pipeline import pipeline
 from .charts.scaling import scaling
 from .charts.space_time import ledger
@@ -49,6 +50,7 @@ __all__ = [
     "gradient_error",
     "lab",
     "ledger",
+    "memory_map",
     "mimebundle",
     "pipeline",
     "player",

@@ -34,13 +34,13 @@ from tinyckpt.codegen.offset_tree_search import search_within
 Integers = Any
 MOST_BYTES = 2**60  # of all blocks together, so that sums stay within 64 bits
 # Work that is done without a deadline. Best fit in a given order looks at all pairs of blocks, 5 ns
-# each; a node of the tree search takes about 15 us and 200 blocks' square of memory.
+# each; a node of the tree search takes about 100 ns for each block.
 MOST_PAIRS = 60_000_000
 MOST_SEEN = 10**9  # blocks that the skyline looks at, 3 ns each
 MOST_IN_TREE = 1500  # blocks
 MOST_IN_MODEL = 1000  # blocks, of CP-SAT
-NODES = 20_000
-LEAST_NODES = 1000
+NODES = 2_000_000  # of the tree search, times blocks
+LEAST_NODES = 500
 ROUNDS = 40
 UNLIMITED = 2**62
 
@@ -223,7 +223,7 @@ def searched(
     of the nodes, halfway between that and the lowest packing so far; then the order is perturbed.
     """
     target = enough
-    nodes = NODES
+    nodes = NODES // len(blocks)
     while len(blocks) <= MOST_IN_TREE and target < blocks.height(best):
         limit = Clock(clock.left() / 2) if clock is not None else NO_DEADLINE
         try:

@@ -109,7 +109,9 @@ class TreeSearch:
 
     def run(self) -> bool:
         """Whether there is a packing; its offsets are in ``offsets``."""
-        return self.solve(self.part, np.zeros_like(self.part.size), 0)
+        least = np.zeros_like(self.part.size)
+        pieces = self.pieces(self.part, least, self.part.crossing)
+        return all(self.solve(*piece, 0) for piece in pieces)
 
     def solve(self, part: Part, least: Integers, depth: int) -> bool:
         """Place the blocks of a part, each at or above its least offset."""

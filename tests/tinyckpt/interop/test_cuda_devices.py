@@ -17,14 +17,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.caching_allocator import (
+from tinyckpt.codegen.caching_allocator import (
     MIB,
     Block,
     CachingAllocator,
     Interval,
     replay_steps,
 )
+from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.cuda_devices import (
     CONTEXT,

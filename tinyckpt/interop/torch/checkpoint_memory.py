@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tinyckpt.interop.torch.caching_allocator import Interval
+from tinyckpt.codegen.caching_allocator import Interval
 from tinyckpt.interop.torch.eager import NEVER, ModuleCall, Recording
 
 # Generator state that a wrapped module saves, so that its recomputation draws the same numbers.

@@ -17,14 +17,14 @@ import torch
 from tinyckpt.base.errors import BackendError, FormatError, GraphError, did_you_mean
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
-from tinyckpt.documents.json_reader import LARGEST, Reader, write
-from tinyckpt.interop.torch.caching_allocator import (
+from tinyckpt.codegen.caching_allocator import (
     MIB,
     CachingAllocator,
     Interval,
     replay_steps,
     rounded,
 )
+from tinyckpt.documents.json_reader import LARGEST, Reader, write
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 
 GIB = 2**30

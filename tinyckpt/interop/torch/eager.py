@@ -28,7 +28,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch.caching_allocator import rounded
+from tinyckpt.codegen.caching_allocator import rounded
 from tinyckpt.interop.torch.capture import (
     CONTIGUOUS,
     DispatchMode,

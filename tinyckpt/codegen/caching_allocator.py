@@ -78,6 +78,11 @@ class CachingAllocator:
     _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
     _blocks: dict[int, Block] = field(default_factory=dict)  # free ones, by address
 
+    @property
+    def largest_free(self) -> int:
+        """Bytes of the largest free block, of either pool."""
+        return max((pool[-1][0] for pool in self._free.values() if pool), default=0)
+
     def allocate(self, nbytes: int) -> Block:
         """Return the block of a request: the smallest free one that it fits in, or a new one."""
         size = rounded(nbytes)

@@ -1,0 +1,172 @@
+"""Benchmark: heights of arenas over the peak of live bytes, and time to assign offsets.
+
+    python benchmarks/arena.py [--data DIR] [--seconds 60]
+
+Networks are those of ``tinyckpt.networks``, small batches: a height's share of the peak depends on
+shapes, and batches scale most of them alike. DIR has the instances of google/minimalloc
+(``benchmarks/challenging`` of its repository), which are not distributed with this project; each
+gets a process time of ``--seconds``, with the constructions and the search of tinyckpt alone, and
+with CP-SAT where OR-Tools is installed. Seconds are process time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import table
+
+import tinyckpt as tc
+from tinyckpt.base.deadline import Clock
+from tinyckpt.codegen import offset_assignment
+from tinyckpt.codegen.offset_assignment import assign_offsets
+from tinyckpt.networks.registry import network_from_text
+
+NETWORKS = [
+    "chain:16", "chain:64", "chain:256", "mlp:8x256", "residual:8x64", "branching:4x16",
+    "transformer:4x256", "lenet5:64", "cnn100:8", "vgg16:8", "vgg16_bn:8", "resnet18:8",
+    "resnet50:8", "resnet152:8", "mobilenet:8", "unet:2", "vit:2", "bert:2x128", "gpt2:2x128",
+    "gpt2_large:1x128", "llama7b:1x128",
+]  # fmt: skip
+POLICIES = (
+    "store_all", "recompute_all", "sqrt_n", "chen_recursive", "revolve", "dtr", "greedy", "blocks",
+    "offload",
+)  # fmt: skip
+MOST_STEPS = 60_000  # schedules of more steps are left out, and shown so
+CAPACITY = 1_048_576  # bytes, of minimalloc's instances
+
+
+def heights() -> str:
+    """Return the table of heights over peaks."""
+    body = []
+    worst = 0.0
+    for name in NETWORKS:
+        graph, _ = network_from_text(name)
+        row: list[str] = [name]
+        for policy in POLICIES:
+            try:
+                schedule = tc.plan(graph, policy)
+            except tc.TinyckptError:
+                row.append("refused")
+                continue
+            if len(schedule) > MOST_STEPS:
+                row.append(f"{len(schedule):,} steps")
+                continue
+            begin = process_time()
+            plan = tc.arena(schedule)
+            took = process_time() - begin
+            ratio = plan.nbytes / max(plan.lower_bound, 1)
+            worst = max(worst, ratio)
+            row.append(f"{ratio:.4f}".rstrip("0").rstrip(".") if ratio > 1 else "1")
+            print(name, policy, len(plan.allocations), ratio, f"{took:.2f}", file=sys.stderr)
+        body.append(row)
+    return (
+        f"## Heights over the peak of live bytes\n\nAligned to 64 bytes, without a deadline; the "
+        f"highest is {worst:.4f}.\n\n{table.rows(['network', *POLICIES], body)}"
+    )
+
+
+def random_blocks(kind: str, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return lifetimes and sizes that are drawn at random."""
+    random = np.random.default_rng(0)
+    if kind == "short lifetimes":
+        begin = random.integers(0, count, count)
+        end = begin + random.geometric(0.02, count)
+    elif kind == "any lifetimes":
+        begin, end = np.sort(random.integers(0, 2 * count, (count, 2)), axis=1).T
+        end = end + 1
+    else:  # forward values of which 40 % live to their backward
+        begin = np.arange(count)
+        saved = (random.random(count) < 0.4) & (begin < count // 2)
+        end = np.where(saved, count - begin + 1, begin + random.integers(1, 4, count))
+    return begin, end, random.integers(1, 1000, count) * 64
+
+
+def durations() -> str:
+    """Return the table of the time that many allocations take."""
+    body = []
+    for count in (10_000, 100_000):
+        for kind in ("short lifetimes", "any lifetimes", "nested as in a backward pass"):
+            blocks = [column.tolist() for column in random_blocks(kind, count)]
+            begin = process_time()
+            packing = assign_offsets(*blocks, alignment=64)
+            took = process_time() - begin
+            ratio = packing.nbytes / packing.lower_bound
+            body.append([f"{count:,}", kind, f"{took:.1f}", f"{ratio:.4f}"])
+            print(body[-1], file=sys.stderr)
+    header = ["allocations", "drawn with", "seconds", "height / peak"]
+    return f"## Time of many allocations\n\n{table.rows(header, body)}"
+
+
+def minimalloc(folder: Path, seconds: float) -> str:
+    """Return the table of minimalloc's instances."""
+    body = []
+    solvers = {"tinyckpt": False, "with CP-SAT": True}
+    if find_spec("ortools") is None:
+        del solvers["with CP-SAT"]
+    for path in sorted(folder.glob("*.csv")):
+        rows = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)
+        row = [path.stem.partition(".")[0], len(rows)]
+        for solver in solvers.values():
+            found = alone(rows, seconds, solver)
+            row += [f"{found[0]:,}", f"{found[1]:.1f}", "yes" if found[0] <= CAPACITY else "no"]
+        body.append(row)
+        print(row, file=sys.stderr)
+    header = ["instance", "blocks"]
+    for name in solvers:
+        header += [f"{name}: bytes", "seconds", "within"]
+    return (
+        f"## minimalloc's instances within {CAPACITY:,} bytes\n\nAt most {seconds:g} seconds each; "
+        f"the peak of live bytes is 94 to 100 % of the capacity.\n\n{table.rows(header, body)}"
+    )
+
+
+class ProcessClock(Clock):
+    """A deadline in process time, since other work on the machine is not the search's."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.begin = process_time()
+        self.end = self.begin + seconds
+
+    def left(self) -> float:
+        """Return the remaining seconds, at least 0."""
+        return max(0.0, self.end - process_time())
+
+    def check(self) -> None:
+        """Raise an OutOfTimeError if the deadline has passed."""
+        if process_time() >= self.end:
+            raise offset_assignment.OutOfTimeError
+
+
+def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[int, float]:
+    """Return the height of an instance and the seconds; without CP-SAT unless ``solver``."""
+    most = offset_assignment.MOST_IN_MODEL
+    offset_assignment.MOST_IN_MODEL = most if solver else 0
+    offset_assignment.Clock = Clock if solver else ProcessClock  # type: ignore[misc]
+    begin = process_time()
+    try:
+        packing = assign_offsets(*rows.T[1:].tolist(), deadline=seconds, capacity=CAPACITY)
+    finally:
+        offset_assignment.MOST_IN_MODEL, offset_assignment.Clock = most, Clock  # type: ignore[misc]
+    return packing.nbytes, process_time() - begin
+
+
+def main() -> None:
+    """Measure all; write the table."""
+    parser = argparse.ArgumentParser(description="heights of arenas, and time to assign offsets")
+    parser.add_argument("--data", type=Path, help="folder of minimalloc's challenging instances")
+    parser.add_argument("--seconds", type=float, default=60, help="for each of them")
+    options = parser.parse_args()
+    sections = [heights(), durations()]
+    if options.data is not None:
+        sections.append(minimalloc(options.data, options.seconds))
+    table.write("arena", "One buffer", sections, ["numpy", "ortools"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Memory map of a schedule: address against steps, one rectangle per allocation.
+
+With the arena (``tc.arena``) every address is planned; with the caching allocator (``tc.reserved``)
+it is what PyTorch's would give, with a line where each segment begins. Empty space below the height
+is a hole: memory that is reserved and unused at that step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
+from tinyckpt.codegen.arena import Arena, arena
+from tinyckpt.codegen.reserved_memory import Reserved, reserved
+from tinyckpt.core.schedule import EVALUATIONS, Schedule, recomputations
+
+from ..scene import check_drawable, count_text
+from ..theme import blend, css
+from .style import (
+    SMALL,
+    WIDTH,
+    byte_unit,
+    columns_of,
+    hatched,
+    heading,
+    new_figure,
+    style_axes,
+    write,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.core.trace import Trace
+
+    from ..theme import Theme
+
+HEIGHT = 3.6  # inches
+MOST_BYTES = 40_000  # of an SVG
+MOST_RECTANGLES = 2000  # that are drawn one by one; of more, and of too large an SVG, an image
+ROWS, COLUMNS = 200, 500  # of the image
+KINDS = ("forward value", "recomputed", "gradient", "workspace")
+
+
+def memory_map(
+    trace: Trace | Schedule,
+    path: str | os.PathLike[str],
+    *,
+    allocator: str = "arena",
+    theme: str = "light",
+    width: float = WIDTH,
+    title: str | None = None,
+) -> Path:
+    """Write the memory map of a trace or schedule: addresses against steps.
+
+    The dashed line is the peak of live bytes, which no allocator can go below; the solid one is the
+    height: the buffer's size, or what is reserved.
+
+    Args:
+        trace: a trace, or its schedule.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``.
+        allocator: ``arena``, offsets in one buffer; or ``caching``, PyTorch's allocator of CUDA
+            memory.
+        theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
+        title: replaces the sentence that says the result; ``""`` for none.
+
+    Raises:
+        TinyckptError: if an option or the format is unknown, or the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import tinyckpt as tc
+    >>> from tinyckpt import viz
+    >>> schedule = tc.plan(tc.networks.chain(8), "sqrt_n")
+    >>> with TemporaryDirectory() as folder:
+    ...     viz.memory_map(schedule, f"{folder}/map.svg").name
+    'map.svg'
+    """
+    from tinyckpt.core.replay import replay
+
+    drawn = replay(trace) if isinstance(trace, Schedule) else trace
+    check_drawable([drawn], theme)
+    if allocator not in ("arena", "caching"):
+        raise OptionError(f"allocator={allocator!r}; expected 'arena' or 'caching'")
+    schedule = drawn.schedule
+    plan = arena(schedule) if allocator == "arena" else reserved(schedule)
+    text = sentences_of(plan)[0] if title is None else title
+    return write(
+        path,
+        theme,
+        width,
+        lambda colours: map_figure(plan, colours, width, text),
+        [lambda colours: map_figure(plan, colours, width, text, 0)],
+        MOST_BYTES,
+    )
+
+
+def sentences_of(plan: Arena | Reserved) -> tuple[str, str]:
+    """Return what a map shows: sizes, and what holes cost.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(16), "sqrt_n")
+    >>> sentences_of(tc.arena(schedule))
+    ('4.5 KiB live in one buffer of 4.5 KiB', 'no hole costs anything')
+    >>> sentences_of(tc.reserved(schedule))
+    ('4.5 KiB live in segments of 2.0 MiB', '2.0 MiB more than is ever live')
+    """
+    live, height = size_text(plan.lower_bound), size_text(plan.nbytes)
+    above = plan.nbytes - plan.lower_bound
+    where = "one buffer" if isinstance(plan, Arena) else "segments"
+    cost = f"{size_text(above)} more than is ever live" if above else "no hole costs anything"
+    return f"{live} live in {where} of {height}", cost
+
+
+def kinds_of(plan: Arena | Reserved) -> list[int]:
+    """Return the kind of each allocation, by its place in KINDS.
+
+    A value is recomputed if its operator was evaluated before, and a gradient if the backward pass
+    makes it: a cotangent, or a result of it.
+    """
+    graph, steps = plan.schedule.graph, plan.schedule.steps
+    again = recomputations(steps)
+    kinds = []
+    for each in plan.allocations:
+        if each.kind == "workspace":
+            kinds.append(KINDS.index("workspace"))
+            continue
+        producer = graph.data[each.storage].producer
+        backward = producer is not None and graph.operators[producer].phase == "backward"
+        if backward:
+            kinds.append(KINDS.index("gradient"))
+        else:
+            repeated = isinstance(steps[each.start], EVALUATIONS) and again[each.start]
+            kinds.append(int(repeated))
+    return kinds
+
+
+def map_figure(
+    plan: Arena | Reserved,
+    colours: Theme,
+    width: float = WIDTH,
+    title: str = "",
+    most: int = MOST_RECTANGLES,
+) -> Figure:
+    """Return the figure; call it within ``looks()``."""
+    figure = new_figure(colours, HEIGHT, width)
+    axis = figure.subplots()
+    style_axes(axis, colours)
+    unit, name = byte_unit(plan.nbytes)
+    steps = max(1, len(plan.schedule))
+    axis.set_xlim(0, steps)
+    axis.set_ylim(0, max(plan.nbytes, 1) / unit * 1.08)
+    what = f"{plan.schedule.policy} of {plan.schedule.graph.name}"
+    count = f"{count_text(len(plan.allocations))} allocations"
+    heading(axis, colours, title, f"{sentences_of(plan)[1]} · {what} · {count}")
+    kinds = np.array(kinds_of(plan), int)
+    if len(plan.allocations) <= most:
+        draw_rectangles(axis, plan, kinds, unit, colours)
+    else:
+        draw_image(axis, plan, kinds, unit, colours)
+    if isinstance(plan, Reserved):
+        for segment in plan.segments:
+            axis.plot(
+                [segment.step, steps], [segment.address / unit] * 2, linewidth=0.6,
+                color=css(blend(colours.muted, colours.panel, 0.5)), zorder=3,
+            )  # fmt: skip
+    label = "buffer" if isinstance(plan, Arena) else "reserved"
+    axis.axhline(plan.nbytes / unit, color=css(colours.ink), linewidth=1.0, zorder=4)
+    axis.axhline(
+        plan.lower_bound / unit, color=css(colours.ink), linewidth=1.0, linestyle=(0, (4, 3)),
+        zorder=4,
+    )  # fmt: skip
+    axis.set_xlabel("step")
+    axis.set_ylabel(f"address, {name}")
+    axis.xaxis.set_major_formatter(lambda at, _: count_text(round(at)))
+    figure.tight_layout()
+    draw_legend(figure, sorted(set(kinds.tolist())), label, colours)
+    return figure
+
+
+def look_of(kind: int, colours: Theme) -> dict[str, Any]:
+    """Return the area style of a kind of allocation."""
+    if KINDS[kind] == "recomputed":
+        return hatched(colours.recomputed, colours.kept)
+    fills = {
+        "forward value": colours.kept,
+        "gradient": colours.gradient,
+        "workspace": colours.workspace,
+    }
+    return {
+        "facecolor": css(fills[KINDS[kind]]), "edgecolor": css(colours.panel), "linewidth": 0.5,
+    }  # fmt: skip
+
+
+def draw_rectangles(
+    axis: Any, plan: Arena | Reserved, kinds: Any, unit: int, colours: Theme
+) -> None:
+    """Draw each allocation as a rectangle."""
+    from matplotlib.collections import PolyCollection
+
+    for kind in sorted(set(kinds.tolist())):
+        corners = []
+        for place in np.flatnonzero(kinds == kind):
+            each = plan.allocations[place]
+            low = plan.offsets[place] / unit
+            high = low + each.nbytes / unit
+            corners.append(
+                [(each.start, low), (each.stop, low), (each.stop, high), (each.start, high)]
+            )
+        axis.add_collection(PolyCollection(corners, zorder=2, **look_of(kind, colours)))
+
+
+def draw_image(axis: Any, plan: Arena | Reserved, kinds: Any, unit: int, colours: Theme) -> None:
+    """Draw many allocations as cells of an image: each has the colour of what is at its middle."""
+    steps = max(1, len(plan.schedule))
+    rows, columns = ROWS, min(COLUMNS, steps)
+    image = np.empty((rows, columns, 3), np.uint8)
+    image[:] = colours.panel
+    fills = (colours.kept, colours.recomputed, colours.gradient, colours.workspace)
+    cell = max(plan.nbytes, 1) / rows
+    for each, low, kind in zip(plan.allocations, plan.offsets, kinds.tolist(), strict=True):
+        bottom, top = middles(low, low + each.nbytes, cell)
+        left, right = middles(each.start, each.stop, steps / columns)
+        image[bottom:top, left:right] = fills[kind]
+    axis.imshow(
+        image, extent=(0, steps, 0, plan.nbytes / unit), origin="lower", aspect="auto",
+        interpolation="nearest", zorder=2,
+    )  # fmt: skip
+
+
+def middles(begin: float, end: float, cell: float) -> tuple[int, int]:
+    """Return the range of cells whose middles are within a half-open range.
+
+    >>> middles(0, 10, 4), middles(3, 5, 4)
+    ((0, 2), (1, 1))
+    """
+    return round_up(begin / cell - 0.5), round_up(end / cell - 0.5)
+
+
+def round_up(value: float) -> int:
+    """Return the least whole number that is not less, and at least 0."""
+    return max(0, -int(-value // 1))
+
+
+def draw_legend(figure: Figure, kinds: Sequence[int], height: str, colours: Theme) -> None:
+    """Draw the legend below the chart; only kinds that occur."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(label=KINDS[kind], **look_of(kind, colours)) for kind in kinds]
+    line: dict[str, Any] = {"color": css(colours.ink), "linewidth": 1.0}
+    dashes = (0, (4, 3))
+    handles.append(Line2D([], [], label=height, **line))
+    handles.append(Line2D([], [], label="peak of live bytes", linestyle=dashes, **line))
+    tall = figure.get_size_inches()[1]
+    columns = columns_of(figure, len(handles))
+    rows = -(-len(handles) // columns)
+    figure.subplots_adjust(bottom=figure.subplotpars.bottom + (0.06 + 0.16 * rows) / tall)
+    figure.legend(
+        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.04 / tall),
+        handlelength=1.4, columnspacing=1.6, borderaxespad=0.0,
+    )  # fmt: skip
