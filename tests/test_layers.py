@@ -130,7 +130,7 @@ def test_tinyckpt_depends_on_numpy_only() -> None:
     # safetensors. ml_dtypes is imported by its name, where bfloat16 is. PyTorch, transformers and
     # JAX are in the packages for them, which nothing below the command imports.
     optional = {
-        "ortools": "planner.exact", "cupy": "storage", "safetensors": "documents",
+        "ortools": ("planner.exact", "codegen"), "cupy": "storage", "safetensors": "documents",
         "torch": "interop", "jax": "interop", "transformers": "interop", "mpi4py": "pipeline",
     }  # fmt: skip
     allowed = {"numpy", "tinyckpt", *sys.stdlib_module_names}

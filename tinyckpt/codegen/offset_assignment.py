@@ -5,10 +5,12 @@ NP-hard to find (Garey & Johnson 1979, problem SR2; within 2 + eps in polynomial
 al. 2003, doi:10.1145/780542.780624), and the peak of live bytes bounds it from below. Tried in
 turn, until that bound is reached:
 
-- best fit in order of time, as an allocator does that cannot look ahead; optimal for equal sizes;
-- the skyline: fill the lowest segment of the top edge with the block of the longest lifetime that
-  fits (Burke, Kendall & Whitwell 2004; for tensors Sekiyama et al. 2018, arXiv 1804.10001);
-- best fit in order of area, size, lifetime and start (greedy by size: Pisarchyk & Lee 2020, arXiv
+- best fit in order of time, as an allocator does that cannot look ahead, and in reversed time;
+  optimal for equal sizes;
+- the skyline: fill the lowest segment of the top edge with the block that fits and has the largest
+  area, size or lifetime (Burke, Kendall & Whitwell 2004; for tensors Sekiyama et al. 2018, arXiv
+  1804.10001); in the search, with random preferences between these;
+- best fit in order of size and of lifetime (greedy by size: Pisarchyk & Lee 2020, arXiv
   2001.03288);
 - the branch and bound of ``codegen.offset_tree_search``, after MiniMalloc;
 - iterated greedy: the blocks at the top are placed earlier in the next round (hill climbing of the
@@ -42,6 +44,10 @@ MOST_IN_MODEL = 1000  # blocks, of CP-SAT
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 ROUNDS = 40
+MOST_ON_LINE = (
+    20_000  # blocks, of all skylines of blocks so many that their pairs are not looked at
+)
+SKYLINES = 60_000  # rounds, times blocks, each 10 us and more
 UNLIMITED = 2**62
 
 
@@ -72,6 +78,10 @@ class Blocks:
 
     def __len__(self) -> int:
         return len(self.size)
+
+    def mirrored(self) -> Blocks:
+        """Return the same blocks in reversed time; their packings are the same."""
+        return Blocks(-self.end, -self.begin, self.size)
 
     def height(self, offset: Integers) -> int:
         """Return the height of a packing."""
@@ -190,19 +200,28 @@ def pack(blocks: Blocks, enough: int, clock: Clock | None, seed: int) -> tuple[I
 def constructed(blocks: Blocks, clock: Clock | None) -> Iterator[Integers]:
     """Yield the packings of the heuristics; of the slow ones, as many as the work allows."""
     yield best_fit_in_time(blocks)
-    width, area = blocks.end - blocks.begin, (blocks.end - blocks.begin) * blocks.size.astype(float)
-    orders = [
-        np.lexsort((blocks.begin, -width, -blocks.size)),
-        np.lexsort((blocks.begin, -area)),
-        np.lexsort((blocks.begin, -blocks.size, -width)),
-        np.lexsort((-blocks.size, blocks.begin)),
-    ]
+    width = blocks.end - blocks.begin
+    area = width * blocks.size.astype(float)
     few = len(blocks) ** 2 <= MOST_PAIRS or clock is not None
-    for preference in (width, area)[: 1 + few]:
+    preferences = (area, blocks.size, width)
+    for preference in preferences if few else preferences[: max(1, MOST_ON_LINE // len(blocks))]:
         if (packing := skyline(blocks, preference)) is not None:
             yield packing
-    for order in orders if few else ():
-        yield best_fit(blocks, order)
+    if few:
+        yield best_fit_in_time(blocks.mirrored())
+        for order in ((blocks.begin, -width, -blocks.size), (blocks.begin, -blocks.size, -width)):
+            yield best_fit(blocks, np.lexsort(order))
+
+
+def random_skylines(blocks: Blocks, rounds: int, random: np.random.Generator) -> Iterator[Integers]:
+    """Yield skylines that prefer powers of size and lifetime, with noise, in either time."""
+    size, width = np.log(blocks.size), np.log(blocks.end - blocks.begin)
+    for place in range(rounds):
+        of_size, of_width, noise = random.uniform(0, (1.5, 1.5, 0.6))
+        wish = of_size * size + of_width * width + random.normal(0, noise, len(size))
+        drawn = blocks.mirrored() if place % 2 else blocks
+        if (packing := skyline(drawn, np.exp(wish - wish.max()))) is not None:
+            yield packing
 
 
 def solved(blocks: Blocks, best: Integers, enough: int, clock: Clock) -> tuple[Integers, bool]:
@@ -219,13 +238,21 @@ def searched(
 ) -> Iterator[Integers]:
     """Yield lower and lower packings.
 
-    Branch and bound looks for one of height ``enough``, and if it finds none in half of the time or
-    of the nodes, halfway between that and the lowest packing so far; then the order is perturbed.
+    First come skylines of random preferences. Branch and bound looks for a packing of height
+    ``enough``, and if it finds none in most of the time or half of the nodes, for one halfway
+    between that and the lowest so far; then the order is perturbed.
     """
+    random = np.random.default_rng(seed)
+    for packing in random_skylines(blocks, SKYLINES // len(blocks), random):
+        if clock is not None:
+            clock.check()
+        if blocks.height(packing) < blocks.height(best):
+            best = packing
+            yield best
     target = enough
     nodes = NODES // len(blocks)
     while len(blocks) <= MOST_IN_TREE and target < blocks.height(best):
-        limit = Clock(clock.left() / 2) if clock is not None else NO_DEADLINE
+        limit = Clock(clock.left() * 7 / 8) if clock is not None else NO_DEADLINE
         try:
             found = search_within(
                 blocks.begin, blocks.end, blocks.size, target,
@@ -242,17 +269,16 @@ def searched(
         if nodes < LEAST_NODES:
             break
         target = max(target + 1, (target + blocks.height(best)) // 2)
-    yield from iterated_greedy(blocks, best, clock, seed)
+    yield from iterated_greedy(blocks, best, clock, random)
 
 
 def iterated_greedy(
-    blocks: Blocks, best: Integers, clock: Clock | None, seed: int
+    blocks: Blocks, best: Integers, clock: Clock | None, random: np.random.Generator
 ) -> Iterator[Integers]:
     """Place blocks that reach the top, or two random ones, earlier in the order; keep what is no
     higher.
     """
     rounds = MOST_PAIRS // len(blocks) ** 2 if clock is None else UNLIMITED
-    random = np.random.default_rng(seed)
     order, current, least = np.argsort(best, kind="stable"), best, blocks.height(best)
     for _ in range(min(rounds, ROUNDS) if clock is None else UNLIMITED):
         if clock is not None:

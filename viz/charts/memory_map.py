@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import temporary_path
 from tinyckpt.base.units import size_text
 from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.reserved_memory import Reserved, reserved
@@ -50,7 +51,7 @@ KINDS = ("forward value", "recomputed", "gradient", "workspace")
 
 def memory_map(
     trace: Trace | Schedule,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     allocator: str = "arena",
     theme: str = "light",
@@ -64,7 +65,8 @@ def memory_map(
 
     Args:
         trace: a trace, or its schedule.
-        path: ends in ``.png``, ``.svg`` or ``.pdf``.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``; with none, the picture is an SVG in a folder
+            of its own, and shows itself in a notebook.
         allocator: ``arena``, offsets in one buffer; or ``caching``, PyTorch's allocator of CUDA
             memory.
         theme: ``light`` or ``dark``.
@@ -90,6 +92,8 @@ def memory_map(
         raise OptionError(f"allocator={allocator!r}; expected 'arena' or 'caching'")
     schedule = drawn.schedule
     plan = arena(schedule) if allocator == "arena" else reserved(schedule)
+    if path is None:
+        path = temporary_path(".svg")
     text = sentences_of(plan)[0] if title is None else title
     return write(
         path,

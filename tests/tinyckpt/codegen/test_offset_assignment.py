@@ -19,6 +19,7 @@ from tinyckpt.codegen.offset_assignment import (
     best_fit,
     best_fit_in_time,
     iterated_greedy,
+    random_skylines,
     skyline,
 )
 from tinyckpt.codegen.offset_tree_search import search_within
@@ -121,7 +122,8 @@ def test_every_heuristic_packs_without_overlap(blocks: list[Block]) -> None:
         skyline(arrays, width),
         skyline(arrays, arrays.size),
         best_fit(arrays, np.arange(len(real))[::-1]),
-        *iterated_greedy(arrays, first, None, seed=1),
+        *iterated_greedy(arrays, first, None, np.random.default_rng(1)),
+        *random_skylines(arrays, 4, np.random.default_rng(2)),
     ]
     for packing in packings:
         assert packing is not None

@@ -37,13 +37,14 @@ def charts() -> dict[str, Any]:
         "breakdown": lambda path, **look: viz.breakdown(ledger_of("held"), path, **look),
         "gradient error": lambda path, **look: viz.gradient_error(WAYS, path, exact=EXACT, **look),
         "techniques": lambda path, **look: viz.techniques(COMPARED, path, **look),
+        "memory map": lambda path, **look: viz.memory_map(traces[1], path, **look),
         "transfers": lambda path, **look: viz.timeline(offloaded("chain:4", 512), path, **look),
     }
 
 
 CHARTS = [
     "timeline", "frontier", "scaling", "ledger", "pipeline", "breakdown", "gradient error",
-    "techniques", "transfers",
+    "techniques", "memory map", "transfers",
 ]  # fmt: skip
 POINTS = [
     Row(name, peak=2**20, share=1.0, fits=True, times=1.0, gradients="bitwise")

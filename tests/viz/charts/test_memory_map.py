@@ -1,0 +1,113 @@
+"""Memory maps: one rectangle per allocation, where and of which kind; the lines; the sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.viz.charts.test_charts import legend_of
+from tinyckpt.codegen.reserved_memory import reserved
+from viz.charts.memory_map import KINDS, kinds_of, map_figure, middles
+from viz.charts.style import looks
+from viz.theme import DARK, LIGHT, Theme
+
+LIMIT = 40_000  # bytes of an SVG
+
+
+def plan_of(network: str = "chain:4", policy: str = "sqrt_n") -> tc.Arena:
+    graph, _ = tc.networks.network_from_text(network)
+    return tc.arena(tc.plan(graph, policy))
+
+
+def figure_of(plan: Any, colours: Theme = LIGHT, **options: Any) -> Any:
+    with looks():
+        return map_figure(plan, colours, **options)
+
+
+def test_every_allocation_is_a_rectangle_at_its_address_and_steps() -> None:
+    plan = plan_of()
+    (axis,) = figure_of(plan).axes
+    drawn = {
+        (corners[0][0], corners[2][0], corners[0][1] * 1024, corners[2][1] * 1024)
+        for collection in axis.collections
+        for corners in (path.vertices for path in collection.get_paths())
+    }
+    assert drawn == {
+        (each.start, each.stop, offset, offset + each.nbytes)
+        for each, offset in zip(plan.allocations, plan.offsets, strict=True)
+    }
+
+
+def test_kinds_tell_forward_recomputed_gradient_and_workspace_apart() -> None:
+    plan = plan_of("chain:2", "recompute_all")
+    words = [
+        f"{plan.schedule.graph.data[each.storage].name} {KINDS[kind]}"
+        for each, kind in zip(plan.allocations, kinds_of(plan), strict=True)
+    ]
+    assert words == [
+        "f1 forward value", "f2 forward value", "l gradient", "b2 gradient", "f1 recomputed",
+        "b1 gradient",
+    ]  # fmt: skip
+    lenet = plan_of("lenet5:2", "store_all")
+    kinds = np.array(kinds_of(lenet))
+    of_workspace = [each.kind == "workspace" for each in lenet.allocations]
+    assert (kinds == KINDS.index("workspace")).tolist() == of_workspace
+    assert any(of_workspace)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_lines_are_the_peak_and_the_height(colours: Theme) -> None:
+    plan = reserved(plan_of("resnet18:1").schedule)
+    (axis,) = figure_of(plan, colours).axes
+    heights = {float(line.get_ydata()[0]) * 2**20 for line in axis.lines}
+    assert {float(plan.nbytes), float(plan.lower_bound)} <= heights
+    assert {float(segment.address) for segment in plan.segments} <= heights
+
+
+def test_legend_names_only_what_occurs() -> None:
+    (legend,) = figure_of(plan_of("chain:4", "store_all")).legends
+    assert legend_of(legend) == [
+        "forward value", "gradient", "buffer", "peak of live bytes",
+    ]  # fmt: skip
+
+
+def test_image_of_many_allocations_has_the_colours_of_the_rectangles() -> None:
+    plan = plan_of("chain:16")
+    (axis,) = figure_of(plan, most=0).axes
+    assert not axis.collections
+    image = axis.images[0].get_array()
+    for each, low, kind in zip(plan.allocations, plan.offsets, kinds_of(plan), strict=True):
+        row = int((low + each.nbytes / 2) / plan.nbytes * len(image))
+        column = int((each.start + each.stop) / 2 / len(plan.schedule) * image.shape[1])
+        fill = (LIGHT.kept, LIGHT.recomputed, LIGHT.gradient, LIGHT.workspace)[kind]
+        assert tuple(int(part) for part in image[row, column]) == tuple(fill)
+
+
+def test_cells_are_those_whose_middle_is_in_the_range() -> None:
+    for begin, end, cell in ((0, 10, 4), (3, 5, 4), (1.5, 7.5, 1), (0, 0, 3)):
+        low, high = middles(begin, end, cell)
+        inside = [at for at in range(20) if begin <= (at + 0.5) * cell < end]
+        assert list(range(low, high)) == inside
+
+
+@pytest.mark.parametrize("allocator", ["arena", "caching"])
+@pytest.mark.parametrize("network", ["chain:16", "chain:256", "resnet18:2"])
+def test_svg_says_the_result_in_at_most_40_kb(network: str, allocator: str, tmp_path: Path) -> None:
+    plan = plan_of(network)
+    path = viz.memory_map(plan.schedule, tmp_path / "map.svg", allocator=allocator)
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) <= LIMIT
+    assert " live in one buffer of " in text or " live in segments of " in text
+    again = viz.memory_map(tc.replay(plan.schedule), tmp_path / "2.svg", allocator=allocator)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_illegal_options_are_refused(tmp_path: Path) -> None:
+    schedule = plan_of().schedule
+    with pytest.raises(tc.OptionError, match="allocator='buddy'; expected 'arena' or 'caching'"):
+        viz.memory_map(schedule, tmp_path / "map.svg", allocator="buddy")
+    with pytest.raises(tc.TinyckptError, match="theme"):
+        viz.memory_map(schedule, tmp_path / "map.svg", theme="sepia")
