@@ -147,12 +147,12 @@ def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[int, float]:
     """Return the height of an instance and the seconds; without CP-SAT unless ``solver``."""
     most = offset_assignment.MOST_IN_MODEL
     offset_assignment.MOST_IN_MODEL = most if solver else 0
-    offset_assignment.Clock = Clock if solver else ProcessClock  # type: ignore[misc]
+    offset_assignment.Clock = Clock if solver else ProcessClock  # type: ignore[misc, attr-defined]
     begin = process_time()
     try:
         packing = assign_offsets(*rows.T[1:].tolist(), deadline=seconds, capacity=CAPACITY)
     finally:
-        offset_assignment.MOST_IN_MODEL, offset_assignment.Clock = most, Clock  # type: ignore[misc]
+        offset_assignment.MOST_IN_MODEL, offset_assignment.Clock = most, Clock  # type: ignore[misc, attr-defined]
     return packing.nbytes, process_time() - begin
 
 

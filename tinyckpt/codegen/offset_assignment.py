@@ -243,7 +243,8 @@ def searched(
     between that and the lowest so far; then the order is perturbed.
     """
     random = np.random.default_rng(seed)
-    for packing in random_skylines(blocks, SKYLINES // len(blocks), random):
+    rounds = SKYLINES // len(blocks) if len(blocks) ** 2 <= MOST_PAIRS else 0
+    for packing in random_skylines(blocks, rounds, random):
         if clock is not None:
             clock.check()
         if blocks.height(packing) < blocks.height(best):

@@ -80,6 +80,11 @@ def rounded(blocks: list[Block], alignment: int) -> list[Block]:
     return [(a, b, -(-size // alignment) * alignment) for a, b, size in blocks]
 
 
+def columns_of(blocks: list[Block]) -> Any:
+    """Return starts, stops and sizes."""
+    return [list(column) for column in zip(*blocks, strict=True)] or [[], [], []]
+
+
 def arrays_of(blocks: list[Block]) -> Blocks:
     """Return the blocks that have a size, as the heuristics take them."""
     columns = np.array([block for block in blocks if block[2]], np.int64).reshape(-1, 3).T
@@ -89,9 +94,7 @@ def arrays_of(blocks: list[Block]) -> Blocks:
 @settings(max_examples=examples(200))
 @given(blocks_of(), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3))
 def test_no_two_live_blocks_overlap(blocks: list[Block], alignment: int, seed: int) -> None:
-    packing = assign_offsets(
-        *zip(*blocks, strict=True) if blocks else ((), (), ()), alignment, seed=seed
-    )
+    packing = assign_offsets(*columns_of(blocks), alignment, seed=seed)
     taken = rounded(blocks, alignment)
     assert collisions(taken, packing.offsets) == []
     assert all(offset % alignment == 0 for offset in packing.offsets)
@@ -104,7 +107,7 @@ def test_no_two_live_blocks_overlap(blocks: list[Block], alignment: int, seed: i
 @settings(max_examples=examples(60))
 @given(blocks_of(most=6, largest=4))
 def test_height_of_few_blocks_is_least(blocks: list[Block]) -> None:
-    columns = zip(*blocks, strict=True) if blocks else ((), (), ())
+    columns = columns_of(blocks)
     assert assign_offsets(*columns).nbytes == least_height(blocks)
 
 
@@ -191,7 +194,7 @@ def test_illegal_blocks_and_options_are_refused(arguments: Any, says: str) -> No
 
 def test_search_ends_at_capacity() -> None:
     blocks = [(0, 2, 3), (1, 4, 5), (3, 6, 2)]
-    columns = list(zip(*blocks, strict=True))
+    columns = columns_of(blocks)
     packing = assign_offsets(*columns, capacity=100)
     assert packing.nbytes <= 100
     assert collisions(blocks, packing.offsets) == []
