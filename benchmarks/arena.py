@@ -150,7 +150,8 @@ def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[int, float]:
     offset_assignment.Clock = Clock if solver else ProcessClock  # type: ignore[misc, attr-defined]
     begin = process_time()
     try:
-        packing = assign_offsets(*rows.T[1:].tolist(), deadline=seconds, capacity=CAPACITY)
+        starts, stops, sizes = rows.T[1:].tolist()
+        packing = assign_offsets(starts, stops, sizes, deadline=seconds, capacity=CAPACITY)
     finally:
         offset_assignment.MOST_IN_MODEL, offset_assignment.Clock = most, Clock  # type: ignore[misc, attr-defined]
     return packing.nbytes, process_time() - begin

@@ -94,7 +94,8 @@ def arrays_of(blocks: list[Block]) -> Blocks:
 @settings(max_examples=examples(200))
 @given(blocks_of(), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3))
 def test_no_two_live_blocks_overlap(blocks: list[Block], alignment: int, seed: int) -> None:
-    packing = assign_offsets(*columns_of(blocks), alignment, seed=seed)
+    starts, stops, sizes = columns_of(blocks)
+    packing = assign_offsets(starts, stops, sizes, alignment, seed=seed)
     taken = rounded(blocks, alignment)
     assert collisions(taken, packing.offsets) == []
     assert all(offset % alignment == 0 for offset in packing.offsets)
@@ -194,8 +195,8 @@ def test_illegal_blocks_and_options_are_refused(arguments: Any, says: str) -> No
 
 def test_search_ends_at_capacity() -> None:
     blocks = [(0, 2, 3), (1, 4, 5), (3, 6, 2)]
-    columns = columns_of(blocks)
-    packing = assign_offsets(*columns, capacity=100)
+    starts, stops, sizes = columns_of(blocks)
+    packing = assign_offsets(starts, stops, sizes, capacity=100)
     assert packing.nbytes <= 100
     assert collisions(blocks, packing.offsets) == []
 
