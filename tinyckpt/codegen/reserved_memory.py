@@ -83,6 +83,7 @@ def reserved(schedule: Schedule) -> Reserved:
     blocks: dict[int, Block] = {}
     offsets = [0] * len(allocations)
     segments: list[Segment] = []
+    live = peak = 0
     # What ends at a step is freed before what starts at it is allocated, in order.
     moments = sorted(
         [(each.start, 1, number) for number, each in enumerate(allocations)]
@@ -92,6 +93,7 @@ def reserved(schedule: Schedule) -> Reserved:
         if not starts:
             if number in blocks:
                 memory.free(blocks.pop(number))
+                live -= rounded(allocations[number].nbytes)
             continue
         nbytes = allocations[number].nbytes
         if nbytes == 0:
@@ -99,12 +101,14 @@ def reserved(schedule: Schedule) -> Reserved:
         before, used, largest = memory.reserved, memory.allocated, memory.largest_free
         blocks[number] = block = memory.allocate(nbytes)
         offsets[number] = block.address
+        live += rounded(nbytes)
+        peak = max(peak, live)
         if memory.reserved > before:
             size = memory.reserved - before
             segments.append(
                 Segment(step, block.address, size, rounded(nbytes), before - used, largest)
             )
     return Reserved(
-        schedule, allocations, tuple(offsets), memory.most_reserved, memory.most_allocated,
+        schedule, allocations, tuple(offsets), memory.most_reserved, peak,
         tuple(segments),
     )  # fmt: skip
