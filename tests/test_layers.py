@@ -132,6 +132,7 @@ def test_tinyckpt_depends_on_numpy_only() -> None:
     optional = {
         "ortools": ("planner.exact", "codegen"), "cupy": "storage", "safetensors": "documents",
         "torch": "interop", "jax": "interop", "transformers": "interop", "mpi4py": "pipeline",
+        "threadpoolctl": "cli",
     }  # fmt: skip
     allowed = {"numpy", "tinyckpt", *sys.stdlib_module_names}
     for module in CHECKED:
