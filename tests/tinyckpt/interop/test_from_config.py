@@ -50,7 +50,7 @@ def written(path: Path, settings: Any) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_configuration_is_advised_on_as_its_model_is(

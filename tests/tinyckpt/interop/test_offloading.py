@@ -82,7 +82,7 @@ def chained(made: tuple[nn.Module, tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 @pytest.mark.long
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_peak_is_the_allocators_and_gradients_are_plain(name: str, recompute: bool) -> None:
@@ -108,7 +108,7 @@ def test_peak_is_the_allocators_and_gradients_are_plain(name: str, recompute: bo
 
 
 @pytest.mark.long
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name, (reason, _) in TRAPS.items() if not reason])
 def test_unusual_blocks_train_as_plain(name: str) -> None:
     for recompute in (False, True):

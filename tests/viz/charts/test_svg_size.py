@@ -107,7 +107,7 @@ def test_two_pipelines_of_16_stages_and_32_micro_batches_take_at_most_40_kb(tmp_
 @pytest.mark.parametrize("make", [one_f_one_b, zb_h1, v_half])
 @pytest.mark.parametrize("devices", [2, 4, 16, 17, 64, 150])
 @pytest.mark.parametrize("micro_batches", [8, 33, 150])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_two_pipelines_of_any_size_take_at_most_40_kb(
     micro_batches: int, devices: int, make: Callable[[int, int], Any], tmp_path: Path
 ) -> None:
@@ -119,7 +119,7 @@ def test_two_pipelines_of_any_size_take_at_most_40_kb(
     assert path.stat().st_size <= LIMIT
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_more_pipelines_take_20_kb_each_at_any_width(tmp_path: Path) -> None:
     traces = [replay_pipeline(zb_h1(16, 32))] * 4
     path = viz.pipeline(traces, tmp_path / "four.svg", width=30)
