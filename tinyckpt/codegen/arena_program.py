@@ -28,7 +28,7 @@ import numpy as np
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.base.units import counted
-from tinyckpt.codegen.arena import Allocation, allocations_of
+from tinyckpt.codegen.arena import ALIGNMENT, Allocation, allocations_of
 from tinyckpt.codegen.kernel_memory import (
     WORKSPACE,
     Layout,
@@ -38,7 +38,7 @@ from tinyckpt.codegen.kernel_memory import (
     Recorded,
     layout_of,
 )
-from tinyckpt.codegen.numpy_source import SourceWriter, one_line
+from tinyckpt.codegen.numpy_source import LONGEST_NAME, SourceWriter, one_line
 from tinyckpt.codegen.offset_assignment import assign_offsets
 from tinyckpt.core.backend import Backend
 from tinyckpt.core.graph import Graph, Operator
@@ -52,20 +52,20 @@ from tinyckpt.ops.kernel_inlining import (
 )
 
 Array = Any
-ALIGNMENT = 64  # bytes: a cache line
 MOST_LAYOUTS = 8  # sets of argument strides whose programs are kept
 # Kernels whose temporaries depend on the data.
 DATA_DEPENDENT = "tinyckpt.ops.kernels_indexing"
 
 
 def result_storages(graph: Graph) -> frozenset[int]:
-    """Return the values that own the memory of a graph's results."""
-    owners = set()
+    """Return the results of a graph, and all values whose memory they are views of."""
+    found: set[int] = set()
     for data in graph.outputs:
+        found.add(data)  # a view that was fetched has memory of its own
         while (base := graph.data[data].view_of) is not None:
             data = base
-        owners.add(data)
-    return frozenset(owners)
+            found.add(data)
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class ArenaWriter:
     def place(self, position: int, data: int, output: int) -> bool:
         """Name the view in which a value stands from this step on; False if it stands outside."""
         node = self.graph.data[data]
-        name = self.base.identifier((node.label or node.name)[:60])
+        name = self.base.identifier((node.label or node.name)[:LONGEST_NAME])
         self.names[data] = name
         if data in self.addresses.outside:
             return False
@@ -355,7 +355,7 @@ class ArenaWriter:
             return
         for data in operator.outputs:
             node = self.graph.data[data]
-            self.names[data] = self.base.identifier((node.label or node.name)[:60])
+            self.names[data] = self.base.identifier((node.label or node.name)[:LONGEST_NAME])
         line = self.base.evaluation(operator)
         if owner not in self.fixed:
             self.body.append(line)
