@@ -110,6 +110,10 @@ LESSONS = {
         30, "Predict, measure and plan a PyTorch model.", "9; PyTorch",
         "Wrap every block. (As many as the budget asks for.)",
     ),
+    20: Lesson(
+        25, "Tell live bytes from addresses, and plan addresses for known lifetimes.", "5",
+        "Free memory is usable memory. (Only in one piece.)",
+    ),
 }  # fmt: skip
 # Of the parts of the course, whose pages say the rest.
 MISTAKES = {

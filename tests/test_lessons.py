@@ -119,4 +119,4 @@ def test_lesson_runs_as_plain_script(tmp_path: Path) -> None:
 
 
 def test_lessons_exist() -> None:
-    assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 20)]
+    assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 21)]
