@@ -10,6 +10,7 @@ Compare OLLA (Steiner et al. 2022, arXiv 2210.12924), whose second stage assigns
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +18,7 @@ from tinyckpt.base.errors import expect
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.offset_assignment import assign_offsets
 from tinyckpt.core.replay import ReplayState
-from tinyckpt.core.schedule import EVALUATIONS, Schedule, Step
+from tinyckpt.core.schedule import EVALUATIONS, Schedule
 
 ALIGNMENT = 64  # bytes: a cache line, which NumPy's vectorised loops like; CUDA rounds to 512
 
@@ -47,41 +48,6 @@ class Allocation:
     kind: Literal["value", "workspace"]
 
 
-class AllocationRecorder(ReplayState):
-    """The machine of ``replay``, which also notes when each block was allocated and freed."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        super().__init__(schedule)
-        self.position = 0
-        self.owner: list[int] = []  # by block, as the next two
-        self.start: list[int] = []
-        self.stop: list[int] = []
-        self.workspaces: list[Allocation] = []
-
-    def take(self, position: int, step: Step) -> int:
-        """Execute one step; record its workspace."""
-        self.position = position
-        nbytes = super().take(position, step)
-        if nbytes and isinstance(step, EVALUATIONS):
-            self.workspaces.append(
-                Allocation(step.operator, position, position + 1, nbytes, "workspace")
-            )
-        return nbytes
-
-    def allocate(self, data: int) -> None:
-        """Make a value resident in a fresh block, live to the end unless it is freed."""
-        self.owner.append(data)
-        self.start.append(self.position)
-        self.stop.append(len(self.schedule))
-        super().allocate(data)
-
-    def let_go(self, block: int) -> None:
-        """Drop one reference to a block; its lifetime ends with the last one."""
-        super().let_go(block)
-        if self.holders[block] == 0:
-            self.stop[block] = self.position
-
-
 def allocations_of(schedule: Schedule) -> tuple[Allocation, ...]:
     """Return the allocations of a schedule, by step; those of one step in order of data ids.
 
@@ -91,13 +57,34 @@ def allocations_of(schedule: Schedule) -> tuple[Allocation, ...]:
         ScheduleError: if the schedule is illegal.
     """
     expect(schedule, Schedule)
-    machine = AllocationRecorder(schedule)
+    machine = ReplayState(schedule)
+    # By block of the machine: the value that owns it, and the steps of its lifetime.
+    owner: list[int] = []
+    start: list[int] = []
+    stop: list[int] = []
+    workspaces = []
     for position, step in enumerate(schedule.steps):
-        machine.take(position, step)
+        allocated: Sequence[int] = ()
+        if isinstance(step, EVALUATIONS):
+            allocated = schedule.graph.operators[step.operator].outputs
+            if nbytes := machine.take(position, step):
+                workspace = Allocation(step.operator, position, position + 1, nbytes, "workspace")
+                workspaces.append(workspace)
+        else:
+            left = machine.block[step.data]
+            machine.take(position, step)
+            if left is not None and left >= 0 and machine.holders[left] == 0:
+                stop[left] = position
+            allocated = (step.data,)  # by a fetch
+        for data in allocated:
+            if machine.block[data] == len(owner):  # a new block: they are numbered in order
+                owner.append(data)
+                start.append(position)
+                stop.append(len(schedule))
     machine.check_outputs()
-    columns = zip(machine.owner, machine.start, machine.stop, machine.block_bytes, strict=True)
+    columns = zip(owner, start, stop, machine.block_bytes, strict=True)
     values = [Allocation(*column, "value") for column in columns]
-    return tuple(sorted([*values, *machine.workspaces], key=lambda each: each.start))
+    return tuple(sorted([*values, *workspaces], key=lambda each: each.start))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -465,7 +465,7 @@ class ArenaProgram:
         park = writer.namespace.get("park", self.backend.to_host)
         fetch = writer.namespace.get("fetch", self.backend.to_device)
         noted: dict[int, Evaluation] = {}
-        library = Recorded(xp)
+        record = Recorded(xp)
 
         def moved(position: int, data: int, output: int, array: Array) -> Array:
             offset = self.addresses.values.get((position, data))
@@ -481,15 +481,15 @@ class ArenaProgram:
             elif isinstance(step, EVALUATIONS):
                 operator = graph.operators[step.operator]
                 kernel = operator.primitive.forward  # type: ignore[union-attr]
-                library.begin()
+                record.begin()
                 results = kernel(
-                    library if is_placed(kernel) else xp,
+                    record.library if is_placed(kernel) else xp,
                     *[values[data] for data in operator.inputs],
                     **operator.attrs,
                 )
                 outputs = results if len(operator.outputs) > 1 else (results,)
                 outputs = tuple([xp.asarray(output) for output in outputs])
-                noted[position] = evaluation_of(library, outputs, operator.workspace)
+                noted[position] = evaluation_of(record, outputs, operator.workspace)
                 for output, data in enumerate(operator.outputs):
                     values[data] = moved(position, data, output, outputs[output])
                 del results, outputs
@@ -532,8 +532,8 @@ class ArenaProgram:
                 layout, begin = evaluation.allocations[number], regions[region]
                 if layout is not None and begin is not None:
                     places[number] = layout.view(buffer[begin + offset :])
-            library = Placed(xp, places) if places else xp
-            return PlacedKernel(kernel, library, tuple(copied))
+            allocated = Placed(xp, places) if places else None
+            return PlacedKernel(kernel, xp, allocated, tuple(copied))
 
         def poison(start: int, stop: int) -> None:
             buffer[start:stop] = 255  # a NaN in every floating-point type
@@ -556,14 +556,14 @@ def layout_or_rows(array: Array) -> Layout:
     return layout_of(array) or Layout(array.shape, array.dtype, tuple(range(array.ndim)))
 
 
-def evaluation_of(library: Recorded, outputs: tuple[Array, ...], workspace: int) -> Evaluation:
+def evaluation_of(record: Recorded, outputs: tuple[Array, ...], workspace: int) -> Evaluation:
     """Return what a recorded evaluation allocated."""
     # A view that does not cover its memory in some order of its axes, such as a reversed one, is
     # copied.
-    numbers = tuple([library.number_of(array) if layout_of(array) else None for array in outputs])
+    numbers = tuple([record.number_of(array) if layout_of(array) else None for array in outputs])
     layouts = tuple([layout_or_rows(array) for array in outputs])
-    temporaries = library.temporaries(numbers, workspace)
-    return Evaluation(layouts, numbers, tuple(library.layouts), temporaries)
+    temporaries = record.temporaries(numbers, workspace)
+    return Evaluation(layouts, numbers, tuple(record.layouts), temporaries)
 
 
 def aligned_bytes(xp: Any, nbytes: int) -> Array:

@@ -120,10 +120,14 @@ class Place(NamedTuple):
 
 
 class Library:
-    """A stand-in for ``xp`` whose allocating functions are wrapped; the rest is xp's own."""
+    """A stand-in for ``xp`` whose allocating functions are wrapped; the rest is xp's own.
 
-    def __init__(self, xp: Any) -> None:
-        self.xp = xp
+    Attributes:
+        wrapped: from a function's name, and the function, to what kernels call.
+    """
+
+    def __init__(self, xp: Any, wrapped: Callable[[str, Any], Any]) -> None:
+        self.xp, self.wrapped = xp, wrapped
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.xp, name)
@@ -132,21 +136,18 @@ class Library:
         setattr(self, name, value)  # found directly from now on
         return value
 
-    def wrapped(self, name: str, function: Any) -> Any:
-        """Return a function of xp that places, or notes, what it allocates."""
-        raise NotImplementedError
 
-
-class Recorded(Library):
-    """The library of a first evaluation: allocates, and notes every array and when it is dropped.
+class Recorded:
+    """The record of a first evaluation: every array that is allocated, and when it is dropped.
 
     Attributes:
+        library: the xp of the kernel.
         layouts: of the arrays allocated so far; None for one that does not cover its memory once.
         born, died: counts of allocations at which each was made and dropped.
     """
 
     def __init__(self, xp: Any) -> None:
-        super().__init__(xp)
+        self.library = Library(xp, self.wrapped)
         self.begin()
 
     def begin(self) -> None:
@@ -158,6 +159,8 @@ class Recorded(Library):
         self.events = 0
 
     def wrapped(self, name: str, function: Any) -> Any:
+        """Return a function of xp whose result is noted."""
+
         def allocate(*args: Any, out: Any = None, **options: Any) -> Any:
             if out is not None:
                 return function(*args, out=out, **options)
@@ -167,7 +170,7 @@ class Recorded(Library):
 
     def note(self, result: Any) -> Any:
         """Note an array that a kernel has made; a scalar becomes an array."""
-        array = self.xp.asarray(result)
+        array = self.library.xp.asarray(result)
         number, self.events = len(self.layouts), self.events + 1
         self.layouts.append(layout_of(array))
         self.born.append(self.events)
@@ -230,26 +233,29 @@ class Recorded(Library):
         return places
 
 
-class Placed(Library):
-    """The library of every later evaluation of one kernel: allocations are views made beforehand.
+class Placed:
+    """The allocations of every later evaluation of one kernel: views made beforehand.
 
     Attributes:
+        library: the xp of the kernel.
         places: a view for each allocation, in order; None for one that is allocated as ever.
     """
 
     def __init__(self, xp: Any, places: Sequence[Array | None]) -> None:
-        super().__init__(xp)
+        self.library = Library(xp, self.wrapped)
         self.places, self.next = [*places], 0
 
     def wrapped(self, name: str, function: Any) -> Any:
-        fill = partial(FILLED[name], self.xp) if name in FILLED else None
+        """Return a function of xp that writes into the next place."""
+        xp = self.library.xp
+        fill = partial(FILLED[name], xp) if name in FILLED else None
 
         def place(*args: Any, out: Any = None, **options: Any) -> Any:
             if out is None:
                 number, self.next = self.next, self.next + 1
                 out = self.places[number]
                 if out is None:
-                    return self.xp.asarray(function(*args, **options))
+                    return xp.asarray(function(*args, **options))
                 if fill is not None:
                     return fill(out, *args, **options)
             return function(*args, out=out, **options)
@@ -262,18 +268,25 @@ class PlacedKernel:
 
     Attributes:
         kernel: ``kernel(xp, *operands, **attrs)``.
-        library: its xp.
-        outs: the places of its results; None for a result that is new in every call.
+        xp: the array library.
+        placed: the places of what it allocates; None for a kernel that allocates as it pleases.
+        outs: for each result, where it is copied to; None for one that is in its place, or new.
     """
 
-    def __init__(self, kernel: Callable[..., Any], library: Any, outs: tuple[Any, ...]) -> None:
-        self.kernel, self.library, self.outs = kernel, library, outs
+    def __init__(
+        self,
+        kernel: Callable[..., Any],
+        xp: Any,
+        placed: Placed | None,
+        outs: tuple[Any, ...],
+    ) -> None:
+        self.kernel, self.placed, self.outs = kernel, placed, outs
+        self.xp = placed.library if placed else xp
 
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
-        library = self.library
-        if type(library) is Placed:
-            library.next = 0
-        results = self.kernel(library, *operands, **attrs)
+        if self.placed is not None:
+            self.placed.next = 0
+        results = self.kernel(self.xp, *operands, **attrs)
         outs = self.outs
         if len(outs) == 1:
             if outs[0] is not None and results is not outs[0]:

@@ -193,7 +193,7 @@ def pack(blocks: Blocks, enough: int, clock: Clock | None, seed: int) -> tuple[I
             if least <= enough:
                 break
     except OutOfTimeError:
-        pass
+        return best, False  # what was found by the deadline
     return best, False
 
 

@@ -24,12 +24,11 @@ from tinyckpt.core.schedule import EVALUATIONS, Schedule, recomputations
 from ..scene import check_drawable, count_text
 from ..theme import blend, css
 from .style import (
-    SMALL,
     WIDTH,
     byte_unit,
-    columns_of,
     hatched,
     heading,
+    legend_below,
     new_figure,
     style_axes,
     write,
@@ -262,12 +261,4 @@ def draw_legend(figure: Figure, kinds: Sequence[int], height: str, colours: Them
     dashes = (0, (4, 3))
     handles.append(Line2D([], [], label=height, **line))
     handles.append(Line2D([], [], label="peak of live bytes", linestyle=dashes, **line))
-    tall = figure.get_size_inches()[1]
-    columns = columns_of(figure, len(handles))
-    rows = -(-len(handles) // columns)
-    figure.subplots_adjust(bottom=figure.subplotpars.bottom + (0.06 + 0.16 * rows) / tall)
-    figure.legend(
-        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
-        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.04 / tall),
-        handlelength=1.4, columnspacing=1.6, borderaxespad=0.0,
-    )  # fmt: skip
+    legend_below(figure, handles, colours, handlelength=1.4)

@@ -19,12 +19,11 @@ from ..scene import as_list, check_drawable, count_text, subtitle_of
 from ..theme import RGB, css
 from .residency import EvaluationKind, ResidencyRows, ledger_of
 from .style import (
-    SMALL,
     WIDTH,
     Titles,
-    columns_of,
     hatched,
     heading,
+    legend_below,
     names_of,
     new_figure,
     shown,
@@ -245,12 +244,4 @@ def draw_legend(
     ]
     if detailed and any(on_host for _, on_host in bars):
         handles.append(Line2D([], [], color=css(colours.kept), label="on the host"))
-    height = figure.get_size_inches()[1]
-    columns = columns_of(figure, len(handles))
-    rows = -(-len(handles) // columns)
-    figure.subplots_adjust(bottom=figure.subplotpars.bottom + (0.06 + 0.16 * rows) / height)
-    figure.legend(
-        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
-        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.04 / height),
-        handlelength=1.0, columnspacing=1.6, borderaxespad=0.0,
-    )  # fmt: skip
+    legend_below(figure, handles, colours, handlelength=1.0)

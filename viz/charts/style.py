@@ -282,6 +282,21 @@ def columns_of(figure: Figure, entries: int) -> int:
     return max(1, min(entries, int(figure.get_size_inches()[0] / ENTRY)))
 
 
+def legend_below(
+    figure: Figure, handles: Sequence[Any], colours: Theme, handlelength: float
+) -> None:
+    """Draw a legend below a chart, in as many columns as fit, and make room for it."""
+    height = figure.get_size_inches()[1]
+    columns = columns_of(figure, len(handles))
+    rows = -(-len(handles) // columns)
+    figure.subplots_adjust(bottom=figure.subplotpars.bottom + (0.06 + 0.16 * rows) / height)
+    figure.legend(
+        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.04 / height),
+        handlelength=handlelength, columnspacing=1.6, borderaxespad=0.0,
+    )  # fmt: skip
+
+
 def names_of(traces: Sequence[Trace]) -> list[str]:
     """Return a name for each trace: its policy, and if that is ambiguous its options."""
     titles = [title_of(trace) for trace in traces]

@@ -1,5 +1,5 @@
 /**
- * The lab's first screen: store-all's memory, or the best answer's to a task, as a ghost behind the plan's, and the budget as a line upon
+ * The lab's first screen: store-all's memory, or the best answer's to a task, as a ghost under the plan's, and the budget as a line upon
  * it that mouse, finger and arrow keys drag.
  */
 
