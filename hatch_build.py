@@ -1,4 +1,4 @@
-"""Metadata hook of hatchling: the README as an index shows it, where relative links lead nowhere.
+"""Metadata hook of hatchling: the README for a package index, with absolute links or none.
 
 With ``[project.urls] Source`` in pyproject.toml, links and pictures lead to that repository.
 As long as no address is known, links become their text, and pictures are left out.

@@ -40,9 +40,10 @@ print(drawn(places), "eight cells free, and no six in one piece")
 #
 # PyTorch's allocator for GPUs keeps what it has. It asks the driver for a *segment*: of 2 MiB for
 # requests of up to 1 MiB, of 20 MiB for those below 10 MiB, and for a larger request one of its
-# size. Later requests, rounded up to 512 bytes, get the smallest free block that is large enough;
-# the rest of the block stays free, and free neighbours in one segment are merged. `tc.reserved`
-# replays a schedule on these rules.
+# size, rounded up to 2 MiB. Later requests, rounded up to 512 bytes, get the smallest free block of
+# their kind of segment that is large enough. The rest of the block stays free (of a large one, if
+# more than 1 MiB is left), and free neighbours in one segment are merged. `tc.reserved` replays a
+# schedule on these rules.
 #
 # A ResNet-18 with eight images, under sqrt(n):
 
@@ -64,10 +65,12 @@ caching = tc.reserved(schedule)
 print(f"you said {my_guess}; it is {caching.nbytes >> 20}")
 
 # %% [markdown]
-# Half as much again as is ever live. Each segment records why it was reserved. The worst moment:
+# Half as much again as is ever live. Each segment records why it was reserved. Of the requests that
+# would have fitted in one piece, the largest:
 
 # %%
-worst = max(caching.segments, key=lambda segment: segment.free * (segment.needed >= 20 << 20))
+fragmented = [segment for segment in caching.segments if segment.is_fragmented]
+worst = max(fragmented, key=lambda segment: segment.needed)
 for name in ("needed", "free", "largest_free"):
     print(f"{name:12} {getattr(worst, name) / 2**20:5.1f} MiB")
 print(viz.memory_map(schedule, OUT / "20_caching.svg", allocator="caching"))
@@ -94,9 +97,8 @@ for policy in ("store_all", "sqrt_n", "recompute_all"):
     print(f"{policy:14}{live_peak:6.1f} live, {planned:6.1f} arena, {reserved:6.1f} caching MiB")
 
 # %% [markdown]
-# The plan costs nothing: with all lifetimes known, there need be no holes at the peak. Without it,
-# both policies that recompute need a larger share on top than store-all: what is freed and
-# allocated again leaves holes.
+# Here the packing reaches the peak, which is not always possible, and nothing is lost to holes.
+# Without a plan, both policies that recompute need a larger share on top than store-all.
 #
 # A program can run at these addresses. `tc.compile` with `arena=True` makes one buffer, a view of
 # it for each evaluation, and lines that write into their place:

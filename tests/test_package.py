@@ -1,4 +1,4 @@
-"""The package: what wheel and sdist hold, their metadata, and how they run where no source is.
+"""Wheel and sdist: contents, metadata, and smoke tests in environments without the source.
 
 One environment without extras and one with ``viz`` are made in CI, for the Python that runs the
 tests; ``make nightly`` makes those of other versions of Python and NumPy, where they are installed,
@@ -220,6 +220,7 @@ def test_wheel_runs_on_other_versions(
 ) -> None:
     python = interpreter(version)
     if python is None:
+        assert version != ".".join(map(str, sys.version_info[:2])), "the Python that runs is found"
         pytest.skip(f"there is no Python {version} here")
     pinned = [f"numpy=={numpy}"] if numpy else []
     programs = environment(python, tmp_path, f"{wheel}[{extra}]" if extra else str(wheel), *pinned)

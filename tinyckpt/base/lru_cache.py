@@ -28,9 +28,10 @@ class Entry(Generic[Made]):
 
 
 class ProgramCache(Generic[Made]):
-    """The compiled programs of one function, at most ``MOST_PROGRAMS``; copies start empty."""
+    """The compiled programs of one function, at most ``capacity``, or ``MOST_PROGRAMS``."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
         self.entries: dict[Hashable, Entry[Made]] = {}
         self.clock = count()
 
@@ -38,7 +39,7 @@ class ProgramCache(Generic[Made]):
         return len(self.entries)
 
     def __reduce__(self) -> Any:
-        return ProgramCache, ()
+        return ProgramCache, (self.capacity,)
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the program for a key, compiling it on a miss; evict the least recently used."""
@@ -46,7 +47,7 @@ class ProgramCache(Generic[Made]):
         if entry is None:
             entry = self.entries.setdefault(key, Entry(make(), 0))
         entry.used = next(self.clock)
-        while len(self.entries) > MOST_PROGRAMS:
+        while len(self.entries) > (self.capacity or MOST_PROGRAMS):
             oldest, _ = min(list(self.entries.items()), key=lambda item: item[1].used)
             self.entries.pop(oldest, None)
         return entry.program

@@ -1,4 +1,4 @@
-"""``tinyckpt lessons``, ``course``, ``puzzle`` and ``grade``: what one learns with, and its checks.
+"""``tinyckpt lessons``, ``course``, ``puzzle``, ``grade``: files to learn with, and their grades.
 
 The course is imported by the commands that use it: others begin without.
 """

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tinyckpt.base.errors import expect
+from tinyckpt.base.errors import OptionError, expect
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.offset_assignment import assign_offsets
 from tinyckpt.core.replay import ReplayState
@@ -147,7 +147,19 @@ def arena(
     >>> plan.nbytes == plan.lower_bound == tc.replay(schedule).peak_bytes
     True
     """
-    allocations = allocations_of(schedule)
+    return packed(schedule, allocations_of(schedule), alignment, deadline, seed)
+
+
+def packed(
+    schedule: Schedule,
+    allocations: tuple[Allocation, ...],
+    alignment: int = ALIGNMENT,
+    deadline: float | None = None,
+    seed: int = 0,
+) -> Arena:
+    """Plan one buffer for some of a schedule's allocations."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"seed={seed!r:.80}; expected an integer, 0 or more")
     packing = assign_offsets(
         [each.start for each in allocations],
         [each.stop for each in allocations],

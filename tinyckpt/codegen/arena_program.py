@@ -3,11 +3,13 @@
 The program has a view of the buffer for every evaluation, made once, and each line writes into its
 place by ``out=``. The first call runs the schedule step by step, and notes what kernels allocate
 and how values lie in memory (row-major or not), so that later calls give the same bits; it is done
-again for arguments of other strides. In: a legal schedule, its ``arena`` and
-a backend. Out: a function, and its source.
+again for arguments of other strides. In: a legal schedule, its ``arena`` and a backend. Out: a
+function, and its source.
 
 Not done: kernels written by the user, and those whose temporaries depend on the data (gathers and
-scatters with repeated indices), allocate as they please; their results are copied into place.
+scatters with repeated indices), allocate as they please; their results are copied into place. Of
+the three arrays of dropout's generator one does not fit into workspace and result beside the
+others, and is allocated in every call.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.base.units import counted
-from tinyckpt.codegen.arena import ALIGNMENT, Allocation, allocations_of
+from tinyckpt.codegen.arena import ALIGNMENT, allocations_of, packed
 from tinyckpt.codegen.kernel_memory import (
     WORKSPACE,
     Layout,
@@ -39,7 +42,6 @@ from tinyckpt.codegen.kernel_memory import (
     layout_of,
 )
 from tinyckpt.codegen.numpy_source import LONGEST_NAME, SourceWriter, one_line
-from tinyckpt.codegen.offset_assignment import assign_offsets
 from tinyckpt.core.backend import Backend
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule
@@ -90,20 +92,15 @@ class Addresses:
 def addresses_of(schedule: Schedule, results: Literal["new", "reused"]) -> Addresses:
     """Plan the buffer of a program; results stand outside of it if they are new in every call."""
     outside = result_storages(schedule.graph) if results == "new" else frozenset()
-    placed: list[Allocation] = [
+    placed = [
         each
         for each in allocations_of(schedule)
         if each.kind == "workspace" or each.storage not in outside
     ]
-    packing = assign_offsets(
-        [each.start for each in placed],
-        [each.stop for each in placed],
-        [each.nbytes for each in placed],
-        ALIGNMENT,
-    )
+    plan = packed(schedule, tuple(placed))
     values, workspaces = {}, {}
     freed: dict[int, list[tuple[int, int]]] = {}
-    for each, offset in zip(placed, packing.offsets, strict=True):
+    for each, offset in zip(placed, plan.offsets, strict=True):
         # A value is freed by a step of its own, a workspace with the evaluation.
         last = each.stop if each.kind == "value" else each.start
         freed.setdefault(last, []).append((offset, offset + each.nbytes))
@@ -111,7 +108,7 @@ def addresses_of(schedule: Schedule, results: Literal["new", "reused"]) -> Addre
             values[each.start, each.storage] = offset
         else:
             workspaces[each.start] = offset
-    return Addresses(packing.nbytes, values, workspaces, outside, freed)
+    return Addresses(plan.nbytes, values, workspaces, outside, freed)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -262,7 +259,7 @@ class ArenaWriter:
                     self.body[before] += f"  # {one_line(scope)}" if scope else ""
             elif isinstance(step, Fetch):
                 host = base.on_host[step.data]
-                if self.place(position, step.data, 0):
+                if self.bind_output(position, step.data, 0):
                     self.body.append(f"{self.names[step.data]}[...] = {base.from_host}({host})")
                 else:
                     self.body.append(f"{self.names[step.data]} = {base.from_host}({host})")
@@ -287,7 +284,7 @@ class ArenaWriter:
         lines += [*self.views, "", f"def step({', '.join(base.parameters)}):"]
         return "\n".join([*lines, *(f"    {line}" for line in self.body)])
 
-    def place(self, position: int, data: int, output: int) -> bool:
+    def bind_output(self, position: int, data: int, output: int) -> bool:
         """Name the view in which a value stands from this step on; False if it stands outside."""
         node = self.graph.data[data]
         name = self.base.identifier((node.label or node.name)[:LONGEST_NAME])
@@ -309,7 +306,7 @@ class ArenaWriter:
             self.view(operator)
             return
         inside = [
-            self.place(position, data, output) for output, data in enumerate(operator.outputs)
+            self.bind_output(position, data, output) for output, data in enumerate(operator.outputs)
         ]
         results = [self.names[data] for data in operator.outputs]
         inlined = inline_kernel(primitive.forward, operands, operator.attrs, self.base.written)
@@ -391,7 +388,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.buffer: Array = None  # allocated by the first call
-        self.steps: dict[Any, Callable[..., Any]] = {}
+        self.steps = ProgramCache[Callable[..., Any]](MOST_LAYOUTS)
 
 
 class ArenaProgram:
@@ -438,17 +435,18 @@ class ArenaProgram:
             if self.threads == "own":
                 memory = self.own.__dict__.setdefault("memory", Memory())
             key = tuple([array.strides for array in leaves(arguments)])
-            step = memory.steps.get(key)
-            if step is not None:
-                both: tuple[Any, Any] = step(*arguments)
-                return both
             if memory.buffer is None:
                 memory.buffer = aligned_bytes(self.backend.xp, self.nbytes)
-            result, noted = self.first_call(arguments, memory.buffer)
-            if len(memory.steps) >= MOST_LAYOUTS:
-                del memory.steps[next(iter(memory.steps))]
-            memory.steps[key] = self.build(memory.buffer, noted)
-            return result
+            first: list[tuple[Any, Any]] = []
+
+            def made() -> Callable[..., Any]:
+                result, noted = self.first_call(arguments, memory.buffer)
+                first.append(result)
+                return self.build(memory.buffer, noted)
+
+            step = memory.steps.get(key, made)
+            both: tuple[Any, Any] = first[0] if first else step(*arguments)
+            return both
 
     def first_call(
         self, arguments: tuple[Any, ...], buffer: Array

@@ -16,7 +16,7 @@ MIB = 2**20
 BLOCK = 512  # bytes: every request is a multiple, and at least one of it
 SMALL = MIB  # up to this, requests are packed into segments of SMALL_SEGMENT
 SMALL_SEGMENT = 2 * MIB
-LARGE = 10 * MIB  # up to this, into segments of LARGE_SEGMENT; above, each has its own
+LARGE = 10 * MIB  # below this, into segments of LARGE_SEGMENT; from it on, each has its own
 LARGE_SEGMENT = 20 * MIB
 ROUNDED = 2 * MIB  # own segments are multiples of it
 
@@ -78,10 +78,10 @@ class CachingAllocator:
     _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
     _blocks: dict[int, Block] = field(default_factory=dict)  # free ones, by address
 
-    @property
-    def largest_free(self) -> int:
-        """Bytes of the largest free block, of either pool."""
-        return max((pool[-1][0] for pool in self._free.values() if pool), default=0)
+    def free_for(self, nbytes: int) -> tuple[int, int]:
+        """Return the free bytes of a request's pool, and those of the largest block among them."""
+        pool = self._free[rounded(nbytes) <= SMALL]
+        return sum(size for size, _ in pool), pool[-1][0] if pool else 0
 
     def allocate(self, nbytes: int) -> Block:
         """Return the block of a request: the smallest free one that it fits in, or a new one."""

@@ -54,7 +54,8 @@ class Compiled:
         """Return (value, gradients), in the nesting of the function's result and arguments.
 
         A one-element result may be a view, or share memory with another result, an argument or a
-        constant: ``value_and_grad`` copies these. All other results own their memory.
+        constant: ``value_and_grad`` copies these. All other results own their memory, unless they
+        are reused (``arena``).
 
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.
@@ -116,9 +117,10 @@ def compile(
     """Compile a schedule to a Python function over NumPy or CuPy.
 
     With ``arena=True`` every value and workspace has a static address in one buffer, and each line
-    writes into its place by ``out=``: after the first call, which finds the layouts, a step
-    allocates nothing but its results. Small steps gain nothing by that and may lose, so it is never
-    the default.
+    writes into its place by ``out=``: after the first call, which finds the layouts, values are no
+    longer allocated. What ``arena_program`` names still is, and so are NumPy's buffers for casts.
+    Many steps gain nothing by that, and some lose (benchmarks/results/arena_step.md), so it is
+    never the default.
 
     Args:
         schedule: a legal schedule.
@@ -165,9 +167,11 @@ def compile(
         OptionError: if an option is unknown.
         ScheduleError: if the schedule is illegal.
     """
-    replay(schedule)
+    if not isinstance(arena, bool):
+        raise OptionError(f"arena={arena!r:.80}; expected True or False")
     library = get_backend(backend)
     if not arena:
+        replay(schedule)  # checks it, as planning the buffer does
         if (results, threads) != ("new", "wait"):
             raise OptionError("results and threads are options of arena=True")
         source, function, constants = plain_program(schedule, library)

@@ -1,4 +1,4 @@
-"""Destination-passing style: the arrays that a kernel allocates, at fixed places from then on.
+"""Destination-passing style: kernels that write into preallocated outputs and workspace.
 
 A kernel gets an array library, ``xp``, and allocates by its functions. In its first evaluation
 (``Recorded``) these allocate as ever, and it is noted which arrays were made, when each of them was

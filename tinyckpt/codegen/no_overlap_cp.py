@@ -50,4 +50,5 @@ def least_height(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return start, False
     found = np.array([solver.value(offset) for offset in offsets], np.int64)
-    return found, status == cp_model.OPTIMAL
+    # At ``enough`` the solver stops: lower packings are not excluded.
+    return found, status == cp_model.OPTIMAL and solver.value(height) > enough

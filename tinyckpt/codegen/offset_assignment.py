@@ -49,6 +49,7 @@ MOST_ON_LINE = (
 )
 SKYLINES = 60_000  # rounds, times blocks, each 10 us and more
 UNLIMITED = 2**62
+CHECKED = 64  # blocks that are placed between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ def checked(
 ) -> tuple[Integers, Integers, Integers]:
     """Return lifetimes and sizes as arrays, or raise an OptionError."""
     if (
-        not isinstance(alignment, int)
+        isinstance(alignment, bool)
+        or not isinstance(alignment, int)
         or not 1 <= alignment <= MOST_BYTES
         or alignment & (alignment - 1)
     ):
@@ -182,7 +184,6 @@ def pack(blocks: Blocks, enough: int, clock: Clock | None, seed: int) -> tuple[I
                 return best, False
             if clock is not None:
                 clock.check()
-        proven = False
         if clock is not None and len(blocks) <= MOST_IN_MODEL:
             best, proven = solved(blocks, best, enough, clock)
             least = blocks.height(best)
@@ -205,22 +206,24 @@ def constructed(blocks: Blocks, clock: Clock | None) -> Iterator[Integers]:
     few = len(blocks) ** 2 <= MOST_PAIRS or clock is not None
     preferences = (area, blocks.size, width)
     for preference in preferences if few else preferences[: max(1, MOST_ON_LINE // len(blocks))]:
-        if (packing := skyline(blocks, preference)) is not None:
+        if (packing := skyline(blocks, preference, clock)) is not None:
             yield packing
     if few:
         yield best_fit_in_time(blocks.mirrored())
         for order in ((blocks.begin, -width, -blocks.size), (blocks.begin, -blocks.size, -width)):
-            yield best_fit(blocks, np.lexsort(order))
+            yield best_fit(blocks, np.lexsort(order), clock)
 
 
-def random_skylines(blocks: Blocks, rounds: int, random: np.random.Generator) -> Iterator[Integers]:
+def random_skylines(
+    blocks: Blocks, rounds: int, random: np.random.Generator, clock: Clock | None = None
+) -> Iterator[Integers]:
     """Yield skylines that prefer powers of size and lifetime, with noise, in either time."""
     size, width = np.log(blocks.size), np.log(blocks.end - blocks.begin)
     for place in range(rounds):
         of_size, of_width, noise = random.uniform(0, (1.5, 1.5, 0.6))
         wish = of_size * size + of_width * width + random.normal(0, noise, len(size))
         drawn = blocks.mirrored() if place % 2 else blocks
-        if (packing := skyline(drawn, np.exp(wish - wish.max()))) is not None:
+        if (packing := skyline(drawn, np.exp(wish - wish.max()), clock)) is not None:
             yield packing
 
 
@@ -244,9 +247,7 @@ def searched(
     """
     random = np.random.default_rng(seed)
     rounds = SKYLINES // len(blocks) if len(blocks) ** 2 <= MOST_PAIRS else 0
-    for packing in random_skylines(blocks, rounds, random):
-        if clock is not None:
-            clock.check()
+    for packing in random_skylines(blocks, rounds, random, clock):
         if blocks.height(packing) < blocks.height(best):
             best = packing
             yield best
@@ -261,14 +262,15 @@ def searched(
             )  # fmt: skip
         except OutOfTimeError:
             found = None
-        if clock is not None:
-            clock.check()
-        nodes //= 2
         if found is not None:
             best = found
             yield best
-        if nodes < LEAST_NODES:
-            break
+        if clock is not None:
+            clock.check()
+        else:
+            nodes //= 2
+            if nodes < LEAST_NODES:
+                break
         target = max(target + 1, (target + blocks.height(best)) // 2)
     yield from iterated_greedy(blocks, best, clock, random)
 
@@ -279,18 +281,16 @@ def iterated_greedy(
     """Place blocks that reach the top, or two random ones, earlier in the order; keep what is no
     higher.
     """
-    rounds = MOST_PAIRS // len(blocks) ** 2 if clock is None else UNLIMITED
+    rounds = min(MOST_PAIRS // len(blocks) ** 2, ROUNDS) if clock is None else UNLIMITED
     order, current, least = np.argsort(best, kind="stable"), best, blocks.height(best)
-    for _ in range(min(rounds, ROUNDS) if clock is None else UNLIMITED):
-        if clock is not None:
-            clock.check()
+    for _ in range(rounds):
         high = np.flatnonzero((current + blocks.size)[order] == blocks.height(current))
         place = int(random.choice(high))
         tried = order.tolist()
         tried.insert(int(random.integers(0, place + 1)), tried.pop(place))
         first, second = random.integers(0, len(tried), 2).tolist()
         tried[first], tried[second] = tried[second], tried[first]
-        packing = best_fit(blocks, np.asarray(tried))
+        packing = best_fit(blocks, np.asarray(tried), clock)
         if blocks.height(packing) <= blocks.height(current):
             order, current = np.asarray(tried), packing
         if blocks.height(packing) < least:
@@ -348,7 +348,7 @@ def best_fit_in_time(blocks: Blocks) -> Integers:
     return np.asarray(offset, np.int64)
 
 
-def best_fit(blocks: Blocks, order: Integers) -> Integers:
+def best_fit(blocks: Blocks, order: Integers, clock: Clock | None = None) -> Integers:
     """Place blocks in an order, each in the smallest gap that is free for its whole lifetime."""
     count = len(blocks)
     # Blocks that are placed, sorted by offset: lifetimes, offset and top.
@@ -356,6 +356,8 @@ def best_fit(blocks: Blocks, order: Integers) -> Integers:
     offset = np.zeros(count, np.int64)
     columns = blocks.begin[order].tolist(), blocks.end[order].tolist(), blocks.size[order].tolist()
     for placed, (block, *times, size) in enumerate(zip(order.tolist(), *columns, strict=True)):
+        if clock is not None and placed % CHECKED == 0:
+            clock.check()
         begin, end = times
         near = (begins[:placed] < end) & (ends[:placed] > begin)
         above = np.maximum.accumulate(np.concatenate([[0], tops[:placed][near]]))
@@ -370,7 +372,7 @@ def best_fit(blocks: Blocks, order: Integers) -> Integers:
     return offset
 
 
-def skyline(blocks: Blocks, preference: Integers) -> Integers | None:
+def skyline(blocks: Blocks, preference: Integers, clock: Clock | None = None) -> Integers | None:
     """Fill the lowest segment of the top edge with the preferred block that fits; else raise it.
 
     Returns None if that is too much work.
@@ -403,6 +405,8 @@ def skyline(blocks: Blocks, preference: Integers) -> Integers | None:
 
     left, seen = len(order), 0
     while left:
+        if clock is not None and left % CHECKED == 0:
+            clock.check()
         high, start = heappop(lowest)
         if level.get(start) != high:
             continue  # replaced since

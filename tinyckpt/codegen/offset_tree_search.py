@@ -116,7 +116,7 @@ class TreeSearch:
     def solve(self, part: Part, least: Integers, depth: int) -> bool:
         """Place the blocks of a part, each at or above its least offset."""
         if depth > DEEPEST:
-            return False
+            raise NodeLimitError
         if len(part.blocks) == 1:
             self.offsets[part.blocks[0]] = least[0]
             return bool(least[0] + part.size[0] <= self.capacity)

@@ -24,9 +24,9 @@ class Segment:
         step: the step that needed it.
         address, nbytes: where it is, and its size.
         needed: bytes of the request, rounded.
-        free: free bytes of all segments at this moment.
-        largest_free: the largest free block of them; where it is large enough, it belongs to the
-            pool for requests of the other size, up to 1 MiB or above.
+        free: free bytes at this moment of the segments for requests like this one: there is a
+            pool for those of up to 1 MiB, and one for larger ones.
+        largest_free: the largest free block of them.
     """
 
     step: int
@@ -98,16 +98,14 @@ def reserved(schedule: Schedule) -> Reserved:
         nbytes = allocations[number].nbytes
         if nbytes == 0:
             continue  # PyTorch gives no memory to an empty tensor
-        before, used, largest = memory.reserved, memory.allocated, memory.largest_free
+        before, (free, largest) = memory.reserved, memory.free_for(nbytes)
         blocks[number] = block = memory.allocate(nbytes)
         offsets[number] = block.address
         live += rounded(nbytes)
         peak = max(peak, live)
         if memory.reserved > before:
             size = memory.reserved - before
-            segments.append(
-                Segment(step, block.address, size, rounded(nbytes), before - used, largest)
-            )
+            segments.append(Segment(step, block.address, size, rounded(nbytes), free, largest))
     return Reserved(
         schedule, allocations, tuple(offsets), memory.most_reserved, peak,
         tuple(segments),

@@ -59,7 +59,8 @@ def memory_map(
 ) -> Path:
     """Write the memory map of a trace or schedule: addresses against steps.
 
-    The dashed line is the peak of live bytes, which no allocator can go below; the solid one is the
+    The dashed line is the peak of live bytes, each size rounded up as the allocator does, which no
+    addresses can go below; the solid one is the
     height: the buffer's size, or what is reserved.
 
     Args:
@@ -84,7 +85,10 @@ def memory_map(
     'map.svg'
     """
     from tinyckpt.core.replay import replay
+    from tinyckpt.core.trace import Trace
 
+    if not isinstance(trace, Schedule | Trace):
+        raise OptionError(f"expected a trace or a schedule, got a {type(trace).__name__}")
     drawn = replay(trace) if isinstance(trace, Schedule) else trace
     check_drawable([drawn], theme)
     if allocator not in ("arena", "caching"):
@@ -110,14 +114,14 @@ def sentences_of(plan: Arena | Reserved) -> tuple[str, str]:
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(16), "sqrt_n")
     >>> sentences_of(tc.arena(schedule))
-    ('4.5 KiB live in one buffer of 4.5 KiB', 'no hole costs anything')
+    ('4.5 KiB live in one buffer of 4.5 KiB', 'no memory is lost to holes')
     >>> sentences_of(tc.reserved(schedule))
     ('4.5 KiB live in segments of 2.0 MiB', '2.0 MiB more than is ever live')
     """
     live, height = size_text(plan.lower_bound), size_text(plan.nbytes)
     above = plan.nbytes - plan.lower_bound
     where = "one buffer" if isinstance(plan, Arena) else "segments"
-    cost = f"{size_text(above)} more than is ever live" if above else "no hole costs anything"
+    cost = f"{size_text(above)} more than is ever live" if above else "no memory is lost to holes"
     return f"{live} live in {where} of {height}", cost
 
 
@@ -260,5 +264,5 @@ def draw_legend(figure: Figure, kinds: Sequence[int], height: str, colours: Them
     line: dict[str, Any] = {"color": css(colours.ink), "linewidth": 1.0}
     dashes = (0, (4, 3))
     handles.append(Line2D([], [], label=height, **line))
-    handles.append(Line2D([], [], label="peak of live bytes", linestyle=dashes, **line))
+    handles.append(Line2D([], [], label="peak of live bytes, rounded up", linestyle=dashes, **line))
     legend_below(figure, handles, colours, handlelength=1.4)

@@ -24,6 +24,7 @@ TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
 Indices = Any  # uint8 array of palette indices, (height, width)
 WIDE = 100  # pixels: wider boxes are trimmed to their changed columns
 LARGE, DENSE = 60_000, 0.25  # pixels of a box, and the changed share from which it is drawn whole
+REMEMBERED = 8_000  # pixels: of larger masks none is kept, so that all take at most 8 MB
 REACH = (1, 2, 4)  # pixels: shifts whose sums cover gaps of up to 7 pixels on either side
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
@@ -121,19 +122,27 @@ def close_gaps(differs: Any) -> Any:
     """
     if differs.size > LARGE and differs.mean() > DENSE:
         return np.ones_like(differs)
-    return closed(differs.tobytes(), differs.shape[1])
+    if differs.size > REMEMBERED:
+        return closing(differs)
+    return remembered_closing(differs.tobytes(), differs.shape[1])
 
 
-# Cached: nodes of one size that change from one state to another change the same pixels.
-@lru_cache(maxsize=512)
-def closed(mask: bytes, width: int) -> Any:
-    """Return the morphological closing of a mask's rows, to be read only."""
-    before = np.frombuffer(mask, bool).reshape(-1, width).copy()
-    after = before.copy()
+def closing(mask: Any) -> Any:
+    """Return the morphological closing of a mask's rows."""
+    before, after = mask.copy(), mask.copy()
     for by in REACH:
         before[:, by:] |= before[:, :-by]
         after[:, :-by] |= after[:, by:]
     return before & after
+
+
+# Cached: nodes of one size that change from one state to another change the same pixels.
+@lru_cache(maxsize=512)
+def remembered_closing(mask: bytes, width: int) -> Any:
+    """Return the closing of a small mask, read-only."""
+    closed = closing(np.frombuffer(mask, bool).reshape(-1, width))
+    closed.flags.writeable = False
+    return closed
 
 
 class Canvas:

@@ -176,7 +176,7 @@ def test_reserved_memory_has_the_segments_of_the_documented_rules() -> None:
 
 
 def test_reserved_memory_says_where_it_fragments() -> None:
-    # Two of 8 MiB fill a segment of 20 MiB but for 4 MiB, and 4 MiB more are free elsewhere.
+    # Two of 8 MiB leave 4 of a segment of 20 MiB; 9 and 5 leave 6 of another.
     graph = by_hand(8 * MIB, 8 * MIB, 9 * MIB, 5 * MIB, 12 * MIB)
     found = reserved(tc.plan(graph))
     assert [segment.nbytes // MIB for segment in found.segments] == [20, 20, 12]
@@ -186,6 +186,25 @@ def test_reserved_memory_says_where_it_fragments() -> None:
     assert not last.is_fragmented
     second = found.segments[1]
     assert (second.free, second.largest_free, second.is_fragmented) == (4 * MIB, 4 * MIB, False)
+
+
+def test_reserved_memory_is_fragmented_where_pieces_of_one_pool_would_do_together() -> None:
+    # The first of 8 MiB is freed: 8 and 4 MiB are free around the second, and no 9 in one piece.
+    # The request of 1 MiB has a pool of its own, in which nothing is free.
+    graph = by_hand(8 * MIB, 8 * MIB, 9 * MIB, MIB)
+    steps = tc.plan(graph).steps
+    computes = [step for step in steps if isinstance(step, tc.Compute)]
+    owners = [graph.operators[step.operator].outputs[0] for step in computes]
+    large = [data for data in owners if graph.data[data].nbytes == 8 * MIB]
+    first = next(step for step, data in zip(computes, owners, strict=True) if data == large[0])
+    at = owners.index(large[1]) + 1
+    schedule = tc.Schedule(
+        graph, (*computes[:at], tc.Free(large[0]), *computes[at:], first), "by hand"
+    )
+    segments = reserved(schedule).segments
+    found = [(each.needed // MIB, each.free // MIB, each.largest_free // MIB) for each in segments]
+    assert found[:3] == [(8, 0, 0), (9, 12, 8), (1, 0, 0)]
+    assert [each.is_fragmented for each in segments[:3]] == [False, True, False]
 
 
 @settings(max_examples=examples(50))

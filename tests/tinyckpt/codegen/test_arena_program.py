@@ -24,13 +24,11 @@ from tinyckpt.core.backend import NUMPY
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 RESULTS: tuple[Any, ...] = ("new", "reused")
 NETWORKS: dict[str, Callable[[], Any]] = {
-    "mlp": lambda: tc.networks.mlp(4, 64, batch=32, inputs=64, classes=64),
-    "gpt": lambda: tc.networks.transformer(
-        2, 64, heads=4, length=32, batch=2, vocabulary=100, dropout=0.1
-    ),
-    "lenet": lambda: tc.networks.lenet5(8),
+    "mlp": lambda: tc.networks.mlp(4, 256, batch=256, inputs=256, classes=256),
+    "gpt": lambda: tc.networks.transformer(2, 128, heads=4, length=128, batch=4, vocabulary=100),
+    "lenet": lambda: tc.networks.lenet5(64),
     "float64": lambda: tc.networks.transformer(
-        1, 32, heads=2, length=16, batch=2, vocabulary=50, dtype="float64"
+        1, 64, heads=2, length=128, batch=4, vocabulary=50, dtype="float64"
     ),
 }
 
@@ -64,8 +62,7 @@ def require_equal_programs(schedule: tc.Schedule, arguments: tuple[Any, ...]) ->
                 mine, its = copies(arguments), copies(arguments)
                 require_same_bits(plain(*mine), program(*its))
                 require_same_bits(mine, its)  # updates in place
-        for memory in (program.memory,):
-            assert memory.buffer.nbytes == program.nbytes
+        assert program.memory.buffer.nbytes == program.nbytes
 
 
 @pytest.mark.sampled(60)
@@ -99,8 +96,8 @@ def test_random_updates_give_the_same_bits_in_an_arena(
 
 
 @settings(max_examples=10)
-@given(st.integers(2, 12), st.integers(1, 4))
-def test_offloaded_values_return_to_the_arena(layers: int, kept: int) -> None:
+@given(st.integers(2, 12))
+def test_offloaded_values_return_to_the_arena(layers: int) -> None:
     graph = tc.networks.chain(layers)
     schedule = tc.plan(graph, "offload")
     require_equal_programs(schedule, random_arguments(graph))
@@ -114,6 +111,8 @@ def test_a_step_allocates_nothing_after_the_first_call(name: str, policy: str) -
     program = tc.compile(schedule, arena=True, results="reused")
     program.function(*arguments)
     program.function(*arguments)
+    # NumPy casts in buffers of its own; small ones leave room for nothing else below the limit.
+    buffered = np.setbufsize(1024)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -121,8 +120,8 @@ def test_a_step_allocates_nothing_after_the_first_call(name: str, policy: str) -
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # NumPy casts in buffers of its own, of 8,192 elements an operand.
-    assert peak - before <= 128 << 10
+        np.setbufsize(buffered)
+    assert peak - before <= 64 << 10 < tc.replay(schedule).peak_bytes / 8
     assert program.arena is not None
     assert program.arena.nbytes >= tc.replay(schedule).peak_bytes
 
@@ -243,6 +242,7 @@ def test_array_libraries_other_than_numpy_run_in_an_arena() -> None:
     [
         ({"arena": True, "results": "old"}, "results='old'; expected 'new' or 'reused'"),
         ({"arena": True, "threads": "all"}, "threads='all'; expected 'wait' or 'own'"),
+        ({"arena": "yes"}, "arena='yes'; expected True or False"),
         ({"results": "reused"}, "results and threads are options of arena=True"),
     ],
 )

@@ -194,20 +194,25 @@ def test_illegal_blocks_and_options_are_refused(arguments: Any, says: str) -> No
 
 
 def test_search_ends_at_capacity() -> None:
-    blocks = [(0, 2, 3), (1, 4, 5), (3, 6, 2)]
-    starts, stops, sizes = columns_of(blocks)
-    packing = assign_offsets(starts, stops, sizes, capacity=100)
-    assert packing.nbytes <= 100
-    assert collisions(blocks, packing.offsets) == []
+    # Of these blocks the first heuristic makes a higher packing than the search.
+    random = np.random.default_rng(0)
+    starts = random.integers(0, 30, 40)
+    stops, sizes = starts + random.integers(1, 12, 40), random.integers(1, 20, 40)
+    columns = starts.tolist(), stops.tolist(), sizes.tolist()
+    first = Blocks(starts, stops, sizes)
+    height = first.height(best_fit_in_time(first))
+    assert assign_offsets(*columns).nbytes < assign_offsets(*columns, capacity=height).nbytes
+    assert assign_offsets(*columns, capacity=height).nbytes <= height
 
 
 def test_search_ends_at_the_deadline() -> None:
     random = np.random.default_rng(2)
-    starts = random.integers(0, 400, 1800)
-    stops, sizes = starts + random.geometric(0.1, 1800), random.integers(1, 1000, 1800)
-    begin = time.perf_counter()
-    packing = assign_offsets(starts.tolist(), stops.tolist(), sizes.tolist(), deadline=0.5)
-    assert time.perf_counter() - begin < 30
+    starts = random.integers(0, 40_000, 40_000)
+    stops, sizes = starts + random.geometric(0.01, 40_000), random.integers(1, 1000, 40_000)
+    begin = time.process_time()
+    packing = assign_offsets(starts.tolist(), stops.tolist(), sizes.tolist(), deadline=3)
+    # Checks, and the first packing, which is made in any case, take a second or two.
+    assert time.process_time() - begin < 3 + 5
     assert packing.nbytes >= packing.lower_bound
 
 
@@ -233,17 +238,19 @@ def test_solver_proves_packings_optimal_without_the_peak() -> None:
         assert proven
         assert collisions(blocks, found.tolist()) == []
         assert arrays.height(found) == least_height(blocks)
+        # A height that is low enough ends the search, and proves nothing.
+        enough = least_height(blocks) + 1
+        found, proven = solve(arrays.begin, arrays.end, arrays.size, above, enough, 60.0)
+        assert arrays.height(found) <= enough
+        assert not proven
 
 
 @pytest.mark.long
-def test_many_blocks_are_assigned_in_seconds() -> None:
+def test_many_blocks_are_packed_close_to_the_bound() -> None:
     random = np.random.default_rng(0)
-    for count, seconds in ((10_000, 2), (100_000, 20)):
-        starts = random.integers(0, count, count)
-        stops = (starts + random.geometric(0.02, count)).tolist()
-        sizes = (random.integers(1, 1000, count) * 64).tolist()
-        begin = time.process_time()
-        packing = assign_offsets(starts.tolist(), stops, sizes, 64)
-        # Twice the limit of benchmarks/arena.py: a machine that runs tests has other work.
-        assert time.process_time() - begin < 2 * seconds
-        assert packing.nbytes <= 1.15 * packing.lower_bound
+    count = 10_000
+    starts = random.integers(0, count, count)
+    stops = (starts + random.geometric(0.02, count)).tolist()
+    sizes = (random.integers(1, 1000, count) * 64).tolist()
+    packing = assign_offsets(starts.tolist(), stops, sizes, 64)
+    assert packing.nbytes <= 1.15 * packing.lower_bound

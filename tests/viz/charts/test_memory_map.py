@@ -70,7 +70,7 @@ def test_lines_are_the_peak_and_the_height(colours: Theme) -> None:
 def test_legend_names_only_what_occurs() -> None:
     (legend,) = figure_of(plan_of("chain:4", "store_all")).legends
     assert legend_of(legend) == [
-        "forward value", "gradient", "buffer", "peak of live bytes",
+        "forward value", "gradient", "buffer", "peak of live bytes, rounded up",
     ]  # fmt: skip
 
 
