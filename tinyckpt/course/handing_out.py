@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tinyckpt.base.errors import OptionError
+from tinyckpt.base.errors import FormatError, OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.course import isolated
 from tinyckpt.course.grading import course_folder, parts
@@ -80,15 +80,23 @@ def copy_lessons(target: str | os.PathLike[str]) -> list[Path]:
         OptionError: if there is something in the folder already.
     """
     folder = new_folder(target)
-    folder.mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copyfile(path, folder / path.name)) for path in lessons().values()]
 
 
 def new_folder(target: str | os.PathLike[str]) -> Path:
-    """Return a folder that has nothing in it, or is not there; else raise an OptionError."""
+    """Make a folder, unless there is an empty one, and return it.
+
+    Raises:
+        OptionError: if there is something in it already.
+        FormatError: if it cannot be made.
+    """
     folder = Path(target)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OptionError(f"{folder}: it exists already, and is not an empty folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"cannot write {folder}: {error.strerror}") from None
     return folder
 
 

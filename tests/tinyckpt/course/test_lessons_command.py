@@ -31,3 +31,12 @@ def test_lessons_are_copied_as_they_are_into_a_new_folder(
     with pytest.raises(SystemExit, match="2"):
         main(["lessons", "--copy", str(folder)])
     assert "it exists already, and is not an empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["lessons", "course"])
+def test_folder_that_cannot_be_made_is_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert main([command, "--copy", str(tmp_path / "file/inside")]) != 0
+    assert f"cannot write {tmp_path}/file/inside: Not a directory" in capsys.readouterr().err
