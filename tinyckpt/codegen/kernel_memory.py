@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -156,6 +155,7 @@ class Recorded:
         self.born: list[int] = []
         self.died: dict[int, int] = {}
         self.numbers: dict[int, int] = {}  # by id() of the arrays that live
+        self.kept: list[Array] = []
         self.events = 0
 
     def wrapped(self, name: str, function: Any) -> Any:
@@ -176,8 +176,10 @@ class Recorded:
         self.born.append(self.events)
         self.numbers[id(array)] = number
         # Of this kernel's lists: the array may outlive it as a value.
-        with suppress(TypeError):  # an array type without weak references: never seen to die
+        try:
             weakref.finalize(array, self.drop, self.died, self.numbers, id(array), number)
+        except TypeError:  # no weak references: kept, since another array might get its id()
+            self.kept.append(array)
         return array
 
     def drop(self, died: dict[int, int], numbers: dict[int, int], key: int, number: int) -> None:

@@ -19,6 +19,7 @@ from tests.random_dags import graphs_of_views, graphs_with_updates, training_gra
 from tests.tinyckpt.ops.cases import CASES, training_graph
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.codegen.arena_program import ArenaProgram
+from tinyckpt.codegen.kernel_memory import Recorded
 from tinyckpt.core.backend import NUMPY
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
@@ -235,6 +236,15 @@ def test_array_libraries_other_than_numpy_run_in_an_arena() -> None:
                 for both in (want, program(*arguments))
             )
         )
+
+
+def test_arrays_without_weak_references_are_never_taken_for_others() -> None:
+    record = Recorded(strict)
+    for _ in range(50):
+        record.library.empty((4,))
+        # In CPython a new array is likely to have the id() of the one that was dropped just now.
+        others = [strict.asarray(np.zeros(4)) for _ in range(3)]
+        assert [record.number_of(other) for other in others] == [None] * 3
 
 
 @pytest.mark.parametrize(
