@@ -26,6 +26,7 @@ from tests import streams as cuda  # noqa: F401  # as cupy.cuda
 from tinyckpt.core.backend import Backend
 
 ATTRIBUTES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")
+WITHOUT_OUT = {"min"}
 METHODS = (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum",
     "diagonal", "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel",
@@ -139,6 +140,8 @@ def method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def computed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call NumPy's function with the numbers behind the arrays; return what it makes as arrays."""
+    if "out" in kwargs and getattr(function, "__name__", "") in WITHOUT_OUT:
+        raise TypeError(f"{function.__name__} fails in CuPy where there is an out")
     met: list[ndarray] = []
     plain = [numbers_of(argument, met) for argument in args]
     options = {key: numbers_of(value, met) for key, value in kwargs.items()}

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 Array = Any
 TEMPORARY_ALIGNMENT = 16  # bytes; with more, temporaries need more than kernels declare
 
@@ -105,7 +107,8 @@ FILLED: dict[str, Callable[..., Array]] = {
     "arange": fill_range,
     "array": fill_copy,
 }
-WITH_OUT = ("sum", "max", "min", "mean", "prod", "cumsum", "concatenate", "argmax")
+WITH_OUT = {"sum", "max", "min", "mean", "prod", "cumsum", "concatenate", "argmax"}
+FAULTY_IN_CUPY = {"min"}  # with ``out`` it raises a TypeError, up to version 14.2 at least
 
 
 WORKSPACE = -1  # the region of an operator's workspace; others are its results, by position
@@ -130,7 +133,8 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.xp, name)
-        if name in FILLED or name in WITH_OUT or isinstance(value, self.xp.ufunc):
+        has_out = name in (WITH_OUT if self.xp is np else WITH_OUT - FAULTY_IN_CUPY)
+        if has_out or name in FILLED or isinstance(value, self.xp.ufunc):
             value = self.wrapped(name, value)
         setattr(self, name, value)  # found directly from now on
         return value

@@ -20,7 +20,7 @@ from tests.tinyckpt.ops.cases import CASES, training_graph
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.codegen.arena_program import ArenaProgram
 from tinyckpt.codegen.kernel_memory import Recorded
-from tinyckpt.core.backend import NUMPY
+from tinyckpt.core.backend import NUMPY, get_backend
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 RESULTS: tuple[Any, ...] = ("new", "reused")
@@ -223,18 +223,18 @@ def test_a_program_in_an_arena_can_be_pickled() -> None:
     assert (again.source, again.arena.results) == (program.source, "reused")
 
 
-def test_array_libraries_other_than_numpy_run_in_an_arena() -> None:
-    graph = NETWORKS["gpt"]().graph()
+@pytest.mark.parametrize("library", ["strict", pytest.param("cupy", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", ["gpt", "lenet"])
+def test_array_libraries_other_than_numpy_run_in_an_arena(library: str, name: str) -> None:
+    backend = strict.BACKEND if library == "strict" else get_backend(library)
+    graph = NETWORKS[name]().graph()
     schedule = tc.plan(graph, "sqrt_n")
     arguments = random_arguments(graph)
-    program = tc.compile(schedule, strict.BACKEND, arena=True)
-    want = tc.compile(schedule, strict.BACKEND)(*arguments)
+    program = tc.compile(schedule, backend, arena=True)
+    want = tc.compile(schedule, backend)(*arguments)
     for _ in range(3):
         require_same_bits(
-            *(
-                map_leaves(lambda it: strict.asnumpy(it), both)
-                for both in (want, program(*arguments))
-            )
+            *(map_leaves(backend.to_host, both) for both in (want, program(*arguments)))
         )
 
 

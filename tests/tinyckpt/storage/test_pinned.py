@@ -136,7 +136,7 @@ def test_cupy_api_has_the_methods_used() -> None:
 @pytest.mark.gpu
 def test_offload_run_on_gpu_is_bitwise_equal() -> None:
     library: Backend = get_backend("cupy")
-    graph = tc.networks.chain(16, width=256, batch=256)
+    graph = tc.networks.chain(16, (256, 256))
     schedule = tc.plan(graph, "offload")
     x = np.linspace(-1, 1, 256 * 256).reshape(256, 256)
     stored = tc.run(tc.plan(graph, "store_all"), x, backend=library)
