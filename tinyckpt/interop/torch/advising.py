@@ -336,7 +336,7 @@ class RecordedStep:
             for whole in shares
         )
         sources = self.wrapping.recording.source_bytes
-        room = device.capacity - device.context - device.cublas - sources - self.state_bytes
+        room = device.capacity - device.context - device.workspaces - sources - self.state_bytes
         if budget is not None and self.bytes_of(budget) < room:
             room = self.within(budget).peak
         while True:
@@ -352,7 +352,7 @@ class RecordedStep:
     def device_error(self, device: CudaDevice, error: BudgetError) -> BudgetError:
         """Return the BudgetError for a device on which no choice of modules fits."""
         other = sum(self.resident.values())
-        beside = device.context + device.cublas
+        beside = device.context + device.workspaces
         text = (
             f"{type(self.model).__name__} does not fit {device.name}, which has "
             f"{size_text(device.capacity)}: {size_text(other)} of parameters, buffers, arguments "

@@ -8,6 +8,7 @@ under several names is one module, whichever name is given.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise, takewhile
 from operator import eq
@@ -21,7 +22,7 @@ from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
 from tinyckpt.interop.torch.capture import meta_on_cpu, tree_leaves
 from tinyckpt.interop.torch.check_recomputation import verdicts
-from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
+from tinyckpt.interop.torch.eager import ModuleCall, Recording, functions_of_cuda, record
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured, check_measurable, check_model
 
@@ -69,11 +70,15 @@ def record_candidates(
         recording = record_checked(model, args, watched, workspace, state=state, **options)
         reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
         usable = {each: known[each] for each in names if not reasons[each]}
-        found = verdicts(model, args, usable, state) if recomputing else {}
+        # What a module makes is counted alike in both.
+        with functions_of_cuda() if options.get("cuda") else nullcontext():
+            found = verdicts(model, args, usable, state) if recomputing else {}
     for each, verdict in found.items():
         reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
     recording.kept = {
-        each: (verdict.kept, verdict.saves, verdict.dropped) for each, verdict in found.items()
+        each: (verdict.kept, verdict.saves, verdict.dropped)
+        for each, verdict in found.items()
+        if not verdict.reason  # else they are of one of its calls, and the others may make fewer
     }
     recording.restored = {each: verdict.restored for each, verdict in found.items()}
     bad = next((each for each in names if reasons[each]), None)

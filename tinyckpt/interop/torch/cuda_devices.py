@@ -43,7 +43,8 @@ class CudaDevice:
         name: its name.
         capacity: bytes that the driver reports.
         context: of these, bytes that the process takes beside PyTorch's allocator.
-        cublas: bytes of cuBLAS's workspace, which PyTorch allocates at the first matrix product.
+        cublas: bytes of cuBLAS's workspace, which PyTorch allocates at the first matrix product of
+            each thread.
         is_measured: whether these are measured, not assumed.
     """
 
@@ -52,6 +53,11 @@ class CudaDevice:
     context: int = CONTEXT
     cublas: int = CUBLAS
     is_measured: bool = False
+
+    @property
+    def workspaces(self) -> int:
+        """Bytes of cuBLAS's workspaces: one for the forward pass's thread, one for autograd's."""
+        return 2 * self.cublas
 
 
 DEVICES = {
@@ -88,7 +94,8 @@ class DeviceMemory:
     @property
     def reserved(self) -> int:
         """What ``torch.cuda.max_memory_reserved`` is to say."""
-        return self.sources + self.state + self.step + self.device.cublas + self.fragmentation
+        lasting = self.sources + self.state + self.device.workspaces
+        return lasting + self.step + self.fragmentation
 
     @property
     def total(self) -> int:
@@ -103,7 +110,7 @@ class DeviceMemory:
             ("parameters, buffers, arguments", self.sources, "their sizes, in units of 512 bytes"),
             ("optimizer state", self.state, "the same"),
             ("activations, gradients", self.step, "a recording without the device or its kernels"),
-            ("cuBLAS workspace", device.cublas, documented),
+            ("cuBLAS workspaces", device.workspaces, documented),
             (
                 "fragmentation",
                 self.fragmentation,
@@ -163,14 +170,16 @@ def memory_on(
     recording = wrapping.recording
     lasting = list(dict(recording.sources.values()).values())
     lasting.append(recording.source_bytes - sum(lasting))  # the arguments
+    sources = sum(map(rounded, lasting))
     memory = CachingAllocator(device.capacity - device.context)
     end = wrapping.last + 1
     later = [Interval(end, end + 1, nbytes) for nbytes in temporaries if nbytes]
     step_memory = [*wrapping.intervals(chosen), *later]
-    replay_steps(memory, [device.cublas, *lasting], step_memory, filter(None, state))
-    sources, states = sum(map(rounded, lasting)), sum(map(rounded, state))
+    lasting += [device.cublas, device.workspaces - device.cublas]
+    replay_steps(memory, lasting, step_memory, filter(None, state))
+    states = sum(map(rounded, state))
     step = wrapping.evaluate(chosen)[0]
-    allocated = sources + states + step + device.cublas
+    allocated = sources + states + step + device.workspaces
     return DeviceMemory(
         device, sources, states, step, max(memory.most_reserved - allocated, 0), not memory.is_over
     )

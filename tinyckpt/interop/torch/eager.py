@@ -12,6 +12,7 @@ module under ``torch.utils.checkpoint``. Out: a ``Recording``.
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from bisect import bisect_right
@@ -22,9 +23,10 @@ from functools import partial
 from inspect import currentframe
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.base.errors import GraphError
@@ -56,7 +58,11 @@ from tinyckpt.interop.torch.validate_model import captured, check_loss
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
-DROPOUT_ARGUMENT = 4  # the place of dropout_p among those of scaled_dot_product_attention
+AUTOCAST_OF_CUDA = (
+    "autocast of a CUDA device casts other operators than a CPU's, and cannot be recorded without "
+    "it; expected a model in one type, such as model.bfloat16(), or a budget= without device="
+)
+HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
 SCATTERS = {
     torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
     torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
@@ -182,9 +188,18 @@ def record(
         state: a snapshot of the model and its arguments as they are, if there is one.
 
     Raises:
-        GraphError: if forward does not take the arguments, or does not return a loss.
+        GraphError: if forward does not take the arguments, or does not return a loss; with
+            ``cuda``, if it needs what only such a device knows.
     """
     name = type(model).__name__
+    recurrent = [type(each).__name__ for each in model.modules() if isinstance(each, nn.RNNBase)]
+    if cuda and recurrent:
+        raise GraphError(
+            f"{name}: on a CUDA device {recurrent[0]} runs in cuDNN, which keeps more than can be "
+            "known without it; a budget= without device= counts what it keeps on a CPU"
+        )
+    if cuda and torch.is_autocast_enabled("cpu"):
+        raise GraphError(AUTOCAST_OF_CUDA)
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         state = state or ObjectState((model, args))
         seen, bare = (StepWatch(mode, saving=saving, cuda=cuda) for saving in (True, False))
@@ -606,10 +621,16 @@ def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[Non
 def functions_of_cuda() -> Iterator[None]:
     """Within this context, dropout and attention save what they save on a CUDA device.
 
-    On a CPU dropout's mask has the input's dtype, and attention with dropout is not fused.
+    On a CPU dropout's mask has the input's dtype, and attention has a kernel of its own.
     """
     functional = torch.nn.functional
     dropout, attention = functional.dropout, functional.scaled_dot_product_attention
+    enter = torch.autocast.__enter__
+
+    def refusing(context: torch.autocast) -> Any:
+        if context._enabled:
+            raise GraphError(AUTOCAST_OF_CUDA)
+        return enter(context)
 
     def fused_dropout(
         input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -618,18 +639,65 @@ def functions_of_cuda() -> Iterator[None]:
             return dropout(input, p, training, inplace)
         return torch.native_dropout(input, p, True)[0]
 
-    def fused_attention(*args: Any, **options: Any) -> torch.Tensor:
-        if len(args) > DROPOUT_ARGUMENT:
-            args = (*args[:DROPOUT_ARGUMENT], 0.0, *args[DROPOUT_ARGUMENT + 1 :])
-        return attention(
-            *args, **(options | ({"dropout_p": 0.0} if "dropout_p" in options else {}))
-        )
-
     try:
-        functional.dropout, functional.scaled_dot_product_attention = fused_dropout, fused_attention
+        functional.dropout = fused_dropout
+        functional.scaled_dot_product_attention = attention_of_cuda
+        torch.autocast.__enter__ = refusing
         yield
     finally:
+        torch.autocast.__enter__ = enter
         functional.dropout, functional.scaled_dot_product_attention = dropout, attention
+
+
+def attention_of_cuda(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Evaluate attention by the operators that PyTorch chooses on a CUDA device.
+
+    FlashAttention takes 16 bits and no mask; the memory-efficient kernel any type, no grouped heads
+    and no mask with a gradient; for everything else scores are in memory. Seeds of fused dropout
+    are left out: the operators would be taken for random ones.
+    """
+    options: dict[str, Any] = {"scale": scale}
+    is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
+    is_headed = query.dim() == HEADED
+    if is_headed and query.dtype.itemsize == 2 and attn_mask is None:
+        found = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, is_causal, **options
+        )
+        return cast("torch.Tensor", found[0])
+    needs = attn_mask is not None and attn_mask.requires_grad
+    if is_headed and not is_grouped and not needs:
+        if attn_mask is not None:
+            attn_mask = additive(attn_mask, query.dtype).expand(*query.shape[:-1], key.shape[-2])
+        found = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, torch.is_grad_enabled(), 0.0, is_causal, **options
+        )
+        return cast("torch.Tensor", found[0])
+    root = math.sqrt(scale or query.shape[-1] ** -0.5)
+    if is_grouped:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
+    scores = query * root @ (key * root).mT
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None:
+        scores = scores + additive(attn_mask, query.dtype)
+    return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask of attention as numbers to be added to its scores."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
 
 
 @contextmanager
