@@ -46,6 +46,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import tree_map
 from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.compiled import Compiled, compile
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.codegen.reserved_memory import Reserved, reserved
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
@@ -335,8 +336,8 @@ abs, mod, flatten, concat = absolute, remainder, ravel, concatenate
 __all__ = [
     "POLICIES", "PRIMITIVES", "Arena", "BackendError", "BudgetError", "Certificate", "Compiled",
     "Compute", "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier",
-    "Graph", "GraphError", "Ledger", "Link", "LossScale", "Measured", "Offload", "Operator",
-    "Optimizer", "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError",
+    "Graph", "GraphError", "InPlace", "Ledger", "Link", "LossScale", "Measured", "Offload",
+    "Operator", "Optimizer", "OptionError", "Point", "Policy", "PolicyLike", "PolicyOptionError",
     "Primitive", "Reserved", "Rewriting", "RunResult", "Schedule", "ScheduleError", "Spec",
     "Timeline", "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update", "Var",
     "__version__", "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply",

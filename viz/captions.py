@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.units import size_text
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
 from tinyckpt.planner.model.value_fates import operator_words, value_words
 
@@ -75,7 +76,10 @@ class Captions:
     def __init__(self, trace: Trace) -> None:
         self.trace, self.graph = trace, trace.graph
         self.live, self.workspace = trace.live_bytes, trace.workspace
-        self.operators = [s.operator for s in trace.steps if isinstance(s, EVALUATIONS)]
+        evaluations = [step for step in trace.steps if isinstance(step, EVALUATIONS)]
+        self.operators = [step.operator for step in evaluations]
+        # By evaluation in place, the value that it overwrites.
+        self.over = {n: s.data for n, s in enumerate(evaluations) if isinstance(s, InPlace)}
         seen = bytearray(len(self.graph.operators))
         self.again = bytearray(len(self.operators))  # by evaluation, whether it is a recomputation
         for position, operator in enumerate(self.operators):
@@ -176,9 +180,12 @@ class Captions:
         """Return the caption of an evaluation that needs no recomputation."""
         operator = self.operators[position]
         title, source = name(operator_words(self.graph, operator)), self.sources(operator, name)
+        over = ""
+        if position in self.over:
+            over = f", overwriting {name(value_words(self.graph, self.over[position]))}"
         if operator >= self.graph.forward_count and source:
-            return f"{title} reads {source}"
-        return f"{title} is computed{' from ' if source else ''}{source}"
+            return f"{title} reads {source}{over}"
+        return f"{title} is computed{' from ' if source else ''}{source}{over}"
 
     def sources(self, operator: int, name: Naming) -> str:
         """Return the names of the values that an operator reads, without the caller's own."""

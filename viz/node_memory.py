@@ -2,7 +2,8 @@
 
 Steps come in one after the other, counters per cell are kept up to date. A value that is computed
 allocates a block, and a view lies in that of its base; a block is live while any value in it is
-resident, as in every number of a trace. Summed over cells that cover the whole graph, and with the
+resident, as in every number of a trace. In place, a block ends with the value that is overwritten,
+and one of the same memory begins. Summed over cells that cover the whole graph, and with the
 workspace, the counters are the trace's live bytes.
 
 Outputs of any evaluation of an operator but its first are *recomputed*, all others are *kept*
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.schedule import EVALUATIONS, Evaluation, Fetch, Offload
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class CellMemory:
             again = self.is_again(step)
             for data in self.graph.operators[step.operator].outputs:
                 self.hold(data, again)
+            if isinstance(step, InPlace):
+                self.let_go(step.data)
         elif isinstance(step, Fetch):
             # No operator is evaluated again while an output of it is in host memory.
             producer = self.graph.data[step.data].producer
@@ -134,14 +138,20 @@ class CellMemory:
         Returns:
             The value for which the freed block was allocated, or None if no block is freed.
         """
-        block, owner = self.block[data], None
-        if self.resident[data] and block != NOWHERE:
-            self.holders[block] -= 1
-            if not self.holders[block]:
-                self.count_bytes(block, -1)
-                owner = self.owner[block]
+        owner = self.let_go(data) if self.resident[data] else None
         self.become(data, 0)
         return owner
+
+    def let_go(self, data: int) -> int | None:
+        """Take a value out of its block; return the block's owner if that is freed, else None."""
+        block, self.block[data] = self.block[data], NOWHERE
+        if block == NOWHERE:
+            return None
+        self.holders[block] -= 1
+        if self.holders[block]:
+            return None
+        self.count_bytes(block, -1)
+        return self.owner[block]
 
     def allocate(self, data: int, recomputed: bool) -> int:
         """Return a new block for a value."""

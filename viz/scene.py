@@ -18,6 +18,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import cost_text, memory_text, size_text
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
 
 from .captions import Captions
@@ -435,9 +436,11 @@ def count_text(count: int) -> str:
 
 
 def counts_nodes(traces: Sequence[Trace]) -> bool:
-    """Whether memory is counted in values: all have one size, and none is empty or a view."""
+    """Whether memory is counted in values: all have one size, and memory of their own."""
     sizes = {node.nbytes for trace in traces for node in trace.graph.data if not node.is_source}
-    return len(sizes) <= 1 and 0 not in sizes and not any(any(trace.workspace) for trace in traces)
+    shared = any(isinstance(step, InPlace) for trace in traces for step in trace.steps)
+    workspace = any(any(trace.workspace) for trace in traces)
+    return len(sizes) <= 1 and 0 not in sizes and not shared and not workspace
 
 
 def live_of(trace: Trace, in_nodes: bool) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
 from tinyckpt.base.units import size_text
+from tinyckpt.codegen.in_place import forward_in_place
 from viz.captions import Captions
 from viz.layout.drawn_nodes import cells_of, cells_of_parts
 from viz.layout.partition import Part
@@ -41,11 +42,12 @@ def offloaded(graph: tc.Graph, **options: Any) -> tc.Trace:
 
 @st.composite
 def moved(draw: Any) -> tc.Trace:
-    """Generate a trace of any policy with some values offloaded."""
+    """Generate a trace of any policy with some values offloaded, and maybe operators in place."""
     graph, _ = draw(training_graphs())
     policy = draw(st.sampled_from(("store_all", "sqrt_n", "recompute_all", "offload")))
     schedule = tc.plan(graph, policy)
-    return tc.replay(tc.Schedule(graph, with_moves(schedule, draw), "drawn"))
+    drawn = tc.Schedule(graph, with_moves(schedule, draw), "drawn")
+    return tc.replay(forward_in_place(drawn) if draw(st.booleans()) else drawn)
 
 
 def on_host_at(trace: tc.Trace, step: int) -> set[int]:

@@ -29,6 +29,7 @@ from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.base.units import counted
 from tinyckpt.codegen.arena import ALIGNMENT, allocations_of, packed
 from tinyckpt.codegen.destinations import steps_into, written_into
+from tinyckpt.codegen.in_place import InPlace, statements_over, takes_out
 from tinyckpt.codegen.kernel_memory import (
     WORKSPACE,
     Layout,
@@ -61,6 +62,26 @@ def result_storages(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
+def with_operands_in_place(schedule: Schedule, outside: frozenset[int]) -> frozenset[int]:
+    """Return values with all that share memory with them since an operator is computed in place."""
+    graph, found = schedule.graph, set(outside)
+    pairs = [
+        (step.data, graph.operators[step.operator].outputs[0])
+        for step in schedule.steps
+        if isinstance(step, InPlace)
+    ]
+    known = -1
+    while known < len(found):
+        known = len(found)
+        for data, output in reversed(pairs):
+            if found.intersection((data, output)):
+                found |= {data, output}
+                while (base := graph.data[data].view_of) is not None:
+                    data = base
+                    found.add(data)
+    return frozenset(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """Where the allocations of a schedule stand in a buffer.
@@ -83,6 +104,7 @@ class Addresses:
 def addresses_of(schedule: Schedule, results: Literal["new", "reused"]) -> Addresses:
     """Plan the buffer of a program; results stand outside of it if they are new in every call."""
     outside = result_storages(schedule.graph) if results == "new" else frozenset()
+    outside = with_operands_in_place(schedule, outside)
     placed = [
         each
         for each in allocations_of(schedule)
@@ -133,7 +155,10 @@ class ArenaWriter:
             before = len(self.body)
             if isinstance(step, EVALUATIONS):
                 operator = graph.operators[step.operator]
-                self.evaluation(position, operator)
+                if isinstance(step, InPlace):
+                    self.in_place(position, step)
+                else:
+                    self.evaluation(position, operator)
                 if operator.scope != scope and len(self.body) > before:
                     scope = operator.scope
                     self.body[before] += f"  # {one_line(scope)}" if scope else ""
@@ -176,6 +201,27 @@ class ArenaWriter:
         self.views.append(f"{name} = at({offset}, {position}{which})  # {node.spec}")
         self.fixed.add(name)
         return True
+
+    def in_place(self, position: int, step: InPlace) -> None:
+        """Emit the lines that evaluate an operator into the array of an operand."""
+        operator = self.graph.operators[step.operator]
+        (output,), owner = operator.outputs, self.names[step.data]
+        node = self.graph.data[output]
+        name = self.base.identifier((node.label or node.name)[:LONGEST_NAME])
+        operands = [self.names[data] for data in operator.inputs]
+        lines = statements_over(operator, operands, operator.inputs.index(step.data))
+        if lines is None:  # a kernel that takes out=, with its temporaries in the workspace
+            kernel, attrs = self.base.kernel_name(operator)
+            call = self.base.identifier(f"{kernel}_over_{owner}")
+            self.views.append(f"{call} = placed({kernel}, {position})")
+            lines = [f"{call}({', '.join([*operands, *attrs, f'out={owner}'])})"]
+        self.body += lines
+        if owner in self.fixed:
+            self.views.append(f"{name} = {owner}  # {node.spec}")
+            self.fixed.add(name)
+        else:
+            self.body.append(f"{name} = {owner}")
+        self.names[output] = name
 
     def evaluation(self, position: int, operator: Operator) -> None:
         """Emit the lines of one evaluation."""
@@ -360,17 +406,22 @@ class ArenaProgram:
                 operator = graph.operators[step.operator]
                 kernel = operator.primitive.forward  # type: ignore[union-attr]
                 record.begin()
+                over = values[step.data] if isinstance(step, InPlace) else None
                 results = kernel(
                     record.library if is_placed(kernel) else xp,
                     *[values[data] for data in operator.inputs],
                     **operator.attrs,
+                    **({"out": over} if over is not None and takes_out(kernel) else {}),
                 )
                 outputs = results if len(operator.outputs) > 1 else (results,)
                 outputs = tuple([xp.asarray(output) for output in outputs])
                 noted[position] = evaluation_of(record, outputs, operator.workspace)
                 for output, data in enumerate(operator.outputs):
                     values[data] = moved(position, data, output, outputs[output])
-                del results, outputs
+                    if over is not None and outputs[output] is not over:
+                        over[...] = outputs[output]
+                        values[data] = over
+                del results, outputs, over
             elif isinstance(step, Fetch):
                 array = fetch(on_host.pop(step.data))
                 noted[position] = Evaluation((layout_or_rows(array),))

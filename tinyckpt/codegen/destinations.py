@@ -25,8 +25,11 @@ from tinyckpt.ops.kernel_inlining import Substitution, is_own, literal
 
 UFUNCS: dict[type, str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-    ast.Pow: "power", ast.MatMult: "matmul",
+    ast.Pow: "power", ast.MatMult: "matmul", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor", ast.LShift: "left_shift", ast.RShift: "right_shift",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
 }  # fmt: skip
+UNARY: dict[type, str] = {ast.USub: "negative", ast.Invert: "invert"}
 REDUCTIONS = {"sum", "max", "min", "mean", "prod"}  # methods with ``out=``
 
 
@@ -58,8 +61,8 @@ def written_into(expression: str, out: str, ufuncs: Any) -> str | None:
         if ufunc == "power" and ufuncs is not np:  # CuPy's x ** 2 has other bits than power(x, 2)
             return None
         return f"np.{ufunc}({left}, {right}, out={out})" if ufunc else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and is_operand(node.operand):
-        return f"np.negative({ast.unparse(node.operand)}, out={out})"
+    if isinstance(node, ast.UnaryOp) and type(node.op) in UNARY and is_operand(node.operand):
+        return f"np.{UNARY[type(node.op)]}({ast.unparse(node.operand)}, out={out})"
     if not isinstance(node, ast.Call) or not all(map(is_operand, node.args)):
         return None
     function = node.func

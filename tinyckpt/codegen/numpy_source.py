@@ -18,9 +18,10 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves_with_paths
+from tinyckpt.codegen.in_place import InPlace, statements_over
 from tinyckpt.core.backend import NUMPY, Backend
 from tinyckpt.core.graph import Operator
-from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
+from tinyckpt.core.schedule import EVALUATIONS, Evaluation, Fetch, Free, Schedule, recomputations
 from tinyckpt.ops.kernel_inlining import Known, constant_line, inline_kernel, is_own, literal
 
 LONGEST_NAME = 60  # characters of a user's label in an identifier or comment, for readability
@@ -147,7 +148,7 @@ class SourceWriter:
         freed: list[str] = []
         scope, steps = "", self.schedule.steps
         # A recomputation has the same text as the first evaluation.
-        written = cache(lambda index: self.evaluation(self.graph.operators[index]))
+        written = cache(self.evaluated)
         for step, is_repeat in zip(steps, recomputations(steps), strict=True):
             if isinstance(step, Free):
                 freed.append(self.names[step.data])
@@ -159,7 +160,7 @@ class SourceWriter:
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
                 comment = ", ".join(filter(None, [entered, "again" if is_repeat else ""]))
-                yield written(step.operator) + (f"  # {comment}" if comment else "")
+                yield written(step) + (f"  # {comment}" if comment else "")
                 scope = operator.scope
             elif isinstance(step, Fetch):
                 name, host = self.names[step.data], self.on_host[step.data]
@@ -170,6 +171,26 @@ class SourceWriter:
                 yield f"{host} = {self.to_host}({name}); del {name}"
         if freed:
             yield f"del {', '.join(freed)}"
+
+    def evaluated(self, step: Evaluation) -> str:
+        """Return the line of an evaluation."""
+        operator = self.graph.operators[step.operator]
+        if not isinstance(step, InPlace):
+            return self.evaluation(operator)
+        lines, result = self.in_place(step), self.names[operator.outputs[0]]
+        # The last call returns what it has written to.
+        return "; ".join([*lines[:-1], f"{result} = {lines[-1]}"])
+
+    def in_place(self, step: InPlace) -> list[str]:
+        """Return the statements that evaluate an operator into the array of an operand."""
+        operator = self.graph.operators[step.operator]
+        names = [self.names[data] for data in operator.inputs]
+        lines = statements_over(operator, names, operator.inputs.index(step.data))
+        if lines is None:  # a kernel that takes out=
+            name, attrs = self.kernel_name(operator)
+            options = ", ".join(["np", *names, *attrs, f"out={self.names[step.data]}"])
+            lines = [f"{name}({options})"]
+        return lines
 
     def evaluation(self, operator: Operator) -> str:
         """Return the assignment that evaluates an operator."""

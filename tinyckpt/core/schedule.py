@@ -109,8 +109,7 @@ class Fetch:
     data: int
 
 
-@final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # ``codegen.in_place`` derives another kind from it
 class Update:
     """This step is read as: evaluate the operator, which overwrites a source in place.
 

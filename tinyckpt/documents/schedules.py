@@ -3,8 +3,9 @@
 The documents, version 2 (ids are positions in the lists of the graph):
 
 - ``tinyckpt.graph``: see ``tinyckpt.documents.graphs``.
-- ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "update", id of an operator]`` or
-  ``["free" | "offload" | "fetch", id of a data node]``; ``policy``, ``options``, ``note``,
+- ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "update", id of an operator]``,
+  ``["free" | "offload" | "fetch", id of a data node]`` or ``["inplace", id of an operator, id of
+  the data node that it overwrites]``; ``policy``, ``options``, ``note``,
   ``checkpoints``. An option that is a fraction is ``{"fraction": [numerator, denominator]}``.
 - ``tinyckpt.trace``: ``schedule`` and one list per column of ``Trace``.
 
@@ -22,6 +23,7 @@ from typing import Any
 
 from tinyckpt.base.errors import FormatError, TinyckptError, expect
 from tinyckpt.base.tree import leaves
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import (
@@ -66,11 +68,15 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "options": {name: written(value) for name, value in schedule.options.items()},
         "note": schedule.note,
         "checkpoints": schedule.checkpoints,
-        "steps": [
-            [type(s).__name__.lower(), s.operator if isinstance(s, EVALUATIONS) else s.data]
-            for s in schedule.steps
-        ],
+        "steps": list(map(step_document, schedule.steps)),
     }
+
+
+def step_document(step: Step) -> list[Any]:
+    """Convert a step to JSON data."""
+    target = step.operator if isinstance(step, EVALUATIONS) else step.data
+    over = [step.data] if isinstance(step, InPlace) else []
+    return [type(step).__name__.lower(), target, *over]
 
 
 def written(option: Any) -> Any:
@@ -126,6 +132,11 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
     steps: list[Step] = []
     for index, value in enumerate(reader.get(document, "steps", list, where)):
         at = f"{where}.steps[{index}]"
+        if isinstance(value, list) and value[:1] == ["inplace"]:
+            _, target, over = reader.row(value, 3, at)
+            operator = reader.count(target, at, len(graph.operators))
+            steps.append(InPlace(operator, reader.count(over, at, len(graph.data))))
+            continue
         verb, target = reader.row(value, 2, at)
         make = STEPS[reader.one_of(verb, tuple(STEPS), at)]
         steps.append(make(reader.count(target, at, limits[verb])))

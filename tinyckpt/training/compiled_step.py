@@ -30,6 +30,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.codegen.compiled import Compiled, compile
+from tinyckpt.codegen.in_place import computed_anew
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import TrainingGraph
@@ -301,7 +302,7 @@ class TrainStep:
                 inside = f" in {operator.scope}" if operator.scope else ""
                 raise BackendError(f"{where}{inside}, made the first {defect}")
 
-        values, _ = execute(schedule, sources, self.backend, watch=watch)
+        values, _ = execute(computed_anew(schedule), sources, self.backend, watch=watch)
         return map_leaves(values.__getitem__, graph.results[1])
 
     def call_with(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Call:

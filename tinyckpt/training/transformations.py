@@ -21,6 +21,7 @@ from tinyckpt.base.spec import Spec, weak_float
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
 from tinyckpt.codegen.compiled import Compiled, compile
+from tinyckpt.codegen.in_place import computed_anew
 from tinyckpt.core.autodiff import differentiate, gradients, loss_of, positions_of
 from tinyckpt.core.backend import (
     NUMPY,
@@ -160,7 +161,7 @@ def first_defect(
     """
     watcher = Watcher(schedule.graph, sources, library.xp)
     with np.errstate(all="ignore"):  # NumPy warned in the first run
-        execute(schedule, sources, library, watch=watcher.watch)
+        execute(computed_anew(schedule), sources, library, watch=watcher.watch)
     text = watcher.text()
     return BackendError(f"{text} (check_nan=False disables this check)") if text else None
 

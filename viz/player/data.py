@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import BackendError
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.codegen.numpy_source import source_of
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -200,8 +201,9 @@ def trace_data(row: Row) -> dict[str, Any]:
     No memory is included: it follows from the steps, and the page computes it.
     """
     trace = row.trace
-    verbs = {kind: number for number, kind in enumerate(VERBS)}
-    verbs[Update] = verbs[Compute]  # its operator's name describes it
+    verbs: dict[type, int] = {kind: number for number, kind in enumerate(VERBS)}
+    verbs[Update] = verbs[InPlace] = verbs[Compute]  # its operator's name describes it
+    over = [step.data if isinstance(step, InPlace) else -1 for step in trace.steps]
     targets = [s.operator if isinstance(s, EVALUATIONS) else s.data for s in trace.steps]
     schedule = trace.schedule
     return {
@@ -218,6 +220,7 @@ def trace_data(row: Row) -> dict[str, Any]:
         "budget": row.budget,
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
+        "over": packed(over) if max(over, default=-1) >= 0 else None,
         "bands": [{"name": name, "fill": fill} for name, fill in BANDS.items()],
         "host": packed(trace.host) if row.moves else None,
         "checkpoints": packed(sorted(checkpoints_of(trace))),

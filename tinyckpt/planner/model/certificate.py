@@ -30,7 +30,8 @@ class LazyBound:
             if name not in ("status", "lower_bound"):
                 raise AttributeError(f"a certificate has no attribute {name!r}")
             bound = min(self.prove(), self.cost)  # it may exceed the cost by rounding
-            status = "optimal" if self.cost <= bound * OPTIMAL else "heuristic"
+            proven = "optimal in its class" if self.scope else "optimal"
+            status = proven if self.cost <= bound * OPTIMAL else "heuristic"
             object.__setattr__(self, "status", status)
             object.__setattr__(self, "lower_bound", bound)
             object.__setattr__(self, "prove", lambda: bound)  # frees what the proof needed
@@ -78,6 +79,14 @@ class Certificate(LazyBound):
         object.__setattr__(made, "prove", prove)
         return made
 
+    def among(self, restriction: str) -> Certificate:
+        """Return the certificate restated for the schedules that its proof has considered."""
+        made = Certificate.lazy(
+            lambda: self.lower_bound, self.cost, self.budget, self.unit, self.memory_unit, self.once
+        )
+        object.__setattr__(made, "scope", f"{self.scope or 'schedules'} {restriction}")
+        return made
+
     @property
     def gap(self) -> float:
         """Return the relative optimality gap, cost / lower bound - 1: 0.02 means at most 2 %."""
@@ -91,7 +100,8 @@ class Certificate(LazyBound):
             return f"optimal: no schedule {within} costs less than {cost}{once}"
         if self.status == "optimal in its class":
             return f"optimal {within} among {self.scope}: {cost}{once}"
+        among = f" among {self.scope}" if self.scope else ""
         return (
-            f"heuristic: {cost} {within}, at most {100 * self.gap:.3g} % above the optimum; none "
-            f"needs less than {cost_text(self.lower_bound, self.unit)}{once}"
+            f"heuristic: {cost} {within}, at most {100 * self.gap:.3g} % above the optimum{among}; "
+            f"none needs less than {cost_text(self.lower_bound, self.unit)}{once}"
         )

@@ -16,6 +16,7 @@ from tinyckpt.base.display import html_escaped, spoken
 from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, memory_text, size_text
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Schedule, step_title
@@ -32,7 +33,7 @@ from tinyckpt.planner.model.value_fates import (
     residual_fates,
     value_words,
 )
-from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of
+from tinyckpt.planner.portfolio.plan import certified, costs_of, frontier, peak_of, unbounded
 
 MAX_ROWS = 16  # rows of each list in the text; the data have all; doubled: longer texts
 
@@ -50,7 +51,8 @@ class Explanation:
         trace: the replayed trace.
         costs: the costs and units of the numbers.
         cost: of the schedule.
-        certificate: the proven gap to the optimum; None if it moves values to the host.
+        certificate: the proven gap to the optimum; None if it moves values to the host, or
+            computes in place and was planned without.
         residuals: the forward values that the backward pass reads, in the order they are made.
         recomputed: operators that are evaluated again, the most expensive first.
         at_peak: titles and bytes of the values live at the peak, largest first.
@@ -91,7 +93,7 @@ class Explanation:
         schedule = self.trace.schedule
         lines = [self.trace.summary(), schedule.note]
         if schedule.steps:
-            known = self.certificate or "moves values to the host: no bound on the optimum is known"
+            known = self.certificate or f"{unbounded(schedule)}: no bound on the optimum is known"
             lines.append(str(known))
         return "\n".join(lines)
 
@@ -186,6 +188,8 @@ def explain(
     peak = peak_of(trace, resolved)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
     graph = schedule.graph
+    if trace.steps and isinstance(overwriting := schedule.steps[trace.peak_step], InPlace):
+        live -= {overwriting.data}
     held = [(value_words(graph, data), graph.data[data].nbytes) for data in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
     if isinstance(step, EVALUATIONS):

@@ -17,6 +17,7 @@ from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, 
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import counted, memory_text
+from tinyckpt.codegen.in_place import InPlace, forward_in_place
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -51,6 +52,7 @@ from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
 Budget = str | int | float
 NO_BACKWARD_PASS = "no backward pass"  # begins the note of such a schedule; a summary repeats it
+NOT_IN_PLACE = "with nothing computed in place"  # what certificates are about
 PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
 
 
@@ -61,6 +63,7 @@ def plan(
     *,
     budget: Budget | None = None,
     costs: Costs | None = None,
+    in_place: bool = False,
     **options: Any,
 ) -> Schedule:
     """Plan a schedule of a graph: by a policy, or the best one known within a memory budget.
@@ -100,6 +103,9 @@ def plan(
             from 0 to 1 for a share of store-all's peak; ``"24 GiB total"`` counts the sources too.
         costs: of evaluations, and sizes of values. If not given, the costs that the graph carries,
             or 1 per evaluation; and bytes.
+        in_place: whether elementwise operators overwrite an operand that is read for the last time
+            (``codegen.in_place``): the cost is the same, and the peak no higher. The plan is made
+            without, for the budget too, and operators are then computed in place where they can be.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
             ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``. All policies that
             search have a ``time_limit``, and return the best so far when it is up.
@@ -110,6 +116,25 @@ def plan(
             long.
         BudgetError: if no schedule was found within the budget; with the smallest peak that was.
     """
+    if not isinstance(in_place, bool):
+        raise PolicyOptionError(f"in_place={in_place!r:.80}; expected True or False")
+    schedule = planned(graph, policy, budget, costs, options)
+    if not in_place:
+        return schedule
+    forwarded = forward_in_place(schedule)
+    if schedule.certificate is None or forwarded is schedule:
+        return forwarded
+    return replace(forwarded, certificate=schedule.certificate.among(NOT_IN_PLACE))
+
+
+def planned(
+    graph: Graph,
+    policy: PolicyLike | None,
+    budget: Budget | None,
+    costs: Costs | None,
+    options: Mapping[str, Any],
+) -> Schedule:
+    """Plan a schedule with each result in memory of its own, as ``plan`` says."""
     expect(graph, Graph)
     costs = costs_of(graph, costs)
     if budget is None:
@@ -299,7 +324,7 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
         nodes: whether memory is counted in values instead of bytes.
 
     Raises:
-        ScheduleError: if the schedule is illegal, or moves values to the host.
+        ScheduleError: if the schedule is illegal, moves values to the host, or computes in place.
     """
     expect(schedule, Schedule)
     own = costs_of(schedule.graph, costs, nodes)
@@ -307,8 +332,8 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     certificate: Certificate | None = certified(schedule, problem, peak).certificate
     if certificate is None:
         raise ScheduleError(
-            "a schedule that moves values to the host has no certificate: bounds are known here "
-            "for schedules on one device only"
+            f"a schedule that {unbounded(schedule)} has no certificate: bounds are known here for "
+            "schedules on one device only, with nothing computed in place"
         )
     return certificate
 
@@ -321,9 +346,17 @@ def peak_of(trace: Trace, costs: Costs) -> int:
 def certified(
     schedule: Schedule, problem: Problem, budget: int, deadline: Clock = NO_DEADLINE
 ) -> Schedule:
-    """Return the schedule with a certificate for a budget; without one if it uses the host."""
-    if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
+    """Return the schedule with a certificate for a budget; without one if no bound is known."""
+    if unbounded(schedule):
         return schedule
     cost = cost_of(schedule, problem.costs)
     certificate = certificate_of(problem, cost, budget, deadline)
     return replace(schedule, certificate=certificate)
+
+
+def unbounded(schedule: Schedule) -> str:
+    """Return what a schedule does that no bound here allows for, in words; empty if nothing."""
+    if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
+        return "moves values to the host"
+    computes = any(isinstance(step, InPlace) for step in schedule.steps)
+    return "computes in place" if computes else ""

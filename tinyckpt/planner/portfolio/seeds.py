@@ -11,6 +11,7 @@ from typing import Any
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
+from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.cuts import nothing_to_reverse, retaining_order
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
@@ -61,6 +62,11 @@ def checked_schedule(graph: Graph, seed: Schedule) -> Schedule:
         raise PolicyOptionError(
             f"seeds: the schedule {seed.policy} moves values to the host; expected schedules "
             "with compute and free steps only"
+        )
+    if any(isinstance(step, InPlace) for step in seed.steps):
+        raise PolicyOptionError(
+            f"seeds: the schedule {seed.policy} computes in place, which lowers its peak; expected "
+            "one that was planned without in_place=True"
         )
     replay(seed)
     return seed

@@ -3,8 +3,8 @@
  * step it knows which values are resident, and in which blocks.
  *
  * A computed value allocates a block, and a view lies in that of its base; what comes back from the
- * host allocates one, a view too. A block is live while any value in it is resident. The memory of
- * sources is the caller's. What counts something (bytes per graph node, blocks over time, bands of
+ * host allocates one, a view too. A block is live while any value in it is resident. In place, a
+ * block ends with the value that is overwritten, and another begins. The memory of sources is the caller's. What counts something (bytes per graph node, blocks over time, bands of
  * memory, or whether a schedule is legal) extends this class, and is told what changes.
  */
 
@@ -48,12 +48,20 @@ export class Allocation {
     this.holders = new Column(); // by block, resident values in it
   }
 
-  /** Do a step. @param {number} verb @param {number} target an operator, or a value */
-  take(verb, target) {
+  /** Do a step.
+   * @param {number} verb @param {number} target an operator, or a value
+   * @param {number} over the value whose memory the result takes, in place, or -1
+   */
+  take(verb, target, over = -1) {
     if (verb === COMPUTE) {
       const again = this.times[target]++ > 0;
       const { first, items } = this.operators.outputs;
       for (let i = first[target]; i < first[target + 1]; i++) this.hold(items[i], again, false);
+      if (over >= 0) {
+        this.letGo(over);
+        this.become(over, this.resident[over]); // still there by name, until it is freed
+        this.block[over] = -1;
+      }
     } else if (verb === FETCH) {
       this.hold(target, this.times[this.data.producers[target]] > 1, true);
       this.move(target, -1);
@@ -73,11 +81,16 @@ export class Allocation {
     this.become(value, again ? 2 : 1);
   }
 
-  /** The block of a value goes with the last one in it. @param {number} value */
+  /** @param {number} value */
   release(value) {
-    const block = this.block[value];
-    if (this.resident[value] && block >= 0 && --this.holders.items[block] === 0) this.count(block, -1);
+    if (this.resident[value]) this.letGo(value);
     this.become(value, 0);
+  }
+
+  /** The block of a value goes with the last one in it. @param {number} value */
+  letGo(value) {
+    const block = this.block[value];
+    if (block >= 0 && --this.holders.items[block] === 0) this.count(block, -1);
   }
 
   /** @param {number} value @param {boolean} again @returns {number} the block */

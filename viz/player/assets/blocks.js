@@ -43,7 +43,10 @@ class Lifetimes extends Allocation {
     this.values = { data: new Column(), begins: new Column(), ends: new Column() };
     this.open = new Int32Array(graph.data.names.length); // by value, its interval
     this.end = trace.verbs.length;
-    for (this.step = 0; this.step < this.end; this.step++) this.take(trace.verbs[this.step], trace.targets[this.step]);
+    const { verbs, targets, over } = trace;
+    for (this.step = 0; this.step < this.end; this.step++) {
+      this.take(verbs[this.step], targets[this.step], over?.[this.step]);
+    }
   }
 
   /** @param {number} value @param {number} now */

@@ -193,8 +193,10 @@ function plainClause(model, position, name) {
   const operator = model.targets[model.computes[position]];
   const source = sourcesText(model, operator, name);
   const title = name(model.graph.operators.names[operator]);
-  if (operator >= model.graph.forward_count && source) return `${title} reads ${source}`;
-  return `${title} is computed${source ? ` from ${source}` : ""}`;
+  const value = model.over?.[model.computes[position]] ?? -1;
+  const over = value < 0 ? "" : `, overwriting ${name(model.graph.data.names[value])}`;
+  if (operator >= model.graph.forward_count && source) return `${title} reads ${source}${over}`;
+  return `${title} is computed${source ? ` from ${source}` : ""}${over}`;
 }
 
 /** The names of an operator's inputs, without the caller's own. */

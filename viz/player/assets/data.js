@@ -108,6 +108,7 @@
  * @property {number | null} budget
  * @property {Int32Array} verbs see VERBS
  * @property {Int32Array} targets operators, or values
+ * @property {Int32Array | null} over by step in place the value that it overwrites, -1 for others
  * @property {any[]} bands
  * @property {Float64Array | null} host bytes on the host after each step
  * @property {Int32Array} checkpoints

@@ -136,7 +136,7 @@ export function historyOf(trace, graph, view) {
     active = verb === COMPUTE ? cellOfOperator[target] : -1;
     touched.add(active);
     if (active >= 0) evaluated[active] = 1;
-    memory.take(verb, target);
+    memory.take(verb, target, trace.over?.[step]);
     again = verb === COMPUTE && memory.times[target] > 1;
     for (let i = 0; i < touched.count; i++) note(touched.cells[i], step);
   }
