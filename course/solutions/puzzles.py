@@ -55,4 +55,6 @@ ANSWERS = {
     ),
     13: lanes(one_f_one_b(4, 8)),
     14: lanes(zb_h1(4, 8)),
+    # v3 is there to the end, so it goes to the bottom; v6 on top of the place of v7.
+    15: [2, 4, 8, 0, 6, 2, 7, 2, 8, 0],
 }

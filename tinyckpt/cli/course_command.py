@@ -11,6 +11,7 @@ from typing import Any
 
 from tinyckpt.cli.demo import command_for, shell_path
 from tinyckpt.cli.resolve_options import PAGES, check_output, wrong_usage
+from tinyckpt.codegen.arena import Arena
 from tinyckpt.core.trace import Trace
 from tinyckpt.pipeline import PipelineTrace
 
@@ -78,7 +79,10 @@ def drawn(result: Any, path: str) -> str:
     puzzle = PUZZLES[result.number]
     best = score(result.number, as_data(puzzle, best_answers()[result.number])).trace
     title = ["your answer", f"the best: {best_text(puzzle)}"]
-    if isinstance(result.trace, PipelineTrace):
+    if isinstance(result.trace, Arena):
+        assert isinstance(best, Arena)
+        viz.memory_map([result.trace, best], path, title=title)
+    elif isinstance(result.trace, PipelineTrace):
         assert isinstance(best, PipelineTrace)
         viz.pipeline([result.trace, best], path, title=title)
     else:

@@ -1,17 +1,18 @@
 """Graded puzzles on recomputation, each with a proven optimum; one row of a table per puzzle.
 
-An answer is a keep set, an order of evaluations or a policy, a function, or the lanes of a
-pipeline. It becomes data, which is replayed here; its score is the exact peak and cost of that
-replay against the optimum. Optima are recorded, and not searched for when an answer is checked:
-each comes with its proof, by a planner's certificate or in closed form, and a test repeats it.
+An answer is a keep set, an order of evaluations or a policy, a function, the lanes of a pipeline,
+or offsets in a buffer. It becomes data, which is replayed here; its score is the exact peak and
+cost of that replay against the optimum. Optima are recorded, and not searched for when an answer is
+checked: each comes with its proof, by a planner's certificate or in closed form, and a test repeats
+it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
 from math import comb
 from textwrap import fill, shorten
 from typing import Any, Literal
@@ -26,10 +27,11 @@ from tinyckpt.course.rows import KIB, graph_of_rows
 from tinyckpt.pipeline import PipelineCosts, PipelineTrace, replay_pipeline
 from tinyckpt.pipeline.program import Kind, Lane, with_messages
 
-Form = Literal["keep", "order", "function", "lanes"]
+Form = Literal["keep", "order", "function", "lanes", "offsets"]
 POINTS = 10
 WIDTH = 90  # of statements, in columns
 MOST_ENTRIES = 100_000  # of an order or a schedule
+MOST_KIB = 1023  # of an offset
 FORMS: dict[str, str] = {
     "keep": "a list of the names of forward values to save, or a function of the graph that "
     "returns it. The others are recomputed once, when the backward pass first reads them.",
@@ -38,6 +40,7 @@ FORMS: dict[str, str] = {
     "function of the graph that returns such an order, or a tc.Schedule.",
     "function": "a function that returns an integer.",
     "lanes": "a list of four texts, one per device, such as 'F0 F1 B0 B1'.",
+    "offsets": "a list of offsets in KiB, one for each value in this order.",
 }
 
 
@@ -49,9 +52,10 @@ class Puzzle:
         title, statement: in words.
         form: of the answer, one of FORMS.
         optimum: the least cost within the budget, the least peak if ``unit`` is ``peak``, or the
-            least time of a pipeline; of a function, the number of its cases.
+            least time of a pipeline; of a function, the number of its cases; of offsets, the least
+            bytes.
         proof: why there is nothing better.
-        graph: makes the graph of a keep set or an order.
+        graph: makes the graph of a keep set, an order or offsets.
         budget: the largest peak, in nodes or bytes; None for none.
         memory: the unit of peaks, ``nodes`` or ``bytes``.
         minimise: ``cost`` or ``peak``.
@@ -91,6 +95,8 @@ u1 m3,e3 4; u2 u1 4; v1 u2,d3 8; v2 v1 8; v3 v2 8; l v3 0"""
 LAYERED = """v0 x 4 9; v1 v0 5 10; v2 v0 3 11; v3 v0 5 12; v4 v0 2 13; v5 v0 1 19; v6 v1 4 6;
 v7 v1,v2,v3 5 10; v8 v2,v4,v5 1 6; v9 v6 1 15; v10 v7,v8 5 3; v11 v8 1 16; v12 v5,v8 3 7;
 v13 v9 1 3; v14 v0,v7,v10,v11,v12 3 12; v15 v13,v14 1 15"""
+BUFFER = """v0 x 2; v1 v0 4; v2 v1 6; v3 v2,v1 2; v4 v3,v0 3; v5 v4 4; v6 v5 8; v7 v6,v3 5;
+v8 v7,v3 6; v9 v8 8"""
 BY_SOLVER = "the policy optimal certifies it: CP-SAT, over all schedules"
 BINOMIAL = "Griewank and Walther, ACM TOMS 26 (2000): Revolve is optimal on a uniform chain"
 
@@ -193,6 +199,14 @@ PUZZLES: dict[int, Puzzle] = dict(enumerate([
         "lanes", 27, "the last stage starts after 3, and works for 8 * 3: 27",
         in_flight=(4, 4, 4, 4), split=True,
     ),
+    Puzzle(
+        "Ten values in one buffer",
+        "Give each value an offset in one buffer, so that no two that are in memory at a step "
+        "overlap, and the buffer is as small as can be. The lowest free address for each, in order "
+        "of time, takes 22 KiB.",
+        "offsets", 15 * KIB, "v3, v6 and v7 are live at step 12: 15 KiB, in whatever buffer",
+        lambda: graph_of_rows("ten values", BUFFER), memory="bytes",
+    ),
 ], 1))
 # fmt: on
 MICRO_BATCHES = 8
@@ -266,7 +280,9 @@ class Result:
     peak: int | None = None
     cost: int | None = None
     gap: float | None = None
-    trace: tc.Trace | PipelineTrace | None = field(default=None, repr=False, compare=False)
+    trace: tc.Trace | PipelineTrace | tc.Arena | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def __str__(self) -> str:
         puzzle = PUZZLES[self.number]
@@ -295,6 +311,8 @@ def value_text(puzzle: Puzzle, cost: int) -> str:
     """Return a cost with its unit."""
     if puzzle.form == "function":
         return f"{cost} of {len(puzzle.cases)} cases right"
+    if puzzle.form == "offsets":
+        return f"a buffer of {memory_text(cost, puzzle.memory)}"
     if puzzle.graph is None:
         return f"time {cost}"
     unit = tc.cost.given(puzzle.graph()).unit
@@ -317,8 +335,8 @@ def check(number: int, answer: Any) -> Result:
     it is optimal: all 46 keep sets of at most two values were tried
 
     Args:
-        number: of the puzzle, 1 to 14; ``print(statement(3))`` states one.
-        answer: a keep set, an order, a policy, a function or lanes, as the puzzle asks.
+        number: of the puzzle, 1 to 15; ``print(statement(3))`` states one.
+        answer: a keep set, an order, a policy, a function, lanes or offsets, as the puzzle asks.
     """
     if number not in PUZZLES:
         raise OptionError(f"puzzle {number!r:.40}: they are numbered 1 to {len(PUZZLES)}")
@@ -345,6 +363,8 @@ def score(number: int, data: Any) -> Result:
             return Result(number, 0, "an entry is neither a number nor a text")
         if puzzle.form == "lanes":
             return pipeline_score(number, entries)
+        if puzzle.form == "offsets":
+            return offsets_score(number, entries)
         schedule = answered_schedule(puzzle, kind, entries)
         mistake = first_mistake(schedule)
         if mistake:
@@ -454,7 +474,7 @@ def graph_score(number: int, trace: tc.Trace) -> Result:
 
 def rated(
     number: int, value: int, why: str, peak: int | None, cost: int,
-    trace: tc.Trace | PipelineTrace,
+    trace: tc.Trace | PipelineTrace | tc.Arena,
 ) -> Result:  # fmt: skip
     """Return the score of a legal answer whose value is to be small."""
     puzzle = PUZZLES[number]
@@ -503,6 +523,37 @@ def pipeline_score(number: int, lanes: list[Any]) -> Result:
     return rated(number, int(trace.makespan), why, max(trace.peaks), int(trace.makespan), trace)
 
 
+def offsets_score(number: int, offsets: list[Any]) -> Result:
+    """Score offsets in one buffer: its size, if no two values overlap."""
+    puzzle = PUZZLES[number]
+    assert puzzle.graph is not None
+    best = tc.arena(tc.plan(puzzle.graph()), alignment=KIB)
+    data, blocks = best.schedule.graph.data, best.allocations
+    if len(offsets) != len(blocks):
+        return Result(number, 0, f"{len(offsets)} offsets; there are {len(blocks)} values")
+    for block, offset in zip(blocks, offsets, strict=True):
+        if type(offset) is not int or not 0 <= offset <= MOST_KIB:
+            name, legal = data[block.storage].name, f"a whole number of KiB, 0 to {MOST_KIB}"
+            return Result(number, 0, f"{name} is at {str(offset)[:20]!r}; expected {legal}")
+    begins = [KIB * offset for offset in offsets]
+    ends = [begin + block.nbytes for begin, block in zip(begins, blocks, strict=True)]
+    attempt = replace(best, offsets=tuple(begins), nbytes=max(ends), optimal=False)
+
+    def told(place: int) -> str:
+        at = f"{begins[place] // KIB} to {ends[place] // KIB} KiB"
+        return f"{data[blocks[place].storage].name} at {at}"
+
+    for one, other in combinations(range(len(blocks)), 2):
+        step = max(blocks[one].start, blocks[other].start)
+        if step < min(blocks[one].stop, blocks[other].stop) and max(
+            begins[one], begins[other]
+        ) < min(ends[one], ends[other]):
+            why = f"{told(one)} and {told(other)} overlap: both are in memory at step {step}"
+            return Result(number, 0, why, None, max(ends), None, attempt)
+    why = f"the highest is {told(ends.index(max(ends)))}"
+    return rated(number, why=why, value=max(ends), peak=None, cost=max(ends), trace=attempt)
+
+
 # In words -----------------------------------------------------------------------------------------
 
 
@@ -530,8 +581,18 @@ def statement(number: int) -> str:
     if puzzle.form != "function":
         facts.append(f"the optimum is {best_text(puzzle)}, proven")
     parts = [f"{number}. {puzzle.title}", fill(puzzle.statement, WIDTH)]
-    parts += filter(None, ["; ".join(facts), operators_told(graph) if graph else ""])
+    listed = lifetimes_told if puzzle.form == "offsets" else operators_told
+    parts += filter(None, ["; ".join(facts), listed(graph) if graph else ""])
     return "\n\n".join([*parts, fill(f"`answer` is {FORMS[puzzle.form]}", WIDTH)])
+
+
+def lifetimes_told(graph: tc.Graph) -> str:
+    """List the values of a graph: their sizes, and the steps of store-all at which each is live."""
+    return "\n".join(
+        f"  {graph.data[each.storage].name}: {memory_text(each.nbytes, 'bytes'):>7}, live at steps "
+        f"{each.start} to {each.stop - 1}"
+        for each in tc.arena(tc.plan(graph)).allocations
+    )
 
 
 def operators_told(graph: tc.Graph) -> str:

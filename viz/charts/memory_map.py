@@ -45,33 +45,37 @@ HEIGHT = 3.6  # inches
 MOST_BYTES = 40_000  # of an SVG
 MOST_RECTANGLES = 2000  # that are drawn one by one; of more, and of too large an SVG, an image
 ROWS, COLUMNS = 200, 500  # of the image
+Plan = Arena | Reserved
 KINDS = ("forward value", "recomputed", "gradient", "workspace")
 
 
 def memory_map(
-    trace: Trace | Schedule,
+    trace: Trace | Schedule | Plan | Sequence[Plan],
     path: str | os.PathLike[str] | None = None,
     *,
     allocator: str = "arena",
     theme: str = "light",
     width: float = WIDTH,
-    title: str | None = None,
+    title: str | Sequence[str] | None = None,
 ) -> Path:
     """Write the memory map of a trace or schedule: addresses against steps.
+
+    What ``tc.arena`` or ``tc.reserved`` returned is drawn as it is; several, beside each other on
+    one scale.
 
     The dashed line is the peak of live bytes, each size rounded up as the allocator does, which no
     addresses can go below; the solid one is the
     height: the buffer's size, or what is reserved.
 
     Args:
-        trace: a trace, or its schedule.
+        trace: a trace, its schedule, or one or several plans of its addresses.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; with none, the picture is an SVG in a folder
             of its own, and shows itself in a notebook.
         allocator: ``arena``, offsets in one buffer; or ``caching``, PyTorch's allocator of CUDA
             memory.
         theme: ``light`` or ``dark``.
         width: in inches, from 3 to 30; a PNG has 150 pixels per inch.
-        title: replaces the sentence that says the result; ``""`` for none.
+        title: replaces the sentence that says the result, of several one each; ``""`` for none.
 
     Raises:
         TinyckptError: if an option or the format is unknown, or the file cannot be written.
@@ -87,28 +91,38 @@ def memory_map(
     from tinyckpt.core.replay import replay
     from tinyckpt.core.trace import Trace
 
-    if not isinstance(trace, Schedule | Trace):
-        raise OptionError(f"expected a trace or a schedule, got a {type(trace).__name__}")
-    drawn = replay(trace) if isinstance(trace, Schedule) else trace
-    check_drawable([drawn], theme)
     if allocator not in ("arena", "caching"):
         raise OptionError(f"allocator={allocator!r}; expected 'arena' or 'caching'")
-    schedule = drawn.schedule
-    plan = arena(schedule) if allocator == "arena" else reserved(schedule)
+    plans: list[Plan] = []
+    if isinstance(trace, Schedule | Trace):
+        drawn = replay(trace) if isinstance(trace, Schedule) else trace
+        check_drawable([drawn], theme)
+        schedule = drawn.schedule
+        plans.append(arena(schedule) if allocator == "arena" else reserved(schedule))
+    else:
+        plans += [trace] if isinstance(trace, Arena | Reserved) else trace
+        for each in plans:
+            if not isinstance(each, Arena | Reserved):
+                raise OptionError(f"expected a trace or a schedule, got a {type(each).__name__}")
+        check_drawable([replay(each.schedule) for each in plans], theme)
     if path is None:
         path = temporary_path(".svg")
-    text = sentences_of(plan)[0] if title is None else title
+    texts = [sentences_of(each)[0] for each in plans]
+    if title is not None:
+        texts = [title] if isinstance(title, str) else list(title)
+    if len(texts) != len(plans):
+        raise OptionError(f"{len(texts)} titles of {len(plans)} maps")
     return write(
         path,
         theme,
         width,
-        lambda colours: map_figure(plan, colours, width, text),
-        [lambda colours: map_figure(plan, colours, width, text, 0)],
+        lambda colours: maps_figure(plans, colours, width, texts),
+        [lambda colours: maps_figure(plans, colours, width, texts, 0)],
         MOST_BYTES,
     )
 
 
-def sentences_of(plan: Arena | Reserved) -> tuple[str, str]:
+def sentences_of(plan: Plan) -> tuple[str, str]:
     """Return what a map shows: sizes, and what holes cost.
 
     >>> import tinyckpt as tc
@@ -125,7 +139,7 @@ def sentences_of(plan: Arena | Reserved) -> tuple[str, str]:
     return f"{live} live in {where} of {height}", cost
 
 
-def kinds_of(plan: Arena | Reserved) -> list[int]:
+def kinds_of(plan: Plan) -> list[int]:
     """Return the kind of each allocation, by its place in KINDS.
 
     A value is recomputed if its operator was evaluated before, and a gradient if the backward pass
@@ -149,23 +163,48 @@ def kinds_of(plan: Arena | Reserved) -> list[int]:
 
 
 def map_figure(
-    plan: Arena | Reserved,
+    plan: Plan,
     colours: Theme,
     width: float = WIDTH,
     title: str = "",
     most: int = MOST_RECTANGLES,
 ) -> Figure:
-    """Return the figure; call it within ``looks()``."""
+    """Return the figure of one map; call it within ``looks()``."""
+    return maps_figure([plan], colours, width, [title], most)
+
+
+def maps_figure(
+    plans: Sequence[Plan],
+    colours: Theme,
+    width: float,
+    titles: Sequence[str],
+    most: int = MOST_RECTANGLES,
+) -> Figure:
+    """Return the figure of maps beside each other, on one scale; call it within ``looks()``."""
     figure = new_figure(colours, HEIGHT, width)
-    axis = figure.subplots()
-    style_axes(axis, colours)
-    unit, name = byte_unit(plan.nbytes)
+    highest = max(1, *(plan.nbytes for plan in plans))
+    for number, (plan, title) in enumerate(zip(plans, titles, strict=True), 1):
+        axis = figure.add_subplot(1, len(plans), number)
+        style_axes(axis, colours)
+        lost = sentences_of(plan)[1]
+        what = f"{plan.schedule.policy} of {plan.schedule.graph.name}"
+        count = f"{count_text(len(plan.allocations))} allocations"
+        heading(axis, colours, title, lost if len(plans) > 1 else f"{lost} · {what} · {count}")
+        draw_map(axis, plan, highest, colours, most)
+        if number > 1:
+            axis.set_ylabel("")
+    figure.tight_layout()
+    kinds = sorted({kind for plan in plans for kind in kinds_of(plan)})
+    draw_legend(figure, kinds, "buffer" if isinstance(plans[0], Arena) else "reserved", colours)
+    return figure
+
+
+def draw_map(axis: Any, plan: Plan, highest: int, colours: Theme, most: int) -> None:
+    """Draw a map into axes whose scale ends above the highest address of all maps."""
+    unit, name = byte_unit(highest)
     steps = max(1, len(plan.schedule))
     axis.set_xlim(0, steps)
-    axis.set_ylim(0, max(plan.nbytes, 1) / unit * 1.08)
-    what = f"{plan.schedule.policy} of {plan.schedule.graph.name}"
-    count = f"{count_text(len(plan.allocations))} allocations"
-    heading(axis, colours, title, f"{sentences_of(plan)[1]} · {what} · {count}")
+    axis.set_ylim(0, highest / unit * 1.08)
     kinds = np.array(kinds_of(plan), int)
     if len(plan.allocations) <= most:
         draw_rectangles(axis, plan, kinds, unit, colours)
@@ -177,7 +216,6 @@ def map_figure(
                 [segment.step, steps], [segment.address / unit] * 2, linewidth=0.6,
                 color=css(blend(colours.muted, colours.panel, 0.5)), zorder=3,
             )  # fmt: skip
-    label = "buffer" if isinstance(plan, Arena) else "reserved"
     axis.axhline(plan.nbytes / unit, color=css(colours.ink), linewidth=1.0, zorder=4)
     axis.axhline(
         plan.lower_bound / unit, color=css(colours.ink), linewidth=1.0, linestyle=(0, (4, 3)),
@@ -185,10 +223,8 @@ def map_figure(
     )  # fmt: skip
     axis.set_xlabel("step")
     axis.set_ylabel(f"address, {name}")
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.xaxis.set_major_formatter(lambda at, _: count_text(round(at)))
-    figure.tight_layout()
-    draw_legend(figure, sorted(set(kinds.tolist())), label, colours)
-    return figure
 
 
 def look_of(kind: int, colours: Theme) -> dict[str, Any]:
@@ -205,9 +241,7 @@ def look_of(kind: int, colours: Theme) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def draw_rectangles(
-    axis: Any, plan: Arena | Reserved, kinds: Any, unit: int, colours: Theme
-) -> None:
+def draw_rectangles(axis: Any, plan: Plan, kinds: Any, unit: int, colours: Theme) -> None:
     """Draw each allocation as a rectangle."""
     from matplotlib.collections import PolyCollection
 
@@ -223,7 +257,7 @@ def draw_rectangles(
         axis.add_collection(PolyCollection(corners, zorder=2, **look_of(kind, colours)))
 
 
-def draw_image(axis: Any, plan: Arena | Reserved, kinds: Any, unit: int, colours: Theme) -> None:
+def draw_image(axis: Any, plan: Plan, kinds: Any, unit: int, colours: Theme) -> None:
     """Draw many allocations as cells of an image: each has the colour of what is at its middle."""
     steps = max(1, len(plan.schedule))
     rows, columns = ROWS, min(COLUMNS, steps)

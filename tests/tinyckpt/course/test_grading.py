@@ -241,7 +241,7 @@ def test_grade_prints_points_and_writes_json_and_gradescope(
 
 def test_puzzle_lists_states_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["puzzle"]) == 0
-    assert capsys.readouterr().out.count("\n") == 14
+    assert capsys.readouterr().out.count("\n") == 15
     assert main(["puzzle", "3"]) == 0
     assert "graph chain:16; budget 9 nodes" in capsys.readouterr().out
     file, mine, board = (tmp_path / name for name in ("answer.py", "ann.json", "board.html"))
@@ -270,6 +270,7 @@ def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("number", "answer", "name"),
     [(1, "['f3', 'f6']", "a.png"), (12, "range(30)", "b.svg"),
+     (15, "[0, 2, 6, 12, 2, 5, 14, 0, 5, 11]", "d.png"),
      (13, "['F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7'] * 4", "c.png")],
 )  # fmt: skip
 def test_picture_shows_the_attempt_beside_the_best(

@@ -17,10 +17,10 @@ def checked(number: int, answer: Any) -> Any:
     return score(number, as_data(PUZZLES[number], answer))
 
 
-def test_there_are_fourteen_puzzles_of_four_forms() -> None:
-    assert list(PUZZLES) == list(ANSWERS) == list(range(1, 15))
+def test_there_are_fifteen_puzzles_of_five_forms() -> None:
+    assert list(PUZZLES) == list(ANSWERS) == list(range(1, 16))
     forms = {puzzle.form for puzzle in PUZZLES.values()}
-    assert forms == {"keep", "order", "function", "lanes"}
+    assert forms == {"keep", "order", "function", "lanes", "offsets"}
 
 
 @pytest.mark.parametrize("number", PUZZLES)
@@ -100,6 +100,29 @@ def test_greedy_is_nine_percent_off_and_the_portfolio_takes_45() -> None:
     assert twelve.budget == 0.4 * stored
 
 
+def test_buffer_is_as_small_as_what_is_live_and_first_fit_is_not() -> None:
+    puzzle = PUZZLES[15]
+    assert puzzle.graph is not None
+    plan = tc.arena(tc.plan(puzzle.graph()), alignment=1024)
+    assert plan.optimal
+    assert plan.nbytes == plan.lower_bound == puzzle.optimum
+    names = {"v3", "v6", "v7"}
+    live = [each for each in plan.allocations if each.start <= 12 < each.stop]
+    assert {plan.schedule.graph.data[each.storage].name for each in live} == names
+    assert sum(each.nbytes for each in live) == puzzle.optimum
+    # The lowest free address for each, in order of time.
+    places: list[tuple[int, int, int]] = []
+    for each in plan.allocations:
+        taken = sorted((low, high) for low, high, stop in places if stop > each.start)
+        offset = 0
+        for low, high in taken:
+            if low < offset + each.nbytes and offset < high:
+                offset = high
+        places.append((offset, offset + each.nbytes, each.stop))
+    assert max(high for _, high, _ in places) == 22 << 10
+    assert "takes 22 KiB" in puzzle.statement
+
+
 CHAIN = ["f1", "f2", "f3", "f4", "l", "b4", "b3", "b2", "b1"]
 
 
@@ -157,6 +180,13 @@ WRONG: dict[str, tuple[int, Any, int, str]] = {
     "lanes missing": (13, ["F0"], 0, "1 lanes; there are 4 devices"),
     "one after another": (14, [" ".join(f"F{i} B{i} W{i}" for i in range(MICRO_BATCHES))] * 4, 3,
                           "devices wait for"),
+    "overlap": (15, [0, 2, 6, 0, 0, 0, 0, 0, 0, 0], 0,
+                "v0 at 0 to 2 KiB and v3 at 0 to 2 KiB overlap: both are in memory at step 3"),
+    "first fit": (15, [0, 2, 6, 12, 2, 5, 14, 0, 5, 11], 6,
+                  "it is legal, and not the best: the highest is v6 at 14 to 22 KiB"),
+    "offset missing": (15, [0], 0, "1 offsets; there are 10 values"),
+    "half an offset": (15, [0.5] * 10, 0, "v0 is at '0.5'; expected a whole number of KiB, 0 to"),
+    "offset below": (15, [-1] * 10, 0, "v0 is at '-1'; expected a whole number of KiB, 0 to 1023"),
 }  # fmt: skip
 
 
@@ -176,7 +206,7 @@ def test_wrong_answer_gets_the_message_that_names_the_mistake(
      ["steps", [["jump", 1]]], ["steps", [["compute", 10**9]]], ["entries", [None]],
      ["entries", [[1]]], ["entries", [-1]], ["entries", ["x" * 1000]]],
 )  # fmt: skip
-@pytest.mark.parametrize("number", [1, 2, 5, 13])
+@pytest.mark.parametrize("number", [1, 2, 5, 13, 15])
 def test_data_of_another_form_gets_no_points(number: int, data: Any) -> None:
     result = score(number, data)
     assert result.points == 0
@@ -184,8 +214,8 @@ def test_data_of_another_form_gets_no_points(number: int, data: Any) -> None:
 
 
 def test_unknown_puzzle_is_an_error() -> None:
-    with pytest.raises(tc.OptionError, match="numbered 1 to 14"):
-        tc.puzzles.check(15, [])
+    with pytest.raises(tc.OptionError, match="numbered 1 to 15"):
+        tc.puzzles.check(16, [])
 
 
 @pytest.mark.parametrize("number", PUZZLES)

@@ -10,7 +10,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.charts.test_charts import legend_of
 from tinyckpt.codegen.reserved_memory import reserved
-from viz.charts.memory_map import KINDS, kinds_of, map_figure, middles
+from viz.charts.memory_map import KINDS, kinds_of, map_figure, maps_figure, middles
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT, Theme
 
@@ -111,3 +111,22 @@ def test_illegal_options_are_refused(tmp_path: Path) -> None:
         viz.memory_map(schedule, tmp_path / "map.svg", allocator="buddy")
     with pytest.raises(tc.TinyckptError, match="theme"):
         viz.memory_map(schedule, tmp_path / "map.svg", theme="sepia")
+
+
+def test_several_plans_are_beside_each_other_on_one_scale(tmp_path: Path) -> None:
+    planned = plan_of()
+    caching = reserved(planned.schedule)
+    with looks():
+        left, right = maps_figure([planned, caching], LIGHT, 8.0, ["mine", "the other"]).axes
+    assert left.get_ylim() == right.get_ylim()
+    assert [axis.get_title("left") for axis in (left, right)] == ["mine", "the other"]
+    assert all(float(tick).is_integer() for tick in left.get_xticks())
+    alone = viz.memory_map(planned, tmp_path / "alone.svg")
+    assert alone.read_bytes() == viz.memory_map(planned.schedule, tmp_path / "s.svg").read_bytes()
+    text = viz.memory_map([planned, caching], tmp_path / "both.svg").read_text(encoding="utf-8")
+    assert " live in one buffer of " in text
+    assert " live in segments of " in text
+    with pytest.raises(tc.OptionError, match="1 titles of 2 maps"):
+        viz.memory_map([planned, caching], tmp_path / "both.svg", title="one")
+    with pytest.raises(tc.OptionError, match="expected a trace or a schedule, got a int"):
+        viz.memory_map([1], tmp_path / "both.svg")  # type: ignore[list-item]
