@@ -33,7 +33,7 @@ from tinyckpt.base.units import counted
 from tinyckpt.codegen.destinations import steps_into, written_into
 from tinyckpt.core import execute, replay
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.core.schedule import Compute, Free, Schedule, Step, Update, compute
+from tinyckpt.core.schedule import Compute, Free, Offload, Schedule, Step, Update, compute
 from tinyckpt.ops.kernel_inlining import inline_kernel, is_own, literal
 
 
@@ -253,6 +253,7 @@ def forward_in_place(schedule: Schedule) -> Schedule:
     machine = replay.ReplayState(schedule)
     results = frozenset(graph.outputs)
     shown = {node.id for node in graph.data if node.view_of is not None}  # arrays that are views
+    copied: set[int | None] = set()  # allocations that a copy to the host may still be reading
     steps: list[Step] = []
     count = 0
     for position, step in enumerate(schedule.steps):
@@ -264,12 +265,16 @@ def forward_in_place(schedule: Schedule) -> Schedule:
             for data in freed:
                 if operands.obstacle(operator, data) or not is_alone(machine, data):
                     continue
+                if machine.block[data] in copied:
+                    continue
                 if data in shown:
                     if operator.outputs[0] in results:
                         continue  # the caller gets arrays that own their memory
                     shown.add(operator.outputs[0])
                 chosen, count = InPlace(step.operator, data), count + 1
                 break
+        elif isinstance(step, Offload):
+            copied.add(machine.block[step.data])
         machine.take(position, step)
         steps.append(chosen)
     machine.check_outputs()

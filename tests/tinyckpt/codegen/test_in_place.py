@@ -269,6 +269,31 @@ def test_offloaded_values_come_back_and_are_overwritten(layers: int) -> None:
     assert fetched <= {step.data for step in in_place_steps(schedule)}
 
 
+def test_memory_that_is_copied_to_the_host_is_not_overwritten() -> None:
+    """A view of an offloaded value, whose memory an asynchronous copy may still be reading."""
+
+    def function(x: Any) -> Any:
+        y = tc.sin(x)
+        return tc.sum(tc.tanh(y.reshape(-1))), tc.sum(tc.cos(y))
+
+    graph = tc.build(function, X)
+    names = {operator.name: operator.id for operator in graph.operators}
+    y, view, tanh, cos = (
+        graph.operators[names[name]].outputs[0]
+        for name in ("sin_1", "reshape_1", "tanh_1", "cos_1")
+    )
+    steps = [
+        tc.Compute(names["sin_1"]), tc.Compute(names["reshape_1"]), tc.Offload(y),
+        tc.Compute(names["tanh_1"]), tc.Free(view), tc.Compute(names["sum_1"]), tc.Free(tanh),
+        tc.Fetch(y), tc.Compute(names["cos_1"]), tc.Free(y), tc.Compute(names["sum_2"]),
+        tc.Free(cos),
+    ]  # fmt: skip
+    schedule = require_exact(
+        tc.Schedule(graph, tuple(steps), "mine"), (np.linspace(0, 1, 12).reshape(3, 4),)
+    )
+    assert in_place_steps(schedule) == [InPlace(names["cos_1"], y)]  # what came back has its own
+
+
 def test_second_derivatives_are_in_place() -> None:
     def penalty(w: Any, x: Any) -> Any:
         slope = tc.grad(lambda w: tc.sum(tc.tanh(x @ w) ** 2))(w)
