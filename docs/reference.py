@@ -103,7 +103,7 @@ SECTIONS = {
     "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),
     "Networks": ("tinyckpt.networks",),
     "Training and other techniques": (
-        "tinyckpt.training", "tinyckpt.approx", "tinyckpt.techniques", "tinyckpt.pipeline",
+        "tinyckpt.training", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
     "Files and errors": (

@@ -22,7 +22,7 @@ ROOMS = [
     "base", "core", "ops", "storage", "codegen", "documents",
     "planner", "planner.model", "planner.manual", "planner.heuristics", "planner.chain_dp",
     "planner.exact", "planner.offload", "planner.portfolio", "interop", "interop.jax",
-    "interop.torch", "training", "networks", "approx", "pipeline", "techniques", "means",
+    "interop.torch", "training", "networks", "pipeline", "techniques", "means",
     "course", "cli",
 ]  # fmt: skip
 VIZ_ROOMS = [

@@ -27,10 +27,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt import networks
-from tinyckpt.approx.chunked_cross_entropy import chunked_cross_entropy
-from tinyckpt.approx.chunked_evaluation import chunked
-from tinyckpt.approx.compress_activations import with_compression
-from tinyckpt.approx.low_memory_bp import Rewriting, rewrite
 from tinyckpt.base import tree
 from tinyckpt.base.errors import (
     BackendError,
@@ -309,6 +305,10 @@ from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.storage.disk import on_disk
+from tinyckpt.techniques.chunked_cross_entropy import chunked_cross_entropy
+from tinyckpt.techniques.chunked_evaluation import chunked
+from tinyckpt.techniques.compress_activations import with_compression
+from tinyckpt.techniques.low_memory_bp import Rewriting, rewrite
 from tinyckpt.training import (
     Ledger,
     LossScale,

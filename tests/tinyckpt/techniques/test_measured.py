@@ -36,7 +36,7 @@ def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.M
     # No FLOPs to speak of, but a table of 128 GiB and a gradient of as much.
     network = Network("table", loss, (tc.Spec((2**30, 32), "float32"), tc.Spec((8,), "int64")))
     with monkeypatch.context() as context:
-        context.setattr("tinyckpt.techniques.random_arrays", refuse)
+        context.setattr(comparison, "random_arrays", refuse)
         found = quick(network, stages=1)
     assert found.note == (
         "nothing was measured: store-all: it needs 256.0 GiB, arguments included; the limit is "
@@ -49,7 +49,7 @@ def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.M
     assert slow.note.endswith(" s; the limit is 0.001 s")
     network = tc.networks.mlp(4, 32, 256)  # whose few logits take more in pieces
     whole, sources = tc.replay(tc.plan(network.graph())).peak_bytes, network.graph().source_bytes
-    monkeypatch.setattr("tinyckpt.techniques.MOST_BYTES", whole + sources)
+    monkeypatch.setattr(comparison, "MOST_BYTES", whole + sources)
     found = quick(network, stages=2)
     left = {row.name for row in found.rows if row.not_run}
     assert left == {row.name for row in found.rows if (row.peak or 0) * row.devices > whole}

@@ -15,7 +15,8 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.registry import argument_specs
 from tinyckpt.pipeline.stages import EXCHANGE
-from tinyckpt.techniques import (
+from tinyckpt.techniques import comparison
+from tinyckpt.techniques.comparison import (
     PARTS,
     TECHNIQUES,
     Row,
@@ -256,7 +257,7 @@ def test_offload_time_equals_simulated_link() -> None:
 def test_offload_refuses_too_many_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tinyckpt.techniques.MOST_MOVABLE", 15)
+    monkeypatch.setattr(comparison, "MOST_MOVABLE", 15)
     found = quick(tc.networks.chain(16), measure=False)
     for name in ("offload", "recomputation + offload"):
         assert found.row(name).why == "16 values could be offloaded; copies of at most 15 are timed"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tinyckpt.approx.chunked_evaluation import chunked
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import Var, apply_all, as_var
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import reshape
+from tinyckpt.techniques.chunked_evaluation import chunked
 
 
 def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) -> Var:

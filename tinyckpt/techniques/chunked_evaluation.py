@@ -13,7 +13,6 @@ from functools import wraps
 from operator import itemgetter
 from typing import Any
 
-from tinyckpt.approx.batch_axis import AxisPlace, Places, places
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
@@ -22,6 +21,7 @@ from tinyckpt.core.tracing import as_var, build
 from tinyckpt.ops.shape import concatenate
 from tinyckpt.ops.shape_inference import as_integer
 from tinyckpt.planner.manual.regions import checkpoint
+from tinyckpt.techniques.batch_axis import AxisPlace, Places, places
 
 # Attributes that follow from shapes: sizes, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))

@@ -11,13 +11,13 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any, Literal
 
-from tinyckpt.approx.batch_axis import AxisPlace, places
-from tinyckpt.approx.chunked_evaluation import compare
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import build
 from tinyckpt.networks.network import Network
+from tinyckpt.techniques.batch_axis import AxisPlace, places
+from tinyckpt.techniques.chunked_evaluation import compare
 
 # Of the gradients of micro-batches, relative to the whole batch's. "unproven" is "rounded" if the
 # loss is a mean over samples, which cannot be proven here for every loss, nor for every operator.

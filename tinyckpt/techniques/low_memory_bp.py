@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.approx.inline_graph import Replacement, call_graph
-from tinyckpt.approx.match_norms import Merge, NotMergeableError, merge_of, norms_of
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import spec_of
@@ -38,6 +36,8 @@ from tinyckpt.networks.network import Network
 from tinyckpt.ops.approximate_activations import REGELU2, RESILU2
 from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.memory_sharing_norms import MS_LAYER_NORM, MS_RMS_NORM
+from tinyckpt.techniques.inline_graph import Replacement, call_graph
+from tinyckpt.techniques.match_norms import Merge, NotMergeableError, merge_of, norms_of
 
 SHARING = {"layer_norm": MS_LAYER_NORM, "rms_norm": MS_RMS_NORM}
 # From a fit and an input to the activation with an approximate derivative.

@@ -10,9 +10,6 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import Any
 
-from tinyckpt.approx.chunked_cross_entropy import losses_in_pieces
-from tinyckpt.approx.inline_graph import Replacement, call_graph
-from tinyckpt.approx.match_norms import is_regrouping
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import leaves_like
 from tinyckpt.core.graph import Graph, Operator
@@ -22,6 +19,9 @@ from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.shape import reshape
+from tinyckpt.techniques.chunked_cross_entropy import losses_in_pieces
+from tinyckpt.techniques.inline_graph import Replacement, call_graph
+from tinyckpt.techniques.match_norms import is_regrouping
 
 
 def chunked_loss(network: Network, chunks: int) -> tuple[Network, int]:

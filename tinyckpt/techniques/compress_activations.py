@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tinyckpt.approx.inline_graph import call_graph
-from tinyckpt.approx.low_memory_bp import network_of
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
@@ -22,6 +20,8 @@ from tinyckpt.core.tracing import build
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.activation_compression import checked_code, compress_stream
 from tinyckpt.planner.model.saved_values import saved_values
+from tinyckpt.techniques.inline_graph import call_graph
+from tinyckpt.techniques.low_memory_bp import network_of
 
 
 def with_compression(

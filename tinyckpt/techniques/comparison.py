@@ -25,11 +25,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tinyckpt.approx.chunk_loss import chunked_loss
-from tinyckpt.approx.compress_activations import with_compression
-from tinyckpt.approx.low_memory_bp import ACTIVATIONS, Rewriting, rewrite
-from tinyckpt.approx.match_norms import norms_of
-from tinyckpt.approx.split_batch import divisors, gradient_exactness, micro_network
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import (
     BackendError,
@@ -78,6 +73,11 @@ from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
 from tinyckpt.storage.offload_steps import insert_offloads
+from tinyckpt.techniques.chunk_loss import chunked_loss
+from tinyckpt.techniques.compress_activations import with_compression
+from tinyckpt.techniques.low_memory_bp import ACTIVATIONS, Rewriting, rewrite
+from tinyckpt.techniques.match_norms import norms_of
+from tinyckpt.techniques.split_batch import divisors, gradient_exactness, micro_network
 from tinyckpt.training.compiled_step import TrainStep, micro_batch, train_step
 from tinyckpt.training.optimizers import sgd
 
