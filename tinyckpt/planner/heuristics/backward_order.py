@@ -27,11 +27,13 @@ def least_growth_order(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[
 
     The next backward operator is the ready one with the least memory of its outputs minus that of
     the inputs of which it is the last reader. Results of the graph do not count, since they become
-    resident in every order. Memoised.
+    resident in every order. Build order, if the problem fixes that. Memoised.
 
     Raises:
         OutOfTimeError: if the deadline has passed.
     """
+    if problem.in_order:
+        return list(range(len(problem.graph.operators)))
     if problem not in _sequences:
         _sequences[problem] = least_growth(problem, deadline)
     return _sequences[problem].copy()

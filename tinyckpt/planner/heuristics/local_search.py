@@ -184,7 +184,9 @@ class LocalSearch:
         found: tuple[float, list[int]] | None = None
         cost = self.problem.cost_of(state.order)
         for move in moves[:tried]:
-            after = eliminate_dead_recomputations(self.problem.graph, apply_move(state.order, move))
+            after = eliminate_dead_recomputations(
+                self.problem.graph, apply_move(state.order, move), self.problem.in_order
+            )
             taken = state.excess - excess_of(self.overflow(after))
             if taken <= 0:
                 continue
@@ -231,7 +233,7 @@ class LocalSearch:
 
         Or earlier, where the live range of one of its inputs ends.
         """
-        weight, full = state.weight, state.full
+        weight, full, in_order = state.weight, state.full, self.problem.in_order
         for data, spans in enumerate(state.events):
             operator, size = self.producer[data], self.size[data]
             if operator < 0 or not size or self.once[operator]:
@@ -240,7 +242,8 @@ class LocalSearch:
                 for last, following in pairwise(span):
                     if following < last + 2 or full[following] == full[last + 1]:
                         continue
-                    paid = last == span[0]  # no earlier reader: the evaluation moves, at no cost
+                    # No earlier reader: the evaluation moves, at no cost.
+                    paid = last == span[0] and not (in_order and span is spans[0])
                     for place in self.recompute_positions(state, operator, last, following):
                         gain = size * (weight[place] - weight[last + 1])
                         taken, operators = self.input_weight(state, operator, place, gain, DEPTH)
@@ -295,10 +298,13 @@ class LocalSearch:
 
     def advance_moves(self, state: OrderState, spread: float) -> Iterator[Move]:
         """Yield moves of operators that free more than they allocate to earlier positions."""
-        weight = state.weight
+        weight, seen, latest = state.weight, set[int](), 0
         for position, operator in enumerate(state.order):
             made = sum(self.size[data] for data in self.writes[operator])
             first, freed = 0, list[tuple[int, int]]()
+            if self.problem.in_order and operator not in seen:
+                first, latest = latest, position + 1  # after the first evaluation before it
+            seen.add(operator)
             for data in self.reads[operator]:
                 span = span_before(state, data, position)
                 first = max(first, span[0] + 1)

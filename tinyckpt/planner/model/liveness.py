@@ -177,6 +177,7 @@ class Problem:
             nodes.
         workspace: memory that each operator uses in addition to inputs and outputs.
         root: for each value, the value that owns its storage: itself if it is no view.
+        in_order: whether first evaluations have to come in build order.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(2)  # operators 0 to 4: f1 f2 l b2 b1
@@ -187,8 +188,9 @@ class Problem:
     (1536, 6.0)
     """
 
-    def __init__(self, graph: Graph, costs: Costs) -> None:
+    def __init__(self, graph: Graph, costs: Costs, in_order: bool = False) -> None:
         self.graph, self.costs, self.flat = graph, costs, FlatGraph(graph)
+        self.in_order = in_order
         self.cost = np.array(costs.operators, np.float64)
         self.size = np.array(costs.data, np.int64)
         self.workspace = np.array(costs.workspace, np.int64)
@@ -275,16 +277,17 @@ def view_levels(graph: Graph, costs: Costs) -> tuple[Integers, list[Any]]:
     return base, [depth == level for level in range(int(depth.max(initial=0)), 0, -1)]
 
 
-# A Problem by the identity of its graph and the costs, while somebody holds it: the request of a
-# call, or a search. It holds its graph, so that no other graph can take the same id meanwhile.
-_problems: WeakValueDictionary[tuple[int, Costs], Problem] = WeakValueDictionary()
+# A Problem by the identity of its graph, the costs and whether the order is fixed, while somebody
+# holds it: the request of a call, or a search. It holds its graph, so that no other graph can take
+# the same id meanwhile.
+_problems: WeakValueDictionary[tuple[int, Costs, bool], Problem] = WeakValueDictionary()
 
 
-def problem_of(graph: Graph, costs: Costs) -> Problem:
+def problem_of(graph: Graph, costs: Costs, in_order: bool = False) -> Problem:
     """Return the Problem of a graph and its costs: the one in use, if there is one.
 
     So a policy, whose arguments are a graph and costs, shares the arrays of the ``plan`` that calls
     it. Without a lock, so that a forked process never waits: two threads may at worst build two.
     """
-    problem = _problems.get((id(graph), costs))
-    return problem or _problems.setdefault((id(graph), costs), Problem(graph, costs))
+    key = id(graph), costs, in_order
+    return _problems.get(key) or _problems.setdefault(key, Problem(graph, costs, in_order))

@@ -51,23 +51,27 @@ def from_order_eliminating_dead(
     return Schedule(flat.graph, steps, policy, dict(options), note, tuple(sorted(checkpoints)))
 
 
-def eliminate_dead_order(flat: FlatGraph, order: Sequence[int] | Integers) -> Integers:
-    """Eliminate the dead recomputations of an order.
+def eliminate_dead_order(
+    flat: FlatGraph, order: Sequence[int] | Integers, keep_first: bool = False
+) -> Integers:
+    """Eliminate the dead recomputations of an order, as ``eliminate_dead_recomputations``.
 
     Raises:
         ScheduleError: if an operator precedes the producer of one of its inputs, or a result is
             never computed.
     """
-    return eliminate_dead(flat, order)[0]
+    return eliminate_dead(flat, order, keep_first)[0]
 
 
-def eliminate_dead(flat: FlatGraph, order: Sequence[int] | Integers) -> tuple[Integers, LiveRanges]:
+def eliminate_dead(
+    flat: FlatGraph, order: Sequence[int] | Integers, keep_first: bool = False
+) -> tuple[Integers, LiveRanges]:
     """Eliminate dead recomputations; return the order and its live ranges, fast if none is dead."""
     positions = flat.settled(np.asarray(order, np.int64))
     spans = flat.spans(positions)
     if has_dead(flat, positions, spans):
         positions = np.asarray(
-            eliminate_dead_recomputations(flat.graph, positions.tolist()), np.int64
+            eliminate_dead_recomputations(flat.graph, positions.tolist(), keep_first), np.int64
         )
         spans = flat.spans(positions)
     return positions, spans
@@ -107,11 +111,14 @@ def interned_steps(kind: Callable[[int], Step], numbers: Integers) -> Any:
     return steps[numbers]
 
 
-def eliminate_dead_recomputations(graph: Graph, order: Sequence[int]) -> list[int]:
+def eliminate_dead_recomputations(
+    graph: Graph, order: Sequence[int], keep_first: bool = False
+) -> list[int]:
     """Eliminate dead recomputations, in one backward pass over the order (dead code elimination).
 
     A recomputation is dead if nothing reads its outputs before the operator is evaluated anew. One
-    evaluation of each operator always stays. Repeats of non-recomputable operators are dropped too.
+    evaluation of each operator always stays; with ``keep_first`` its first, so that the order of
+    first evaluations stays as well. Repeats of non-recomputable operators are dropped too.
     """
     order = drop_once_repeats(graph, np.asarray(order, np.int64)).tolist()
     times = [0] * len(graph.operators)
@@ -123,8 +130,9 @@ def eliminate_dead_recomputations(graph: Graph, order: Sequence[int]) -> list[in
     live: list[int] = []
     for index in reversed(order):
         operator = graph.operators[index]
-        if times[index] > 1 and not any(wanted[data] for data in operator.outputs):
-            times[index] -= 1
+        is_dead = times[index] > 1 and not any(wanted[data] for data in operator.outputs)
+        times[index] -= is_dead or keep_first
+        if is_dead:
             continue
         live.append(index)
         for data in operator.outputs:

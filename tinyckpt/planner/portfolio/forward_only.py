@@ -61,7 +61,7 @@ class Rounds:
 
     def __init__(self, problem: Problem, highest: int) -> None:
         self.problem, self._blocks = problem, BlockDependencies(problem)
-        self.widths = affordable_widths(self._blocks)
+        self.widths = () if problem.in_order else affordable_widths(self._blocks)
         lowest = smallest_budget(problem)
         # Rounded down, as a requested budget of that share is.
         shares = {highest * part // SHARE_STEPS for part in range(1, SHARE_STEPS)}

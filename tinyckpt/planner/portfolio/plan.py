@@ -53,7 +53,7 @@ from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 Budget = str | int | float
 NO_BACKWARD_PASS = "no backward pass"  # begins the note of such a schedule; a summary repeats it
 NOT_IN_PLACE = "with nothing computed in place"  # what certificates are about
-PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
+PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds", "order")  # of a plan without a policy
 
 
 @short_traceback
@@ -107,8 +107,10 @@ def plan(
             (``codegen.in_place``): the cost is the same, and the peak no higher. The plan is made
             without, for the budget too, and operators are then computed in place where they can be.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
-            ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``. All policies that
-            search have a ``time_limit``, and return the best so far when it is up.
+            ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``; and ``order``:
+            ``free``, or ``given`` for schedules whose first evaluations come in the graph's own
+            order. All policies that search have a ``time_limit``, and return the best so far when
+            it is up.
 
     Raises:
         PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
@@ -147,6 +149,8 @@ def planned(
     deadline = Clock(checked_seconds(options.get("time_limit", default)))
     seeds = checked_seeds(graph, options.get("seeds", ())) if own is None else ()
     amount, problem = parse_budget(graph, costs, budget)
+    if own is None and is_given(options.get("order", "free")):
+        problem = problem_of(graph, problem.costs, in_order=True)
     request = PlanRequest(graph, problem.costs, amount, deadline, seeds, problem)
     try:
         if own is None:
@@ -156,6 +160,17 @@ def planned(
         if is_total(budget):
             raise with_sources(error, graph, budget) from None
         raise with_units(error, budget, problem.costs) from None
+
+
+def is_given(order: object) -> bool:
+    """Whether first evaluations have to come in the order that the graph gives.
+
+    Raises:
+        PolicyOptionError: if the option is neither ``free`` nor ``given``.
+    """
+    if order not in ("free", "given"):
+        raise PolicyOptionError(f"order={order!r:.80}; expected 'free' or 'given'")
+    return order == "given"
 
 
 def noted_if_forward_only(schedule: Schedule) -> Schedule:

@@ -17,7 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import TIMEOUT_MAX, RLock
 
+import numpy as np
+
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace
+from tinyckpt.base.dtypes import Integers
 from tinyckpt.planner.heuristics.budget_grid import BudgetGrid, Candidate, build_budget_grid
 from tinyckpt.planner.model.cost_models import cost_of_order
 from tinyckpt.planner.model.liveness import Problem
@@ -60,13 +63,19 @@ class Search:
         return self.levels is not None and len(self.done) == len(self.tasks)
 
     def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
-        """Add a schedule, unless it is dominated by a known one."""
+        """Add a schedule, unless it is dominated by a known one or in an excluded order."""
         self.tried.add(candidate.policy)
-        self.points = with_point(self.points, self.point(candidate, rank))
+        point = self.point(candidate, rank)
+        if self.admits(point):
+            self.points = with_point(self.points, point)
+
+    def admits(self, point: Point) -> bool:
+        """Whether first evaluations come in build order, or need not."""
+        return not self.problem.in_order or is_in_order(point.order)
 
     def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
         """Return a schedule as a point: peak and cost, after dead code elimination."""
-        order = eliminate_dead_order(self.problem.flat, candidate.order)
+        order = eliminate_dead_order(self.problem.flat, candidate.order, self.problem.in_order)
         cost = cost_of_order(order.tolist(), self.problem.costs)
         peak = self.problem.peak(order)
         return Point(peak, cost, candidate.policy, candidate.detail, order, rank)
@@ -169,6 +178,16 @@ class Search:
         return Frontier(problem.graph, problem.costs, tuple(self.points), self.complete, tried)
 
 
+def is_in_order(order: Integers) -> bool:
+    """Whether the first evaluations of operators come in build order.
+
+    >>> is_in_order(np.array([0, 1, 0, 2])), is_in_order(np.array([0, 2, 0, 1]))
+    (True, False)
+    """
+    first = np.unique(order, return_index=True)[1]
+    return bool((np.diff(first) > 0).all())
+
+
 def with_point(points: list[Point], point: Point) -> list[Point]:
     """Insert a point into a Pareto set, by peak, unless dominated; drop the points it dominates.
 
@@ -225,6 +244,6 @@ def search_frontier(request: PlanRequest, progress: Progress | None = None) -> F
     given = points_given(request.graph, request.seeds, search.point, request.deadline)
     found = search.run(request.seconds_to_search(), progress, request.budget)
     points = list(found.points)
-    for point in given:  # not added to the search: other requests must not depend on seeds
-        points = with_point(points, point)
+    for point in filter(search.admits, given):
+        points = with_point(points, point)  # not of the search: other requests do not depend on it
     return replace(found, points=tuple(points))
