@@ -113,6 +113,9 @@ class LocalSearch:
         seed: of the random weights.
         deadline: of the search; once it has passed, methods raise an OutOfTimeError.
 
+    Attributes:
+        trials: moves evaluated exactly at each step. With fewer the random weights decide more.
+
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)  # operators 0 to 6: f1 f2 f3 l b3 b2 b1
     >>> problem = Problem(graph, tc.cost.evaluations(graph))
@@ -125,7 +128,7 @@ class LocalSearch:
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.deadline = problem, budget, deadline
-        self.random = Random(seed)
+        self.random, self.trials = Random(seed), TRIALS
         self.reads = [
             [d for d in dict.fromkeys(operator.inputs) if not graph.data[d].is_source]
             for operator in graph.operators
@@ -149,7 +152,7 @@ class LocalSearch:
         state, failures, spread = self.analyse(list(order)), 0, noise
         while state.excess:
             self.deadline.check()
-            better = self.best_move(state, spread, TRIALS_WHEN_STUCK if failures else TRIALS)
+            better = self.best_move(state, spread, TRIALS_WHEN_STUCK if failures else self.trials)
             if better is not None:
                 state, spread = better, noise
                 if len(state.order) > MOST_EVALUATIONS_EACH * len(self.cost):
@@ -173,6 +176,11 @@ class LocalSearch:
         stretch = max(2, len(order) // self.random.choice((4, 8, 16)))
         first = self.random.randrange(max(1, len(order) - stretch + 1))
         dropped = [place for place in recomputations(order) if first <= place < first + stretch]
+        return self.within(without_positions(order, dropped), noise) if dropped else None
+
+    def thinned(self, order: Sequence[int], share: float, noise: float) -> list[int] | None:
+        """Perturb an order as ``shaken``: drop a random share of all its recomputations."""
+        dropped = [place for place in recomputations(order) if self.random.random() < share]
         return self.within(without_positions(order, dropped), noise) if dropped else None
 
     def best_move(self, state: OrderState, spread: float, tried: int) -> OrderState | None:

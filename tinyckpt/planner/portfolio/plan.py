@@ -36,6 +36,7 @@ from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
 from tinyckpt.planner.model.vectorised_lowering import lower
+from tinyckpt.planner.portfolio.local_improvement import improved
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import (
@@ -51,9 +52,12 @@ from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, searc
 from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
 Budget = str | int | float
+# Part of the time limit for the frontier, if local search follows. Doubled: none is left for that.
+SEARCH_SHARE = 0.5
 NO_BACKWARD_PASS = "no backward pass"  # begins the note of such a schedule; a summary repeats it
 NOT_IN_PLACE = "with nothing computed in place"  # what certificates are about
-PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds", "order")  # of a plan without a policy
+# Of a plan without a policy.
+PORTFOLIO_OPTIONS = ("time_limit", "progress", "seeds", "order", "improve")
 
 
 @short_traceback
@@ -109,8 +113,10 @@ def plan(
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
             ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``; and ``order``:
             ``free``, or ``given`` for schedules whose first evaluations come in the graph's own
-            order. All policies that search have a ``time_limit``, and return the best so far when
-            it is up.
+            order; and ``improve``: whether local search at this very budget goes on from the best
+            plan, in half of the time limit at least. What it finds is not part of the frontier, so
+            that a plan for a smaller budget may be cheaper. All policies that search have a
+            ``time_limit``, and return the best so far when it is up.
 
     Raises:
         PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
@@ -147,6 +153,7 @@ def planned(
         check_options("a plan without a policy", options, PORTFOLIO_OPTIONS)
     default = PORTFOLIO_SECONDS if own is None else inf
     deadline = Clock(checked_seconds(options.get("time_limit", default)))
+    improves = own is None and options.get("improve", False)
     seeds = checked_seeds(graph, options.get("seeds", ())) if own is None else ()
     amount, problem = parse_budget(graph, costs, budget)
     if own is None and is_given(options.get("order", "free")):
@@ -154,7 +161,8 @@ def planned(
     request = PlanRequest(graph, problem.costs, amount, deadline, seeds, problem)
     try:
         if own is None:
-            return noted_if_forward_only(best_within(request, options.get("progress")))
+            best = best_within(request, options.get("progress"), improves)
+            return noted_if_forward_only(best)
         return noted_if_forward_only(planned_by(own, request, options))
     except BudgetError as error:
         if is_total(budget):
@@ -226,14 +234,26 @@ def planned_by(
     return certified(schedule, request.problem, budget, request.deadline)
 
 
-def best_within(request: PlanRequest, progress: Progress | None) -> Schedule:
-    """Return the best schedule found within the budget of a request, certified."""
+def best_within(request: PlanRequest, progress: Progress | None, improves: bool) -> Schedule:
+    """Return the best schedule found within the budget of a request, certified.
+
+    Args:
+        request: it has a budget.
+        progress: as of ``plan``.
+        improves: whether local search goes on from the best of the frontier.
+    """
     graph, costs, budget = request.graph, request.costs, request.budget_size
     chain = uniform_chain(graph, costs)
     if chain is None or budget < 3 * chain[1]:
-        found = search_frontier(request, progress)
+        searched = request
+        if improves:
+            searched = replace(request, deadline=Clock(request.deadline.left() * SEARCH_SHARE))
+        found = search_frontier(searched, progress)
+        if improves and not found.complete and found.points[0].peak > budget:
+            found = search_frontier(request, progress)  # nothing to go on from yet
         try:
-            return found.cheapest(budget, deadline=request.deadline)
+            best = found.cheapest(budget, deadline=searched.deadline)
+            return improved(best, request) if improves else best
         except BudgetError as error:
             text = f"{error}; {least_peak_text(found)}"
             raise BudgetError(text, error.smallest, error.proven) from None

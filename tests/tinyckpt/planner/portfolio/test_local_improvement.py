@@ -1,0 +1,52 @@
+"""Local search from the best plan at the requested budget: ``plan(improve=True)``."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+
+
+def test_improved_plan_costs_less_within_same_budget() -> None:
+    graph = tc.networks.branching(4, 8).graph()
+    costs = tc.cost.flops(graph)
+    plain = tc.plan(graph, budget="80 %", costs=costs)
+    better = tc.plan(graph, budget="80 %", costs=costs, improve=True, time_limit=60)
+    assert tc.cost.cost_of(better, costs) < tc.cost.cost_of(plain, costs)
+    assert tc.replay(better).peak_bytes <= tc.replay(tc.plan(graph)).peak_bytes * 80 // 100
+    assert better.certificate.cost == tc.cost.cost_of(better, costs)
+    assert better.certificate.lower_bound == plain.certificate.lower_bound
+    assert "recomputations, after local search" in better.note
+
+
+@pytest.mark.long
+@settings(max_examples=examples(40))
+@given(training_graphs(), st.integers(40, 100), st.sampled_from(["free", "given"]))
+def test_improved_plan_never_costs_more(case: Any, percent: int, order: str) -> None:
+    graph, _ = case
+    costs = tc.cost.flops(graph)
+    request: dict[str, Any] = {"budget": f"{percent} %", "costs": costs, "order": order}
+    try:
+        plain = tc.plan(graph, **request, time_limit=2)
+    except tc.BudgetError:
+        return
+    better = tc.plan(graph, **request, time_limit=4, improve=True)
+    assert tc.replay(better).peak_bytes <= plain.certificate.budget
+    assert better.certificate.lower_bound <= better.certificate.cost <= plain.certificate.cost
+    evaluated = [step.operator for step in better.steps if isinstance(step, tc.Compute)]
+    firsts = list(dict.fromkeys(evaluated))
+    assert order == "free" or firsts == sorted(firsts)
+
+
+def test_graph_with_updates_is_planned_as_before() -> None:
+    def step(w: Any, x: Any) -> Any:
+        h = tc.tanh(x @ w)
+        return tc.assign(w, w - tc.tanh(h) @ h)
+
+    graph = tc.build(step, tc.Spec((4, 4)), tc.Spec((4, 4)))
+    plain = tc.plan(graph, budget="100 %")
+    assert tc.plan(graph, budget="100 %", improve=True).steps == plain.steps
