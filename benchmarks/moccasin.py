@@ -62,13 +62,14 @@ class Outcome:
     phases: tuple[float, ...]
 
 
-def moccasin(graph: tc.Graph, budget: int, seconds: float) -> Outcome:
+def moccasin(graph: tc.Graph, budget: int, seconds: float, workers: int = WORKERS) -> Outcome:
     """Return the evaluations that the model finds, in the graph's order of first evaluations.
 
     Args:
         graph: operators with one result each, and costs.
         budget: in bytes.
         seconds: for the model and both phases.
+        workers: of the solver.
     """
     begin = perf_counter()
     costs = [int(operator.cost or 0) for operator in graph.operators]
@@ -76,7 +77,7 @@ def moccasin(graph: tc.Graph, budget: int, seconds: float) -> Outcome:
     model.minimize(peak)
     hint_first(model, intervals, graph)
     built = perf_counter()
-    solver = solver_for(seconds - (built - begin))
+    solver = solver_for(seconds - (built - begin), workers)
     status = solver.solve(model)
     first = perf_counter()
     phases = (built - begin, first - built)
@@ -89,7 +90,7 @@ def moccasin(graph: tc.Graph, budget: int, seconds: float) -> Outcome:
     model.add(peak <= budget)
     again = [(costs[v], each.active) for v, some in enumerate(intervals) for each in some[1:]]
     model.minimize(sum(cost * active for cost, active in again))
-    solver = solver_for(seconds - (perf_counter() - begin))
+    solver = solver_for(seconds - (perf_counter() - begin), workers)
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         order = order_of(solver, intervals)
@@ -187,11 +188,11 @@ def every_variable(intervals: list[list[Interval]]) -> list[Any]:
     return [*ends, *later]
 
 
-def solver_for(seconds: float) -> Any:
-    """Return a solver with a time limit."""
+def solver_for(seconds: float, workers: int) -> Any:
+    """Return a solver with a time limit and a number of workers."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 0.0)
-    solver.parameters.num_workers = WORKERS
+    solver.parameters.num_workers = workers
     return solver
 
 

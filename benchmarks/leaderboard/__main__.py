@@ -1,0 +1,101 @@
+"""Run the cells of the leaderboard that have not been run, and write its table.
+
+    python -m benchmarks.leaderboard --data DIR --to FOLDER
+
+The order of cells makes a partial table fair: the budget of 50 % first, each of its planners on all
+instances, the cheap ones before the others. A cell that has been run is not run again; so a call
+continues the one before. What each file of the folder says is in ``cells``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.leaderboard import cells, instances, planners, report
+
+SHARES = (50, 35, 80)  # per cent of the peak of the given order
+FIRST = ("vgg16", "vgg19", "unet", "fcn8", "segnet", "mobilenet", "resnet50",
+         "layered-100", "layered-250", "layered-500", "layered-1000", "chain-100")  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    found = argparse.ArgumentParser(description="leaderboard of rematerialization planners")
+    found.add_argument("--data", type=Path, help="folder of the published files")
+    found.add_argument("--to", type=Path, required=True, help="folder of the cells")
+    found.add_argument("--seconds", type=float, default=60.0, help="the deadline of a cell")
+    found.add_argument("--cells", type=int, default=sys.maxsize, help="run at most so many now")
+    found.add_argument("--instances", nargs="+", default=FIRST, help="their names")
+    found.add_argument("--shares", nargs="+", type=int, default=SHARES, help="budgets, per cent")
+    found.add_argument("--planners", nargs="*", default=[*planners.PLANNERS], help="their names")
+    found.add_argument(
+        "--command",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="a planner of your own, such as 'mine=./mine {graph} {budget} {seconds} {schedule}'",
+    )
+    found.add_argument("--table", action="store_true", help="write results/leaderboard.md")
+    return found
+
+
+def cells_of(arguments: argparse.Namespace) -> Iterator[cells.Cell]:
+    """Yield the cells in order, those of budgets below the largest working set left out."""
+    commands = dict.fromkeys(arguments.planners, cells.OWN_COMMAND)
+    own = set(commands)
+    for entry in arguments.command:
+        name, _, command = entry.partition("=")
+        commands[name] = command
+        own.discard(name)
+    known = known_to(arguments)
+    texts = {name: instances.text_of(instance) for name, instance in known.items()}
+    for share in arguments.shares:
+        for planner, command in commands.items():
+            for name, instance in known.items():
+                budget = instance.peak * share // 100
+                if budget >= instance.least:
+                    yield cells.Cell(
+                        name, share, planner, command, texts[name], budget, arguments.seconds,
+                        planner in own,
+                    )  # fmt: skip
+
+
+def known_to(arguments: argparse.Namespace) -> dict[str, instances.Instance]:
+    """Return the instances that are asked for."""
+    return {name: instances.instance_of(name, arguments.data) for name in arguments.instances}
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Run what has not been run; write the table if that is wanted."""
+    arguments = parser().parse_args(given)
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    left = arguments.cells
+    try:
+        for cell in cells_of(arguments):
+            if not left:
+                break
+            if cells.outcome_in(arguments.to, cell) is None:
+                outcome = cells.run(cell, arguments.to)
+                left -= 1
+                ended = f"{outcome.seconds:.1f} s, {outcome.memory:.0f} MiB"
+                print(cell.name, outcome.status, outcome.cost, ended, outcome.said, flush=True)
+    except (cells.CellError, instances.InstanceError) as error:
+        sys.exit(str(error))
+    if arguments.table:
+        known = known_to(arguments)
+        impossible = [
+            (name, share)
+            for name, instance in known.items()
+            for share in arguments.shares
+            if instance.peak * share // 100 < instance.least
+        ]
+        stored = {name: sum(instance.costs) for name, instance in known.items()}
+        report.collect(arguments.to, stored, impossible)
+        report.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,389 @@
+"""The leaderboard of planners: its checker against ``replay``, importers, cells, and its page."""
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from benchmarks.leaderboard import __main__ as command
+from benchmarks.leaderboard import cells, instances, planners, report
+from benchmarks.leaderboard.checker import IllegalError, check
+from benchmarks.leaderboard.checkmate import TooLargeError, checkmate
+from benchmarks.leaderboard.instances import Instance, InstanceError
+from tests.conftest import ROOT, examples, require
+
+# Value 0 is large and read late.
+LATE = Instance(
+    costs=(3, 1, 1, 1, 2),
+    sizes=(50, 10, 10, 10, 1),
+    reads=((), (), (1,), (2,), (0, 3)),
+    backward=(False,) * 5,
+    results=(4,),
+)
+
+
+@st.composite
+def drawn_instances(draw: st.DrawFn) -> Instance:
+    """Draw an instance: fan-out, operators without inputs, several results, values never read."""
+    count = draw(st.integers(2, 9))
+    reads = [
+        tuple(sorted(draw(st.sets(st.integers(0, own - 1), max_size=3)))) if own else ()
+        for own in range(count)
+    ]
+    numbers = st.lists(st.integers(0, 9), min_size=count, max_size=count)
+    results = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))
+    turn = draw(st.integers(0, count))
+    backward = tuple(own >= turn for own in range(count))
+    costs, sizes = tuple(draw(numbers)), tuple(draw(numbers))
+    return Instance(costs, sizes, tuple(reads), backward, tuple(sorted(results)))
+
+
+def some_schedule(instance: Instance, random: Random) -> list[tc.Compute | tc.Free]:
+    """Return a legal schedule with recomputations: values are freed at random, if not results."""
+    steps: list[tc.Compute | tc.Free] = []
+    live: set[int] = set()
+
+    def make(own: int) -> None:
+        for value in instance.reads[own]:
+            if value not in live:
+                make(value)
+        steps.append(tc.Compute(own))
+        live.add(own)
+
+    for own in range(len(instance.costs)):
+        if own not in live:
+            make(own)
+        for value in sorted(live):
+            if random.random() < 0.3 and value not in instance.results:
+                steps.append(tc.Free(value))
+                live.remove(value)
+    return steps
+
+
+def mutated(steps: list[Any], count: int, random: Random) -> list[Any]:
+    """Return a schedule with one step dropped, repeated, swapped with another or altered."""
+    steps, place, other = list(steps), random.randrange(len(steps)), random.randrange(len(steps))
+    kind = random.choice(("drop", "repeat", "swap", "alter", "turn"))
+    step = steps[place]
+    if kind == "drop":
+        del steps[place]
+    elif kind == "repeat":
+        steps.insert(other, step)
+    elif kind == "swap":
+        steps[place], steps[other] = steps[other], step
+    elif kind == "alter":
+        steps[place] = type(step)(random.randrange(count + 1))
+    else:
+        steps[place] = tc.Free(step.operator) if isinstance(step, tc.Compute) else tc.Compute(
+            step.data
+        )  # fmt: skip
+    return steps
+
+
+def text(steps: list[Any]) -> str:
+    """Return steps as the checker reads them."""
+    lines = [
+        f"compute {step.operator}" if isinstance(step, tc.Compute) else f"free {step.data}"
+        for step in steps
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@settings(max_examples=examples(250))
+@given(drawn_instances(), st.integers(0, 2**32))
+def test_checker_and_replay_agree_on_mutated_schedules(instance: Instance, seed: int) -> None:
+    random, graph = Random(seed), instances.graph_of(instance)
+    legal = some_schedule(instance, random)
+    described = instances.text_of(instance)
+    for steps in (legal, *(mutated(legal, len(instance.costs), random) for _ in range(4))):
+        try:
+            trace = tc.replay(tc.Schedule(graph, tuple(steps), "mutated"))
+        except tc.ScheduleError:
+            with pytest.raises(IllegalError, match=r"^(line \d+|the end): "):
+                check(described, text(steps))
+            continue
+        evaluated = [step.operator for step in steps if isinstance(step, tc.Compute)]
+        firsts = list(dict.fromkeys(evaluated))
+        order = "given" if firsts == sorted(firsts) else "free"
+        cost = sum(instance.costs[operator] for operator in evaluated)
+        expected = f"cost {cost} peak {trace.peak_bytes} order {order}"
+        assert check(described, text(steps)) == expected
+
+
+@given(drawn_instances())
+@settings(max_examples=examples(100))
+def test_text_of_instance_is_read_back_with_its_peak(instance: Instance) -> None:
+    assert instances.parsed(instances.text_of(instance)) == instance
+    graph = instances.graph_of(instance)
+    every = tc.from_order(graph, range(len(instance.costs)))
+    assert instance.peak == tc.replay(every).peak_bytes >= instance.least
+    assert tc.cost.given(graph).operators == instance.costs
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ("compute 4\n", "line 1: 4 reads 0, which is not live"),
+        ("compute 0\ncompute 0\n", "line 2: 0 is computed and still live"),
+        ("# nothing\n\nfree 0 # yet\n", "line 3: 0 is freed and not live"),
+        ("compute 5\n", "line 1: there is no operator 5"),
+        ("compute -1\n", "line 1: not a step: compute -1"),
+        ("offload 1\n", "line 1: not a step: offload 1"),
+        ("compute 0\n", "the end: the result 4 is not live"),
+    ],
+)
+def test_checker_names_first_illegal_line(schedule: str, said: str) -> None:
+    with pytest.raises(IllegalError) as error:
+        check(instances.text_of(LATE), schedule)
+    assert str(error.value) == said
+
+
+def test_checker_imports_nothing_but_standard_library() -> None:
+    source = Path(cells.CHECKER).read_text(encoding="utf-8")
+    imported = re.findall(r"^(?:import|from) (\S+)", source, re.MULTILINE)
+    assert imported == ["sys", "collections.abc"]
+
+
+# Files of the published form.
+LAYERED = {
+    "directed": True, "multigraph": False,
+    "graph": {"name": "random_layered", "order": [0, 2, 3, 1]},
+    "nodes": [{"out_cost": 7, "param_cost": 0, "duration": 0, "name": 0},
+              {"out_cost": 2, "param_cost": 0, "duration": 5, "name": 1},
+              {"out_cost": 3, "param_cost": 0, "duration": 4, "name": 2},
+              {"out_cost": 1, "param_cost": 0, "duration": 6, "name": 3}],
+    "links": [{"0": 0, "1": 2}, {"0": 2, "1": 3}, {"0": 0, "1": 3}, {"0": 3, "1": 1}],
+}  # fmt: skip
+TRAINING = {
+    "directed": True, "multigraph": False, "graph": {"name": "net_train"},
+    "nodes": [{"name": "conv", "backward": False, "cost_cpu": 9, "cost_ram": 64, "id": 0},
+              {"name": "Loss", "backward": True, "cost_cpu": 2, "cost_ram": 8, "id": 1},
+              {"name": "conv_backward", "backward": True, "cost_cpu": 4, "cost_ram": 64, "id": 2}],
+    "links": [{"source": 0, "target": 1}, {"source": 1, "target": 2}, {"source": 0, "target": 2}],
+}  # fmt: skip
+
+
+def test_layered_graph_is_read_in_its_own_order() -> None:
+    assert instances.layered(LAYERED) == Instance(
+        costs=(0, 4, 6, 5), sizes=(7, 3, 1, 2), reads=((), (0,), (0, 1), (2,)),
+        backward=(False,) * 4, results=(3,),
+    )  # fmt: skip
+
+
+def test_training_graph_has_backward_pass() -> None:
+    found = instances.training_graph(TRAINING)
+    assert found == Instance(
+        costs=(9, 2, 4), sizes=(64, 8, 64), reads=((), (0,), (0, 1)),
+        backward=(False, True, True), results=(2,),
+    )  # fmt: skip
+    assert instances.graph_of(found).forward_count == 1
+
+
+def test_order_that_is_none_is_refused() -> None:
+    late = {**LAYERED, "graph": {"order": [2, 0, 3, 1]}}
+    with pytest.raises(InstanceError, match="2 is evaluated before 0, which it reads"):
+        instances.layered(late)
+    with pytest.raises(InstanceError, match="the order does not name every node once"):
+        instances.layered({**LAYERED, "graph": {"order": [0, 2, 3]}})
+
+
+def test_published_file_is_refused_by_checksum(tmp_path: Path) -> None:
+    published = instances.PUBLISHED["vgg16"]
+    with pytest.raises(InstanceError, match=r"is not there; fetch it from https://raw\.github"):
+        instances.fetched(published, tmp_path)
+    (tmp_path / published.file).write_text(json.dumps(TRAINING), encoding="utf-8")
+    with pytest.raises(InstanceError, match=f"the published {published.sha256}"):
+        instances.fetched(published, tmp_path)
+
+
+def test_merged_graph_has_one_value_per_operator_and_no_views() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        left, right = tc.split(x @ w, 2, axis=1)
+        return tc.sum(left.T @ right)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec((4, 4)), tc.Spec((2, 4))))
+    found = instances.merged(graph)
+    assert len(found.costs) < len(graph.operators)
+    assert instances.parsed(instances.text_of(found)) == found
+    assert tc.replay(tc.plan(instances.graph_of(found))).peak_bytes == found.peak
+
+
+def test_chain_instance_has_published_optimum() -> None:
+    found = planners.PLANNERS["tinyckpt"](instances.chain(16), 9 * 512, 10.0)
+    checked = check(
+        instances.text_of(instances.chain(16)), planners.text_of(found.schedule)  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert (found.bound, checked) == (42, "cost 42 peak 4608 order given")
+
+
+@pytest.mark.parametrize("name", ["tinyckpt-given", "moccasin-1", "checkmate", "dtr"])
+def test_planners_in_given_order_find_its_optimum(name: str) -> None:
+    require({"moccasin-1": "ortools", "checkmate": "scipy"}.get(name, "numpy"))
+    # The large value is dropped and recomputed: one evaluation, of cost 3, more.
+    found = planners.PLANNERS[name](LATE, 61, 20.0)
+    assert found.schedule is not None
+    checked = check(instances.text_of(LATE), planners.text_of(found.schedule))
+    assert checked == "cost 11 peak 61 order given"
+
+
+def test_planner_in_free_order_evaluates_late_instead() -> None:
+    found = planners.PLANNERS["tinyckpt"](LATE, 61, 20.0)
+    assert found.schedule is not None
+    checked = check(instances.text_of(LATE), planners.text_of(found.schedule))
+    assert checked == "cost 8 peak 61 order free"
+    assert found.bound == 8
+
+
+def test_large_model_is_refused_before_it_is_built() -> None:
+    count = 1_000
+    reads = tuple((own - 1,) if own else () for own in range(count))
+    long = Instance((1,) * count, (1,) * count, reads, (False,) * count, (count - 1,))
+    with pytest.raises(TooLargeError, match="a model of 2,501,500 variables; at most 25,000"):
+        checkmate(long, 3, 60.0)
+
+
+# Cells --------------------------------------------------------------------------------------------
+
+
+STORE_ALL = "compute 0\ncompute 1\ncompute 2\nfree 1\ncompute 3\nfree 2\ncompute 4\n"
+WRITE = "import sys; open(sys.argv[3], 'w', encoding='utf-8').write({!r})"
+
+
+def cell(folder: Path, script: str, limit: float = 20.0, budget: int = 81) -> cells.Cell:
+    """Return a cell of somebody's planner; the budget is all that storing everything takes."""
+    path = folder / "planner.py"
+    path.write_text(script, encoding="utf-8")
+    mine = f"{sys.executable} {path} {{graph}} {{budget}} {{schedule}}"
+    return cells.Cell("late", 100, "mine", mine, instances.text_of(LATE), budget, limit, False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of the cells, which need an operating system that measures processes."""
+    if not hasattr(os, "wait4"):
+        pytest.skip("needs os.wait4")
+    (tmp_path / "cells").mkdir()
+    return tmp_path / "cells"
+
+
+def test_cell_is_measured_checked_and_kept(tmp_path: Path, folder: Path) -> None:
+    mine = cell(tmp_path, WRITE.format(STORE_ALL))
+    assert cells.outcome_in(folder, mine) is None
+    outcome = cells.run(mine, folder)
+    assert (outcome.status, outcome.cost, outcome.peak, outcome.order) == ("legal", 8, 70, "given")
+    assert 1 < outcome.memory < 500
+    assert 0 < outcome.seconds < 20
+    written = {path.name for path in folder.iterdir()}
+    assert written == {"late.100.mine.json", "late.100.mine.schedule"}
+    assert (folder / "late.100.mine.schedule").read_text(encoding="utf-8") == STORE_ALL
+    assert cells.outcome_in(folder, mine) == outcome
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        ("print('too little room')", "nothing", "too little room"),
+        ("raise SystemExit(3)", "failed", "exit status 3:"),
+        ("raise ValueError('no')", "failed", "exit status 1: ValueError: no"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "exit status -9:"),
+        (WRITE.format("compute 4\n"), "illegal", "illegal: line 1: 4 reads 0, which is not live"),
+    ],
+)
+def test_planner_that_fails_is_an_outcome(
+    script: str, status: str, said: str, tmp_path: Path, folder: Path
+) -> None:
+    outcome = cells.run(cell(tmp_path, script), folder)
+    assert (outcome.status, outcome.cost, outcome.said) == (status, None, said)
+
+
+def test_schedule_over_budget_is_an_outcome(tmp_path: Path, folder: Path) -> None:
+    outcome = cells.run(cell(tmp_path, WRITE.format(STORE_ALL), budget=69), folder)
+    assert (outcome.status, outcome.peak) == ("over", 70)
+
+
+def test_overrunning_planner_is_killed_and_its_schedule_counts(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "GRACE", 0.5)
+    wait = "\nimport time; time.sleep(99)"
+    outcome = cells.run(cell(tmp_path, wait, limit=0.5), folder)
+    assert (outcome.status, outcome.said) == ("killed", "killed 0.5 s after the deadline")
+    assert 1 <= outcome.seconds < 20
+    outcome = cells.run(cell(tmp_path, WRITE.format(STORE_ALL) + wait, limit=3.5), folder)
+    assert (outcome.status, outcome.cost) == ("legal", 8)
+
+
+def test_damaged_or_other_cell_is_refused(tmp_path: Path, folder: Path) -> None:
+    mine = cell(tmp_path, "")
+    cells.run(mine, folder)
+    other = replace(mine, limit=5.0)
+    with pytest.raises(cells.CellError, match=r"limit is 20.0, and would be 5.0 now; delete"):
+        cells.outcome_in(folder, other)
+    path = folder / "late.100.mine.json"
+    whole = path.read_text(encoding="utf-8")
+    for content in (whole[:40], "[]", "{}", whole.replace('"cost"', '"price"')):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(cells.CellError, match=r"late\.100\.mine\.json: .*; delete the file"):
+            cells.outcome_in(folder, mine)
+
+
+def test_command_resumes_where_it_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(instances.OWN, "tiny", lambda: LATE)
+    given = ["--to", str(folder), "--instances", "tiny", "--shares", "100", "90", "1",
+             "--seconds", "20", "--planners", "dtr", "--cells", "1"]  # fmt: skip
+    for share in (100, 90):
+        command.main(given)
+        assert capsys.readouterr().out.startswith(f"tiny.{share}.dtr legal ")
+    command.main(given)  # 1 % is less than one operator's working set
+    assert capsys.readouterr().out == ""
+    (folder / "tiny.90.dtr.json").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"tiny\.90\.dtr\.json: "):
+        command.main(given)
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def test_own_planner_of_page_runs(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = report.PAGE.read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert code.count("\n") <= 12
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.setitem(instances.OWN, "tiny", lambda: LATE)
+    mine = f"mine={sys.executable} {tmp_path / 'mine.py'} {{graph}} {{budget}} {{schedule}}"
+    command.main(["--to", str(folder), "--instances", "tiny", "--shares", "100",
+                  "--planners", "--command", mine])  # fmt: skip
+    outcome = cells.read_outcome(folder / "tiny.100.mine.json")
+    assert (outcome.status, outcome.cost, outcome.peak) == ("legal", 8, LATE.peak)
+
+
+def test_page_and_charts_are_those_of_the_result() -> None:
+    from viz.theme import THEMES
+
+    board = report.Board(json.loads(report.RESULT.read_text(encoding="utf-8")))
+    page = report.PAGE.read_text(encoding="utf-8")
+    assert report.with_summary(page, board) == page, "run python -m benchmarks.leaderboard.report"
+    table = (ROOT / "benchmarks/results/leaderboard.md").read_text(encoding="utf-8")
+    assert report.verdict(board) in table
+    for theme, suffix in (("light", ""), ("dark", "-dark")):
+        drawn = (report.IMAGES / f"leaderboard{suffix}.svg").read_text(encoding="utf-8")
+        assert report.chart(board, THEMES[theme]) == drawn
+
+
+def test_page_names_each_published_file_with_checksum() -> None:
+    page = report.PAGE.read_text(encoding="utf-8")
+    for published in instances.PUBLISHED.values():
+        assert f"| {published.file} | `{published.sha256}` |" in page
