@@ -10,6 +10,7 @@ from tests import strict
 from tests.tinyckpt.networks.small import small
 from tests.tinyckpt.techniques.test_techniques import quick
 from tinyckpt.networks import Network
+from tinyckpt.techniques import comparison
 
 
 @pytest.mark.long

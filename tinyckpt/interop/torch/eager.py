@@ -62,6 +62,7 @@ AUTOCAST_OF_CUDA = (
     "autocast of a CUDA device casts other operators than a CPU's, and cannot be recorded without "
     "it; expected a model in one type, such as model.bfloat16(), or a budget= without device="
 )
+attention_of_device = torch.nn.functional.scaled_dot_product_attention
 HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
 SCATTERS = {
     torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
@@ -669,6 +670,10 @@ def attention_of_cuda(
     is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
     is_headed = query.dim() == HEADED
     if is_headed and query.dtype.itemsize == 2 and attn_mask is None:
+        if is_grouped:  # which PyTorch's formula for the FLOPs of FlashAttention does not know
+            return attention_of_device(
+                query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=True
+            )
         found = torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, 0.0, is_causal, **options
         )

@@ -124,10 +124,9 @@ def plan(
             long.
         BudgetError: if no schedule was found within the budget; with the smallest peak that was.
     """
-    if not isinstance(in_place, bool):
-        raise PolicyOptionError(f"in_place={in_place!r:.80}; expected True or False")
+    is_in_place = checked_flag("in_place", in_place)
     schedule = planned(graph, policy, budget, costs, options)
-    if not in_place:
+    if not is_in_place:
         return schedule
     forwarded = forward_in_place(schedule)
     if schedule.certificate is None or forwarded is schedule:
@@ -153,7 +152,7 @@ def planned(
         check_options("a plan without a policy", options, PORTFOLIO_OPTIONS)
     default = PORTFOLIO_SECONDS if own is None else inf
     deadline = Clock(checked_seconds(options.get("time_limit", default)))
-    improves = own is None and options.get("improve", False)
+    improves = own is None and checked_flag("improve", options.get("improve", False))
     seeds = checked_seeds(graph, options.get("seeds", ())) if own is None else ()
     amount, problem = parse_budget(graph, costs, budget)
     if own is None and is_given(options.get("order", "free")):
@@ -168,6 +167,17 @@ def planned(
         if is_total(budget):
             raise with_sources(error, graph, budget) from None
         raise with_units(error, budget, problem.costs) from None
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """Return an option that is True or False.
+
+    Raises:
+        PolicyOptionError: if it is neither.
+    """
+    if not isinstance(value, bool):
+        raise PolicyOptionError(f"{name}={value!r:.80}; expected True or False")
+    return value
 
 
 def is_given(order: object) -> bool:

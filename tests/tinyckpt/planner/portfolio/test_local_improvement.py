@@ -50,3 +50,8 @@ def test_graph_with_updates_is_planned_as_before() -> None:
     graph = tc.build(step, tc.Spec((4, 4)), tc.Spec((4, 4)))
     plain = tc.plan(graph, budget="100 %")
     assert tc.plan(graph, budget="100 %", improve=True).steps == plain.steps
+
+
+def test_improve_is_true_or_false() -> None:
+    with pytest.raises(tc.PolicyOptionError, match="improve='yes'; expected True or False"):
+        tc.plan(tc.networks.chain(4), budget=0.8, improve="yes")
