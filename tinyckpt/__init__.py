@@ -380,7 +380,7 @@ __all__ = [
 # a package such as storage, or a NumPy function that is missing here, is not silently a module.
 # They can still be imported: ``from tinyckpt.core import trace``, ``import tinyckpt.core as core``.
 for _name, _value in list(globals().items()):
-    if isinstance(_value, ModuleType) and _name not in __all__:
+    if isinstance(_value, ModuleType) and _name not in (*__all__, "techniques"):
         del globals()[_name]
 del _name, _value
 

@@ -1,9 +1,10 @@
 """A cell of the leaderboard: one planner on one instance and budget, in a process of its own.
 
 Peak memory is that of the process (``ru_maxrss`` of what was waited for), its interpreter and
-libraries included; a crash or an overrun is an outcome. A schedule is what the planner has written
-to its file by the time it ends or is killed, and counts if ``checker`` accepts it. An outcome is
-one JSON file, written beside and renamed; its schedule stands next to it.
+libraries included, and at least what this one has when it starts it; a crash or an overrun is an
+outcome. A schedule is what the planner has written to its file by the time it ends or is killed,
+and counts if ``checker`` accepts it. An outcome is one JSON file, written beside and renamed; its
+schedule stands next to it.
 """
 
 from __future__ import annotations

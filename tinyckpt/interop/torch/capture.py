@@ -10,10 +10,11 @@ This file and ``codegen_fx`` alone use PyTorch calls without a stability promise
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -529,3 +530,70 @@ def operator_name(target: Any) -> str | None:
 def packet_of(node: fx.Node) -> Callable[..., Any] | None:
     """Return the overload packet of a node's operator, the key of FLOP counts, or None."""
     return getattr(node.target, "_overloadpacket", None)
+
+
+# --------------------------------------------------------------------------------------------------
+# CUDA devices that are not here.
+
+attention_of_device = torch.nn.functional.scaled_dot_product_attention
+HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
+
+
+def is_enabled(context: torch.autocast) -> bool:
+    """Whether a context of autocast is one, and does not end another one."""
+    return bool(context._enabled)
+
+
+def attention_of_cuda(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Evaluate attention by the operators that PyTorch chooses on a CUDA device.
+
+    FlashAttention takes 16 bits and no mask; the memory-efficient kernel any type, no grouped heads
+    and no mask with a gradient; for everything else scores are in memory. Seeds of fused dropout
+    are left out: the operators would be taken for random ones.
+    """
+    options: dict[str, Any] = {"scale": scale}
+    is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
+    is_headed = query.dim() == HEADED
+    if is_headed and query.dtype.itemsize == 2 and attn_mask is None:
+        if is_grouped:  # which PyTorch's formula for the FLOPs of FlashAttention does not know
+            return attention_of_device(
+                query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=True
+            )
+        found = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, is_causal, **options
+        )
+        return cast("torch.Tensor", found[0])
+    needs = attn_mask is not None and attn_mask.requires_grad
+    if is_headed and not is_grouped and not needs:
+        if attn_mask is not None:
+            attn_mask = additive(attn_mask, query.dtype).expand(*query.shape[:-1], key.shape[-2])
+        found = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, torch.is_grad_enabled(), 0.0, is_causal, **options
+        )
+        return cast("torch.Tensor", found[0])
+    root = math.sqrt(scale or query.shape[-1] ** -0.5)
+    if is_grouped:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
+    scores = query * root @ (key * root).mT
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None:
+        scores = scores + additive(attn_mask, query.dtype)
+    return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask of attention as numbers to be added to its scores."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)

@@ -12,7 +12,6 @@ module under ``torch.utils.checkpoint``. Out: a ``Recording``.
 
 from __future__ import annotations
 
-import math
 import warnings
 import weakref
 from bisect import bisect_right
@@ -23,7 +22,7 @@ from functools import partial
 from inspect import currentframe
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,10 +35,12 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
+    attention_of_cuda,
     current_node,
     current_node_number,
     evaluated_node,
     has_scalar_operand,
+    is_enabled,
     is_mutable,
     is_view,
     meta_on_cpu,
@@ -62,8 +63,6 @@ AUTOCAST_OF_CUDA = (
     "autocast of a CUDA device casts other operators than a CPU's, and cannot be recorded without "
     "it; expected a model in one type, such as model.bfloat16(), or a budget= without device="
 )
-attention_of_device = torch.nn.functional.scaled_dot_product_attention
-HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
 SCATTERS = {
     torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
     torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
@@ -629,7 +628,7 @@ def functions_of_cuda() -> Iterator[None]:
     enter = torch.autocast.__enter__
 
     def refusing(context: torch.autocast) -> Any:
-        if context._enabled:
+        if is_enabled(context):
             raise GraphError(AUTOCAST_OF_CUDA)
         return enter(context)
 
@@ -648,61 +647,6 @@ def functions_of_cuda() -> Iterator[None]:
     finally:
         torch.autocast.__enter__ = enter
         functional.dropout, functional.scaled_dot_product_attention = dropout, attention
-
-
-def attention_of_cuda(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """Evaluate attention by the operators that PyTorch chooses on a CUDA device.
-
-    FlashAttention takes 16 bits and no mask; the memory-efficient kernel any type, no grouped heads
-    and no mask with a gradient; for everything else scores are in memory. Seeds of fused dropout
-    are left out: the operators would be taken for random ones.
-    """
-    options: dict[str, Any] = {"scale": scale}
-    is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
-    is_headed = query.dim() == HEADED
-    if is_headed and query.dtype.itemsize == 2 and attn_mask is None:
-        if is_grouped:  # which PyTorch's formula for the FLOPs of FlashAttention does not know
-            return attention_of_device(
-                query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=True
-            )
-        found = torch.ops.aten._scaled_dot_product_flash_attention(
-            query, key, value, 0.0, is_causal, **options
-        )
-        return cast("torch.Tensor", found[0])
-    needs = attn_mask is not None and attn_mask.requires_grad
-    if is_headed and not is_grouped and not needs:
-        if attn_mask is not None:
-            attn_mask = additive(attn_mask, query.dtype).expand(*query.shape[:-1], key.shape[-2])
-        found = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask, torch.is_grad_enabled(), 0.0, is_causal, **options
-        )
-        return cast("torch.Tensor", found[0])
-    root = math.sqrt(scale or query.shape[-1] ** -0.5)
-    if is_grouped:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
-    scores = query * root @ (key * root).mT
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None:
-        scores = scores + additive(attn_mask, query.dtype)
-    return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
-
-
-def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a mask of attention as numbers to be added to its scores."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
 
 
 @contextmanager

@@ -30,9 +30,9 @@ def test_plan_builds_problem_and_parses_budget_once(
     parsed: list[Any] = []
     build, parse = Problem.__init__, budgets.parse_written_budget
 
-    def counted(problem: Problem, graph: tc.Graph, costs: tc.Costs) -> None:
+    def counted(problem: Problem, graph: tc.Graph, *options: Any) -> None:
         built.append(graph)
-        build(problem, graph, costs)
+        build(problem, graph, *options)
 
     def noted(budget: Any, forms: str) -> Any:
         parsed.append(budget)
