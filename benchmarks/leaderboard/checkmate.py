@@ -170,11 +170,12 @@ def checkmate(instance: Instance, budget: int, seconds: float) -> tuple[list[int
     Raises:
         TooLargeError: if the model would have too many variables.
     """
+    begin = perf_counter()
+    model = Model(instance)
+
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
-    begin = perf_counter()
-    model = Model(instance)
     unit, price = max(instance.sizes), max(*instance.costs, 1)
     rows = constraints(model, unit)
     objective = np.zeros(model.size)
