@@ -192,10 +192,10 @@ def verdict(board: Board) -> str:
     if nothing:
         text.append(f"No planner found a schedule for {listed(nothing)}.")
     for order, name in (("free", "in any order"), ("given", "in the given order")):
-        behind = [each for each in board.settings if is_behind(board, each, order)]
+        beaten = [each for each in board.settings if is_beaten(board, each, order)]
         text.append(
-            f"Another planner is better than this project's {name} on {listed(behind)}."
-            if behind
+            f"Another planner is better than this project's {name} on {listed(beaten)}."
+            if beaten
             else f"No planner is better than this project's {name} on any of them."
         )
     wide = [each for each in board.settings if is_wide(board, each)]
@@ -225,7 +225,7 @@ def listed(settings: Iterable[Setting]) -> str:
     return "; ".join(texts)
 
 
-def is_behind(board: Board, setting: Setting, order: str) -> bool:
+def is_beaten(board: Board, setting: Setting, order: str) -> bool:
     """Whether another planner's schedule costs less than ours, or is the only one."""
     ours, other = board.best(setting, True, order), board.best(setting, False, order)
     if other is None or other.cost is None or OURS[order] not in board.settings[setting]:

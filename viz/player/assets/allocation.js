@@ -4,8 +4,9 @@
  *
  * A computed value allocates a block, and a view lies in that of its base; what comes back from the
  * host allocates one, a view too. A block is live while any value in it is resident. In place, a
- * block ends with the value that is overwritten, and another begins. The memory of sources is the caller's. What counts something (bytes per graph node, blocks over time, bands of
- * memory, or whether a schedule is legal) extends this class, and is told what changes.
+ * block ends with the value that is overwritten, and another begins. The memory of sources is the
+ * caller's. What counts something (bytes per graph node, blocks over time, bands of memory, or
+ * whether a schedule is legal) extends this class, and is told what changes.
  */
 
 import { Column } from "./columns.js";
