@@ -374,6 +374,33 @@ def test_own_planner_of_page_runs(
     assert (outcome.status, outcome.cost, outcome.peak) == ("legal", 8, LATE.peak)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--planners", "nope"], "invalid choice: 'nope'"),
+        (["--seconds", "-1"], "invalid positive value: '-1'"),
+        (["--shares", "0"], "0: a budget is 1 to 1000 per cent"),
+        (["--command", "mine"], "'mine' is not NAME=COMMAND"),
+        (["--command", "a/b=true"], "'a/b=true' is not NAME=COMMAND"),
+        (["--command", "mine=true {foo}"], "its places are {python}, {planner}, {graph}"),
+        (["--command", "mine=/no/such/program"], "/no/such/program is no program"),
+    ],
+)
+def test_command_refuses_what_it_cannot_run(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--to", str(tmp_path), "--instances", "chain-100", *options])
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())  # a cell that was run is not run again
+
+
+@pytest.mark.parametrize("line", ["0 1", "0 1 1 forward result x", "0 -1 1 forward value", "x"])
+def test_checker_refuses_a_graph_that_is_none(line: str) -> None:
+    with pytest.raises(IllegalError, match="graph, line 1: not the operator 0"):
+        check(line, "")
+
+
 def test_page_and_charts_are_those_of_the_result() -> None:
     from viz.theme import THEMES
 

@@ -10,15 +10,51 @@ continues the one before. What each file of the folder says is in ``cells``.
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 from benchmarks.leaderboard import cells, instances, planners, report
 
 SHARES = (50, 35, 80)  # per cent of the peak of the given order
+MOST_PER_CENT = 1000
 FIRST = ("vgg16", "vgg19", "unet", "fcn8", "segnet", "mobilenet", "resnet50",
          "layered-100", "layered-250", "layered-500", "layered-1000", "chain-100")  # fmt: skip
+
+
+def positive(text: str) -> float:
+    """Read seconds."""
+    found = float(text)
+    if not 0 < found < inf:
+        raise ValueError(text)
+    return found
+
+
+def share_of_peak(text: str) -> int:
+    """Read a budget in per cent."""
+    found = int(text)
+    if not 0 < found <= MOST_PER_CENT:
+        raise argparse.ArgumentTypeError(f"{text}: a budget is 1 to {MOST_PER_CENT} per cent")
+    return found
+
+
+def named_command(text: str) -> tuple[str, str]:
+    """Read a planner of somebody's own: its name, and the command with places for files."""
+    name, _, command = text.partition("=")
+    if not re.fullmatch(r"[\w-]+", name) or not command.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=COMMAND, such as mine='./mine ...'")
+    try:
+        words = shlex.split(command.format(**dict.fromkeys(cells.PLACES, "x")))
+    except (ValueError, KeyError, IndexError, AttributeError) as error:
+        places = ", ".join(f"{{{place}}}" for place in cells.PLACES)
+        raise argparse.ArgumentTypeError(f"{command!r}: its places are {places}") from error
+    if shutil.which(words[0]) is None:
+        raise argparse.ArgumentTypeError(f"{words[0]} is no program that can be run")
+    return name, command
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,15 +62,21 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description="leaderboard of rematerialization planners")
     found.add_argument("--data", type=Path, help="folder of the published files")
     found.add_argument("--to", type=Path, required=True, help="folder of the cells")
-    found.add_argument("--seconds", type=float, default=60.0, help="the deadline of a cell")
+    found.add_argument("--seconds", type=positive, default=60.0, help="the deadline of a cell")
     found.add_argument("--cells", type=int, default=sys.maxsize, help="run at most so many now")
     found.add_argument("--instances", nargs="+", default=FIRST, help="their names")
-    found.add_argument("--shares", nargs="+", type=int, default=SHARES, help="budgets, per cent")
-    found.add_argument("--planners", nargs="*", default=[*planners.PLANNERS], help="their names")
+    found.add_argument(
+        "--shares", nargs="+", type=share_of_peak, default=SHARES, help="budgets, per cent"
+    )
+    found.add_argument(
+        "--planners", nargs="*", default=[*planners.PLANNERS], choices=[*planners.PLANNERS],
+        help="their names", metavar="PLANNER",
+    )  # fmt: skip
     found.add_argument(
         "--command",
         action="append",
         default=[],
+        type=named_command,
         metavar="NAME=COMMAND",
         help="a planner of your own, such as 'mine=./mine {graph} {budget} {seconds} {schedule}'",
     )
@@ -46,8 +88,7 @@ def cells_of(arguments: argparse.Namespace) -> Iterator[cells.Cell]:
     """Yield the cells in order, those of budgets below the largest working set left out."""
     commands = dict.fromkeys(arguments.planners, cells.OWN_COMMAND)
     own = set(commands)
-    for entry in arguments.command:
-        name, _, command = entry.partition("=")
+    for name, command in arguments.command:
         commands[name] = command
         own.discard(name)
     known = known_to(arguments)
@@ -71,9 +112,9 @@ def known_to(arguments: argparse.Namespace) -> dict[str, instances.Instance]:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what has not been run; write the table if that is wanted."""
     arguments = parser().parse_args(given)
-    arguments.to.mkdir(parents=True, exist_ok=True)
     left = arguments.cells
     try:
+        arguments.to.mkdir(parents=True, exist_ok=True)
         for cell in cells_of(arguments):
             if not left:
                 break
@@ -82,7 +123,7 @@ def main(given: Sequence[str] | None = None) -> None:
                 left -= 1
                 ended = f"{outcome.seconds:.1f} s, {outcome.memory:.0f} MiB"
                 print(cell.name, outcome.status, outcome.cost, ended, outcome.said, flush=True)
-    except (cells.CellError, instances.InstanceError) as error:
+    except (cells.CellError, instances.InstanceError, OSError) as error:
         sys.exit(str(error))
     if arguments.table:
         known = known_to(arguments)

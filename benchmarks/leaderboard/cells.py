@@ -26,6 +26,7 @@ GRACE = 10.0  # seconds after the deadline in which a process may end: solvers l
 POLL = 0.02  # seconds
 CHECKER = Path(__file__).with_name("checker.py")
 LONGEST_SAID = 160  # characters
+PLACES = ("python", "planner", "graph", "budget", "seconds", "schedule")  # of a command
 OWN_COMMAND = (
     "{python} -m benchmarks.leaderboard.planners {planner} {graph} {budget} {seconds} {schedule}"
 )

@@ -37,8 +37,10 @@ def check(graph: str, schedule: str) -> str:
     size: list[int] = []
     inputs: list[list[int]] = []
     results: list[int] = []
-    for number, (name, price, nbytes, phase, kind, *reads) in rows(graph):
-        known = int(name) == len(cost) and all(0 <= int(read) < len(cost) for read in reads)
+    for number, words in rows(graph):
+        name, price, nbytes, phase, kind, *reads = [*words, *[""] * (5 - len(words))]
+        known = all(word.isdecimal() for word in (name, price, nbytes, *reads))
+        known = known and int(name) == len(cost) and all(int(read) < len(cost) for read in reads)
         if not known or phase not in ("forward", "backward") or kind not in ("result", "value"):
             raise IllegalError(f"graph, line {number}: not the operator {len(cost)}")
         cost.append(int(price))
@@ -78,8 +80,12 @@ def check(graph: str, schedule: str) -> str:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as one, open(sys.argv[2], encoding="utf-8") as two:
-        try:
+    if len(sys.argv) != 3:
+        sys.exit("python checker.py GRAPH SCHEDULE")
+    try:
+        with open(sys.argv[1], encoding="utf-8") as one, open(sys.argv[2], encoding="utf-8") as two:
             print(check(one.read(), two.read()))
-        except IllegalError as error:
-            sys.exit(f"illegal: {error}")
+    except IllegalError as error:
+        sys.exit(f"illegal: {error}")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(str(error))
