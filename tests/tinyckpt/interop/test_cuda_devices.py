@@ -3,6 +3,7 @@
 import json
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from tinyckpt.codegen.caching_allocator import (
     replay_steps,
 )
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.capture import attention_of_cuda
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.cuda_devices import (
     CONTEXT,
@@ -399,3 +401,26 @@ def test_fused_optimizer_has_no_temporaries() -> None:
 def test_advice_needs_a_budget_or_a_device() -> None:
     with pytest.raises(tc.GraphError, match="advise needs a budget"):
         tct.advise(Wide(), torch.randn(8, 64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("query", "key", "value", "named"),
+    [
+        ((2, 4, 8, 16), (2, 4, 5, 16), (2, 4, 5, 8), {}),  # another width of the values
+        ((2, 4, 8, 300), (2, 4, 8, 300), (2, 4, 8, 300), {"is_causal": True}),
+        ((2, 4, 8, 16), (1, 4, 8, 16), (1, 4, 8, 16), {}),  # one batch for all
+        ((2, 4, 8, 16), (2, 2, 8, 16), (2, 2, 8, 16), {"enable_gqa": True}),
+        ((4, 8, 16), (4, 8, 16), (4, 8, 16), {"is_causal": True}),
+        ((2, 4, 8, 16), (2, 4, 8, 16), (2, 4, 8, 16), {"scale": 0.0}),
+        ((0, 4, 8, 16), (0, 4, 8, 16), (0, 4, 8, 16), {}),
+    ],
+)
+def test_attention_has_the_shape_of_pytorchs(
+    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], named: Any,
+    dtype: torch.dtype,
+) -> None:  # fmt: skip
+    given = [torch.zeros(shape, dtype=dtype, device="meta") for shape in (query, key, value)]
+    expected = functional.scaled_dot_product_attention(*given, **named)
+    found = attention_of_cuda(*given, **named)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)

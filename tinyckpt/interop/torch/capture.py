@@ -537,6 +537,8 @@ def packet_of(node: fx.Node) -> Callable[..., Any] | None:
 
 attention_of_device = torch.nn.functional.scaled_dot_product_attention
 HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
+HALVES = (torch.float16, torch.bfloat16)
+WIDEST = 256  # of a head in FlashAttention
 
 
 def is_enabled(context: torch.autocast) -> bool:
@@ -556,14 +558,18 @@ def attention_of_cuda(
 ) -> torch.Tensor:
     """Evaluate attention by the operators that PyTorch chooses on a CUDA device.
 
-    FlashAttention takes 16 bits and no mask; the memory-efficient kernel any type, no grouped heads
-    and no mask with a gradient; for everything else scores are in memory. Seeds of fused dropout
-    are left out: the operators would be taken for random ones.
+    FlashAttention takes 16 bits, one width of at most 256, and no mask; the memory-efficient kernel
+    32 bits and any width as well, but no grouped heads and no mask with a gradient; for everything
+    else scores are in memory. Seeds of fused dropout are left out: the operators would be taken for
+    random ones.
     """
     options: dict[str, Any] = {"scale": scale}
+    is_half = query.dtype in HALVES
+    is_fused = query.dim() == HEADED and query.dtype in (torch.float32, *HALVES)
+    is_fused = is_fused and query.shape[0] == key.shape[0]
     is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
-    is_headed = query.dim() == HEADED
-    if is_headed and query.dtype.itemsize == 2 and attn_mask is None:
+    widths = {query.shape[-1], key.shape[-1], value.shape[-1]}
+    if is_fused and is_half and attn_mask is None and len(widths) == 1 and max(widths) <= WIDEST:
         if is_grouped:  # which PyTorch's formula for the FLOPs of FlashAttention does not know
             return attention_of_device(
                 query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=True
@@ -573,14 +579,14 @@ def attention_of_cuda(
         )
         return cast("torch.Tensor", found[0])
     needs = attn_mask is not None and attn_mask.requires_grad
-    if is_headed and not is_grouped and not needs:
+    if is_fused and not is_grouped and not needs and query.shape[1] == key.shape[1]:
         if attn_mask is not None:
             attn_mask = additive(attn_mask, query.dtype).expand(*query.shape[:-1], key.shape[-2])
         found = torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, attn_mask, torch.is_grad_enabled(), 0.0, is_causal, **options
         )
         return cast("torch.Tensor", found[0])
-    root = math.sqrt(scale or query.shape[-1] ** -0.5)
+    root = math.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)
     if is_grouped:
         groups = query.shape[-3] // key.shape[-3]
         key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
