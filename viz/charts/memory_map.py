@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import temporary_path
-from tinyckpt.base.units import size_text
+from tinyckpt.base.units import counted, size_text
 from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.reserved_memory import Reserved, reserved
 from tinyckpt.core.schedule import EVALUATIONS, Schedule, recomputations
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 3.6  # inches
 MOST_BYTES = 40_000  # of an SVG
+FEW = 24  # allocations that have their names on them
 MOST_RECTANGLES = 2000  # that are drawn one by one; of more, and of too large an SVG, an image
 ROWS, COLUMNS = 200, 500  # of the image
 Plan = Arena | Reserved
@@ -186,7 +188,8 @@ def maps_figure(
     for number, (plan, title) in enumerate(zip(plans, titles, strict=True), 1):
         axis = figure.add_subplot(1, len(plans), number)
         style_axes(axis, colours)
-        lost = sentences_of(plan)[1]
+        pairs = overlaps(plan)
+        lost = f"{counted(len(pairs), 'overlap')}: no packing" if pairs else sentences_of(plan)[1]
         what = f"{plan.schedule.policy} of {plan.schedule.graph.name}"
         count = f"{count_text(len(plan.allocations))} allocations"
         heading(axis, colours, title, lost if len(plans) > 1 else f"{lost} · {what} · {count}")
@@ -208,6 +211,8 @@ def draw_map(axis: Any, plan: Plan, highest: int, colours: Theme, most: int) -> 
     kinds = np.array(kinds_of(plan), int)
     if len(plan.allocations) <= most:
         draw_rectangles(axis, plan, kinds, unit, colours)
+        if len(plan.allocations) <= FEW:
+            draw_names(axis, plan, unit, colours)
     else:
         draw_image(axis, plan, kinds, unit, colours)
     if isinstance(plan, Reserved):
@@ -255,6 +260,49 @@ def draw_rectangles(axis: Any, plan: Plan, kinds: Any, unit: int, colours: Theme
                 [(each.start, low), (each.stop, low), (each.stop, high), (each.start, high)]
             )
         axis.add_collection(PolyCollection(corners, zorder=2, **look_of(kind, colours)))
+
+
+def overlaps(plan: Plan) -> list[tuple[int, int]]:
+    """Return the pairs of allocations that share an address at a step; of a small plan only.
+
+    A planner's plans have none; somebody's answer may.
+    """
+    if len(plan.allocations) > FEW:
+        return []
+    boxes = [(each.start, each.stop, low, low + each.nbytes)
+             for each, low in zip(plan.allocations, plan.offsets, strict=True)]  # fmt: skip
+    return [
+        (one, other)
+        for (one, a), (other, b) in combinations(enumerate(boxes), 2)
+        if max(a[0], b[0]) < min(a[1], b[1]) and max(a[2], b[2]) < min(a[3], b[3])
+    ]
+
+
+def draw_names(axis: Any, plan: Plan, unit: int, colours: Theme) -> None:
+    """Write the name of each value into its rectangle, and hatch what two of them share."""
+    from matplotlib.patches import Rectangle
+
+    places = [*zip(plan.allocations, plan.offsets, strict=True)]
+    for pair in overlaps(plan):
+        (a, low), (b, below) = (places[place] for place in pair)
+        left, right = max(a.start, b.start), min(a.stop, b.stop)
+        bottom, top = max(low, below), min(low + a.nbytes, below + b.nbytes)
+        axis.add_patch(Rectangle(
+            (left, bottom / unit), right - left, (top - bottom) / unit, zorder=3, linewidth=1.5,
+            facecolor=css(colours.recomputing), edgecolor=css(colours.ink),
+        ))  # fmt: skip
+    labels = {
+        "forward value": colours.kept_label, "recomputed": colours.recomputed_label,
+        "gradient": colours.gradient_label,
+    }  # fmt: skip
+    for (each, low), kind in zip(places, kinds_of(plan), strict=True):
+        if each.kind == "value":
+            node = plan.schedule.graph.data[each.storage]
+            axis.text(
+                (each.start + each.stop) / 2, (low + each.nbytes / 2) / unit, node.name,
+                ha="center", va="center", fontsize=8, color=css(labels[KINDS[kind]]), zorder=5,
+                clip_on=True,
+            )  # fmt: skip
 
 
 def draw_image(axis: Any, plan: Plan, kinds: Any, unit: int, colours: Theme) -> None:

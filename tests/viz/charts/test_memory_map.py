@@ -1,5 +1,6 @@
 """Memory maps: one rectangle per allocation, where and of which kind; the lines; the sentence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.charts.test_charts import legend_of
 from tinyckpt.codegen.reserved_memory import reserved
-from viz.charts.memory_map import KINDS, kinds_of, map_figure, maps_figure, middles
+from viz.charts.memory_map import KINDS, kinds_of, map_figure, maps_figure, middles, overlaps
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT, Theme
 
@@ -130,3 +131,21 @@ def test_several_plans_are_beside_each_other_on_one_scale(tmp_path: Path) -> Non
         viz.memory_map([planned, caching], tmp_path / "both.svg", title="one")
     with pytest.raises(tc.OptionError, match="expected a trace or a schedule, got a int"):
         viz.memory_map([1], tmp_path / "both.svg")  # type: ignore[list-item]
+
+
+def test_overlapping_values_are_drawn_as_such(tmp_path: Path) -> None:
+    plan = tc.arena(tc.plan(tc.networks.chain(3)))
+    assert overlaps(plan) == []
+    wrong = replace(plan, offsets=(0,) * len(plan.offsets))
+    spans = [(each.start, each.stop) for each in plan.allocations]
+    expected = [
+        (one, other)
+        for one, (start, stop) in enumerate(spans)
+        for other, (begin, end) in enumerate(spans[one + 1 :], one + 1)
+        if start < end and begin < stop
+    ]
+    assert overlaps(wrong) == expected != []
+    path = viz.memory_map([wrong, plan], tmp_path / "maps.svg", title=["mine", "best"])
+    text = path.read_text(encoding="utf-8")
+    assert f"{len(expected)} overlaps: no packing" in text
+    assert "no memory is lost to holes" in text
