@@ -17,6 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LISTED = re.compile(r"^\d+\. \[(\w+)\]\(tinyckpt/core/\w+\.py\): (.+(?:\n   .+)*)", re.MULTILINE)
+EXTENSIONS = re.compile(r"^Extensions fill tables of the core.+\n(?:.+\n)*", re.MULTILINE)
 # A section of a file: a heading between rules, or after a rule with a paragraph below it.
 SECTION = re.compile(
     r"^# (?P<inline>[^-\n].*?) -{5,}\n|^# -{50,}\n(?P<block>(?:#.*\n)+)", re.MULTILINE
@@ -28,7 +29,21 @@ the graph, how a policy becomes a schedule, and how a schedule runs. They are re
 in one sitting. [The course](course.md) builds the same engine in 200 lines, `mini.py`: if you wrote
 it, you know the ideas, and the course's page says what each file adds, and why.
 
-Text and code are those of the files. After each file, a chain of four layers passes through it:
+The path through them: a function becomes a graph (`tracing`), which gets its backward pass
+(`autodiff`). A policy (`policies`, by `cuts`) makes of it an *order*: operators in the sequence of
+their evaluations, where one that occurs again is a recomputation. The order becomes a schedule by
+adding where each value is freed (`lowering`), and the schedule a trace: without arrays (`replay`)
+or with them (`execute`).
+
+{extensions} Core imports none of them: each fills its tables when it is imported, among
+them `LEGALISERS`, `STEP_RULES`, `OPERATOR_CHECKS`, `RESULT_CHECKS`, `KERNEL_GUARDS` and
+`RESIDUAL_RULES`. Updates are delayed in the order, before frees are added; offloads are inserted
+into a finished schedule.
+
+Text and code are those of the files. Their examples use `tc.networks.chain(n)`: layers `f1` to
+`fn`; `l`, the gradient of the loss, which is a backward operator; the layers' backward operators
+`bn` to `b1`. After each file, a chain of four layers passes through it. It has a `sum` besides, so
+that its counts are not those of `chain(4)`:
 
 ```python
 {chain}
@@ -68,7 +83,7 @@ print(*by_hand, sep="\\n")
     "costs": """
 costs = tc.cost.evaluations(graph)
 print(costs.operators)
-print(costs.data)
+print({node.name: costs.data[node.id] for node in graph.data})  # sum_1_vjp: a view of 1.0
 """,
     "cuts": """
 from tinyckpt.core.cuts import retaining_order
@@ -83,7 +98,9 @@ print(*schedule.steps, sep="\\n")
 """,
     "policies": """
 for policy in ("store_all", "recompute_all", "sqrt_n"):
-    print(policy, tc.plan(graph, policy).note, sep=": ")
+    planned = tc.plan(graph, policy)
+    print(f"{tc.replay(planned).summary()}; {planned.note}")
+# sqrt_n saves the last segment too, tanh_3 and tanh_4: fewer than the 13 of tanh_2 alone.
 """,
     "backend": """
 from tinyckpt.core.backend import get_backend
@@ -119,15 +136,21 @@ def write(app: Any) -> None:
 
 def listed() -> dict[str, str]:
     """Return the files in reading order, by name, with the sentence on each."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    return {name: " ".join(sentence.split()) for name, sentence in LISTED.findall(text)}
+    found = LISTED.findall(contributing())
+    return {name: " ".join(sentence.split()) for name, sentence in found}
+
+
+def contributing() -> str:
+    """Return the text of CONTRIBUTING.md."""
+    return (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def page() -> str:
     """Return the page: each file in turn, and the chain after it."""
     names: dict[str, Any] = {}
     exec(CHAIN, names)
-    parts = [HEAD.format(count=len(listed()), chain=CHAIN)]
+    (extensions,) = EXTENSIONS.findall(contributing())
+    parts = [HEAD.format(count=len(listed()), chain=CHAIN, extensions=extensions.strip())]
     for number, (name, sentence) in enumerate(listed().items(), 1):
         source = (ROOT / "tinyckpt" / "core" / f"{name}.py").read_text(encoding="utf-8")
         parts += [f"## {number}. {name}", f"**{sentence}**", *told(source)]
@@ -149,6 +172,7 @@ def told(source: str) -> list[str]:
         heading, _, rest = (section["inline"] or uncommented(section["block"])).partition("\n")
         # A heading that is a sentence ends at its first colon; what follows is prose.
         title, _, more = heading.partition(": ")
+        more = more[:1].upper() + more[1:]
         parts += [f"### {title.rstrip('.').replace('``', '`')}", prose(f"{more}\n{rest}".strip())]
         done = section.end()
     parts.append(fenced(code[done:], "python"))

@@ -139,7 +139,7 @@ def main() -> None:
         ("floors", floors),
         ("import arrows", arrows),
         ("core/, files", core),
-        ("core/, lines", lines_of("tinyckpt/core/[!_]*.py")),
+        ("core/, lines", lines_of("tinyckpt/core/*.py")),
         ("tinyckpt/, Python lines", lines_of("tinyckpt/*.py")),
         ("viz/, Python lines", lines_of("viz/*.py")),
         ("viz/, JavaScript lines", lines_of("viz/*.js")),

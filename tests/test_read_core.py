@@ -27,7 +27,8 @@ def read_core(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_core_is_at_most_3200_lines_in_13_files() -> None:
     assert len(FILES) == 13
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES) <= 3_200
+    package = [*FILES, Path(core.__file__)]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in package) <= 3_200
 
 
 def test_list_in_contributing_names_each_file_of_core_and_an_example(read_core: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reverse-mode automatic differentiation, graph to graph. Read this file from top to bottom.
+"""Reverse-mode automatic differentiation, graph to graph.
 
 A graph says how a loss is computed, one operator after another. This file adds, to the same graph,
 how its gradient is computed: the backward pass. Three ideas are enough.

@@ -1,8 +1,8 @@
 """The cost model: cost per evaluation and size per value, the two quantities that planners trade.
 
 Every planner accepts any cost model, so that one policy can minimise evaluations, FLOPs, memory
-traffic or measured seconds, under a budget in bytes or in nodes. Store-all, recompute-all and
-retain minimise nothing and ignore it. Costs must be finite and non-negative, sizes integers.
+traffic or measured seconds, under a budget in bytes or in nodes. Store-all and
+recompute-all minimise nothing and ignore it. Costs must be finite and non-negative, sizes integers.
 """
 
 from __future__ import annotations

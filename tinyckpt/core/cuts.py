@@ -6,8 +6,8 @@ everything after it, whatever was dropped before it. Sources are always resident
 operators, and a parameter that enters late does not destroy a separator.
 
 A *keep set* is a set of forward values to save; ``retaining_order`` turns one into an evaluation
-order that recomputes everything else where it is read. The sections below: post-dominators; keep
-sets; segments.
+order that recomputes everything else where it is read. An *order* lists operators in the sequence
+of their evaluations: one that occurs again is recomputed. ``lowering`` adds where values are freed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def separators(graph: Graph) -> list[int]:
     Source: post-dominators by intersection, after Cooper, Harvey and Kennedy, "A simple, fast
     dominance algorithm", 2001, in one pass since the graph is acyclic.
     """
-    parent, depth, readers = post_dominators(graph)
-    broken = edges_from_outside(graph, parent, readers)
-    size = subtree_sizes(graph, parent)
+    parent, depth, successors = post_dominators(graph)
+    broken = edges_from_outside(graph, parent, successors)
+    size = summed_over_subtrees(parent, [1] * len(graph.data))
     candidates = [
         node.id
         for node in graph.data
@@ -63,36 +63,38 @@ EXIT = -1  # the virtual root of the post-dominator tree, after all results
 Parents = list[int | None]
 
 
-def forward_readers(graph: Graph) -> list[list[int]]:
+def forward_successors(graph: Graph) -> list[list[int]]:
     """Return every value's forward successors: the outputs of the forward operators reading it."""
-    readers: list[list[int]] = [[] for _ in graph.data]
+    successors: list[list[int]] = [[] for _ in graph.data]
     for operator in graph.operators[: graph.forward_count]:
         for data in dict.fromkeys(operator.inputs):
             if not graph.data[data].is_source:
-                readers[data].extend(operator.outputs)
-    return readers
+                successors[data].extend(operator.outputs)
+    return successors
 
 
 def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
-    """Compute each forward value's immediate post-dominator, its depth in that tree, its readers.
+    """Compute immediate post-dominators, depths in their tree, and successors of forward values.
 
     The parent is EXIT for values that only the exit post-dominates, and None for values that are
     not forward values or from which no result is reachable.
     """
-    readers = forward_readers(graph)
+    successors = forward_successors(graph)
     sink = forward_sink(graph)
     parent: Parents = [None] * len(graph.data)
     depth = [0] * len(graph.data)
     for operator in reversed(graph.operators[: graph.forward_count]):
         for data in operator.outputs:
             common: int | None = EXIT if data == sink else None
-            for reader in readers[data]:
-                if parent[reader] is None:
+            for successor in successors[data]:
+                if parent[successor] is None:
                     continue
-                common = reader if common is None else intersect(common, reader, parent, depth)
+                common = (
+                    successor if common is None else intersect(common, successor, parent, depth)
+                )
             parent[data] = common
             depth[data] = 0 if common in (None, EXIT) else depth[common] + 1
-    return parent, depth, readers
+    return parent, depth, successors
 
 
 def forward_sink(graph: Graph) -> int | None:
@@ -122,33 +124,28 @@ def intersect(left: int, right: int, parent: Parents, depth: list[int]) -> int:
     return left
 
 
-def edges_from_outside(graph: Graph, parent: Parents, readers: list[list[int]]) -> list[int]:
+def edges_from_outside(graph: Graph, parent: Parents, successors: list[list[int]]) -> list[int]:
     """Count, for every value, the edges into its subtree of the dominator tree from outside.
 
     An edge p -> w enters every subtree that contains w but not p: those rooted at w and its
     ancestors, up to but excluding the parent of p, which is w or an ancestor of w since every path
-    from p passes it. So it counts +1 at w and -1 at the parent of p, summed over subtrees. A value
-    whose count is 0 separates.
+    from p passes it. So it counts +1 at w and -1 at the parent of p, summed over subtrees. If the
+    count is 0, all that the value depends on is in its subtree: it separates.
     """
     count = [0] * len(graph.data)
-    for data, values in enumerate(readers):
+    for data, values in enumerate(successors):
         if parent[data] is None:
             continue
-        for reader in values:
-            if parent[reader] is None:
+        for successor in values:
+            if parent[successor] is None:
                 continue
-            count[reader] += 1
+            count[successor] += 1
             if parent[data] != EXIT:
                 count[parent[data]] -= 1  # type: ignore[index]
-    return summed_over_subtrees(graph, parent, count)
+    return summed_over_subtrees(parent, count)
 
 
-def subtree_sizes(graph: Graph, parent: Parents) -> list[int]:
-    """Return the number of values that each value post-dominates, itself included."""
-    return summed_over_subtrees(graph, parent, [1] * len(graph.data))
-
-
-def summed_over_subtrees(graph: Graph, parent: Parents, values: list[int]) -> list[int]:
+def summed_over_subtrees(parent: Parents, values: list[int]) -> list[int]:
     """Sum ``values`` over each subtree, in one pass: children have smaller ids than parents."""
     totals = list(values)
     for data, above in enumerate(parent):
@@ -204,7 +201,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         check_length(expected_length(graph, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
-        # Inputs and outputs of the operator just evaluated are still resident: reuse them.
+        # What the target before this one read and wrote is still resident: not recomputed.
         at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
         for operator in producers_to_recompute(graph, target, resident, at_hand):
             order.append(operator)
@@ -289,7 +286,7 @@ def some_names(nodes: Sequence[DataNode]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# Segments: keep the values that cross the cuts, recompute each segment once.
+# Segments: keep the values that cross the cuts, recompute all but the last segment once.
 #
 # Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
 # arXiv 1604.06174. Chen's policies differ in where they cut. The values of the last segment are
@@ -359,7 +356,7 @@ def crossing_values(graph: Graph, ends: Sequence[int]) -> list[tuple[int, ...]]:
     """
     if not ends:
         return []
-    spans = []  # of each value: the cuts that it crosses
+    spans = []  # of each value: the cuts from its producer on, up to its last forward reader
     for operator in graph.operators[: graph.forward_count]:
         for data in operator.outputs:
             readers = [reader for reader in graph.consumers[data] if reader < graph.forward_count]

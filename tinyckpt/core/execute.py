@@ -1,4 +1,4 @@
-"""The executor: runs a schedule's kernels on NumPy or CuPy, and measures live memory.
+"""The executor: runs a schedule's kernels on arrays, and measures live memory.
 
 In: a schedule and the sources' arrays. Out: the results and a trace. Memory is accounted for
 independently of ``replay``, from the arrays alone: an array's memory belongs to the array at the

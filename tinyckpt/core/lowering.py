@@ -3,7 +3,7 @@
 A policy decides which operator is evaluated when, and which are evaluated again. Once that order is
 fixed, the best memory plan is unique: keep each value from its evaluation to its last reader before
 the operator is evaluated anew (its live range), as in register allocation without spilling. So
-policies choose orders, and every ``Free`` step comes from here.
+policies choose orders, and the ``Free`` steps follow from them.
 
 The live ranges are found as in any compiler: one pass over the order from its end to its beginning
 (liveness analysis). Searching planners score thousands of orders with the vectorised analysis of

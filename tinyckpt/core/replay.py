@@ -2,8 +2,7 @@
 
 The reference machine of the project, and its verifier of schedules. In: a schedule. Out: the trace
 of running it, or a ScheduleError about the first illegal step. It knows shapes and the order of
-steps, nothing of kernels or policies. Every memory figure that the project prints comes from here;
-``execute`` runs the arrays and keeps an independent account to compare.
+steps, nothing of kernels or policies. ``execute`` runs the arrays and keeps an independent account.
 """
 
 from __future__ import annotations

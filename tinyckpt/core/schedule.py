@@ -2,8 +2,8 @@
 
 A step is one action of the machine, read as a sentence: "compute operator 4", "free value 7". A
 schedule fixes what is evaluated when, what stays resident and what is recomputed; it does not say
-why. Whether it is legal is decided by ``replay``. Example: two tanh layers where every operator's
-inputs are recomputed from the source:
+why. Whether it is legal is decided by ``replay``. Example: two tanh layers f1 and f2, the gradient
+l of their loss, nothing saved: b2 finds f2 still resident, and f1 is computed again for b1:
 
 >>> import tinyckpt as tc
 >>> graph = tc.networks.chain(2)

@@ -180,7 +180,7 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
-        # Nested derivatives: the value that each stand-in represents, and those substituted since.
+        # Of training.transformations: what the stand-ins of nested derivatives are, or became.
         self.stand_ins: dict[int, int] = {}
         self.replaced: dict[int, int] = {}
 
@@ -315,11 +315,6 @@ class Builder:
             yield
         finally:
             ACTIVE_BUILDER.reset(token)
-
-    @property
-    def adjoint_of(self) -> int | None:
-        """The operator whose adjoint is being added, or None."""
-        return self.here.adjoint_of
 
     def named(self, name: str) -> ContextSwitch:
         """Name the operators added inside, with a number appended where the name is taken."""

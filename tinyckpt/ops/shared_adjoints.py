@@ -22,7 +22,7 @@ def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Va
     builder = active_builder(primitive.name)
     inputs = tuple([builder.as_var(operand).node.id for operand in operands])
     for operator in reversed(builder.operators):
-        if operator.adjoint_of != builder.adjoint_of:
+        if operator.adjoint_of != builder.here.adjoint_of:
             break
         same = operator.primitive is primitive and operator.inputs == inputs
         if same and operator.attrs == attrs:

@@ -7,12 +7,12 @@ from hypothesis import given
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.core.cuts import forward_readers, forward_sink
+from tinyckpt.core.cuts import forward_successors, forward_sink
 
 
 def separates(graph: tc.Graph, data: int) -> bool:
     """Whether no ancestor of the value reaches a forward result once the value is removed."""
-    readers = forward_readers(graph)
+    readers = forward_successors(graph)
     parents: dict[int, set[int]] = {}
     for source, targets in enumerate(readers):
         for target in targets:
@@ -35,7 +35,7 @@ def separates(graph: tc.Graph, data: int) -> bool:
 
 
 def leads_to_a_result(graph: tc.Graph, data: int) -> bool:
-    readers, pending, reached = forward_readers(graph), [data], {data}
+    readers, pending, reached = forward_successors(graph), [data], {data}
     while pending:
         for reader in readers[pending.pop()]:
             if reader not in reached:
