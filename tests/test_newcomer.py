@@ -59,6 +59,7 @@ def demo(clone: Path) -> str:
     return shell("make demo", clone)
 
 
+@pytest.mark.nightly
 def test_every_next_step_of_demo_runs(clone: Path, demo: str) -> None:
     before, _, after = demo.partition("Next, from this folder:")
     for path in re.findall(r"(?:watch it|browser|chart|both): (\S+)", before):

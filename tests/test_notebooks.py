@@ -73,6 +73,7 @@ def test_notebook_of_part_has_stub_tests_and_hints(notebooks: Any, part: str) ->
     assert "\n".join(codes).count("\nprint(") >= page.count("\nprint(")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",

@@ -198,7 +198,7 @@ def try_out(programs: Path, folder: Path, extra: str) -> None:
 
 
 @pytest.mark.newcomer
-@pytest.mark.parametrize("extra", ["", "viz"])
+@pytest.mark.parametrize("extra", ["", pytest.param("viz", marks=pytest.mark.nightly)])
 def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path, extra: str) -> None:
     programs = environment(sys.executable, tmp_path, f"{wheel}[{extra}]" if extra else str(wheel))
     try_out(programs, tmp_path, extra)

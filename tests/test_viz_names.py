@@ -69,6 +69,7 @@ def test_both_names_are_one_module_in_this_installation(tmp_path: Path) -> None:
     assert name == "tinyckpt.viz"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), ORDERS)
 def test_both_names_are_one_module_in_wheel(wheel: Path, first: str, second: str) -> None:

@@ -236,6 +236,7 @@ def test_what_students_get_links_to_nothing_else() -> None:
         assert "solutions" not in text.partition("For teachers: ")[0], path.name
 
 
+@pytest.mark.nightly
 def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     # A copy: students have it anywhere, without the rest of the repository.
     made = shutil.ignore_patterns("__pycache__")

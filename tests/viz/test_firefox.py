@@ -93,6 +93,7 @@ def test_every_step_matches_python(network: str, tmp_path: Path, open_tab: Shown
     assert tab.evaluate(TICK) == traces[0].peak_step
 
 
+@pytest.mark.nightly
 def test_blocks_add_up_to_live_memory(tmp_path: Path, open_tab: Shown) -> None:
     (trace,) = traces_of("residual:4x8", ("sqrt_n",))
     tab = open_tab(viz.player(trace, tmp_path / "player.html"))
@@ -210,6 +211,7 @@ def test_widget_steps_through_its_story(tmp_path: Path, open_tab: Shown) -> None
     assert (fill.startswith("rgb("), rows) == (True, 2)
 
 
+@pytest.mark.nightly
 def test_demo_pages_work(demo: Path, open_tab: Shown) -> None:
     pages = sorted(demo.rglob("*.html"))
     assert pages

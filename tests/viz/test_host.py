@@ -204,6 +204,7 @@ def test_host_lane_height_equals_host_memory(trace: tc.Trace, scale: int) -> Non
             assert max(rows, default=0) in {top, max(top, before)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("design", [Style(), Style(width=480), Style(aspect="16:9")])
 def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Style) -> None:

@@ -167,6 +167,7 @@ def test_display_without_viz_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tc.networks.chain(3)._repr_mimebundle_()) == ["text/plain"]
 
 
+@pytest.mark.nightly
 def test_executed_notebook_shows_player_and_picture(tmp_path: Path) -> None:
     for module in ("nbclient", "nbformat", "ipykernel"):
         require(module)

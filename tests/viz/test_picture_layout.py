@@ -93,6 +93,7 @@ def test_all_parts_are_within_the_sheet(
         assert sheet.scale >= 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("width", [320, 801, 1280, 3839])
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -139,7 +139,7 @@ def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [5, 200])  # one node an operator, and groups under a heading
 def test_unprintable_names_can_be_drawn(count: int, tmp_path: Path) -> None:
     odd = "\n\x01\ud800"

@@ -173,6 +173,7 @@ def test_memory_curve_question_takes_keys(page: Any) -> None:
     assert columns.nth(5).get_attribute("aria-valuenow") == "0"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("finger", [False, True])
 def test_memory_curve_question_takes_one_stroke(
@@ -264,7 +265,7 @@ def test_recomputation_question_takes_taps(open_questions: Callable[..., Any]) -
     assert said.startswith("Recomputed before b7: f5, f6, f7. You were right.")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -86,7 +86,7 @@ def test_slides_fit_a_projector_and_print_as_pages(contexts: Contexts, folder: P
     page.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_handouts_are_one_page_without_answers(contexts: Contexts, folder: Path) -> None:
     page = contexts.of(viewport={"width": 1024, "height": 768}).new_page()

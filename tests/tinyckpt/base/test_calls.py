@@ -221,6 +221,7 @@ def test_gradient_penalty_is_equal_under_every_policy(policy: str) -> None:
     assert np.array_equal(gradient["w"], same["w"])
 
 
+@pytest.mark.sampled(80)
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_nested_grad_equals_gradients_for_every_operator(name: str) -> None:

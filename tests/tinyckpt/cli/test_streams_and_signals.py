@@ -20,6 +20,7 @@ from tinyckpt.cli.streams_and_signals import TERMINATING_SIGNALS, Terminated, un
 COMMAND = f"{sys.executable} -m tinyckpt"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "code"),
@@ -40,6 +41,7 @@ def test_closed_output_exits_cleanly(line: str, code: int) -> None:
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @FULL
 @pytest.mark.parametrize(
@@ -114,6 +116,7 @@ def signalled(name: str, path: Path, setup: str = "") -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=50)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 @pytest.mark.parametrize("old", [None, "old"])

@@ -73,6 +73,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.nightly
 def test_batch_may_be_one_dict(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = "--budget", "80 %", "--advise", "--no-workspace"
     expected = said(capsys, f"{model}:make", *options)
@@ -120,6 +121,7 @@ def test_model_file_imports_neighbours_in_forward(
         del sys.modules[name]
 
 
+@pytest.mark.nightly
 def test_fitting_model_needs_no_code(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, f"{model}:make", "--budget", "1 GiB")
     assert code == 0
@@ -129,6 +131,7 @@ def test_fitting_model_needs_no_code(model: str, capsys: pytest.CaptureFixture[s
     assert (code, out.splitlines()[0]) == (0, "GPT fits as it is.")
 
 
+@pytest.mark.nightly
 def test_columns_are_explained(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     # On a CPU plain dropout evaluates other kernels than compiled dropout does, with larger masks.
     names: dict[str, Any] = {}
@@ -154,6 +157,7 @@ def test_columns_are_explained(model: str, capsys: pytest.CaptureFixture[str]) -
     assert "tct.backend(" in out
 
 
+@pytest.mark.nightly
 def test_model_over_budget_gets_plan_and_code(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -173,7 +177,7 @@ def test_model_over_budget_gets_plan_and_code(
     assert "GPT" in page.read_text()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", [[], ["--advise"]])
 def test_meta_model_gets_same_report_as_real_one(
     model: str, capsys: pytest.CaptureFixture[str], more: list[str]
@@ -191,6 +195,7 @@ def test_meta_model_gets_same_report_as_real_one(
         assert found == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", [[], ["--advise"]])
 def test_no_workspace_runs_no_kernel(
     model: str,
@@ -208,6 +213,7 @@ def test_no_workspace_runs_no_kernel(
     assert more or "workspace=False), fullgraph=True)" in out
 
 
+@pytest.mark.nightly
 def test_advise_counts_optimizer_state_in_budget(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,6 +231,7 @@ def test_advise_counts_optimizer_state_in_budget(
     assert of_adam.split()[2] != "0"
 
 
+@pytest.mark.nightly
 def test_code_is_written_for_what_is_asked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = f"{model}:make", "--budget", "85 %", "--no-workspace", "--advise"
     _, plain, _ = said(capsys, *options)
@@ -280,6 +287,7 @@ def test_device_instead_of_a_budget(model: str, capsys: pytest.CaptureFixture[st
         assert (code, "a calibration needs a CUDA device" in err) == (1, True)
 
 
+@pytest.mark.nightly
 def test_infeasible_budget_reports_smallest_total(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_live_allocations_equal_replay_at_every_step_and_never_overlap(
     assert plan.lower_bound >= trace.peak_bytes
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("n", [1, 2, 16, 64])
 def test_arena_of_chain_is_the_peak(n: int, policy: str) -> None:
@@ -83,6 +84,7 @@ def test_arena_of_chain_is_the_peak(n: int, policy: str) -> None:
     assert plan.nbytes == plan.lower_bound == tc.replay(schedule).peak_bytes
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "revolve", "dtr"])
 @pytest.mark.parametrize("network", ["lenet5:64", "transformer:2x64", "unet:1", "resnet18:2"])

@@ -25,6 +25,7 @@ def residual() -> tc.TrainingGraph:
     return tc.networks.residual_mlp(3, 8, 64).graph()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint8, np.float16, np.float32, Fraction])
 def test_costs_of_any_type_become_python_numbers(kind: Any, residual: tc.TrainingGraph) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.core.cuts import forward_successors, forward_sink
+from tinyckpt.core.cuts import forward_sink, forward_successors
 
 
 def separates(graph: tc.Graph, data: int) -> bool:

@@ -45,6 +45,7 @@ MISTAKES: dict[str, tuple[int, str, str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("part", parts())
 def test_solution_gets_all_points_and_stub_none(part: int) -> None:
@@ -169,7 +170,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_course(tmp_path_factory.mktemp("course") / "teacher", teacher=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_files_for_pytest_grade_each_task(teacher: Path, tmp_path: Path) -> None:
     shutil.copy(teacher / "grading" / "pytest" / "test_grade_0.py", tmp_path)
     shutil.copy(teacher / "solutions" / "part_0.py", tmp_path)

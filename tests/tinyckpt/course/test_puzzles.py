@@ -41,6 +41,7 @@ def test_optimum_is_certified_by_the_planner(number: int) -> None:
     assert schedule.certificate.cost == puzzle.optimum
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("number", [8, 9, 12])
 def test_optimum_is_certified_by_the_solver(number: int) -> None:

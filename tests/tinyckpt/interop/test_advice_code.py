@@ -58,7 +58,7 @@ def check_same_step(one: tuple[int, list[Any]], other: tuple[int, list[Any]]) ->
     assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_code_for_pytorch_runs_in_a_fresh_process(tmp_path: Any) -> None:
     model, args = made()
     advice = tct.advise(model, *args, budget="70 %")
@@ -96,8 +96,8 @@ LLAMA = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("numbers", "lines"), [((0, 2), 1), ((0, 1, 2, 3), 1), ((0,), 1), ((1, 2), 10)]
 )

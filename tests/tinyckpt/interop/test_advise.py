@@ -96,6 +96,7 @@ def evaluated(model: nn.Module, x: torch.Tensor, chosen: tuple[str, ...]) -> tup
     return wrapping.evaluate(())
 
 
+@pytest.mark.nightly
 def test_advice_for_resnet_18_wraps_three_of_eight_blocks() -> None:
     """Three of eight blocks wrapped have the peak of all eight wrapped."""
     model, args = images_for(ResNet((2, 2, 2, 2), bottleneck=False), 8, 64)
@@ -324,6 +325,7 @@ def test_result_larger_than_its_tensor_is_charged_its_storage() -> None:
     assert tct.advise(model, x, budget=1.0).peak == peak
 
 
+@pytest.mark.nightly
 def test_advise_runs_no_kernel_without_workspace() -> None:
     model, args = example("ResNet")
     assert (
@@ -402,6 +404,7 @@ class Repeated(nn.Module):
         return x.square().mean()
 
 
+@pytest.mark.nightly
 @given(st.data())
 @settings(deadline=None)
 def test_module_is_recomputed_once_for_each_of_its_calls(data: st.DataObject) -> None:
@@ -483,6 +486,7 @@ class Staged(nn.Module):
         return x.square().mean()
 
 
+@pytest.mark.nightly
 def test_lists_in_lists_are_offered_where_they_suffice_or_are_cheaper() -> None:
     model, x = Staged(), torch.randn(512, 16)
     assert blocks_of(model) == ["stages.0", "stages.1"]

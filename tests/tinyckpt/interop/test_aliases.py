@@ -46,6 +46,7 @@ def tied_gpt(first: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return tokens_for(model, 2, 8)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", ["tokens", "head"])
 def test_tied_gpt_trains_bitwise_as_plain_pytorch(first: str) -> None:
     plain, args = tied_gpt(first)

@@ -119,6 +119,7 @@ def test_loss_function_takes_output_and_targets() -> None:
     assert torch.equal(loss, model(x).square().mean())
 
 
+@pytest.mark.nightly
 def test_selective_and_compare_take_the_model_as_it_is() -> None:
     model, given = blocks("dict"), batch()
     found = tct.selective(model, given, budget="100 %", workspace=False)
@@ -201,7 +202,7 @@ def test_class_is_refused() -> None:
         tct.advise(Blocks, **batch(), budget=BUDGET)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["Llama", "GPT2", "Bert"])
 def test_model_of_transformers_is_advised_on_as_it_is(kind: str) -> None:
     require("transformers")

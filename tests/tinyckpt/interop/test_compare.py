@@ -27,6 +27,7 @@ def compared() -> tct.Comparison:
     return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=2)
 
 
+@pytest.mark.nightly
 def test_memory_budget_one_recomputes_no_flops(compared: tct.Comparison) -> None:
     first = compared.rows[0]
     assert (first.budget, first.cost, first.planned) == (1.0, 1.0, 1.0)
@@ -39,6 +40,7 @@ def test_plan_never_costs_more_at_same_measured_peak(compared: tct.Comparison) -
         assert row.planned <= row.cost
 
 
+@pytest.mark.nightly
 @given(modules(most=12))
 @settings(max_examples=examples(6))
 def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: Example) -> None:
@@ -128,7 +130,7 @@ NORMED: dict[str, Callable[[], Example]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] if n != "dropout" else []) for n in NORMED]
 )

@@ -149,6 +149,7 @@ def wrapping_of(length: int = 40) -> Wrapping:
     return Wrapping(record(model, (torch.randn(2, length, 32),), watched, cuda=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "chosen", [c for n in range(4) for c in combinations(NAMES, n)], ids="-".join
 )

@@ -122,7 +122,7 @@ def together(count: int, name: str, folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(count)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_buckets_of_data_parallel_training_are_counted(count: int, tmp_path: Path) -> None:
     every = together(count, "data_parallel", tmp_path)

@@ -84,6 +84,7 @@ def test_step_has_predicted_peak_and_results_of_plain_pytorch(name: str) -> None
         assert equal(buffers, own_buffers)
 
 
+@pytest.mark.nightly
 def test_recomputation_redraws_dropout_and_updates_buffers_once() -> None:
     for name in ("GPT with dropout", "ResNet"):
         own = Step(name)

@@ -43,6 +43,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def nightly(name: str) -> Any:
+    """Return a case that CI does not run: the first one is of the same kind."""
+    return pytest.param(name, marks=pytest.mark.nightly)
+
+
 def written(path: Path, settings: Any) -> Path:
     """Write a configuration; return its path."""
     path.write_text(json.dumps(settings), encoding="utf-8")
@@ -52,7 +57,7 @@ def written(path: Path, settings: Any) -> Path:
 @pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", *map(nightly, list(CONFIGS)[1:])])
 def test_configuration_is_advised_on_as_its_model_is(
     name: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +177,7 @@ TEXT = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
 GUIDE = {command: lines for command, lines in outputs(TEXT).items() if "--hf" in command}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("command", GUIDE)
 def test_commands_of_the_guide_print_their_output(

@@ -165,8 +165,8 @@ def flops_of(function: Any, args: Any) -> int:
     return flops_of_jaxpr(jax.make_jaxpr(jax.value_and_grad(function))(*args))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("few_candidates")
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_advice_is_what_xla_says_and_no_policy_of_jax_is_better(family: Any, seed: int) -> None:
@@ -206,7 +206,7 @@ def by_operator(function: Any, args: Any) -> Any:
         return jaxpr_as_fun(closed)(*jax.tree.leaves(args))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_gradients_are_equal_to_the_last_bit_operator_by_operator(family: Any) -> None:
     function, *args = family(np.random.default_rng(2))
@@ -217,7 +217,7 @@ def test_gradients_are_equal_to_the_last_bit_operator_by_operator(family: Any) -
         assert equal(by_operator(checkpointed(function, saved), args), expected)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_compiled_gradients_are_equal_to_rounding_of_float64(family: Any) -> None:
     function, *args = family(np.random.default_rng(2))
@@ -246,6 +246,7 @@ def test_saved_results_are_not_recomputed(family: Any) -> None:
     assert costs[0] < costs[2]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_candidates")
 def test_scan_is_checkpointed_per_iteration_as_no_policy_of_jax_does() -> None:
     function, *args = recurrent(np.random.default_rng(4))
@@ -287,6 +288,7 @@ def test_saved_tanh_is_not_evaluated_again() -> None:
     assert text.count("dot_general") == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_candidates")
 def test_advise_refuses_impossible_budget_with_smallest_peak() -> None:
     function, *args = mlp(np.random.default_rng(5))

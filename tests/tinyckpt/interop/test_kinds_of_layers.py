@@ -155,7 +155,7 @@ def marked(names: dict[str, Any]) -> list[Any]:
     return [pytest.param(n, marks=[] if n in QUICK else pytest.mark.long) for n in names]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", marked(LAYERS))
 def test_layer_peaks_and_gradients_equal_plain_training(name: str) -> None:
     make, shape = LAYERS[name]
@@ -165,7 +165,7 @@ def test_layer_peaks_and_gradients_equal_plain_training(name: str) -> None:
     check(Loss(make()), (torch.randn(shape),), decomposed)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", marked(NORMS))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_norm_under_autocast_equals_plain_training(name: str, dtype: torch.dtype) -> None:

@@ -181,6 +181,7 @@ def test_transformers_is_put_back_after_an_error() -> None:
             assert utils.is_fake_tensor is before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_mask_of_transformers(device: str, padded: bool) -> None:

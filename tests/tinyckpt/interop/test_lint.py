@@ -141,6 +141,7 @@ def matching(operator: Any) -> Any:
     return partial(create_selective_checkpoint_contexts, policy)
 
 
+@pytest.mark.nightly
 def test_policy_that_matches_no_operator_is_found() -> None:
     model, args = gpt()
     wrap(model.blocks[0], context_fn=matching(torch.ops.aten.addmm))
@@ -232,7 +233,7 @@ def test_checkpoint_is_as_before_afterwards() -> None:
     assert vars(torch.utils.checkpoint) == before
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_layers_that_transformers_checkpoints_have_their_names() -> None:
     for each in ("torchvision", "transformers"):
         require(each)

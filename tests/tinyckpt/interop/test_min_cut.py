@@ -88,6 +88,7 @@ def test_min_cut_schedules_run_with_gradients_of_store_all(name: str) -> None:
         assert all(torch.equal(gradients[key], others[key]) for key in gradients)
 
 
+@pytest.mark.nightly
 def test_min_cut_leaves_model_graph_and_generator_unchanged() -> None:
     model, args = example("GPT with dropout")
     step = traced(model, args)
@@ -103,6 +104,7 @@ def test_min_cut_leaves_model_graph_and_generator_unchanged() -> None:
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.nightly
 def test_min_cut_schedule_records_origin_and_checkpoints() -> None:
     model, args = example("GPT")
     step = traced(model, args)
@@ -175,6 +177,7 @@ def test_setting_that_exceeds_time_limit_is_not_started(monkeypatch: pytest.Monk
     assert begun == list(SETTINGS)
 
 
+@pytest.mark.nightly
 def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = traced(*example("GPT")).imported
     begun: list[float] = []
@@ -195,6 +198,7 @@ def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) 
         assert begun == order
 
 
+@pytest.mark.nightly
 def test_user_seeds_are_kept() -> None:
     imported = traced(*example("GPT")).imported
     own = [node.id for node in imported.graph.data if node.producer == 5]
@@ -269,7 +273,7 @@ HARD = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("raising", [False, True])
 def test_compiled_steps_are_seeded_by_min_cut(
     raising: bool, monkeypatch: pytest.MonkeyPatch
@@ -322,6 +326,7 @@ def test_model_that_min_cut_refuses_is_planned() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.nightly
 def test_options_are_validated_before_min_cut_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, args = made(HARD)
     monkeypatch.setattr(min_cut, "partition_at", refuses)

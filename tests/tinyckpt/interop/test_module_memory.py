@@ -79,14 +79,14 @@ def check_totals(model: nn.Module, *args: Any, **options: Any) -> tct.MemoryByMo
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_totals_are_those_of_the_estimate(name: str) -> None:
     model, args = example(name)
     check_totals(model, *args, workspace=name == "GPT")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ZOO)
 def test_totals_of_zoo_models_are_those_of_the_estimate(name: str) -> None:

@@ -81,8 +81,7 @@ def chained(made: tuple[nn.Module, tuple[Any, ...]]) -> tuple[Any, ...]:
     return made[0], *made[1]
 
 
-@pytest.mark.long
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_peak_is_the_allocators_and_gradients_are_plain(name: str, recompute: bool) -> None:
@@ -107,8 +106,8 @@ def test_peak_is_the_allocators_and_gradients_are_plain(name: str, recompute: bo
             assert one.grad is None or torch.equal(one.grad, two.grad)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name, (reason, _) in TRAPS.items() if not reason])
 def test_unusual_blocks_train_as_plain(name: str) -> None:
     for recompute in (False, True):

@@ -72,7 +72,7 @@ def same(found: list[Any], expected: list[Any]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["dropout", "batch norm"])
 def test_aot_autograd_peak_equals_plan(name: str) -> None:
     results = []
@@ -131,7 +131,7 @@ def test_inductor_runs_planned_partition() -> None:
     assert recomputations[0] == 0 < recomputations[1]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_fused_partition_is_bitwise_equal(name: str) -> None:
     results, counts = [], []
@@ -151,12 +151,14 @@ def test_fused_partition_is_bitwise_equal(name: str) -> None:
         assert same(buffers, own_buffers)
 
 
+@pytest.mark.nightly
 def test_infeasible_budget_raises_before_anything_runs() -> None:
     model, args = MODELS["dropout"]()
     with pytest.raises(Exception, match=r"no schedule of compiled was found within 1.0 KiB"):
         torch.compile(model, backend=tct.backend("1 KiB", time_limit=0.5))(*args)
 
 
+@pytest.mark.nightly
 def test_exported_program_is_traced_from_file(tmp_path: Path) -> None:
     model, args = images_for(ResNet((1, 1), bottleneck=False, classes=10), 8, 32)
     program = torch.export.export(model, args)

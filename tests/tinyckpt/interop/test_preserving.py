@@ -56,7 +56,7 @@ def left(model: Trap, x: Any) -> Any:
     return fingerprint(model, x, torch_traps.SEEN, torch_traps.LATEST)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_public_calls_leave_model_unchanged(name: str) -> None:
     model, x = trap(name)
@@ -69,7 +69,7 @@ def test_public_calls_leave_model_unchanged(name: str) -> None:
     assert type(model(x)) is torch.Tensor
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [each for each in NAMES if each.values[0] not in OTHERWISE])
 def test_plans_and_steps_leave_model_unchanged_except_buffers(name: str) -> None:
     model, x = trap(name)
@@ -279,7 +279,7 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
 
 
 # One that comes while Python frees something is reported by Python, and lost.
-@pytest.mark.sampled(5)
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("name", "kind"),

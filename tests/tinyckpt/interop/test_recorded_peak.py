@@ -116,6 +116,7 @@ def test_attention_with_weights_returned() -> None:
     assert abs(misses(Attention(), torch.randn(8, 50, 32))) <= ONE
 
 
+@pytest.mark.nightly
 def test_layer_norm_of_transposed_gradient() -> None:
     """Its kernel returns a contiguous gradient, which the next layer need not copy."""
 

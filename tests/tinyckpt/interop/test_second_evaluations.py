@@ -125,7 +125,7 @@ def drawn(blocks: list[list[str]]) -> Made:
     return rows(Drawn(blocks))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @given(st.lists(st.lists(st.sampled_from(list(DEEDS)), min_size=1, max_size=5), max_size=3))
 @example([["kept", "linear", "kept"]])  # the second evaluation ends before it keeps another one
 @example([["dropout", "in place"]])  # a Python number is the most that is there beside dropout

@@ -132,7 +132,7 @@ def test_model_with_graph_break_has_plan_per_graph_and_shape() -> None:
     assert len(check_steps(Classifier(breaks=True), shapes, rows)) == 4
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_byte_budget_is_same_for_all_shapes_and_share_is_per_shape() -> None:
     model, peaks = Classifier().train(), []
     backend = tct.backend(

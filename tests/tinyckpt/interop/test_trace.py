@@ -96,7 +96,7 @@ def test_buffers_are_results_and_unused_parameters_have_no_gradient() -> None:
     assert (roles["shift"], roles["args[0]"], roles["spare"]) == ("constant", "input", "parameter")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_meta_model_has_graph_of_real_model(name: str) -> None:
     real, args = example(name)

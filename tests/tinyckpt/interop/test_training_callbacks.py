@@ -174,7 +174,7 @@ def by_accelerate(budget: str | None) -> tuple[Any, nn.Module, tct.Advice | None
     return seen, model, advice
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_loop_of_accelerate_trains_to_the_bits_within_the_predicted_peak() -> None:
     plain, advised = by_accelerate(None), by_accelerate("80 %")
     assert advised[2] is not None
@@ -188,6 +188,7 @@ def test_manual_optimisation_of_lightning_is_refused() -> None:
         tct.lightning_callback("80 %").on_train_start(None, model)
 
 
+@pytest.mark.nightly
 def test_budget_that_nothing_meets_ends_training_and_leaves_the_model() -> None:
     callback = tct.trainer_callback("1 KiB", workspace=False)
     model = decoder()

@@ -131,6 +131,7 @@ def check_gradients(model: Net, x: Tensor, loss: Tensor, gradients: dict[str, Te
     assert all(torch.equal(gradients[name], named[name]) for name in named)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_equal_plain_pytorch(name: str) -> None:
     check_step(*made(name))

@@ -53,7 +53,7 @@ except tc.BackendError as error:
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_untested_version_warns_and_advise_works() -> None:
     printed = ran(UNKNOWN)
     missing = "torch._functorch.aot_autograd.aot_export_joint_with_descriptors, torch._functorch."

@@ -65,7 +65,7 @@ def workspaces(graph: tc.TrainingGraph) -> dict[str, int]:
     return {operator.name: operator.workspace for operator in graph.operators if operator.workspace}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -111,6 +111,7 @@ def test_worker_stops_after_crash_limit(monkeypatch: pytest.MonkeyPatch) -> None
     assert "not tried, after others" not in str([*workspace.KNOWN.values()])
 
 
+@pytest.mark.nightly
 def test_kernel_output_does_not_corrupt_replies() -> None:
     tct.trace(Model(OPERATORS["prints"]), IMAGES)
 
@@ -237,7 +238,7 @@ print(os.waitpid(child, 0)[1] == 0, second == first, measured() == first)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "way", ["file", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("-c", "-", "fork"))]
 )

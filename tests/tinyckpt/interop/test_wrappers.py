@@ -85,7 +85,7 @@ def wrapped_in(net: nn.Module) -> tuple[str, ...]:
     return tuple(name for name, part in net.named_modules() if is_wrapped(part))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_advice_applies_in_other_wrappers_than_it_was_found_in(seed: int) -> None:
     draw = Random(seed)

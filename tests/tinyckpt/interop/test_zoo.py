@@ -36,7 +36,7 @@ def test_zoo_has_twenty_own_and_twenty_external_models() -> None:
     assert len(ALWAYS & set(NAMES)) == 20
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo_model_trains_as_advised(name: str) -> None:
     entry = MODELS[name]
@@ -47,7 +47,7 @@ def test_zoo_model_trains_as_advised(name: str) -> None:
         assert bool(outcome.size) == entry.wraps, f"{outcome.size} modules may be wrapped"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo_model_trains_as_planned(name: str) -> None:
     entry = MODELS[name]
@@ -60,7 +60,7 @@ def test_zoo_model_trains_as_planned(name: str) -> None:
 COMPILED = ["tied", "module under two names", "batch and instance norm", "RegNet", "Llama"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", COMPILED)
 def test_zoo_model_trains_compiled(name: str) -> None:
     check_steps(compiled(MODELS[name]), 0, 0)

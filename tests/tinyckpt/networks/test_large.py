@@ -26,7 +26,7 @@ def made() -> tuple[Any, int]:
     return graph, taken
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_llama_7b_graph_takes_megabytes(made: tuple[Any, int]) -> None:
     graph, taken = made
     assert taken < 2**26  # of the 1 GiB that it may take, most is Python and NumPy themselves

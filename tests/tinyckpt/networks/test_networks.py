@@ -8,6 +8,7 @@ from tests.tinyckpt.networks.small import SMALL, arguments, equal, small
 from tinyckpt.base.tree import leaves, map_leaves
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_gradients_are_bitwise_equal_under_policies_and_match_differences(name: str) -> None:

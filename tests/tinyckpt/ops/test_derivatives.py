@@ -39,6 +39,7 @@ def test_first_derivative_matches_finite_differences(name: str) -> None:
     check_gradient(scalar_of(function), args, 1e-6)
 
 
+@pytest.mark.sampled(120)
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivative_matches_finite_differences(name: str) -> None:

@@ -44,7 +44,7 @@ def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1", "v-min", "v-half"])
 def test_four_mpi_processes_equal_one_process(name: str) -> None:
     done = run(name, "1")
@@ -63,7 +63,7 @@ def test_mpi_replicas_equal_one_process(replicas: str) -> None:
     assert found["error"] < 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("zero", ["0", "1", "2", "3"])
 @pytest.mark.parametrize("replicas", ["2", "4"])
 def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
@@ -73,7 +73,7 @@ def test_mpi_zero_training_equals_one_process(replicas: str, zero: str) -> None:
     assert max(found["errors"]) < 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "fault",
     ["killed", "killed before", "killed in a forward", "killed in an all-reduce",
@@ -149,7 +149,7 @@ def test_error_in_one_rank_is_named_and_aborts_others() -> None:
     assert done.stderr.count("y: expected") == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -170,6 +170,7 @@ def test_error_common_to_all_ranks_is_reported_once(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_command_runs_under_mpi_launcher() -> None:
     command = ("-m", "tinyckpt", "pipe", "mlp:4x16", "--micro-batches")
     one = launched(*command, "8", "--stages", "4", "--schedule", "zb-h1")

@@ -75,6 +75,7 @@ def drawn_pipeline(seed: int, draw: np.random.Generator, most: int) -> Pipeline:
     return data_parallel(one, int(draw.integers(1, 4)), int(draw.integers(0, 4)))
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100))
 def test_random_pipeline_equals_one_device(seed: int) -> None:

@@ -31,6 +31,7 @@ def same(ours: Any, theirs: Any) -> bool:
     )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.long
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("zero", range(4))

@@ -127,6 +127,7 @@ def test_zb_h1_bubble_equals_its_formula_only_where_that_applies(
         assert trace.peaks == (min(devices, micro_batches),) * devices
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", range(1, 41))
 def test_v_schedules_reach_the_published_memory(devices: int) -> None:

@@ -211,7 +211,7 @@ def test_dtr_rematerialisations_equal_authors_simulator(n: int, expected: int) -
     assert rematerialisations(n, "dtr") == expected
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("n", "expected"), [(100, 355), (1000, 26196)])
 def test_lru_rematerialises_far_more_than_dtr(n: int, expected: int) -> None:
     assert rematerialisations(n, "lru") == expected

@@ -113,7 +113,7 @@ def test_accumulation_peak_is_micro_batch_plus_gradients() -> None:
     assert row.gradients == "rounded"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_combination_never_costs_more_than_its_parts() -> None:
     network = tc.networks.mlp(8, 16, 64)
     for budget in ("50 %", "70 %", "90 %"):

@@ -79,6 +79,7 @@ def test_every_chart_writes_every_format_deterministically(tmp_path: Path, chart
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 def test_unknown_letters_and_formulae_are_literal_text(tmp_path: Path) -> None:
     assert shown("a 漢 \ud800 $x$ Жλ") == "a ?   $x$ Жλ"
@@ -125,6 +126,7 @@ def test_charts_accept_widths_and_titles(tmp_path: Path, chart: str) -> None:
         draw(tmp_path / "c.png", title=["a", "b", "c"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
 def test_pdf_embeds_only_truetype_fonts(tmp_path: Path, chart: str) -> None:

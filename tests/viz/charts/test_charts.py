@@ -215,7 +215,7 @@ def test_frontier_chart_refuses_a_graph(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_frontier_bounds_never_exceed_the_frontier() -> None:
     graph, _ = tc.networks.network_from_text("residual:3x8")
     found = tc.frontier(graph)

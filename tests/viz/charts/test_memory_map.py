@@ -94,6 +94,7 @@ def test_cells_are_those_whose_middle_is_in_the_range() -> None:
         assert list(range(low, high)) == inside
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("allocator", ["arena", "caching"])
 @pytest.mark.parametrize("network", ["chain:16", "chain:256", "resnet18:2"])
 def test_svg_says_the_result_in_at_most_40_kb(network: str, allocator: str, tmp_path: Path) -> None:

@@ -39,8 +39,7 @@ def pipelines(devices: int, *makers: Callable[[int, int], Any]) -> list[Pipeline
     return [replay_pipeline(make(devices, 8)) for make in makers]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", NETWORKS)
 def test_charts_of_three_policies_take_at_most_40_kb(network: str, tmp_path: Path) -> None:
     traces = traces_of(network)
@@ -54,6 +53,7 @@ def test_charts_of_three_policies_take_at_most_40_kb(network: str, tmp_path: Pat
     assert {name: size for name, size in sizes.items() if size > LIMIT} == {}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("chart", list(charts()))
 def test_every_chart_takes_at_most_40_kb_and_says_its_words_as_text(
@@ -93,7 +93,7 @@ def test_pipelines_take_at_most_40_kb_and_each_beyond_two_20(tmp_path: Path) -> 
     assert viz.pipeline(three, tmp_path / "three.svg").stat().st_size <= two + 20_000
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_pipelines_of_16_stages_and_32_micro_batches_take_at_most_40_kb(tmp_path: Path) -> None:
     path = viz.pipeline([replay_pipeline(zb_h1(16, 32))] * 2, tmp_path / "large.svg")
     assert path.stat().st_size <= LIMIT
@@ -103,11 +103,10 @@ def test_two_pipelines_of_16_stages_and_32_micro_batches_take_at_most_40_kb(tmp_
 
 
 # Costs of every stage at random: no two bars are alike, so that nothing can be written shorter.
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [one_f_one_b, zb_h1, v_half])
 @pytest.mark.parametrize("devices", [2, 4, 16, 17, 64, 150])
 @pytest.mark.parametrize("micro_batches", [8, 33, 150])
-@pytest.mark.sampled(1)
 def test_two_pipelines_of_any_size_take_at_most_40_kb(
     micro_batches: int, devices: int, make: Callable[[int, int], Any], tmp_path: Path
 ) -> None:

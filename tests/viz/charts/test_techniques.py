@@ -37,6 +37,7 @@ def points_of(axis: Any) -> list[tuple[float, float, str, str]]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_technique_has_a_point_or_a_dash(found: TechniqueComparison, width: float) -> None:

@@ -22,6 +22,7 @@ HELD = """value => { const {model: {spans: {first, begins, ends}}, step} = playe
 STEPS = "() => [...document.querySelectorAll('#node-facts .link')].map(link => link.textContent)"
 
 
+@pytest.mark.nightly
 def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path: Path) -> None:
     schedule = tc.plan(tc.networks.chain(9), "offload", bandwidth=512)
     tc.save_schedule(schedule, tmp_path / "offload.json")
@@ -49,6 +50,7 @@ def test_copy_lanes_disappear_with_an_offload_schedule(open_page: Open, tmp_path
     assert page.inner_text("[data-counter=host]") == size_text(held)
 
 
+@pytest.mark.nightly
 def test_marks_links_and_loop_follow_the_schedule(lab: OpenLab) -> None:
     page = workbench(lab, "chain:16", "#view=ledger")
     page.select_option("#axis", "evaluation")  # where a tick is another step of each schedule

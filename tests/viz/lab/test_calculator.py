@@ -181,6 +181,7 @@ def layer_schedule(graph: Graph, every: int) -> tc.Schedule:
     return from_order(graph, retaining_order(graph, keep, reuse=True))
 
 
+@pytest.mark.nightly
 def test_template_is_refused_where_layers_or_sizes_do_not_fit(made: Any) -> None:
     def uneven(layers: int, sizes: dict[str, int]) -> Graph:
         return tc.networks.mlp(layers, sizes["width"] + (layers > 4), 4).graph()
@@ -453,7 +454,7 @@ def test_choice_changes_ledger_lab_text_and_address(calculator: Calculator) -> N
     assert page.inner_text("#calc-text").startswith("# torchtitan trains decoders")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("family", "field", "wrong", "said"),

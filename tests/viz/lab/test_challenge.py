@@ -161,6 +161,7 @@ ANSWERS: dict[int, list[list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.browser
 @pytest.mark.parametrize("number", ANSWERS)
 def test_page_and_python_give_the_same_points(
@@ -234,6 +235,7 @@ def test_challenge_verdicts_match_golden_text() -> None:
     assert told.startswith(("the optimum: nothing within", "as good as the best known within"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("network", "budget", "said"),
@@ -257,7 +259,7 @@ def test_illegal_challenge_budgets_are_refused(
         viz.challenge(tc.plan(graph), "many")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_lab_command_writes_a_challenge(tmp_path: Path) -> None:
     path = tmp_path / "lab.html"
     # Time enough for a frontier that is complete, on a busy machine too.

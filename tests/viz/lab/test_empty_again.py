@@ -35,6 +35,7 @@ def test_dropped_non_files_are_ignored(empty: OpenLab, tmp_path: Path) -> None:
     assert page.evaluate("() => player.marked")
 
 
+@pytest.mark.nightly
 def test_replaced_player_handles_no_more_events(empty: OpenLab, tmp_path: Path) -> None:
     page = empty(color_scheme="dark")
     for network in ("chain:9", "chain:4", "residual:2x4"):

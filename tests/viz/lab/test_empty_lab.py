@@ -92,6 +92,7 @@ def test_offered_points_are_legal_with_stated_peak_and_cost(empty: OpenLab, tmp_
     assert [cost for _, cost, _ in points] == sorted((c for _, c, _ in points), reverse=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["trace", "schedule"])
 def test_dropped_trace_and_schedule_play(tmp_path: Path, empty: OpenLab, kind: str) -> None:
     graph = tc.networks.chain(9)
@@ -115,6 +116,7 @@ def test_dropped_trace_and_schedule_play(tmp_path: Path, empty: OpenLab, kind: s
         assert page.locator("#legend li:has-text('on the host')").count() == 1
 
 
+@pytest.mark.nightly
 def test_dropped_snapshot_is_drawn_over_the_plan(empty: OpenLab, tmp_path: Path) -> None:
     page = empty()
     run = pickled(tmp_path, training(8192, base=700))
@@ -224,7 +226,7 @@ def test_keyboard_opens_a_file(empty: OpenLab, tmp_path: Path) -> None:
     assert page.evaluate("() => document.activeElement.id") == "open"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64", "unet", "mlp:200x8"])
 def test_large_graphs_are_grouped_and_groups_expand(
     tmp_path: Path, empty: OpenLab, network: str

@@ -53,7 +53,7 @@ def at_amount(page: Any, values: float) -> tuple[float, float]:
     return x, y
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: str(screen["viewport"]["width"]))
 def test_first_screen_answers_without_scrolling(

@@ -22,7 +22,7 @@ def bytes_of(words: str) -> float:
     return float(number.replace("\u2009", "")) * UNITS[unit]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", ["chain:4", "chain:16", "residual:4x8", "unet", "resnet50"])
 def test_axis_ticks_are_at_their_values(network: str, lab: OpenLab) -> None:
     page = workbench(lab, network)

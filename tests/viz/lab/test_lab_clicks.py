@@ -11,6 +11,7 @@ pytestmark = pytest.mark.browser
 CLICKED = "() => performance.now() - player.flipped.at > 500"  # so that two are not one
 
 
+@pytest.mark.nightly
 def test_double_click_expands_a_group_without_changes(lab: OpenLab) -> None:
     page = workbench(lab, "resnet18:1")
     page.select_option("#lab-policy", "sqrt_n")
@@ -52,6 +53,7 @@ def test_layer_toggled_twice_saves_what_the_policy_did_and_counts_for_a_challeng
     assert "Done" in page.inner_text("#lab-asked")
 
 
+@pytest.mark.nightly
 def test_group_toggled_twice_restores_its_saved_values(lab: OpenLab) -> None:
     page = workbench(lab, "transformer:4x64")
     page.select_option("#lab-policy", "sqrt_n")

@@ -60,6 +60,7 @@ def test_frames_in_motion_force_no_layout(script: str, lab: OpenLab) -> None:
     assert layouts(page, script) <= MOST_LAYOUTS
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:16", "resnet50"])
 def test_dragged_page_shows_what_a_fresh_one_does(network: str, lab: OpenLab) -> None:
     page = lab(network)
@@ -86,6 +87,7 @@ def test_ledger_out_of_sight_waits_and_is_drawn_when_it_comes_into_sight(lab: Op
     until(page, LEDGER, other.evaluate(LEDGER))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("end", ["drag", "back", "pause", "resize"])
 def test_ledger_out_of_sight_is_drawn_when_all_rests(end: str, lab: OpenLab) -> None:
     page = lab("chain:16")

@@ -11,6 +11,7 @@ from tests.viz.conftest import Open
 from tests.viz.lab.lab_driver import LAYER, STATE, at_work
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_measurement_stays_when_the_schedule_changes(tmp_path: Path, open_page: Open) -> None:
     pairs = [(0, 10_000), (1, 14_000), (2, 19_999), (3, 10_000)]

@@ -38,6 +38,7 @@ def test_subtitle_of_an_order_is_that_of_python(lab: OpenLab) -> None:
         assert told == subtitle_of(tc.replay(tc.from_order(graph, order)))
 
 
+@pytest.mark.nightly
 def test_link_restores_the_saved_set(lab: OpenLab) -> None:
     page = workbench(lab, "chain:16")
     for cell in (2, 3, 4, 9):
@@ -131,6 +132,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return viz.lab(graph, tmp_path_factory.mktemp("resnet") / "lab.html", time_limit=1)
 
 
+@pytest.mark.nightly
 def test_resnet_peak_is_explained_and_lowered_in_four_actions(
     open_page: Open, resnet: Path
 ) -> None:

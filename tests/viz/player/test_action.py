@@ -97,6 +97,7 @@ def test_ledger_and_rail_show_the_same_highlights_on_every_axis(player: Player) 
     assert (len(ghosts), lit, haunted, halo) == (2, 2, 2, 1)
 
 
+@pytest.mark.nightly
 def test_expanded_group_shows_its_freed_values(player: Player) -> None:
     (trace,) = traces_of("unet", ("sqrt_n",))
     page = player([trace])
@@ -113,7 +114,7 @@ def test_ended_policy_shows_no_highlights(player: Player) -> None:
     assert page.evaluate(IN_LEDGER)[0] == [[], 0, 0, 0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("view", ["ledger", "graph"])
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
 def test_animation_respects_reduced_motion(view: str, motion: str, player: Player) -> None:

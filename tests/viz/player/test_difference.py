@@ -128,7 +128,7 @@ def check_added(traces: list[tc.Trace], page: Any) -> None:
         assert one - other == counts[0][operator] - counts[1][operator]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet"])
 @pytest.mark.parametrize("axis", ["progress", "evaluation"])
 def test_difference_bars_and_bytes_are_exact(network: str, axis: str, player: Player) -> None:
@@ -167,6 +167,7 @@ def shown(page: Any) -> list[str]:
     ]
 
 
+@pytest.mark.nightly
 def test_compared_pair_is_selected_by_control_keys_and_link(player: Player) -> None:
     page = opened(player, "#step=40&alone=2")
     page.click("#difference")
@@ -302,6 +303,7 @@ def test_equal_peaks_and_equal_values_are_said_to_be_equal(player: Player) -> No
     assert page.inner_text("#filling-none").startswith("Nothing is in memory yet. ")
 
 
+@pytest.mark.nightly
 def test_only_traces_of_one_graph_are_compared(player: Player) -> None:
     chain = traces_of("chain:4", ("sqrt_n", "store_all"))
     other = traces_of("mlp:3x8", ("sqrt_n",))
@@ -327,7 +329,7 @@ def test_only_traces_of_one_graph_are_compared(player: Player) -> None:
     assert alone.is_hidden("#difference")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", ["resnet50", "transformer:2x64"])
 def test_expanded_groups_are_part_of_links(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = list(traces_of(network, ("store_all", "sqrt_n")))

@@ -140,6 +140,7 @@ def test_expanded_group_shows_activity_elsewhere(tmp_path: Path, open_page: Open
     assert page.is_hidden(".path")
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_history_navigates_through_views(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "resnet50", "#step=300")

@@ -30,6 +30,7 @@ def framed(page: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["player", "pipeline"])
 def test_framed_page_follows_the_site_theme(kind: str, tmp_path: Path, open_page: Open) -> None:
     shown = (

@@ -159,6 +159,7 @@ def test_measured_line_is_in_every_strip_and_theme(written: Path, open_page: Ope
         assert_accessible(page, minor=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_each_policy_has_its_own_measurement_or_none(
     trace: tc.Trace, measured: Any, tmp_path: Path, open_page: Open
@@ -209,7 +210,7 @@ def test_events_without_times_are_spread_over_steps(
     assert "events laid along the schedule's steps, ends aligned" in page.inner_text("#measured")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_downsampled_measurement_keeps_its_peak(trace: tc.Trace, tmp_path: Path) -> None:
     held = np.random.default_rng(0).integers(0, 10**6, 3 * MOST_MOMENTS)
     held[1234] = 10**7

@@ -108,7 +108,7 @@ def test_stops_are_reached_by_button_and_by_marks(tmp_path: Path, open_page: Ope
     assert page.evaluate("document.activeElement.id") == "play"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 800, 1280, 3840])
 def test_opening_fits_and_is_accessible(
@@ -125,7 +125,7 @@ def test_opening_fits_and_is_accessible(
     assert_accessible(page)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policies", [("sqrt_n",), BOTH], ids=["one", "difference"])
 @pytest.mark.parametrize("viewport", [(1280, 800), (800, 600), (390, 844)], ids=str)
 def test_what_is_in_memory_is_in_sight_beside_its_curve(

@@ -179,6 +179,7 @@ def test_strip_line_labels_do_not_overlap(width: int, player: Player) -> None:
             assert beside or above
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [320, 640])
 def test_strip_lines_do_not_cross_labels(width: int, player: Player) -> None:
     page = player("mlp:8x64", viewport={"width": width, "height": 740})
@@ -196,6 +197,7 @@ TABLE = """() => { const scroll = document.querySelector("#as-table .scroll");
         roles: [...new Set(cells.map(cell => cell.role))] }; }"""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policies", [("sqrt_n",), ("store_all", "sqrt_n")])
 def test_table_of_the_ledger_is_a_list_that_fits(
     policies: tuple[str, ...], tmp_path: Path, open_page: Open

@@ -65,7 +65,7 @@ def test_page_blocks_equal_the_replay() -> None:
         assert unpacked(data["after"])[own] == lane.held[2:-1:2].tolist()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_pipeline_page_is_small() -> None:
     assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 150 * 1024
     assert len(viz.player(replay_pipeline(one_f_one_b(8, 2000))).html) <= 600 * 1024
@@ -249,7 +249,7 @@ def test_block_tooltip_names_action_and_wait(tmp_path: Path, open_page: Open) ->
     assert page.locator("#node-facts dd").nth(1).inner_text() == "0"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_playback_ends_and_one_schedule_can_be_isolated(tmp_path: Path, open_page: Open) -> None:
     traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
@@ -316,8 +316,7 @@ def test_hostile_names_are_text_and_fallback_is_a_picture(tmp_path: Path, open_p
     assert still.is_hidden("#play")
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_lane_texts_are_not_truncated(width: int, tmp_path: Path, open_page: Open) -> None:

@@ -53,7 +53,7 @@ def test_node_states_match_stepping_both_ways_and_seeking(
         assert page.evaluate(LOOKS) == expected_looks(traces, step), step
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", ["chain:9", "mlp:3x8", "unet"])
 def test_bands_equal_those_of_other_pictures(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = traces_of(network, POLICIES)
@@ -73,6 +73,7 @@ def test_bands_equal_those_of_other_pictures(network: str, tmp_path: Path, open_
         assert (line in tip) == bool(band[step])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policies", [POLICIES[:2], POLICIES])
 def test_compared_policies_step_together(
     policies: tuple[str, ...], tmp_path: Path, open_page: Open
@@ -121,6 +122,7 @@ def test_deep_link_opens_its_step(tmp_path: Path, open_page: Open) -> None:
         assert open_page(path, fragment).evaluate(TICK) == step
 
 
+@pytest.mark.nightly
 def test_playback_ends_and_restarts(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", ("sqrt_n",))
     last = len(traces[0].steps) - 1
@@ -162,6 +164,7 @@ def test_fast_pause_and_play_does_not_double_speed(tmp_path: Path, open_page: Op
 # Controls and keys ---------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("focus", ["body", "#scrub", ".graph .node", "#play", "#steps"])
 def test_keys_step(focus: str, tmp_path: Path, open_page: Open) -> None:

@@ -58,7 +58,7 @@ STRIPED = """() => [...document.querySelectorAll(".graph .node")].map(node => {
 })"""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", [*NETWORKS, "by hand"])

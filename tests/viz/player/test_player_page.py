@@ -203,7 +203,7 @@ def test_what_was_recomputed_is_hatched_in_graph_strip_and_saved_frame(player: P
         assert "rgb({}, {}, {})".format(*ink) in text.split("<pattern")[1].split("</pattern")[0]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_result_gradients_are_dark_pink_in_the_graph(scheme: Any, player: Player) -> None:
@@ -274,6 +274,7 @@ def test_page_handles_a_hundred_thousand_steps(player: Player) -> None:
     assert page.evaluate(ROWS) != rows
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_frame_is_saved_as_png(suffix: str, player: Player) -> None:
@@ -302,8 +303,7 @@ def test_frame_is_saved_as_png(suffix: str, player: Player) -> None:
 # Views that open -----------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
 def test_groups_show_state_and_expand(network: str, player: Player) -> None:

@@ -90,7 +90,7 @@ def test_page_lanes_equal_the_timeline(network: str, player: Player) -> None:
     assert names == ["compute", "to the host", "back"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 @with_fixtures(8)
 @given(timeline=timelines())

@@ -60,6 +60,7 @@ def test_presentation_has_large_text_and_no_controls(player: Player) -> None:
         assert page.evaluate("player.scales.large") == 1
 
 
+@pytest.mark.nightly
 def test_presented_policies_share_one_caption(tmp_path: Path, open_page: Open) -> None:
     for policies in (("store_all", "sqrt_n"), ("store_all", "sqrt_n", "recompute_all")):
         path = written(tmp_path, traces_of("chain:8", policies), "ledger")
@@ -252,7 +253,7 @@ def test_printed_page_is_light_and_shows_the_step(player: Player, front: str) ->
     assert page.is_visible("footer")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", ["chain:256", "resnet50"])
 def test_printed_page_is_one_sheet_wide(player: Player, network: str) -> None:
     page = player(

@@ -40,6 +40,7 @@ def check(traces: list[tc.Trace], page: object) -> None:
             assert cursors == 1, tick
 
 
+@pytest.mark.nightly
 def test_progress_axis_aligns_first_evaluations(player: Player) -> None:
     traces = traces_of("residual:3x8", POLICIES)
     page = player(traces, "#progress=20&alone=0")

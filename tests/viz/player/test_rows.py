@@ -25,6 +25,7 @@ def names(page: Any) -> list[str]:
     return found
 
 
+@pytest.mark.nightly
 def test_rows_of_a_long_chain_are_legible_scrolled_and_aligned(player: Player) -> None:
     page = player("chain:256")
     assert page.get_attribute("#rows", "aria-pressed") == "false"

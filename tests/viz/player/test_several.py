@@ -124,7 +124,7 @@ def compared(page: Any) -> list[int]:
     return ids
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", ["0v", "31v"])
 def test_policies_outside_the_pair_are_redrawn_after_a_difference(
     keys: str, player: Player

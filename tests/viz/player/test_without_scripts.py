@@ -32,6 +32,7 @@ def test_fallback_has_a_still_and_a_table(player: Player) -> None:
     assert page.is_visible("noscript p")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [360, 1280, 2560])
 def test_fallback_still_is_legible(width: int, player: Player) -> None:
     viewport = {"width": width, "height": 900}
@@ -80,6 +81,7 @@ TEXTS = """() => {
     return [...drawn, ...written]; }"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("network", ["chain:16", "unet"])

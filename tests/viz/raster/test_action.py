@@ -75,6 +75,7 @@ def test_freed_bytes_are_shown_for_one_frame(theme: str) -> None:
                 assert (ink in band[:, left + 6 : right - 6]) == (cell.id in ghosts), (step, cell)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.long
 @pytest.mark.parametrize("network", ["chain:16", "mlp:4x8", "residual:2x4"])
 @pytest.mark.parametrize(

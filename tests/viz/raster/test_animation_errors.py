@@ -77,7 +77,7 @@ def test_options_depending_on_trace_and_frame_counts_are_refused(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
     traces = [trace_of("chain:2")] * 50
     with pytest.raises(tc.OptionError, match=r"2400 by \d+ pixels are too many for webp"):
@@ -85,6 +85,7 @@ def test_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("form", ENCODERS)
 def test_full_disk_raises_one_error_and_keeps_the_old_file(tmp_path: Path, form: str) -> None:
@@ -122,6 +123,7 @@ viz.gif(tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n")), sys.argv[1])
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_killed_process_leaves_the_old_file_or_none(tmp_path: Path, old: bytes | None) -> None:

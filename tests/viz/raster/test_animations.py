@@ -64,7 +64,7 @@ def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: s
             assert np.array_equal(canvas, fresh.canvas)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "names", "policies", "theme", "scale"),
@@ -120,7 +120,7 @@ def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:
     assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(("form", "apart"), [("mp4", 3), ("webm", 4)])
 @pytest.mark.parametrize("width", [800, 641])
@@ -213,6 +213,7 @@ def test_encoders_stream_frames(form: str) -> None:
     assert sizes == sorted(set(sizes))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all", "revolve", "offload"])
 def test_animation_files_are_small(tmp_path: Path, policy: str, theme: str) -> None:
@@ -220,7 +221,7 @@ def test_animation_files_are_small(tmp_path: Path, policy: str, theme: str) -> N
     assert path.stat().st_size <= 200 * 1024
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_partial_range_has_the_same_frames(tmp_path: Path) -> None:
     traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
     whole = Picture(scene_of(traces, span=Span()))
@@ -255,6 +256,7 @@ def test_legend_stays_within_margins(scale: int) -> None:
     assert WIDTH - MARGIN - 3 < columns[-1] < WIDTH - MARGIN + 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", *LONGER])
 @pytest.mark.parametrize("options", [{}, {"seconds": 12}, {"seconds": 1}, {"hold": (2, 3)}])

@@ -85,6 +85,7 @@ def check_moment(story: Story, moment: Moment, shown: Any) -> None:
         assert state["bands"] == pytest.approx(row.bands, abs=far)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shown", [chain, resnet], ids=["chain:16", "resnet50"])
 def test_widget_tells_the_story_of_the_explainer(shown: Callable[[], tc.Trace], show: Show) -> None:
     trace = shown()
@@ -161,6 +162,7 @@ def test_links_in_the_text_and_attributes_drive_the_widget(show: Show) -> None:
     assert page.url.endswith("#x")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("attributes", "peaks"),
     [
@@ -239,7 +241,7 @@ def test_clicked_tiles_are_told_and_say_what_is_kept(show: Show) -> None:
     assert events_of(page, "keep") == [{"kept": [4, 12]}, {"kept": [4, 8, 9, 12]}]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_widget_fits_has_the_theme_of_the_page_and_is_accessible(
@@ -261,6 +263,7 @@ def test_widget_fits_has_the_theme_of_the_page_and_is_accessible(
         assert_accessible(page)
 
 
+@pytest.mark.nightly
 def test_theme_follows_the_text_around_and_the_attribute_overrides_it(show: Show) -> None:
     page = show(chain())
     kept = "w => getComputedStyle(w.shadowRoot.querySelector('.row:last-of-type rect.kept')).fill"
@@ -327,6 +330,7 @@ def test_stop_has_a_short_name_in_attributes_and_links(open_page: Open, tmp_path
     assert place_of(page) == again
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("attribute", "said"),
     [
@@ -365,6 +369,7 @@ def cut(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "rows": rows}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -64,7 +64,7 @@ def often_full() -> tc.Trace:
     return tc.replay(tc.plan(tc.networks.chain(200), "recompute_all"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize(
     "shown",

@@ -86,7 +86,7 @@ def test_identical_blocks_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert counts[0] == counts[1]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_blocks_cost_near_lower_bound_on_transformer() -> None:
     graph = network_from_text("transformer:12x768")[0]
     costs = flops(graph)

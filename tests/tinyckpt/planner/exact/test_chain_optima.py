@@ -35,12 +35,14 @@ def link_of(of: Row) -> tc.Link:
     return tc.Link(0 if host == 0 else bandwidth, engines=engines)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("of", MADE, ids=str)
 def test_chain_table_equals_exhaustive_optima(of: Any) -> None:
     assert tuple(row(*of)) == LEAST[of]
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.long
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("host", HOSTS)
@@ -57,6 +59,7 @@ def test_chain_machine_agrees_with_exhaustive_search(
     assert exhaustive(graph, costs, link, 3 * BYTES, room) == Fraction(found, evaluation)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.long
 @pytest.mark.parametrize(("of", "budget"), PLANNED, ids=str)
 def test_plan_with_host_attains_exhaustive_optimum(of: Row, budget: int) -> None:

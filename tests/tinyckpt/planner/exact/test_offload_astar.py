@@ -42,8 +42,7 @@ def test_offload_astar_equals_exhaustive_search(
     check_against_all(n, nodes, bandwidth, engines)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
 def test_offload_astar_equals_exhaustive_search_on_three_layers(
     bandwidth: float, engines: int

@@ -11,6 +11,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 
 
+@pytest.mark.nightly
 def test_improved_plan_costs_less_within_same_budget() -> None:
     graph = tc.networks.branching(4, 8).graph()
     costs = tc.cost.flops(graph)

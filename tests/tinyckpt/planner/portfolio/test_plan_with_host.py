@@ -141,8 +141,7 @@ def test_makespan_never_rises_with_resources_on_larger_graphs(case: Any, engines
     grid_of(graph, None, [peak * part // 10 for part in (5, 6, 8, 9)], links)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", [0, 0.02, 0.5])
 @pytest.mark.parametrize("graph", [tc.networks.chain(8), LONG, tc.networks.mlp(4, 8).graph()])
 def test_plan_with_host_respects_time_limit(

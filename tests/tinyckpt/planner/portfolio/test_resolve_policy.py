@@ -169,6 +169,7 @@ def test_old_spelling_of_total_budget_warns_and_means_the_same() -> None:
     assert old.steps == tc.plan(graph, budget="2 MiB total", time_limit=0.2).steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B total", "5 % total"])
 def test_infeasible_budget_error_of_every_policy_names_smallest(budget: str | int | float) -> None:

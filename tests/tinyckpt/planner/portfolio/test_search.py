@@ -65,7 +65,7 @@ def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> Non
         before = cost
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @settings(max_examples=examples(8))
 @given(
     st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()),
@@ -92,7 +92,7 @@ def test_portfolio_dominates_policies_on_networks(text: str) -> None:
     check_dominance(graph, evaluations(graph), [int(largest * share / 100) for share in shares])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_budgets_between_levels_reach_known_costs() -> None:
     for text in LARGER:
         schedule = tc.plan(network_from_text(text)[0], budget=0.4, time_limit=PATIENT)
@@ -102,7 +102,7 @@ def test_budgets_between_levels_reach_known_costs() -> None:
     assert tc.replay(schedule).evaluations <= 106
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @settings(max_examples=examples(4))
 @given(training_graphs(5), st.integers(20, 100))
 def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> None:
@@ -257,7 +257,7 @@ def test_graphs_with_too_many_crossing_values_have_no_stages() -> None:
     assert set(tried) <= {"store_all", "recompute_all", "sqrt_n"}  # the quick ones come first
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_cut_search_still_matches_single_policies() -> None:
     graph = network_from_text("unet:8")[0]
     costs = tc.cost.given(graph)
