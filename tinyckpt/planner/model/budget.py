@@ -102,7 +102,9 @@ def parse_written_budget(budget: str | int | float, forms: str) -> WrittenBudget
     raise BudgetError(f"budget {budget!r:.80}; expected {forms}")
 
 
-def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Problem]:
+def parse_budget(
+    graph: Graph, costs: Costs, budget: str | int | float, in_order: bool = False
+) -> tuple[int, Problem]:
     """Parse a budget for a graph: the number, and the problem in whose memory unit it counts.
 
     Args:
@@ -111,6 +113,7 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
             a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. Bytes
             and per cent may be followed by ``"total"``.
+        in_order: whether first evaluations have to come in the order that the graph gives.
 
     Raises:
         BudgetError: if the budget has none of these forms; if it is so few bytes that no schedule
@@ -122,7 +125,8 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     [4096, 9, 2560]
     """
     written = parse_written_budget(budget, FORMS)
-    problem = problem_of(graph, in_nodes(costs) if written.unit == "nodes" else costs)
+    counted = in_nodes(costs) if written.unit == "nodes" else costs
+    problem = problem_of(graph, counted, in_order)
     if written.unit == "nodes":
         return int(written.amount), problem
     if written.unit == "unsaid":

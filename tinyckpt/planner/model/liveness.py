@@ -11,6 +11,7 @@ as flat arrays, the input of every planner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -178,6 +179,7 @@ class Problem:
         workspace: memory that each operator uses in addition to inputs and outputs.
         root: for each value, the value that owns its storage: itself if it is no view.
         in_order: whether first evaluations have to come in build order.
+        free: the problem in which they do not have to, if this one was made from it.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(2)  # operators 0 to 4: f1 f2 l b2 b1
@@ -188,9 +190,10 @@ class Problem:
     (1536, 6.0)
     """
 
-    def __init__(self, graph: Graph, costs: Costs, in_order: bool = False) -> None:
+    def __init__(self, graph: Graph, costs: Costs) -> None:
         self.graph, self.costs, self.flat = graph, costs, FlatGraph(graph)
-        self.in_order = in_order
+        self.in_order = False
+        self.free: Problem | None = None
         self.cost = np.array(costs.operators, np.float64)
         self.size = np.array(costs.data, np.int64)
         self.workspace = np.array(costs.workspace, np.int64)
@@ -202,6 +205,12 @@ class Problem:
             base = int(self.base[node.id])
             if base != node.id:
                 self.root[node.id] = self.root[base]
+
+    def in_build_order(self) -> Problem:
+        """Return this problem, of the same arrays, with first evaluations in build order."""
+        fixed = copy(self)
+        fixed.in_order, fixed.free = True, self
+        return fixed
 
     def cost_of(self, order: Iterable[int]) -> float:
         """Return the cost of all evaluations."""
@@ -290,4 +299,8 @@ def problem_of(graph: Graph, costs: Costs, in_order: bool = False) -> Problem:
     it. Without a lock, so that a forked process never waits: two threads may at worst build two.
     """
     key = id(graph), costs, in_order
-    return _problems.get(key) or _problems.setdefault(key, Problem(graph, costs, in_order))
+    found = _problems.get(key)
+    if found is None:
+        found = problem_of(graph, costs).in_build_order() if in_order else Problem(graph, costs)
+        found = _problems.setdefault(key, found)
+    return found

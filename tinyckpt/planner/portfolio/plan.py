@@ -154,9 +154,8 @@ def planned(
     deadline = Clock(checked_seconds(options.get("time_limit", default)))
     improves = own is None and checked_flag("improve", options.get("improve", False))
     seeds = checked_seeds(graph, options.get("seeds", ())) if own is None else ()
-    amount, problem = parse_budget(graph, costs, budget)
-    if own is None and is_given(options.get("order", "free")):
-        problem = problem_of(graph, problem.costs, in_order=True)
+    in_order = own is None and is_given(options.get("order", "free"))
+    amount, problem = parse_budget(graph, costs, budget, in_order)
     request = PlanRequest(graph, problem.costs, amount, deadline, seeds, problem)
     try:
         if own is None:

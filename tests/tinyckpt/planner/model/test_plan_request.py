@@ -16,14 +16,16 @@ def in_build_order(graph: tc.Graph, costs: tc.Costs, budget: int) -> list[int]:
 
 
 POLICIES = (None, "greedy", "dtr", "blocks", "rotor", "revolve", "chen_budget", in_build_order)
+CALLS: list[tuple[Any, dict[str, str]]] = [(policy, {}) for policy in POLICIES]
+CALLS.append((None, {"order": "given"}))
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [1.0, "100 %", "9 MiB", "9 MiB total", "999 nodes"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "options"), CALLS)
 def test_plan_builds_problem_and_parses_budget_once(
-    policy: Any, budget: Any, monkeypatch: pytest.MonkeyPatch
+    policy: Any, options: dict[str, str], budget: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tc.networks.residual_mlp(2, 4).graph()
     built: list[tc.Graph] = []
@@ -40,7 +42,7 @@ def test_plan_builds_problem_and_parses_budget_once(
 
     monkeypatch.setattr(Problem, "__init__", counted)
     monkeypatch.setattr(budgets, "parse_written_budget", noted)
-    schedule = tc.plan(graph, policy, budget=budget)
+    schedule = tc.plan(graph, policy, budget=budget, **options)
     assert schedule.certificate is not None
     # Others are of the same graph with its operators in another order.
     assert [found for found in built if found is graph] == [graph]

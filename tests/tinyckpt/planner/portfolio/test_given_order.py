@@ -57,7 +57,7 @@ def test_given_order_is_kept_within_budget(case: Any, percent: int) -> None:
 @given(st.integers(0, 99), st.integers(70, 95))
 def test_local_search_keeps_given_order(seed: int, percent: int) -> None:
     graph = layered_graph(40, seed)
-    problem = Problem(graph, tc.cost.given(graph), in_order=True)
+    problem = Problem(graph, tc.cost.given(graph)).in_build_order()
     budget = problem.peak(range(40)) * percent // 100
     order = LocalSearch(problem, budget, seed).within(range(40), 0.3)
     if order is not None:
