@@ -39,13 +39,13 @@ def separators(graph: Graph) -> list[int]:
     dominance algorithm", 2001, in one pass since the graph is acyclic.
     """
     parent, depth, successors = post_dominators(graph)
-    broken = edges_from_outside(graph, parent, successors)
+    entering = edges_from_outside(graph, parent, successors)
     size = summed_over_subtrees(parent, [1] * len(graph.data))
     candidates = [
         node.id
         for node in graph.data
         if node.producer is not None and node.producer < graph.forward_count
-        and parent[node.id] is not None and broken[node.id] == 0
+        and parent[node.id] is not None and entering[node.id] == 0
     ]  # fmt: skip
     # Candidates' subtrees are nested or disjoint: descend from the largest, keeping each candidate
     # that lies inside the previous one's subtree.
@@ -324,7 +324,7 @@ def values_kept_at_cuts(cuts: Sequence[Cut]) -> list[int]:
 
 
 def residual_operators(graph: Graph) -> list[int]:
-    """Return the forward operators whose results the backward pass reads."""
+    """Return the stages: the forward operators whose results the backward pass reads."""
     last_target = last_backward_readers(graph)
     return [
         operator.id

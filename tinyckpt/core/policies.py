@@ -167,14 +167,14 @@ def place_cuts(
     separator_at = separators_after(graph, stages)
     reach = len(stages) // (2 * count)
     places: list[int] = []
-    for target in targets(weights, count):
+    for share in equal_shares(weights, count):
         earliest = places[-1] + 1 if places else 0
         nearby = sorted(range(-reach, reach + 1), key=lambda offset: (abs(offset), offset))
-        for place in (target + offset for offset in nearby):
+        for place in (share + offset for offset in nearby):
             if earliest <= place < len(stages) - 1 and place in separator_at:
                 break
         else:
-            place = max(target, earliest)
+            place = max(share, earliest)
         if place < len(stages):
             places.append(place)
     elsewhere = [stages[place] for place in places if place not in separator_at]
@@ -203,8 +203,8 @@ def separators_after(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int
     return found
 
 
-def targets(weights: Sequence[int], count: int) -> list[int]:
-    """Return the stages after which the cumulative weight comes closest to equal shares."""
+def equal_shares(weights: Sequence[int], count: int) -> list[int]:
+    """Return the places in the stages after which cumulative weight is nearest to equal shares."""
     reached = [0, *accumulate(weights)]
     found = []
     for part in range(1, count):

@@ -180,7 +180,7 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
-        # Of training.transformations: what the stand-ins of nested derivatives are, or became.
+        # Sources in place of a nested derivative's arguments: the values they are for, and became.
         self.stand_ins: dict[int, int] = {}
         self.replaced: dict[int, int] = {}
 
