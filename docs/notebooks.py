@@ -1,9 +1,9 @@
 """Notebooks of the lessons and of the course's parts, executed: ``make notebooks``.
 
-In: the scripts of ``lessons``, and of each part of ``course`` its page, stub and tests. Out: a file
-``.ipynb`` each, which shows players and pictures inline, and asks its questions in the notebook.
-Answers and closing assertions are collapsed. A part is executed on its solution, then gets the stub
-back: its outputs are what a student's own file prints in the end.
+In: the scripts of ``lessons``, and of each part of ``course`` its page, solution and tests. Out: a
+file ``.ipynb`` each, which shows players and pictures inline, and asks its questions in the
+notebook. Answers and closing assertions are collapsed. A part is executed on its solution, then
+gets the stub back: its outputs are what a student's own file prints in the end.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import pages
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from teaching import COURSE
+
+from tinyckpt.course.handing_out import stub_of
 
 SECONDS = 600  # for one cell, on a slow machine
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -140,7 +142,9 @@ def part_notebook(folder: Path) -> Any:
     cells = [new_markdown_cell(before.strip()), new_markdown_cell(PART % number)]
     cells.append(new_code_cell(INSTALL % ("viz", " pytest") + RELOAD))
     cells += [new_code_cell(written(path), metadata=COLLAPSED) for path in [*helpers, tests]]
-    cells.append(new_code_cell(written(folder / f"{folder.name}.py"), metadata={"tags": ["stub"]}))
+    solution = COURSE / "solutions" / f"{folder.name}.py"
+    stub = f"%%writefile {solution.name}\n{stub_of(solution.read_text('utf-8')).rstrip()}"
+    cells.append(new_code_cell(stub, metadata={"tags": ["stub"]}))
     cells.append(new_code_cell(TESTS % number, metadata={"tags": ["unsolved"]}))
     cells.append(new_markdown_cell(folded("Hints, one at a time", hints)))
     for text, code in zip(rest[::2], rest[1::2], strict=True):

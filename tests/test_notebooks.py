@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
+from tinyckpt.course.handing_out import solution_of, stub_of
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted(path.stem for path in (ROOT / "lessons").glob("[0-9]*.py"))
@@ -54,7 +55,8 @@ def test_notebook_of_lesson_installs_first_and_shows_pictures(notebooks: Any, le
 def test_notebook_of_part_has_stub_tests_and_hints(notebooks: Any, part: str) -> None:
     folder = ROOT / "course" / part
     notebook = notebooks.part_notebook(folder)
-    stub = (folder / f"{part}.py").read_text("utf-8").rstrip()
+    solution = (ROOT / "course" / "solutions" / f"{part}.py").read_text("utf-8")
+    stub = stub_of(solution).rstrip()
     codes = sources(notebook)
     assert '"{CLONE}[viz]" pytest\n    import tinyckpt  # stops here' in codes[0]
     assert f"%%writefile {part}.py\n{stub}" in codes
@@ -64,8 +66,7 @@ def test_notebook_of_part_has_stub_tests_and_hints(notebooks: Any, part: str) ->
     known = {*sys.stdlib_module_names, "tinyckpt", "IPython", "numpy", "pytest", *PARTS}
     for module in set(imports) - known:
         assert any(code.startswith(f"%%writefile {module}.py\n") for code in codes), module
-    solution = (ROOT / "course" / "solutions" / f"{part}.py").read_text("utf-8")
-    assert solution.rstrip() not in "\n".join(codes)
+    assert solution_of(solution).rstrip() not in "\n".join(codes)
     (hints,) = (text for text in sources(notebook, "markdown") if "Hints" in text)
     page = (folder / "README.md").read_text("utf-8")
     assert not re.search(r"\]\((?!http)", "".join(sources(notebook, "markdown")))

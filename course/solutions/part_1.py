@@ -53,9 +53,12 @@ class Graph:
 
     def apply(self, kind: str, *inputs: "Var") -> "Var":
         """Add an operator, and return its output."""
+        ### BEGIN SOLUTION
+        # Task 1.1: append an Operator, and return the Var of its output.
         output = len(self.sources) + len(self.operators)
         self.operators.append(Operator(kind, tuple(x.id for x in inputs), output))
         return Var(self, output)
+        ### END SOLUTION
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,26 @@ def half_squared_norm(x: Var) -> Var:
     return x.graph.apply("half_squared_norm", x)
 
 
+### BEGIN SOLUTION
+# def not_written(g: Var, out: Var, x: Var, y: Var) -> Var:
+#     """Stand where a rule of yours will."""
+#     raise NotImplementedError("Task 1.2: write the two rules of multiply and the two of matmul.")
+#
+#
+### END SOLUTION
 # Vector-Jacobian products, one for each input: from the cotangent g of the output, the output and
 # the inputs to the cotangent of that input. A rule adds operators; it computes nothing.
 RULES: dict[str, tuple[Callable[..., Var], ...]] = {
     "add": (lambda g, out, x, y: g, lambda g, out, x, y: g),
+    ### BEGIN SOLUTION
+    # "multiply": (not_written, not_written),
+    # "matmul": (not_written, not_written),
     "multiply": (lambda g, out, x, y: g * y, lambda g, out, x, y: g * x),
     "matmul": (
         lambda g, out, x, y: g.graph.apply("matmul_vjp_x", g, y),
         lambda g, out, x, y: g.graph.apply("matmul_vjp_y", x, g),
     ),
+    ### END SOLUTION
     "tanh": (lambda g, out, x: g.graph.apply("tanh_vjp", out, g),),
     "half_squared_norm": (lambda g, out, x: g.graph.apply("half_squared_norm_vjp", x, g),),
 }
@@ -104,6 +118,8 @@ def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
 
     A parameter that the loss does not depend on is refused with a ValueError.
     """
+    ### BEGIN SOLUTION
+    # Task 1.3: go through the operators from the last to the first, and add up contributions.
     active = {parameter.id for parameter in parameters}  # the values that depend on a parameter
     for operator in graph.operators:
         if active.intersection(operator.inputs):
@@ -125,10 +141,13 @@ def backward(graph: Graph, loss: Var, parameters: Sequence[Var]) -> list[Var]:
         if parameter.id not in cotangents:
             raise ValueError(f"the loss does not depend on parameter {place}")
     return [cotangents[parameter.id] for parameter in parameters]
+    ### END SOLUTION
 
 
 def needed(graph: Graph, wanted: Collection[int], resident: Collection[int]) -> list[int]:
     """Return the operators that compute the wanted values from resident ones, in order."""
+    ### BEGIN SOLUTION
+    # Task 1.4: go from the wanted values back to what is resident.
     producer = {operator.output: index for index, operator in enumerate(graph.operators)}
     found: set[int] = set()
     todo = list(wanted)
@@ -138,6 +157,7 @@ def needed(graph: Graph, wanted: Collection[int], resident: Collection[int]) -> 
             found.add(producer[data])
             todo.extend(graph.operators[producer[data]].inputs)
     return sorted(found)
+    ### END SOLUTION
 
 
 def differentiate(

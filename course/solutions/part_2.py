@@ -17,6 +17,8 @@ def free_after_last_use(graph: Graph, order: Sequence[int]) -> list[Step]:
 
     Liveness analysis: going from the end to the beginning, the last reader is met first.
     """
+    ### BEGIN SOLUTION
+    # Task 2.1: go through the order from its end, and keep the set of live values.
     live = set(graph.results)
     steps: list[Step] = []  # from the last to the first
     for index in reversed(order):
@@ -28,6 +30,7 @@ def free_after_last_use(graph: Graph, order: Sequence[int]) -> list[Step]:
         live.discard(operator.output)
         live |= inputs
     return steps[::-1]
+    ### END SOLUTION
 
 
 @dataclass
@@ -46,6 +49,8 @@ def run(
     graph: Graph, steps: Sequence[Step], arrays: Sequence[np.ndarray]
 ) -> tuple[list[np.ndarray], Trace]:
     """Run a schedule on the parameters' and inputs' arrays; return the results and the trace."""
+    ### BEGIN SOLUTION
+    # Task 2.2: carry out each step, check that it is legal, and count.
     given = [data for data in graph.sources if data not in graph.constants]
     sources = dict(zip(given, arrays, strict=True)) | graph.constants
     memory: dict[int, np.ndarray] = {}
@@ -71,3 +76,4 @@ def run(
         if data not in memory:
             raise ValueError(f"the schedule ends without the result, value {data}")
     return [memory[data] for data in graph.results], trace
+    ### END SOLUTION

@@ -21,6 +21,8 @@ def keeping_order(graph: Graph, kept: Collection[int], reuse: bool) -> list[int]
     nor at hand is recomputed from resident values alone: a value at hand that is on the way is
     evaluated again.
     """
+    ### BEGIN SOLUTION
+    # Task 3.1: before each backward operator, recompute what it reads and is not resident.
     order = list(range(graph.forward_count))
     resident = {*graph.sources, *graph.results, *kept}
     resident.update(operator.output for operator in graph.operators[graph.forward_count :])
@@ -32,31 +34,44 @@ def keeping_order(graph: Graph, kept: Collection[int], reuse: bool) -> list[int]
             resident.update(graph.operators[i].output for i in again)
         order += [*again, index]
     return order
+    ### END SOLUTION
 
 
 def store_all(graph: Graph) -> list[int]:
     """Evaluate every operator once."""
+    ### BEGIN SOLUTION
+    # Task 3.2: return every operator once.
     return list(range(len(graph.operators)))
+    ### END SOLUTION
 
 
 def recompute_all(graph: Graph) -> list[int]:
     """Save nothing: recompute what each backward operator reads, from the sources."""
+    ### BEGIN SOLUTION
+    # Task 3.2: keep nothing.
     return keeping_order(graph, (), reuse=False)
+    ### END SOLUTION
 
 
 def crossing(graph: Graph, cut: int) -> set[int]:
     """Return the values computed up to forward operator ``cut`` and read by a later forward one."""
+    ### BEGIN SOLUTION
+    # Task 3.3: return what is computed up to the cut and read after it, in the forward pass.
     computed = {operator.output for operator in graph.operators[: cut + 1]}
     later = graph.operators[cut + 1 : graph.forward_count]
     return computed.intersection(data for operator in later for data in operator.inputs)
+    ### END SOLUTION
 
 
 def stages_of(graph: Graph) -> list[int]:
     """Return the forward operators whose outputs the backward pass reads."""
+    ### BEGIN SOLUTION
+    # Task 3.4: find the forward operators whose outputs the backward pass reads.
     backward = graph.operators[graph.forward_count :]
     read = {data for operator in backward for data in operator.inputs}
     forward = graph.operators[: graph.forward_count]
     return [index for index, operator in enumerate(forward) if operator.output in read]
+    ### END SOLUTION
 
 
 def cuts_of(graph: Graph) -> list[int]:
@@ -67,6 +82,8 @@ def cuts_of(graph: Graph) -> list[int]:
     there, the cut moves to the nearest stage at most n // (2 k) away after which one value crosses;
     of two as near, to the earlier; if there is none, it stays.
     """
+    ### BEGIN SOLUTION
+    # Task 3.5: place a cut near each multiple of n / k, where one value crosses.
     stages = stages_of(graph)
     n, k = len(stages), max(1, round(len(stages) ** 0.5))
     cuts = []
@@ -76,6 +93,7 @@ def cuts_of(graph: Graph) -> list[int]:
         one = [x for x in nearby if len(crossing(graph, stages[x])) == 1]
         cuts.append(stages[one[0] if one else target])
     return cuts
+    ### END SOLUTION
 
 
 def sqrt_n(graph: Graph) -> list[int]:
@@ -84,12 +102,15 @@ def sqrt_n(graph: Graph) -> list[int]:
     The last segment is saved whole, since the backward pass begins there.
     Source: Chen et al. 2016, arXiv 1604.06174.
     """
+    ### BEGIN SOLUTION
+    # Task 3.6: keep what crosses the cuts, and the last segment.
     cuts = cuts_of(graph)
     last = cuts[-1] if cuts else -1
     kept = {graph.operators[index].output for index in stages_of(graph) if index > last}
     for cut in cuts:
         kept |= crossing(graph, cut)
     return keeping_order(graph, kept, reuse=True)
+    ### END SOLUTION
 
 
 def value_and_gradient(

@@ -34,6 +34,8 @@ class Simulation:
 
 def sizes_of(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[int, int]:
     """Return the bytes of each value that an operator computes, found by a run of store-all."""
+    ### BEGIN SOLUTION
+    # Task 4.1: run store-all, and see by how much each evaluation adds to the live bytes.
     steps = free_after_last_use(graph, store_all(graph))
     _, trace = run(graph, steps, arrays)
     sizes = {}
@@ -43,6 +45,7 @@ def sizes_of(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[int, int]:
             sizes[graph.operators[index].output] = after - before
         before = after
     return sizes
+    ### END SOLUTION
 
 
 def neighborhood(simulation: Simulation, data: int) -> set[int]:
@@ -51,6 +54,8 @@ def neighborhood(simulation: Simulation, data: int) -> set[int]:
     They are its own; those of evicted values from which it is computed, back to live ones; and
     those of evicted values that are computed from it, up to live ones.
     """
+    ### BEGIN SOLUTION
+    # Task 4.2: find what is recomputed for the value, and what the value is recomputed for.
     graph, live = simulation.graph, simulation.live
     found = set(needed(graph, [data], live - {data}))
     reached = {data}
@@ -60,6 +65,7 @@ def neighborhood(simulation: Simulation, data: int) -> set[int]:
             found.add(index)
             reached.add(operator.output)
     return found
+    ### END SOLUTION
 
 
 def score(simulation: Simulation, data: int) -> float:
@@ -67,10 +73,13 @@ def score(simulation: Simulation, data: int) -> float:
 
     The evaluations are those of its neighborhood; the staleness is the time since its last access.
     """
+    ### BEGIN SOLUTION
+    # Task 4.3: divide the evaluations of the neighborhood by bytes times staleness.
     staleness = len(simulation.order) - simulation.last_access[data]
     if staleness == 0:
         return inf
     return len(neighborhood(simulation, data)) / (simulation.sizes[data] * staleness)
+    ### END SOLUTION
 
 
 def make_room(simulation: Simulation, index: int, pinned: Collection[int]) -> None:
@@ -79,6 +88,8 @@ def make_room(simulation: Simulation, index: int, pinned: Collection[int]) -> No
     Of those that are not pinned, the one with the lowest score goes first; of several, the one with
     the highest id. If all are pinned, a ValueError says so.
     """
+    ### BEGIN SOLUTION
+    # Task 4.4: while the output does not fit, evict the value with the lowest score.
     operator, live = simulation.graph.operators[index], simulation.live
     while True:
         total = sum(simulation.sizes[data] for data in (*live, operator.output))
@@ -91,10 +102,13 @@ def make_room(simulation: Simulation, index: int, pinned: Collection[int]) -> No
                 f"the budget is {simulation.budget}"
             )
         live.remove(min(candidates, key=lambda data: score(simulation, data)))
+    ### END SOLUTION
 
 
 def evicting_order(graph: Graph, budget: int, sizes: dict[int, int]) -> list[int]:
     """Return the order of a run that evicts what does not fit, and recomputes what is missing."""
+    ### BEGIN SOLUTION
+    # Task 4.5: evaluate each operator, after what it reads and is not live.
     simulation = Simulation(graph, sizes, budget)
     order, live, last_access = simulation.order, simulation.live, simulation.last_access
     operators = graph.operators
@@ -117,3 +131,4 @@ def evicting_order(graph: Graph, budget: int, sizes: dict[int, int]) -> list[int
             live.add(operator.output)
             last_access.setdefault(operator.output, len(order))
     return order
+    ### END SOLUTION

@@ -20,6 +20,8 @@ def fewest_advances(states: int, slots: int) -> Table:
 
     The slot of the first state is one of the slots. Of several best distances, it is the smallest.
     """
+    ### BEGIN SOLUTION
+    # Task 5.1: fill the table from short chains to long ones.
     table: Table = {(1, s): (0, 0) for s in range(slots + 1)}
     for length in range(2, states + 1):
         table[length, 0] = (inf, 0)
@@ -28,19 +30,25 @@ def fewest_advances(states: int, slots: int) -> Table:
                 (m + table[length - m, s - 1][0] + table[m, s][0], m) for m in range(1, length)
             )
     return table
+    ### END SOLUTION
 
 
 def longest(slots: int, times: int) -> int:
     """Return how many states can be visited if no step is advanced through more often than that."""
+    ### BEGIN SOLUTION
+    # Task 5.2: add what each part of the chain can have.
     table = {(0, t): 1 for t in range(times + 1)} | {(s, 0): 1 for s in range(slots + 1)}
     for s in range(1, slots + 1):
         for t in range(1, times + 1):
             table[s, t] = table[s - 1, t] + table[s, t - 1]
     return table[slots, times]
+    ### END SOLUTION
 
 
 def reversal(states: int, slots: int) -> list[Action]:
     """Return the actions that visit the states from the last to 0, with the fewest advances."""
+    ### BEGIN SOLUTION
+    # Task 5.3: advance to the first checkpoint, visit the states after it, then the others.
     table = fewest_advances(states, slots)
     actions: list[Action] = []
     todo = [(0, states, slots)]  # (first, last, free): visit the states from last - 1 to first
@@ -53,6 +61,7 @@ def reversal(states: int, slots: int) -> list[Action]:
         actions += [("advance", state) for state in range(first + 1, middle + 1)]
         todo += [(first, middle, free), (middle, last, free - 1)]  # the second one first
     return actions
+    ### END SOLUTION
 
 
 def is_chain(graph: Graph) -> bool:
@@ -71,6 +80,8 @@ def revolve(graph: Graph, slots: int) -> list[int]:
     The first slot is that of x, which is a source and takes no memory. Less than one slot, and a
     graph that is no chain, are refused with a ValueError.
     """
+    ### BEGIN SOLUTION
+    # Task 5.4: turn the actions into operators of the chain.
     if slots < 1 or not is_chain(graph):
         raise ValueError(f"expected a chain and one slot or more, got {slots}")
     n = graph.forward_count
@@ -83,3 +94,4 @@ def revolve(graph: Graph, slots: int) -> list[int]:
         elif state > 0:
             order.append(2 * n + 1 - state)
     return order
+    ### END SOLUTION

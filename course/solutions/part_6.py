@@ -38,6 +38,8 @@ KEPT = "input of norm 1"  # the layer's input: all others are recomputed from it
 
 def attention(layer: Layer) -> list[Saved]:
     """Return the saved tensors of attention and its core, in the order of the table."""
+    ### BEGIN SOLUTION
+    # Task 6.1: return the saved tensors of attention, with their bytes and FLOPs.
     s, b, h, a = layer
     product, scores, weights = 2 * s * b * h * h, 2 * s * s * b * h, a * s * s * b
     return [
@@ -49,10 +51,13 @@ def attention(layer: Layer) -> list[Saved]:
         Saved("input of projection", "attention", 2 * s * b * h, scores),
         Saved("mask of attention", "attention", s * b * h, s * b * h),
     ]
+    ### END SOLUTION
 
 
 def mlp(layer: Layer) -> list[Saved]:
     """Return the saved tensors of the MLP, in the order of the table."""
+    ### BEGIN SOLUTION
+    # Task 6.2: return the saved tensors of the MLP, with their bytes and FLOPs.
     s, b, h, _ = layer
     return [
         Saved("input of fc1", "MLP", 2 * s * b * h, s * b * h),
@@ -60,14 +65,18 @@ def mlp(layer: Layer) -> list[Saved]:
         Saved("input of fc2", "MLP", 8 * s * b * h, 4 * s * b * h),
         Saved("mask of MLP", "MLP", s * b * h, s * b * h),
     ]
+    ### END SOLUTION
 
 
 def saved(layer: Layer) -> list[Saved]:
     """Return all saved tensors of a layer, in the order of the table."""
+    ### BEGIN SOLUTION
+    # Task 6.3: add the inputs of the norms.
     s, b, h, _ = layer
     first = Saved(KEPT, "norms", 2 * s * b * h, 0)
     second = Saved("input of norm 2", "norms", 2 * s * b * h, 2 * s * b * h * h + 2 * s * b * h)
     return [first, *attention(layer), second, *mlp(layer)]
+    ### END SOLUTION
 
 
 def step_flops(layer: Layer) -> int:
@@ -81,6 +90,8 @@ def selective(layer: Layer) -> tuple[Fraction, Fraction]:
 
     Exact: no rounding.
     """
+    ### BEGIN SOLUTION
+    # Task 6.4: add up the core, and divide by what all of the layer takes.
     tensors = saved(layer)
     core = [tensor for tensor in tensors if tensor.kind == "core"]
     nbytes = sum(tensor.nbytes for tensor in tensors)
@@ -88,6 +99,7 @@ def selective(layer: Layer) -> tuple[Fraction, Fraction]:
         Fraction(sum(tensor.nbytes for tensor in core), nbytes),
         Fraction(sum(tensor.flops for tensor in core), step_flops(layer)),
     )
+    ### END SOLUTION
 
 
 def recompute_flops(layer: Layer, plan: Plan) -> int:
@@ -101,12 +113,15 @@ def peak_bytes(layer: Layer, plan: Plan) -> int:
     In the backward pass of a layer these are what it and those before it have saved, and what it
     recomputes.
     """
+    ### BEGIN SOLUTION
+    # Task 6.5: find the layer in whose backward pass most is in memory.
     total = sum(tensor.nbytes for tensor in saved(layer))
     peak = below = 0  # bytes that the layers before have saved
     for names in plan:
         peak = max(peak, below + total)
         below += sum(tensor.nbytes for tensor in saved(layer) if tensor.name not in names)
     return peak
+    ### END SOLUTION
 
 
 def choose(layer: Layer, layers: int, budget: int) -> list[set[str]]:
@@ -115,6 +130,8 @@ def choose(layer: Layer, layers: int, budget: int) -> list[set[str]]:
     A knapsack, solved exactly by dynamic programming. If recomputing all does not meet the budget,
     a ValueError says what it would take.
     """
+    ### BEGIN SOLUTION
+    # Task 6.6: for each number of bytes, keep the cheapest way to free them.
     plan: list[set[str]] = [set() for _ in range(layers)]
     need = peak_bytes(layer, plan) - budget  # bytes to free
     # Of each number of bytes: the fewest FLOPs that free them, and what to recompute.
@@ -135,3 +152,4 @@ def choose(layer: Layer, layers: int, budget: int) -> list[set[str]]:
     for number, name in best[freed][1]:
         plan[number].add(name)
     return plan
+    ### END SOLUTION

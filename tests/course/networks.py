@@ -10,9 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tinyckpt.course.handing_out import solution_of
+
 COURSE = Path(__file__).parents[2] / "course"
 SOLVED = [COURSE / "solutions" / f"part_{part}.py" for part in (1, 2, 3)]
-MINI: str = runpy.run_path(str(COURSE / "one_file.py"))["joined"](SOLVED)
+MINI = solution_of(runpy.run_path(str(COURSE / "one_file.py"))["joined"](SOLVED))
 mini = ModuleType("mini")
 exec(MINI, mini.__dict__)
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import require
 from tests.course.networks import MINI
+from tinyckpt.course.handing_out import REGION, copy_course, given, solution_of, stub_of
 
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "course"
@@ -29,6 +30,11 @@ TASK = re.compile(r"Task (\d\.\d)")
 
 def page(part: int, name: str = "README.md") -> str:
     return (COURSE / f"part_{part}" / name).read_text(encoding="utf-8")
+
+
+def marked(part: int) -> str:
+    """Return the solution of a part with its markers."""
+    return (SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8")
 
 
 def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
@@ -56,9 +62,12 @@ def verdicts(part: int, prefix: str = "test_") -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_each_test_of_a_part_fails_on_its_stub(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_test_of_a_part_fails_on_its_stub(
+    part: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # With the parts before it solved.
-    import_from(monkeypatch, COURSE / f"part_{part}", SOLUTIONS)
+    (tmp_path / f"part_{part}.py").write_text(stub_of(marked(part)), encoding="utf-8")
+    import_from(monkeypatch, tmp_path, SOLUTIONS)
     assert [name for name, passed in verdicts(part).items() if passed] == []
 
 
@@ -72,7 +81,7 @@ def test_each_test_of_a_part_passes_on_its_solution(
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_task_has_a_stub_a_line_on_the_page_a_test_and_three_hints(part: int) -> None:
-    tasks = sorted(set(TASK.findall(page(part, f"part_{part}.py"))))
+    tasks = sorted(set(TASK.findall(stub_of(marked(part)))))
     assert tasks == [f"{part}.{number}" for number in range(1, len(tasks) + 1)]
     assert re.findall(r"^- \*\*(\d\.\d)\*\* `\w", page(part), re.MULTILINE) == tasks
     tested = re.findall(r"^def test_(\d)_(\d)_", page(part, f"test_part_{part}.py"), re.MULTILINE)
@@ -86,13 +95,10 @@ def test_each_task_has_a_stub_a_line_on_the_page_a_test_and_three_hints(part: in
 
 @pytest.mark.parametrize("part", PARTS)
 def test_stub_is_the_solution_without_the_bodies_of_its_tasks(part: int) -> None:
-    stub = ast.parse(page(part, f"part_{part}.py"))
-    solution = ast.parse((SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8"))
-    written = {node.name: node for node in functions(stub)}
+    written = {node.name: node for node in functions(ast.parse(stub_of(marked(part))))}
     left_out = set()
-    for node in functions(solution):
+    for node in functions(ast.parse(solution_of(marked(part)))):
         other = written.pop(node.name)
-        assert ast.unparse(other.args) == ast.unparse(node.args)
         assert ast.get_docstring(other) == ast.get_docstring(node)
         if ast.unparse(other) != ast.unparse(node):
             assert len(other.body) == 2
@@ -108,20 +114,14 @@ def test_stub_is_the_solution_without_the_bodies_of_its_tasks(part: int) -> None
 def test_tests_of_a_task_pass_before_later_tasks_are_solved(
     part: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    solved = (SOLUTIONS / f"part_{part}.py").read_text(encoding="utf-8")
-    raised = {
-        node.name: node.body[-1]
-        for node in functions(ast.parse(page(part, f"part_{part}.py")))
-        if TASK.search(ast.unparse(node.body[-1])) and node.name != "not_written"
-    }
-    tasks = [TASK.findall(ast.unparse(body))[0] for body in raised.values()]
-    for task in tasks:
-        tree = ast.parse(solved)
-        for node in functions(tree):
-            if node.name in raised and TASK.findall(ast.unparse(raised[node.name]))[0] > task:
-                node.body = [raised[node.name]]
-        (tmp_path / task).mkdir(exist_ok=True)
-        (tmp_path / task / f"part_{part}.py").write_text(ast.unparse(tree), encoding="utf-8")
+    def text_of(region: re.Match[str]) -> str:
+        later = any(each > task for each in TASK.findall(region[1]))
+        return given(region) if later else region[0]
+
+    for task in sorted({*TASK.findall(marked(part))}):
+        (tmp_path / task).mkdir()
+        text = REGION.sub(text_of, marked(part))
+        (tmp_path / task / f"part_{part}.py").write_text(text, encoding="utf-8")
         import_from(monkeypatch, tmp_path / task, SOLUTIONS)
         found = verdicts(part, f"test_{task.replace('.', '_')}_")
         assert [name for name, passed in found.items() if not passed] == []
@@ -157,7 +157,7 @@ def test_table_of_parts_says_what_their_pages_say() -> None:
     assert [int(part) for part, *_ in rows] == list(PARTS)
     for part, link, minutes, file in rows:
         assert (COURSE / link).is_file()
-        assert (COURSE / file).is_file()
+        assert file == f"part_{part}/part_{part}.py"
         text = page(int(part)).replace("\n", " ")
         assert f"**Minutes:** {minutes}." in text
         for promise in ("**Goal.** ", "**Prerequisites:** ", "**You will have built** "):
@@ -238,9 +238,8 @@ def test_what_students_get_links_to_nothing_else() -> None:
 
 @pytest.mark.nightly
 def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
-    # A copy: students have it anywhere, without the rest of the repository.
-    made = shutil.ignore_patterns("__pycache__")
-    folder = shutil.copytree(COURSE, tmp_path / "mine", ignore=made)
+    # Students have it anywhere, without the rest of the repository.
+    folder = copy_course(tmp_path / "mine", teacher=True)
     page = (folder / "README.md").read_text("utf-8")  # what it says to run is there
     named = re.findall(r"`(?:pytest|python) ([^ `]+)", page)
     assert {"part_0", "hint.py", "done.py", "one_file.py"} == set(named)
@@ -262,11 +261,11 @@ def test_documented_commands_run_stub_and_solution(tmp_path: Path) -> None:
     assert "14 passed" in text
     # A student who copies the solutions of parts has solved them.
     for part in (1, 2):
-        shutil.copy(SOLUTIONS / f"part_{part}.py", folder / f"part_{part}")
-    shutil.rmtree(folder / "solutions")
+        shutil.copy(folder / "solutions" / f"part_{part}.py", folder / f"part_{part}")
+    (folder / "solutions").rename(tmp_path / "solutions")
     assert command("done.py", "2") == (0, "5 4 2048\n6 3 1536\nAs on the page.\n")
     assert command("done.py")[0] == 1
-    shutil.copy(SOLUTIONS / "part_3.py", folder / "part_3")
+    shutil.copy(tmp_path / "solutions" / "part_3.py", folder / "part_3")
     assert command("one_file.py") == (0, MINI)
     code, text = command("hint.py", "2.1", "1")
     assert (code, text.count("\n")) == (0, 1)

@@ -2,13 +2,14 @@
 
 Students get pages, stubs, tests and hints; teachers also solutions, and a folder ``grading`` with
 files for pytest, nbgrader, Otter and Gradescope. Each of them calls ``grading``, so that points are
-the same everywhere.
+the same everywhere. A stub is made from the solution, by nbgrader's markers in it: ``stub_of``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -57,6 +58,11 @@ GRADESCOPE = {
     "tinyckpt grade /autograder/submission/part_*.py"
     " --gradescope /autograder/results/results.json || true\n",
 }
+# A region of a solution, by the markers of nbgrader: what is given to students, and what is not.
+REGION = re.compile(
+    r"^ *### BEGIN SOLUTION\n((?: *#(?: .*)?\n)*)((?:.*\n)*?) *### END SOLUTION\n", re.MULTILINE
+)
+TASK = re.compile(r"^( *)(Task \d\.\d: .+)$", re.MULTILINE)
 
 
 def lessons() -> dict[str, Path]:
@@ -110,12 +116,49 @@ def copy_course(target: str | os.PathLike[str], teacher: bool = False) -> Path:
     left_out = ["__pycache__", "*.pyc", ".*", *([] if teacher else ["solutions"])]
     ignored = shutil.ignore_patterns(*left_out)
     shutil.copytree(course_folder(), folder, ignore=ignored, dirs_exist_ok=True)
+    for path in (course_folder() / "solutions").glob("part_*.py"):
+        source = path.read_text(encoding="utf-8")
+        (folder / path.stem / path.name).write_bytes(stub_of(source).encode())
+        if teacher:
+            (folder / "solutions" / path.name).write_bytes(solution_of(source).encode())
     texts = "\n\n".join(f"    {statement(number)}" for number in PUZZLES).replace("\n", "\n    ")
     puzzles = "# Puzzles\n\n`tinyckpt puzzle 3 answer.py` checks an answer.\n\n"
     (folder / "puzzles.md").write_text(f"{puzzles}{texts}\n", encoding="utf-8")
     if teacher:
         write_adapters(folder / "grading")
     return folder
+
+
+def stub_of(solution: str) -> str:
+    r"""Return what students fill in: a solution with markers, whose regions are replaced.
+
+    A region is replaced by the comments that open it, as code; a task becomes an error that names
+    it. So the sentence stands once, and the solution has it as a comment; the text that nbgrader
+    itself would put there says only that code is missing.
+
+    >>> print(stub_of("### BEGIN SOLUTION\n# Task 1.1: add.\nx + y\n### END SOLUTION\n"), end="")
+    raise NotImplementedError("Task 1.1: add.")
+    """
+    return REGION.sub(given, solution)
+
+
+def solution_of(solution: str) -> str:
+    """Return a solution without its markers, and without what is given to students."""
+    return REGION.sub(r"\2", solution)
+
+
+def given(region: re.Match[str]) -> str:
+    """Return what students find in place of a region."""
+    return TASK.sub(raised, re.sub(r"^( *)# ?", r"\1", region[1], flags=re.MULTILINE))
+
+
+def raised(task: re.Match[str]) -> str:
+    """Return the statement that raises an error with a task, on lines of at most 100 columns."""
+    indent, sentence = task.groups()
+    line = f'{indent}raise NotImplementedError("{sentence}")'
+    if len(line) <= 100:
+        return line
+    return f'{indent}raise NotImplementedError(\n{indent}    "{sentence}"\n{indent})'
 
 
 def write_adapters(folder: Path) -> None:
@@ -138,7 +181,8 @@ def notebook(part: int, points: dict[str, int]) -> dict[str, Any]:
 
     The result of a graded cell is its points, which nbgrader takes as partial credit.
     """
-    stub = (course_folder() / f"part_{part}" / f"part_{part}.py").read_text(encoding="utf-8")
+    solution = course_folder() / "solutions" / f"part_{part}.py"
+    stub = stub_of(solution.read_text(encoding="utf-8"))
     cells = [cell(f"part_{part}", f"%%writefile part_{part}.py\n{stub}", None)]
     for task, most in points.items():
         code = "from tinyckpt.course.grading import points_of\n\n"

@@ -48,11 +48,11 @@ MISTAKES: dict[str, tuple[int, str, str, str, str]] = {
 @pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("part", parts())
-def test_solution_gets_all_points_and_stub_none(part: int) -> None:
+def test_solution_gets_all_points_and_stub_none(part: int, teacher: Path) -> None:
     solved = grade(SOLUTIONS / f"part_{part}.py")
     assert [task.why for task in solved.tasks] == [()] * len(solved.tasks)
     assert solved.points == solved.of == len(names_of_tests(parts()[part]))
-    stub = grade(course_folder() / f"part_{part}" / f"part_{part}.py")
+    stub = grade(teacher / f"part_{part}" / f"part_{part}.py")
     assert (stub.points, stub.of) == (0, solved.of)
     assert all("NotImplementedError: Task" in why for task in stub.tasks for why in task.why)
     tasks = [task.task for task in solved.tasks]
@@ -220,9 +220,9 @@ def test_files_for_otter_run_in_it(teacher: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.long
 def test_grade_prints_points_and_writes_json_and_gradescope(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stub, mine, results = course_folder() / "part_0" / "part_0.py", *(
+    stub, mine, results = teacher / "part_0" / "part_0.py", *(
         tmp_path / name for name in ("a.json", "results.json")
     )  # fmt: skip
     assert main(["grade", str(stub), "--json", str(mine), "--gradescope", str(results)]) == 1
