@@ -18,90 +18,82 @@ MINI = solution_of(runpy.run_path(str(COURSE / "one_file.py"))["joined"](SOLVED)
 mini = ModuleType("mini")
 exec(MINI, mini.__dict__)
 
-Loss = Callable[..., Any]
+Network = Callable[[Any, Any, Any], Any]
 WIDTH, BATCH = 6, 4
 
 
-def mlp(engine: Any) -> Loss:
-    def loss(weights: Any, x: Any) -> Any:
-        for w in weights:
-            x = engine.tanh(x @ w)
-        return engine.half_squared_norm(x)
-
-    return loss
+def loss_of(network: Network, engine: Any) -> Callable[..., Any]:
+    """Return the loss of a network in an engine: half the squared norm of its output."""
+    return lambda weights, x: engine.half_squared_norm(network(engine, weights, x))
 
 
-def residual(engine: Any) -> Loss:
-    def loss(weights: Any, x: Any) -> Any:
-        for w in weights:
-            x = x + engine.tanh(x @ w)
-        return engine.half_squared_norm(x)
+def mini_chain(n: int) -> Any:
+    """Return the course's graph of n layers of tanh: ``tc.networks.chain(n)``."""
 
-    return loss
+    def loss(parameters: Any) -> Any:
+        (x,) = parameters
+        for _ in range(n):
+            x = mini.tanh(x)
+        return mini.half_squared_norm(x)
 
-
-def residual_of_two(engine: Any) -> Loss:
-    def loss(weights: Any, x: Any) -> Any:
-        for first, second in zip(weights[::2], weights[1::2], strict=True):
-            x = x + engine.tanh(engine.tanh(x @ first) @ second)
-        return engine.half_squared_norm(x)
-
-    return loss
+    return mini.differentiate(loss, 1, value=False)
 
 
-def gated(engine: Any) -> Loss:
+def mlp(engine: Any, weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = engine.tanh(x @ w)
+    return x
+
+
+def residual(engine: Any, weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = x + engine.tanh(x @ w)
+    return x
+
+
+def residual_of_two(engine: Any, weights: Any, x: Any) -> Any:
+    for first, second in zip(weights[::2], weights[1::2], strict=True):
+        x = x + engine.tanh(engine.tanh(x @ first) @ second)
+    return x
+
+
+def gated(engine: Any, weights: Any, x: Any) -> Any:
     """Two branches that join in each layer."""
-
-    def loss(weights: Any, x: Any) -> Any:
-        for first, second in zip(weights[::2], weights[1::2], strict=True):
-            x = engine.tanh(x @ first) * engine.tanh(x @ second)
-        return engine.half_squared_norm(x)
-
-    return loss
+    for first, second in zip(weights[::2], weights[1::2], strict=True):
+        x = engine.tanh(x @ first) * engine.tanh(x @ second)
+    return x
 
 
-def u_shaped(engine: Any) -> Loss:
+def u_shaped(engine: Any, weights: Any, x: Any) -> Any:
     """Skip connections from the first half to the second: no cut is crossed by one value alone."""
-
-    def loss(weights: Any, x: Any) -> Any:
-        half, skipped = len(weights) // 2, []
-        for w in weights[:half]:
-            x = engine.tanh(x @ w)
-            skipped.append(x)
-        for w in weights[half:]:
-            x = engine.tanh(x @ w) + skipped.pop()
-        return engine.half_squared_norm(x)
-
-    return loss
+    half, skipped = len(weights) // 2, []
+    for w in weights[:half]:
+        x = engine.tanh(x @ w)
+        skipped.append(x)
+    for w in weights[half:]:
+        x = engine.tanh(x @ w) + skipped.pop()
+    return x
 
 
-def shared(engine: Any) -> Loss:
+def shared(engine: Any, weights: Any, x: Any) -> Any:
     """One weight in eight layers, whose contributions add up; and a value read twice."""
-
-    def loss(weights: Any, x: Any) -> Any:
-        (w,) = weights
-        for _ in range(8):
-            x = engine.tanh(x @ w)
-        return engine.half_squared_norm(x * x)
-
-    return loss
+    (w,) = weights
+    for _ in range(8):
+        x = engine.tanh(x @ w)
+    return x * x
 
 
-def dense(engine: Any) -> Loss:
+def dense(engine: Any, weights: Any, x: Any) -> Any:
     """Each layer reads the two before it."""
-
-    def loss(weights: Any, x: Any) -> Any:
-        values = [x, engine.tanh(x)]
-        for w in weights:
-            before, last = [*pairwise(values)][-1]
-            values.append(engine.tanh(last @ w + before))
-        return engine.half_squared_norm(values[-1])
-
-    return loss
+    values = [x, engine.tanh(x)]
+    for w in weights:
+        before, last = [*pairwise(values)][-1]
+        values.append(engine.tanh(last @ w + before))
+    return values[-1]
 
 
-# Of each: the loss, and how many weights it takes.
-NETWORKS: dict[str, tuple[Callable[[Any], Loss], int]] = {
+# Of each: its layers, and how many weights they take.
+NETWORKS: dict[str, tuple[Network, int]] = {
     "one layer": (mlp, 1),
     "MLP of 9": (mlp, 9),
     "MLP of 13": (mlp, 13),

@@ -1,5 +1,6 @@
 """A student's schedule becomes a trace of tinyckpt, and a wrong one is refused."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,28 +9,36 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.course.networks import BATCH, COURSE, NETWORKS, WIDTH, mini
+from tests.course.networks import (
+    BATCH,
+    COURSE,
+    NETWORKS,
+    WIDTH,
+    loss_of,
+    mini,
+    mini_chain,
+    residual,
+)
 
 
-@pytest.fixture(autouse=True)
-def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``draw`` be imported, as beside a student's files."""
+@pytest.fixture
+def draw(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module ``draw``, imported as beside a student's files."""
     monkeypatch.syspath_prepend(str(COURSE))
+    return import_module("draw")
 
 
 def run_residual() -> Any:
-    graph = mini.differentiate(NETWORKS["residual of 6"][0](mini), 6, 1)
+    graph = mini.differentiate(loss_of(residual, mini), 6, 1)
     steps = mini.free_after_last_use(graph, mini.sqrt_n(graph))
     _, trace = mini.run(graph, steps, [*[np.eye(6)] * 6, np.ones((4, 6))])
     return graph, steps, trace
 
 
-def test_replay_counts_what_the_student_counted() -> None:
-    from draw import replayed
-
+def test_replay_counts_what_the_student_counted(draw: Any) -> None:
     graph, steps, trace = run_residual()
     kept = set().union(*(mini.crossing(graph, cut) for cut in mini.cuts_of(graph)))
-    found = replayed(graph, steps, trace, "sqrt(n) of mine", kept)
+    found = draw.replayed(graph, steps, trace, "sqrt(n) of mine", kept)
     assert found.summary() == (
         "sqrt(n) of mine on my graph: 52 evaluations, 10 of them recomputations; "
         "peak 11 nodes, 2.3 KiB"
@@ -47,35 +56,28 @@ def test_replay_counts_what_the_student_counted() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(name: str) -> None:
-    from draw import mirrors_of
-
+def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(
+    name: str, draw: Any
+) -> None:
     network, count = NETWORKS[name]
     graph = tc.differentiate(
-        tc.build(network(tc), [tc.Spec((WIDTH, WIDTH))] * count, tc.Spec((BATCH, WIDTH)))
+        tc.build(loss_of(network, tc), [tc.Spec((WIDTH, WIDTH))] * count, tc.Spec((BATCH, WIDTH)))
     )
-    mirrors = mirrors_of(mini.differentiate(network(mini), count, 1))
+    mirrors = draw.mirrors_of(mini.differentiate(loss_of(network, mini), count, 1))
     backward = graph.operators[graph.forward_count :]
     assert [mirrors.get(operator.id) for operator in backward] == [
         operator.adjoint_of for operator in backward
     ]
 
 
-def test_pictures_of_chains_have_the_names_of_the_pages() -> None:
+def test_pictures_of_chains_have_the_names_of_the_pages(draw: Any) -> None:
     require("matplotlib")
-    from draw import replayed
     from tinyckpt.viz.captions import Captions
     from tinyckpt.viz.layout.drawn_nodes import cells_of
 
-    def sixteen_layers(parameters: Any) -> Any:
-        (x,) = parameters
-        for _ in range(16):
-            x = mini.tanh(x)
-        return mini.half_squared_norm(x)
-
-    graph = mini.differentiate(sixteen_layers, 1, value=False)
+    graph = mini_chain(16)
     steps = mini.free_after_last_use(graph, mini.store_all(graph))
-    found = replayed(graph, steps, mini.run(graph, steps, [np.ones((2, 2))])[1])
+    found = draw.replayed(graph, steps, mini.run(graph, steps, [np.ones((2, 2))])[1])
     # A circle each: at the peak of 18 values, 18 of them are filled.
     labels = [cell.label for cell in cells_of(found.graph)]
     chain = tc.networks.chain(16)
@@ -88,48 +90,38 @@ def test_pictures_of_chains_have_the_names_of_the_pages() -> None:
     assert said[23] == "b10 reads f10 and b11"
 
 
-def test_backward_operators_have_the_number_of_their_forward_operator() -> None:
-    from draw import replayed
-
-    found = replayed(*run_residual())
+def test_backward_operators_have_the_number_of_their_forward_operator(draw: Any) -> None:
+    found = draw.replayed(*run_residual())
     backward = found.graph.operators[found.graph.forward_count :]
     for operator in backward:
         assert operator.adjoint_of is not None
         assert operator.name.partition("_vjp")[0] == found.graph.operators[operator.adjoint_of].name
 
 
-def test_wrong_counts_are_refused_with_the_first_step() -> None:
-    from draw import replayed
-
+def test_wrong_counts_are_refused_with_the_first_step(draw: Any) -> None:
     graph, steps, trace = run_residual()
     trace.live_values[7] += 1
     with pytest.raises(ValueError, match=r"^step 7: \d+ live values; the replay has \d+$"):
-        replayed(graph, steps, trace)
+        draw.replayed(graph, steps, trace)
     trace.live_values[7] -= 1
     trace.evaluations = 50
     with pytest.raises(ValueError, match=r"^50 evaluations; the replay has 52$"):
-        replayed(graph, steps, trace)
+        draw.replayed(graph, steps, trace)
 
 
-def test_illegal_schedule_is_refused_by_the_replay() -> None:
-    from draw import replayed
-
+def test_illegal_schedule_is_refused_by_the_replay(draw: Any) -> None:
     graph, steps, trace = run_residual()
     again = next(place for place, step in enumerate(steps) if step in steps[:place])
     del steps[again], trace.live_values[again], trace.live_bytes[again]
     with pytest.raises(tc.ScheduleError, match="step"):
-        replayed(graph, steps, trace)
+        draw.replayed(graph, steps, trace)
 
 
-def test_bars_say_what_each_plan_keeps_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bars_say_what_each_plan_keeps_in_memory(draw: Any, tmp_path: Path) -> None:
     require("matplotlib")
-    from draw import bars
-
     kinds = {"norms": 2**30, "core": 8 * 2**30, "MLP": 3 * 2**30}
     plans = {"save all": (kinds, "no more"), "selective": (kinds | {"core": 0}, "1 % more")}
-    text = bars(plans, str(tmp_path / "plans.svg"), "Two plans").read_text(encoding="utf-8")
+    text = draw.bars(plans, str(tmp_path / "plans.svg"), "Two plans").read_text(encoding="utf-8")
     for word in ("Two plans", "12.0 GiB, no more", "4.0 GiB, 1 % more", "core", "norms", "MLP"):
         assert f">{word}<" in text
     # The largest kind comes first, whatever the order of the mapping.

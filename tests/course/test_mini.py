@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.course.networks import BATCH, MINI, NETWORKS, WIDTH, mini
+from tests.course.networks import BATCH, MINI, NETWORKS, WIDTH, loss_of, mini, mini_chain, residual
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n")
 
@@ -31,8 +31,8 @@ def test_mini_equals_core_at_each_step_to_the_last_bit(name: str) -> None:
     random = np.random.default_rng(0)
     weights = [random.normal(size=(WIDTH, WIDTH)) / 2 for _ in range(count)]
     x = random.normal(size=(BATCH, WIDTH))
-    graph = tc.differentiate(tc.build(network(tc), weights, x))
-    mine = mini.differentiate(network(mini), count, 1)
+    graph = tc.differentiate(tc.build(loss_of(network, tc), weights, x))
+    mine = mini.differentiate(loss_of(network, mini), count, 1)
     assert len(mine.operators) == len(graph.operators)
     for policy in POLICIES:
         expected = tc.run(tc.plan(graph, policy), weights, x)
@@ -45,13 +45,7 @@ def test_mini_equals_core_at_each_step_to_the_last_bit(name: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 16, 50])
 def test_mini_equals_core_on_chains(n: int) -> None:
-    def loss(parameters: Any) -> Any:
-        (x,) = parameters
-        for _ in range(n):
-            x = mini.tanh(x)
-        return mini.half_squared_norm(x)
-
-    chain, mine = tc.networks.chain(n), mini.differentiate(loss, 1, value=False)
+    chain, mine = tc.networks.chain(n), mini_chain(n)
     x = np.random.default_rng(0).normal(size=(8, 8))
     for policy in POLICIES:
         expected = tc.run(tc.plan(chain, policy), x)
@@ -64,7 +58,7 @@ def test_there_are_ten_networks_and_some_recompute() -> None:
     assert len(NETWORKS) == 10
     counts = {}
     for name, (network, count) in NETWORKS.items():
-        graph = mini.differentiate(network(mini), count, 1)
+        graph = mini.differentiate(loss_of(network, mini), count, 1)
         counts[name] = [len(getattr(mini, policy)(graph)) for policy in POLICIES]
     assert sum(stored < cut < recomputed for stored, recomputed, cut in counts.values()) == 9
 
@@ -72,8 +66,8 @@ def test_there_are_ten_networks_and_some_recompute() -> None:
 def test_value_and_gradient_are_the_same_under_each_policy() -> None:
     weights = [np.full((3, 3), 0.25), np.eye(3)]
     x = np.arange(6.0).reshape(2, 3)
-    loss = NETWORKS["residual of 6"][0](mini)
-    expected = tc.value_and_grad(NETWORKS["residual of 6"][0](tc))(weights, x)
+    loss = loss_of(residual, mini)
+    expected = tc.value_and_grad(loss_of(residual, tc))(weights, x)
     for policy in POLICIES:
         value, gradient, trace = mini.value_and_gradient(loss, getattr(mini, policy), weights, x)
         assert value == expected[0]

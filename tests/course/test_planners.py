@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.course.networks import NETWORKS, WIDTH
+from tests.course.networks import NETWORKS, WIDTH, loss_of
 from tests.course.test_parts import SOLUTIONS, import_from, page
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
@@ -58,9 +58,9 @@ def test_eviction_is_dtr_on_ten_networks_within_budgets_in_bytes(name: str, part
     x = random.normal(size=(8 * WIDTH, WIDTH))
     # Both engines number values in the order of their operators, so that ties fall alike.
     engine = SimpleNamespace(tanh=parts.tanh, half_squared_norm=parts.half_squared_norm)
-    mine = parts.differentiate(network(engine), count, 1)
+    mine = parts.differentiate(loss_of(network, engine), count, 1)
     sizes = parts.sizes_of(mine, [*arrays, x])
-    graph = tc.differentiate(tc.build(network(tc), arrays, x))
+    graph = tc.differentiate(tc.build(loss_of(network, tc), arrays, x))
     costs = tc.cost.evaluations(graph)
     # The course counts no workspace.
     problem = problem_of(graph, replace(costs, workspace=(0,) * len(costs.workspace)))
