@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from example_chains import joined, names_of
 from example_losses import chain, mlp
 from part_1 import differentiate
 from part_2 import free_after_last_use, run
@@ -9,35 +10,24 @@ from part_2 import free_after_last_use, run
 X = np.random.default_rng(0).normal(size=(8, 8))  # 512 bytes
 
 
-def names(graph):
-    """Return the names of a chain's operators, and of their outputs: f1 f2 l b2 b1."""
-    n = graph.forward_count
-    return [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
-
-
 def numbered(graph, text):
     """Return the steps that a text names: "f1 f2 -f1" computes f1 and f2, and frees f1."""
-    values = {name: op.output for name, op in zip(names(graph), graph.operators, strict=True)}
+    values = {name: op.output for name, op in zip(names_of(graph), graph.operators, strict=True)}
     return [
-        ("free", values[word[1:]]) if word[0] == "-" else ("compute", names(graph).index(word))
+        ("free", values[word[1:]]) if word[0] == "-" else ("compute", names_of(graph).index(word))
         for word in text.split()
     ]
 
 
 def check_steps(graph, steps, text):
     """Compare steps with those that a text names; pytest shows both as text."""
-    outputs = {op.output: name for name, op in zip(names(graph), graph.operators, strict=True)}
+    outputs = {op.output: name for name, op in zip(names_of(graph), graph.operators, strict=True)}
     words = [
-        f"-{outputs.get(index, index)}" if verb == "free" else names(graph)[index]
+        f"-{outputs.get(index, index)}" if verb == "free" else names_of(graph)[index]
         for verb, index in steps
     ]
     expected = numbered(graph, text)
     assert steps == expected, f"steps are\n  {' '.join(words)}\nexpected\n  {text}"
-
-
-def joined(counts):
-    """Return counts as text, which pytest shows whole."""
-    return " ".join(map(str, counts))
 
 
 def test_2_1_each_value_is_freed_after_its_last_use():

@@ -1,9 +1,9 @@
 """Part 3 is solved when these tests pass."""
 
 import numpy as np
+from example_chains import counts, names
 from example_losses import chain, gated, residual
 from part_1 import differentiate, half_squared_norm, tanh
-from part_2 import free_after_last_use, run
 from part_3 import (
     crossing,
     cuts_of,
@@ -16,19 +16,6 @@ from part_3 import (
 )
 
 X = np.random.default_rng(0).normal(size=(8, 8))
-
-
-def names(graph, order):
-    """Return an order as text: "f1 f2 l b2 b1"."""
-    n = graph.forward_count
-    named = [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
-    return " ".join(named[index] for index in order)
-
-
-def counts(graph, order):
-    """Return the evaluations and the peak, in values, of an order on a chain."""
-    _, trace = run(graph, free_after_last_use(graph, order), [X])
-    return trace.evaluations, max(trace.live_values)
 
 
 def test_3_1_nothing_is_kept_and_nothing_is_reused():

@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from example_chains import joined, names
 from example_losses import chain, mlp, residual
 from part_1 import Graph, differentiate, tanh
 from part_2 import free_after_last_use, run
@@ -12,18 +13,6 @@ from part_3 import store_all
 from part_4 import Simulation, evicting_order, make_room, neighborhood, score, sizes_of
 
 X = np.random.default_rng(0).normal(size=(8, 8))  # 512 bytes
-
-
-def names(graph, order):
-    """Return an order as text: "f1 f2 l b2 b1"."""
-    n = graph.forward_count
-    named = [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
-    return " ".join(named[index] for index in order)
-
-
-def joined(counts):
-    """Return counts as text, which pytest shows whole."""
-    return " ".join(map(str, counts))
 
 
 def ones(graph):

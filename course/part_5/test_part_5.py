@@ -5,30 +5,13 @@ from math import comb, inf
 
 import numpy as np
 import pytest
+from example_chains import counts, joined, names
 from example_losses import chain, residual
 from part_1 import differentiate
 from part_2 import free_after_last_use, run
 from part_5 import fewest_advances, longest, reversal, revolve
 
 X = np.random.default_rng(0).normal(size=(8, 8))
-
-
-def names(graph, order):
-    """Return an order as text: "f1 f2 l b2 b1"."""
-    n = graph.forward_count
-    named = [f"f{i + 1}" for i in range(n)] + ["l"] + [f"b{i}" for i in range(n, 0, -1)]
-    return " ".join(named[index] for index in order)
-
-
-def counts(graph, order):
-    """Return the evaluations and the peak, in values, of an order on a chain."""
-    _, trace = run(graph, free_after_last_use(graph, order), [X])
-    return trace.evaluations, max(trace.live_values)
-
-
-def joined(counts):
-    """Return counts as text, which pytest shows whole."""
-    return " ".join(map(str, counts))
 
 
 def text(actions):

@@ -9,16 +9,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.course.networks import (
-    BATCH,
-    COURSE,
-    NETWORKS,
-    WIDTH,
-    loss_of,
-    mini,
-    mini_chain,
-    residual,
-)
+from tests.course.networks import BATCH, COURSE, NETWORKS, WIDTH, loss_of, mini, mini_chain
 
 
 @pytest.fixture
@@ -29,7 +20,7 @@ def draw(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run_residual() -> Any:
-    graph = mini.differentiate(loss_of(residual, mini), 6, 1)
+    graph = mini.differentiate(loss_of("residual of 6", mini), 6, 1)
     steps = mini.free_after_last_use(graph, mini.sqrt_n(graph))
     _, trace = mini.run(graph, steps, [*[np.eye(6)] * 6, np.ones((4, 6))])
     return graph, steps, trace
@@ -59,11 +50,11 @@ def test_replay_counts_what_the_student_counted(draw: Any) -> None:
 def test_backward_operators_belong_to_the_forward_ones_that_tinyckpt_says(
     name: str, draw: Any
 ) -> None:
-    network, count = NETWORKS[name]
+    _, count = NETWORKS[name]
     graph = tc.differentiate(
-        tc.build(loss_of(network, tc), [tc.Spec((WIDTH, WIDTH))] * count, tc.Spec((BATCH, WIDTH)))
+        tc.build(loss_of(name, tc), [tc.Spec((WIDTH, WIDTH))] * count, tc.Spec((BATCH, WIDTH)))
     )
-    mirrors = draw.mirrors_of(mini.differentiate(loss_of(network, mini), count, 1))
+    mirrors = draw.mirrors_of(mini.differentiate(loss_of(name, mini), count, 1))
     backward = graph.operators[graph.forward_count :]
     assert [mirrors.get(operator.id) for operator in backward] == [
         operator.adjoint_of for operator in backward

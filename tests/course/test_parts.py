@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
-from tests.course.networks import MINI
+from tests.conftest import ROOT, require
+from tests.course.networks import COURSE, MINI
 from tinyckpt.course.handing_out import REGION, copy_course, given, solution_of, stub_of
 
-ROOT = Path(__file__).parents[2]
-COURSE = ROOT / "course"
 SOLUTIONS = COURSE / "solutions"
 PARTS = range(7)
 PICTURES = {
@@ -24,7 +22,7 @@ PICTURES = {
     5: {"part_5.png", "part_5.gif"},
     6: {"part_6.png"},
 }
-BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+DONE = runpy.run_path(str(COURSE / "done.py"))
 TASK = re.compile(r"Task (\d\.\d)")
 
 
@@ -39,10 +37,11 @@ def marked(part: int) -> str:
 
 def import_from(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     """Have ``part_1`` and so on come from the first of some folders that has them."""
-    modules = r"part_\d|draw|example_losses"
+    modules = r"part_\d|draw|example_\w+"
     for name in [name for name in sys.modules if re.fullmatch(modules, name)]:
         monkeypatch.delitem(sys.modules, name)
-    for folder in (COURSE / "part_1", *reversed(folders)):  # it has the losses of the tests
+    examples = (COURSE / "part_1", COURSE / "part_2")  # of the tests: losses, chains
+    for folder in (*examples, *reversed(folders)):
         monkeypatch.syspath_prepend(str(folder))
 
 
@@ -140,14 +139,12 @@ def test_code_of_page_prints_what_it_shows(
 ) -> None:
     import_from(monkeypatch, SOLUTIONS, COURSE)
     monkeypatch.chdir(tmp_path)
-    blocks = BLOCK.findall(page(part))
-    assert any(shown for _, shown in blocks)
-    names: dict[str, object] = {"__name__": "done"}
-    for code, shown in blocks:
-        if "from draw" in code:
-            require("matplotlib")
-        exec(code, names)
-        assert capsys.readouterr().out == shown
+    if "from draw" in page(part):
+        require("matplotlib")
+    DONE["main"](str(part))
+    shown = [text for _, text in DONE["BLOCK"].findall(page(part)) if text]
+    assert shown
+    assert capsys.readouterr().out == "".join(f"{text}As on the page.\n" for text in shown)
     assert {path.name for path in tmp_path.iterdir()} == PICTURES.get(part, set())
 
 
@@ -180,8 +177,8 @@ def test_page_of_the_site_says_of_each_file_of_core_what_it_adds_to_mini() -> No
     listed = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [name for name, _ in entries] == re.findall(r"\(tinyckpt/core/(\w+)\.py\)", listed)
     mini = ast.parse(MINI)
-    defined = {node.name for node in ast.walk(mini) if isinstance(node, ast.ClassDef)}
-    defined |= {node.name for node in functions(mini)}
+    kinds = ast.ClassDef | ast.FunctionDef
+    defined = {node.name for node in ast.walk(mini) if isinstance(node, kinds)}
     defined |= {node.id for node in ast.walk(mini) if isinstance(node, ast.Name)}
     named = re.findall(r"`(\w+)`", " ".join(yours.partition(". ")[0] for _, yours in entries))
     assert set(named) <= defined
@@ -189,7 +186,7 @@ def test_page_of_the_site_says_of_each_file_of_core_what_it_adds_to_mini() -> No
 
 
 def test_done_says_which_line_differs_from_the_page() -> None:
-    difference = runpy.run_path(str(COURSE / "done.py"))["difference"]
+    difference = DONE["difference"]
     assert difference("1\n2\n", "1\n2\n") == "As on the page."
     found = "Not as on the page. Line 2 is\n  {}\nand the page has\n  {}"
     assert difference("1\n3\n", "1\n2\n") == found.format(3, 2)
@@ -203,7 +200,7 @@ def test_done_leaves_pictures_out_without_tinyckpt(
     import_from(monkeypatch, SOLUTIONS, COURSE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "tinyckpt.viz.charts", None)
-    runpy.run_path(str(COURSE / "done.py"))["main"]("3")
+    DONE["main"]("3")
     *_, verdict, last = capsys.readouterr().out.splitlines()
     assert verdict == "As on the page."
     assert last.startswith("No pictures (")

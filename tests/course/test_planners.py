@@ -52,15 +52,14 @@ def test_eviction_is_dtr_on_chains_and_never_below_the_optimum(n: int, parts: An
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_eviction_is_dtr_on_ten_networks_within_budgets_in_bytes(name: str, parts: Any) -> None:
-    network, count = NETWORKS[name]
+    _, count = NETWORKS[name]
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(WIDTH, WIDTH)) for _ in range(count)]
     x = random.normal(size=(8 * WIDTH, WIDTH))
     # Both engines number values in the order of their operators, so that ties fall alike.
-    engine = SimpleNamespace(tanh=parts.tanh, half_squared_norm=parts.half_squared_norm)
-    mine = parts.differentiate(loss_of(network, engine), count, 1)
+    mine = parts.differentiate(loss_of(name, parts), count, 1)
     sizes = parts.sizes_of(mine, [*arrays, x])
-    graph = tc.differentiate(tc.build(loss_of(network, tc), arrays, x))
+    graph = tc.differentiate(tc.build(loss_of(name, tc), arrays, x))
     costs = tc.cost.evaluations(graph)
     # The course counts no workspace.
     problem = problem_of(graph, replace(costs, workspace=(0,) * len(costs.workspace)))

@@ -62,9 +62,8 @@ def written_lab(number: int, path: str) -> str:
     from tinyckpt.course.grading import best_answers
     from tinyckpt.course.puzzles import PUZZLES, task
 
-    asked, graph = task(number, best_answers()[number]), PUZZLES[number].graph
-    assert graph is not None
-    viz.lab(graph(), path, challenge=asked)
+    asked = task(number, best_answers()[number])
+    viz.lab(PUZZLES[number].made_graph(), path, challenge=asked)
     return f"written to {path}; open it in a browser"
 
 

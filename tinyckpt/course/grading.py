@@ -12,7 +12,7 @@ import os
 import re
 import runpy
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the grade as JSON data."""
-        tasks = [
-            {"task": task.task, "points": task.points, "of": task.of, "why": list(task.why)}
-            for task in self.tasks
-        ]
+        tasks = [asdict(task) for task in self.tasks]
         return {"part": self.part, "points": self.points, "of": self.of, "tasks": tasks}
 
 

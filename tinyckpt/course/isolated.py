@@ -24,7 +24,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -125,8 +125,7 @@ def ask_once(
         request = {
             "token": token, "file": file.name, "questions": list(questions),
             "answers": str(answers), "hidden": [str(each) for each in hidden], "tests": tests,
-            "cpu_seconds": limits.cpu_seconds, "memory": limits.memory,
-            "file_bytes": limits.file_bytes,
+            **asdict(limits),
         }  # fmt: skip
         with Path(folder, "printed").open("wb+") as printed:
             end = run(json.dumps(request).encode(), work, printed, limits)

@@ -131,13 +131,9 @@ def difference(expected: Any, got: Any, where: str = "") -> str:
         return f"{where or 'it'} is {str(got)[:60]}; expected {str(expected)[:60]}"
     named = len(expected) == 2 and isinstance(expected[0], str) and expected[:1] == got[:1]
     for index in range(named, min(len(expected), len(got))):
-        inside = (
-            expected[0]
-            if named
-            else f"{where} {index}"
-            if where == "word"
-            else f"{where}entry {index}"
-        )
+        inside = f"{where} {index}" if where == "word" else f"{where}entry {index}"
+        if named:
+            inside = expected[0]
         nested = isinstance(expected[index], list) and isinstance(got[index], list)
         found = difference(expected[index], got[index], f"{inside}: " if nested else inside)
         if found:

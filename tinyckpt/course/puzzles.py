@@ -80,6 +80,11 @@ class Puzzle:
     in_flight: tuple[int, ...] = ()
     split: bool = False
 
+    def made_graph(self) -> tc.Graph:
+        """Return the graph of a puzzle that has one."""
+        assert self.graph is not None
+        return self.graph()
+
 
 SUM = """v0 x 1; v1 x 1; v2 x 1; v3 x 1; v4 x 1; v5 x 1; v6 x 1; v7 x 1; s0 v0,v1 1; s1 v2,v3 1;
 s2 v4,v5 1; s3 v6,v7 1; s4 s0,s1 1; s5 s2,s3 1; s6 s4,s5 1"""
@@ -394,8 +399,7 @@ def task(number: int, best: Sequence[str]) -> dict[str, Any]:
             f"puzzle {number}: its answer is no keep set, which is all that a lab can score; "
             f"those of {', '.join(legal)} are"
         )
-    assert puzzle.graph is not None
-    trace = tc.replay(tc.plan(puzzle.graph(), "retain", keep=best))
+    trace = tc.replay(tc.plan(puzzle.made_graph(), "retain", keep=best))
     least = trace.peak_bytes if puzzle.minimise == "peak" else puzzle.optimum
     values = [node.id for node in trace.graph.data if node.name in best]
     return {
@@ -430,8 +434,7 @@ def answered_schedule(puzzle: Puzzle, kind: str, entries: list[Any]) -> tc.Sched
     Raises:
         ScheduleError: if an entry means nothing in the graph, or there are too many.
     """
-    assert puzzle.graph is not None
-    graph = puzzle.graph()
+    graph = puzzle.made_graph()
     if puzzle.form == "keep":
         if kind == "steps":
             raise ScheduleError("a schedule; expected the names of the values to save")
@@ -526,8 +529,7 @@ def pipeline_score(number: int, lanes: list[Any]) -> Result:
 def offsets_score(number: int, offsets: list[Any]) -> Result:
     """Score offsets in one buffer: its size, if no two values overlap."""
     puzzle = PUZZLES[number]
-    assert puzzle.graph is not None
-    best = tc.arena(tc.plan(puzzle.graph()), alignment=KIB)
+    best = tc.arena(tc.plan(puzzle.made_graph()), alignment=KIB)
     data, blocks = best.schedule.graph.data, best.allocations
     if len(offsets) != len(blocks):
         return Result(number, 0, f"{len(offsets)} offsets; there are {len(blocks)} values")

@@ -222,9 +222,8 @@ def test_files_for_otter_run_in_it(teacher: Path, monkeypatch: pytest.MonkeyPatc
 def test_grade_prints_points_and_writes_json_and_gradescope(
     teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stub, mine, results = teacher / "part_0" / "part_0.py", *(
-        tmp_path / name for name in ("a.json", "results.json")
-    )  # fmt: skip
+    stub = teacher / "part_0" / "part_0.py"
+    mine, results = tmp_path / "a.json", tmp_path / "results.json"
     assert main(["grade", str(stub), "--json", str(mine), "--gradescope", str(results)]) == 1
     out = capsys.readouterr().out
     assert out.startswith(
