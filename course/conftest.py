@@ -17,9 +17,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    files = "solutions/part_?.py" if config.getoption("--solutions") else "part_?/part_?.py"
+    if not any(HERE.glob(files)):
+        raise pytest.UsageError(f"{HERE} has no {files}; tinyckpt course --copy DIR writes part_?")
     if config.getoption("--solutions"):
-        if not (HERE / "solutions").is_dir():
-            raise pytest.UsageError(f"{HERE} has no folder solutions")
         sys.path.insert(0, str(HERE / "solutions"))
         # The tests find these, imported already, whatever folders pytest puts in front.
         for part in PARTS:

@@ -10,7 +10,7 @@ HEAD = '''"""Reverse-mode autograd with gradient checkpointing, in one file: par
 A function becomes a graph of operators, its backward pass joins the graph, a policy chooses the
 order of evaluations, liveness analysis frees each value after its last use, and a machine runs the
 steps and counts memory. It needs NumPy alone. ``tinyckpt.core`` does the same for more operators;
-tests compare the two on ten networks: evaluations, live values, live bytes, gradients.
+its tests compare it with the course's solution on ten networks, step by step.
 """
 '''
 

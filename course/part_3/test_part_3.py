@@ -90,6 +90,10 @@ def test_3_5_cuts_of_a_chain_are_at_equal_distances():
     assert cuts_of(chain(8)) == [2, 4]
 
 
+def test_3_5_cuts_are_operators_and_not_places_among_the_stages():
+    assert cuts_of(differentiate(residual, parameters=2, inputs=1)) == [2]  # place 1 of 1 2 4 5
+
+
 def test_3_5_halves_are_rounded_to_the_even_integer():
     # k is 4, and the cuts follow stages 4.5, 9 and 13.5.
     assert cuts_of(chain(18)) == [3, 8, 13]

@@ -80,7 +80,7 @@ def cuts_of(graph: Graph) -> list[int]:
     With n stages, counted from 1, and k = round(sqrt(n)), cut number i of 1 to k - 1 follows stage
     round(i n / k), by Python's ``round``: halves to the even integer. If several values cross
     there, the cut moves to the nearest stage at most n // (2 k) away after which one value crosses;
-    of two as near, to the earlier; if there is none, it stays.
+    of two as near, to the earlier; if there is none, it stays. Cuts may coincide.
     """
     ### BEGIN SOLUTION
     # Task 3.5: place a cut near each multiple of n / k, where one value crosses.
