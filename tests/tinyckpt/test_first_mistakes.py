@@ -307,6 +307,22 @@ def test_traceback_shows_the_users_frames_and_one_of_ours(call: Callable[[], Any
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize("call", [tc.replay, tc.run, tc.plan])
+def test_traceback_of_a_wrong_argument_shows_the_call_and_one_frame_of_ours(
+    call: Callable[[Any], Any],
+) -> None:
+    wrong = tc.build(branches_by_where, W, X) if call is not tc.plan else W
+    with pytest.raises(tc.ScheduleError) as caught:
+        call(wrong)
+    assert [Path(file).name for file in frames_of(caught.value)] == [
+        Path(__file__).name, "tracebacks.py",
+    ]  # fmt: skip
+
+
+def branches_by_where(w: Any, x: Any) -> Any:
+    return tc.where(tc.sum(x @ w) > 0, w, -w)
+
+
 def step(w: Any, x: Any) -> Any:
     made = tc.train_step(branches, tc.sgd(0.1))
     return made(made.init(w), x)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tinyckpt.base.errors import ScheduleError, expect
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import (
     EVALUATIONS,
@@ -25,6 +26,7 @@ from tinyckpt.core.schedule import (
 from tinyckpt.core.trace import Trace, memory_kinds, trace_of
 
 
+@short_traceback
 def replay(schedule: Schedule) -> Trace:
     """Run a schedule without arrays, and return its trace; raise on the first illegal step.
 
