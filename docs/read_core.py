@@ -37,13 +37,14 @@ or with them (`execute`).
 
 {extensions} Core imports none of them: `import tinyckpt` imports their
 packages, which fill the tables (`install` of each file): `LEGALISERS`, `STEP_RULES`,
-`OPERATOR_CHECKS`, `RESULT_CHECKS`, `KERNEL_GUARDS`, `RESIDUAL_RULES` and others. Updates are delayed in the order, before frees are added; offloads are inserted
-into a finished schedule.
+`OPERATOR_CHECKS`, `RESULT_CHECKS`, `KERNEL_GUARDS`, `RESIDUAL_RULES` and others. Updates are
+delayed in the order, before frees are added; offloads are inserted into a finished schedule.
 
 Text and code are those of the files. Their examples use `tc.networks.chain(n)`: layers `f1` to
 `fn`; `l`, the gradient of the loss, a backward operator that reads fn's value and the constant 1.0,
-which is a value of its own, so that ids skip one there; the layers' backward operators `bn` to `b1`. After each file, a chain of four layers passes through it. It has a `sum` besides, so
-that its counts are not those of `chain(4)`:
+which is a value of its own, so that ids skip one there; the layers' backward operators `bn` to
+`b1`. After each file, a chain of four layers passes through it. It has a `sum` besides, so that its
+counts are not those of `chain(4)`:
 
 ```python
 {chain}
