@@ -118,6 +118,19 @@ def test_touch_scrolls_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate(TICK) == 41
 
 
+# A finger that leaves the screen in motion leaves the graph scrolling: twelve frames at one place.
+AT_REST = """() => new Promise(done => {
+    let last = null, still = 0;
+    const look = () => {
+        const now = document.querySelector(".holder").scrollLeft;
+        still = now === last ? still + 1 : 0;
+        last = now;
+        if (still === 12) done(); else requestAnimationFrame(look);
+    };
+    look();
+})"""
+
+
 def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
     page = phone(open_page, path, "across", "#step=40")
@@ -131,6 +144,7 @@ def test_touch_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
     Finger(page).drag(".holder", -100)
     until(page, f"document.querySelector('.holder').scrollLeft > {left + 50}")
     assert page.evaluate(TICK) == 40
+    page.evaluate(AT_REST)
     page.evaluate("player.seek(0)")
     box = page.locator(".graph .halo").bounding_box()
     assert 0 <= box["x"] < box["x"] + box["width"] <= 360
