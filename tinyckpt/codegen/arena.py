@@ -16,7 +16,6 @@ from typing import Literal
 
 from tinyckpt.base.errors import OptionError, expect
 from tinyckpt.base.units import counted, size_text
-from tinyckpt.codegen.offset_assignment import assign_offsets
 from tinyckpt.core.replay import ReplayState
 from tinyckpt.core.schedule import EVALUATIONS, Schedule
 
@@ -160,6 +159,8 @@ def packed(
     """Plan one buffer for some of a schedule's allocations."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed={seed!r:.80}; expected an integer, 0 or more")
+    from tinyckpt.codegen.offset_assignment import assign_offsets  # which few programs need
+
     packing = assign_offsets(
         [each.start for each in allocations],
         [each.stop for each in allocations],
