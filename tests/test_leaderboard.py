@@ -1,7 +1,6 @@
 """The leaderboard of planners: its checker against ``replay``, importers, cells, and its page."""
 
 import json
-import os
 import re
 import sys
 from dataclasses import replace
@@ -269,8 +268,8 @@ def cell(folder: Path, script: str, limit: float = 20.0, budget: int = 81) -> ce
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return the folder of the cells, which need an operating system that measures processes."""
-    if not hasattr(os, "wait4"):
-        pytest.skip("needs os.wait4")
+    if sys.platform == "win32":  # elsewhere a missing os.wait4 is an error, not a skip
+        pytest.skip("Windows has no os.wait4")
     (tmp_path / "cells").mkdir()
     return tmp_path / "cells"
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.codegen.arena_program import ArenaProgram
 from tinyckpt.codegen.numpy_source import plain_program
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
 from tinyckpt.core.execute import execute
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.ops.update_steps import updated_sources
-
-if TYPE_CHECKING:
-    from tinyckpt.codegen.arena_program import ArenaProgram
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -178,7 +176,5 @@ def compile(
             raise OptionError("results and threads are options of arena=True")
         source, function, constants = plain_program(schedule, library)
         return Compiled(source, function, schedule, constants, library)
-    from tinyckpt.codegen.arena_program import ArenaProgram  # which few programs need
-
     program = ArenaProgram(schedule, library, results, threads)
     return Compiled(program.source, program, schedule, program.constants, library, program)

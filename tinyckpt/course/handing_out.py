@@ -139,7 +139,9 @@ def stub_of(solution: str) -> str:
     >>> print(stub_of("### BEGIN SOLUTION\n# Task 1.1: add.\nx + y\n### END SOLUTION\n"), end="")
     raise NotImplementedError("Task 1.1: add.")
     """
-    return REGION.sub(given, solution)
+    stub = REGION.sub(given, solution)
+    assert "### " not in stub, "a marker without its other one would hand the solution out"
+    return stub
 
 
 def solution_of(solution: str) -> str:
@@ -154,11 +156,11 @@ def given(region: re.Match[str]) -> str:
 
 def raised(task: re.Match[str]) -> str:
     """Return the statement that raises an error with a task, on lines of at most 100 columns."""
-    indent, sentence = task.groups()
-    line = f'{indent}raise NotImplementedError("{sentence}")'
+    indent, sentence = task[1], json.dumps(task[2], ensure_ascii=False)
+    line = f"{indent}raise NotImplementedError({sentence})"
     if len(line) <= 100:
         return line
-    return f'{indent}raise NotImplementedError(\n{indent}    "{sentence}"\n{indent})'
+    return f"{indent}raise NotImplementedError(\n{indent}    {sentence}\n{indent})"
 
 
 def write_adapters(folder: Path) -> None:
