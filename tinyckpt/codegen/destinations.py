@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.codegen.kernel_memory import FAULTY_IN_CUPY
 from tinyckpt.ops.kernel_inlining import Substitution, is_own, literal
 
 UFUNCS: dict[type, str] = {
@@ -30,7 +31,6 @@ UFUNCS: dict[type, str] = {
 }  # fmt: skip
 UNARY: dict[type, str] = {ast.USub: "negative", ast.Invert: "invert"}
 REDUCTIONS = {"sum", "max", "min", "mean", "prod"}  # methods with ``out=``
-FAULTY_IN_CUPY = {"min"}  # with ``out`` it raises a TypeError, up to version 14.2 at least
 
 
 def is_operand(node: ast.expr) -> bool:

@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.codegen.destinations import FAULTY_IN_CUPY
-
 Array = Any
 TEMPORARY_ALIGNMENT = 16  # bytes; with more, temporaries need more than kernels declare
 
@@ -110,6 +108,7 @@ FILLED: dict[str, Callable[..., Array]] = {
     "array": fill_copy,
 }
 WITH_OUT = {"sum", "max", "min", "mean", "prod", "cumsum", "concatenate", "argmax"}
+FAULTY_IN_CUPY = {"min"}  # with ``out`` it raises a TypeError, up to version 14.2 at least
 
 
 WORKSPACE = -1  # the region of an operator's workspace; others are its results, by position
