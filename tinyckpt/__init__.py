@@ -43,7 +43,6 @@ from tinyckpt.base.tree import tree_map
 from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.compiled import Compiled, compile
 from tinyckpt.codegen.in_place import InPlace
-from tinyckpt.codegen.reserved_memory import Reserved, reserved
 from tinyckpt.core.autodiff import differentiate, gradients
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
@@ -301,7 +300,6 @@ from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.plan import certify, frontier, lower_bound, plan
-from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.storage.disk import on_disk
@@ -327,6 +325,10 @@ from tinyckpt.training import (
     with_master_weights,
 )
 from tinyckpt.training.transformations import RunResult, grad, jit, run, value_and_grad
+
+if TYPE_CHECKING:
+    from tinyckpt.codegen.reserved_memory import Reserved, reserved
+    from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 
 __version__ = "0.1.0"
 
@@ -393,13 +395,22 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import the puzzles; explain any other missing name, as one of NumPy, PyTorch or JAX."""
+        """Import what is used by few; explain a missing name, as one of NumPy, PyTorch or JAX."""
         from sys import modules
 
+        # Not imported at first: with them, an import took 4 % longer.
         if name == "puzzles":
             from tinyckpt.course import puzzles
 
             return puzzles
+        if name in ("Reserved", "reserved"):
+            from tinyckpt.codegen import reserved_memory
+
+            return getattr(reserved_memory, name)
+        if name == "plan_with_host":
+            from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
+
+            return plan_with_host
 
         from tinyckpt.ops.foreign_names import NAMES
         from tinyckpt.ops.numpy_protocols import hint

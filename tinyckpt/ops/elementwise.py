@@ -93,7 +93,7 @@ def vjp_from_output(vjp: Primitive) -> Callable[..., Var]:
 
 @cache
 def formula(text: str, parameters: str) -> Callable[..., Any]:
-    """Compile a formula of a row over traced values."""
+    """Compile a formula of a row over traced values, when a rule first reads it."""
     function: Callable[..., Any] = eval(f"lambda {parameters}: {text}", SCOPE)
     return function
 
@@ -114,10 +114,10 @@ def slope_primitive(row: Elementwise) -> Primitive:
     ``r`` is the residual that the derivative d is a function of: the operator's input, or its
     output.
     """
-    slope = formula(row.second, ", ".join(filter(None, (row.reads, row.attrs))))
+    parameters = ", ".join(filter(None, (row.reads, row.attrs)))
 
     def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
-        second = slope(ins[0], **attrs)
+        second = formula(row.second, parameters)(ins[0], **attrs)
         product: Var | None = None if second is None else ct[0] * ins[1] * second
         return product
 
@@ -140,10 +140,12 @@ def row_primitives(row: Elementwise) -> Iterator[Primitive]:
         yield slope
         rules = [(vjp_from_output if row.reads == "y" else vjp_from_input)(slope)]
     for position, text in enumerate(row.vjp):
-        cotangent = formula(text, ", ".join(filter(None, (row.of, "out", "ct", row.attrs))))
+        parameters = ", ".join(filter(None, (row.of, "out", "ct", row.attrs)))
 
-        def rule(ct: Any, ins: Any, outs: Any, of: Any = cotangent, **attrs: Any) -> Any:
-            return of(*ins, outs[0], ct[0], **attrs)
+        def rule(
+            ct: Any, ins: Any, outs: Any, of: tuple[str, str] = (text, parameters), **attrs: Any
+        ) -> Any:
+            return formula(*of)(*ins, outs[0], ct[0], **attrs)
 
         rules[position:] = [rule if row.of == "x" else unbroadcast_to(position, rule)]
     if row.value:
