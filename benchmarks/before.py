@@ -48,7 +48,26 @@ def jobs() -> dict[str, Callable[[], object]]:
     short = tc.plan(tc.networks.chain(2_000), "sqrt_n")
     trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
     folder = Path(tempfile.mkdtemp())
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or modules are compiled at every import
+    imported = [sys.executable, "-c", "import tinyckpt"]
+
+    def planning(built: Callable[[], Any], policy: str | None, budget: str) -> Callable[[], object]:
+        """Plan another graph each time: of the same one, planning remembers what it searched."""
+        graphs = [built() for _ in range(ROUNDS + 1)]
+        return lambda: tc.plan(graphs.pop(), policy, budget=budget)
+
     return {
+        "import tinyckpt, a new process": lambda: subprocess.run(
+            imported, env=environment, check=True
+        ),
+        "plan chain:48, budget 60 %": planning(lambda: tc.networks.chain(48), None, "60%"),
+        "plan branching:3x8, budget 80 %": planning(tc.networks.branching(3).graph, None, "80%"),
+        "plan residual:8x16, blocks, 60 %": planning(
+            tc.networks.residual_mlp(8, 16).graph, "blocks", "60%"
+        ),
+        "plan U-Net, dtr, 70 %": planning(tc.networks.unet_network().graph, "dtr", "70%"),
+        "plan ResNet-18, greedy, 60 %": planning(tc.networks.resnet(18).graph, "greedy", "60%"),
         "build and differentiate, 2,000 layers": lambda: tc.networks.chain(2_000),
         "compiled step": lambda: compiled.function(weights, x),
         "run, the same step": lambda: tc.run(schedule, weights, x),
