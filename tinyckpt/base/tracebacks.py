@@ -37,11 +37,16 @@ def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **options)
         except TinyckptError as error:
-            if os.environ.get("TINYCKPT_TRACEBACK") == "full":
-                raise
-            raise error.with_traceback(callers_frames(error.__traceback__)) from error.__cause__
+            raise shortened(error) from error.__cause__
 
     return door
+
+
+def shortened(error: TinyckptError) -> TinyckptError:
+    """Return an error without the frames of the package below the one that raises it again."""
+    if os.environ.get("TINYCKPT_TRACEBACK") == "full":
+        return error
+    return error.with_traceback(callers_frames(error.__traceback__))
 
 
 def callers_frames(traceback: TracebackType | None) -> TracebackType | None:

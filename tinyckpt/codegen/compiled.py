@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tinyckpt.base.display import html_escaped
 from tinyckpt.base.errors import BackendError, OptionError
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.codegen.arena_program import ArenaProgram
 from tinyckpt.codegen.numpy_source import plain_program
@@ -107,6 +108,7 @@ class Compiled:
         return compile, (self.schedule, self.backend, *options)
 
 
+@short_traceback
 def compile(
     schedule: Schedule,
     backend: str | Backend = "numpy",

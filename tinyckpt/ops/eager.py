@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tinyckpt.base.tracebacks import short_traceback
+from tinyckpt.base.errors import TinyckptError
+from tinyckpt.base.tracebacks import shortened
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.costs import evaluations
 from tinyckpt.core.execute import execute
@@ -36,12 +37,14 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     def operator(*args: P.args, **options: P.kwargs) -> R:
         if ACTIVE_BUILDER.get() is not None:
             return function(*args, **options)
-        return cast(R, evaluated(function, args, options))
+        try:
+            return cast(R, evaluated(function, args, options))
+        except TinyckptError as error:
+            raise shortened(error) from error.__cause__
 
     return operator
 
 
-@short_traceback
 def evaluated(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -> Any:
     """Call an operator on arrays, in a trace of its own, and evaluate the graph.
 

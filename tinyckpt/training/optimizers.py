@@ -249,7 +249,7 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
         dtype: of the copy: ``float32`` or ``float64``.
 
     Raises:
-        OptionError: for another dtype of the copy.
+        OptionError: for another dtype of the copy, or what is no optimiser.
 
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.1.
 
@@ -258,6 +258,8 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
     >>> optimizer.init(np.zeros(2, np.float16))["master"].dtype
     dtype('float32')
     """
+    if not isinstance(optimizer, Optimizer):
+        raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
     if dtype not in MASTERS:
         raise OptionError(f"dtype={dtype!r:.80}; master weights are {' or '.join(MASTERS)}")
 

@@ -102,7 +102,7 @@ def memory_map(
         schedule = drawn.schedule
         plans.append(arena(schedule) if allocator == "arena" else reserved(schedule))
     else:
-        plans += [trace] if isinstance(trace, Arena | Reserved) else trace
+        plans += trace if isinstance(trace, Sequence) else [trace]
         for each in plans:
             if not isinstance(each, Arena | Reserved):
                 raise OptionError(f"expected a trace or a schedule, got a {type(each).__name__}")

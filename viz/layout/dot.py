@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tinyckpt.base.errors import expect
+from tinyckpt.core.graph import Graph
+
 from .drawn_nodes import Cell, cells_of, printable, reads_of
 
 if TYPE_CHECKING:
     import graphviz
-
-    from tinyckpt.core.graph import Graph
 
 # Characters of a text. Graphviz reads strings of at most 16,384 bytes, and a character may take
 # four bytes once it is escaped.
@@ -43,6 +44,7 @@ def dot(
     """
     import graphviz
 
+    expect(graph, Graph)
     cells = cells_of(graph) if cells is None else cells
     digraph = graphviz.Digraph(
         graphviz_text(graph.name),

@@ -150,3 +150,9 @@ def test_overlapping_values_are_drawn_as_such(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert f"{len(expected)} overlaps: no packing" in text
     assert "no memory is lost to holes" in text
+
+
+@pytest.mark.parametrize("wrong", [3, None, "x", tc.networks.chain(2)])
+def test_what_is_no_trace_is_refused(wrong: object) -> None:
+    with pytest.raises(tc.OptionError, match="expected a trace or a schedule, got a"):
+        viz.memory_map(wrong)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from tinyckpt.base.deadline import Clock, checked_seconds
 from tinyckpt.base.display import html_escaped, spoken
 from tinyckpt.base.errors import expect
 from tinyckpt.base.text_table import html_table, table
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.costs import Costs
@@ -147,6 +148,7 @@ class Explanation:
         )
 
 
+@short_traceback
 def explain(
     schedule: Schedule,
     costs: Costs | None = None,

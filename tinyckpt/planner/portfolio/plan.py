@@ -298,6 +298,7 @@ def costs_of(graph: Graph, costs: Costs | None, nodes: bool = False) -> Costs:
     return in_nodes(own) if nodes else own
 
 
+@short_traceback
 def frontier(
     graph: Graph,
     costs: Costs | None = None,
@@ -338,6 +339,7 @@ def frontier(
     return search_frontier(request, progress)
 
 
+@short_traceback
 def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:
     """Return a lower bound on the cost of every schedule within a budget; infinite if none exists.
 
@@ -355,6 +357,7 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
     return cost_bound(problem, amount)
 
 
+@short_traceback
 def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
     """Certify a schedule: the proven upper bound on its distance from the optimum at its own peak.
 

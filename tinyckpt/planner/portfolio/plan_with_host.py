@@ -45,8 +45,9 @@ from tinyckpt.base.deadline import (
     OutOfTimeError,
     checked_seconds,
 )
-from tinyckpt.base.errors import BudgetError, ScheduleError
+from tinyckpt.base.errors import BudgetError, ScheduleError, expect
 from tinyckpt.base.quantities import LARGEST_COST
+from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.units import counted, memory_text, size_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
@@ -116,6 +117,7 @@ class HostRequest:
     host_budget: float = inf
 
 
+@short_traceback
 def plan_with_host(
     graph: Graph,
     link: Link,
@@ -156,6 +158,7 @@ def plan_with_host(
     12 evaluations, 3 of them recomputations; 1 value moved; 3 stalled
     10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
+    expect(graph, Graph)
     link, own = checked_link(link), costs_of(graph, costs)
     budget_size, problem = parse_budget(graph, own, budget)
     own = problem.costs
