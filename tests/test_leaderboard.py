@@ -1,4 +1,4 @@
-"""The leaderboard of planners: its checker against ``replay``, importers, cells, and its page."""
+"""The leaderboard of planners: checker against ``replay``, importers, cells, page, differences."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from benchmarks.leaderboard import __main__ as command
-from benchmarks.leaderboard import cells, instances, planners, report
+from benchmarks.leaderboard import cells, difference, instances, planners, report
 from benchmarks.leaderboard.checker import IllegalError, check
 from benchmarks.leaderboard.checkmate import TooLargeError, checkmate
 from benchmarks.leaderboard.instances import Instance, InstanceError
@@ -417,3 +417,115 @@ def test_page_names_each_published_file_with_checksum() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
     for published in instances.PUBLISHED.values():
         assert f"| {published.file} | `{published.sha256}` |" in page
+
+
+# The difference view of two cells -----------------------------------------------------------------
+
+DROPPED = """compute 0  # large, and read late
+free 0
+compute 1
+compute 2
+free 1
+compute 3
+free 2
+compute 0
+compute 4
+free 0
+free 3
+"""
+
+
+@pytest.fixture
+def two_cells(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of two cells of one instance: one of ours, and one of somebody's."""
+    monkeypatch.setitem(instances.OWN, "late", lambda: LATE)
+    for planner, schedule in (("mine", STORE_ALL), ("tinyckpt", DROPPED)):
+        one = cell(tmp_path, WRITE.format(schedule))
+        cells.run(replace(one, planner=planner), folder)
+    return folder
+
+
+def written_by(folder: Path, *words: str) -> str:
+    """Return the page that the command writes."""
+    page = folder.parent / "page.html"
+    command.main(["--to", str(folder), "--difference", *words, "-o", str(page)])
+    return page.read_text(encoding="utf-8")
+
+
+def test_difference_is_of_ours_and_the_best_other(two_cells: Path) -> None:
+    usual = written_by(two_cells, "late", "100")
+    assert "<title>late at 100 %: tinyckpt +37.50 %, mine +0.00 %</title>" in usual
+    swapped = written_by(two_cells, "late", "100", "mine", "tinyckpt")
+    assert "<title>late at 100 %: mine +0.00 %, tinyckpt +37.50 %</title>" in swapped
+
+
+def test_replayed_cell_is_what_the_checker_counted(two_cells: Path) -> None:
+    outcome = cells.read_outcome(two_cells / "late.100.tinyckpt.json")
+    trace = difference.trace_of(outcome, LATE, DROPPED)
+    assert (outcome.cost, outcome.peak, trace.peak_bytes, trace.recomputations) == (11, 61, 61, 1)
+    assert trace.schedule.policy == "tinyckpt"
+    with pytest.raises(cells.CellError, match=r"^late\.100\.tinyckpt: line 1: 4 reads 0, which is"):
+        difference.trace_of(outcome, LATE, "compute 4")
+    said = "has cost 8 peak 70 order given, the outcome says cost 11 peak 61 order given"
+    with pytest.raises(cells.CellError, match=said):
+        difference.trace_of(outcome, LATE, STORE_ALL)
+    with pytest.raises(cells.CellError, match="of another graph"):
+        difference.trace_of(outcome, replace(LATE, costs=(1,) * 5), DROPPED)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["late", "50"], "has no cell of late at 50 %"),
+        (["late", "100", "mine", "dtr"], "late.100.dtr is not run"),
+        (["late", "100", "mine", "mine"], "nothing to show as 'difference'"),
+        (["nope", "100"], "no instance nope"),
+    ],
+)
+def test_difference_refuses_cells_that_are_not_there(
+    words: list[str], said: str, two_cells: Path
+) -> None:
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        written_by(two_cells, *words)
+
+
+@pytest.mark.parametrize("words", [["late"], ["late", "half"], ["late", "100", "mine"]])
+def test_difference_says_what_it_takes(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        written_by(tmp_path, *words)
+    assert "it is --difference INSTANCE SHARE [PLANNER PLANNER]" in capsys.readouterr().err
+
+
+def test_difference_without_a_schedule_of_others_is_refused(two_cells: Path) -> None:
+    (two_cells / "late.100.mine.json").unlink()
+    board = difference.board_in(two_cells, "late", 100, LATE)
+    with pytest.raises(cells.CellError, match="late at 100 %: no other planner has a schedule"):
+        difference.pair_of(board, ("late", 100))
+
+
+def test_schedules_of_our_own_instances_are_collected(
+    two_cells: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(difference, "SHIPPED", two_cells / "shipped.json.gz")
+    for suffix in ("json", "schedule"):  # of a published instance
+        path = two_cells / f"late.100.mine.{suffix}"
+        path.with_name(f"unet.50.mine.{suffix}").write_bytes(path.read_bytes())
+    difference.collect(two_cells)
+    assert difference.shipped() == {("late", 100): {"mine": STORE_ALL, "tinyckpt": DROPPED}}
+
+
+def test_shipped_schedules_are_those_of_the_legal_cells_of_our_own_instances() -> None:
+    board = report.Board(json.loads(report.RESULT.read_text(encoding="utf-8")))
+    legal = {
+        setting: {name for name, each in outcomes.items() if each.status == "legal"}
+        for setting, outcomes in board.settings.items()
+        if setting[0] in instances.OWN
+    }
+    shipped = difference.shipped()
+    assert {setting: set(schedules) for setting, schedules in shipped.items()} == legal
+    for setting, schedules in shipped.items():
+        instance = instances.instance_of(setting[0], None)
+        for name, schedule in schedules.items():
+            difference.trace_of(board.settings[setting][name], instance, schedule)

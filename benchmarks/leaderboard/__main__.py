@@ -5,6 +5,11 @@
 The order of cells makes a partial table fair: the budget of 50 % first, each of its planners on all
 instances, the cheap ones before the others. A cell that has been run is not run again; so a call
 continues the one before. What each file of the folder says is in ``cells``.
+
+    python -m benchmarks.leaderboard --data DIR --to FOLDER --difference unet 50 -o page.html
+
+writes the difference view of two cells that have been run: ours and the best other, or those of two
+planners that are named after the budget.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 
-from benchmarks.leaderboard import cells, instances, planners, report
+import tinyckpt as tc
+from benchmarks.leaderboard import cells, difference, instances, planners, report
 
 SHARES = (50, 35, 80)  # per cent of the peak of the given order
 MOST_PER_CENT = 1000
@@ -81,6 +87,12 @@ def parser() -> argparse.ArgumentParser:
         help="a planner of your own, such as 'mine=./mine {graph} {budget} {seconds} {schedule}'",
     )
     found.add_argument("--table", action="store_true", help="write results/leaderboard.md")
+    found.add_argument(
+        "--difference", nargs="+", metavar=("INSTANCE", "SHARE [PLANNER PLANNER]"),
+        help="run nothing; write a page with two planners' schedules, ours and the best other "
+        "unless named",
+    )  # fmt: skip
+    found.add_argument("-o", type=Path, dest="page", metavar="PAGE", help="of --difference")
     return found
 
 
@@ -109,9 +121,28 @@ def known_to(arguments: argparse.Namespace) -> dict[str, instances.Instance]:
     return {name: instances.instance_of(name, arguments.data) for name in arguments.instances}
 
 
+def write_difference(
+    arguments: argparse.Namespace, name: str, share: int, names: Sequence[str]
+) -> None:
+    """Write the page of two cells."""
+    try:
+        instance = instances.instance_of(name, arguments.data)
+        page = difference.compare(arguments.to, name, share, names, instance, arguments.page)
+    except (cells.CellError, instances.InstanceError, OSError, tc.TinyckptError) as error:
+        sys.exit(str(error))
+    print(page)
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Run what has not been run; write the table if that is wanted."""
-    arguments = parser().parse_args(given)
+    own = parser()
+    arguments = own.parse_args(given)
+    if arguments.difference is not None:
+        words: list[str] = arguments.difference
+        if len(words) not in (2, 4) or not words[1].isdecimal() or arguments.page is None:
+            own.error("it is --difference INSTANCE SHARE [PLANNER PLANNER] -o PAGE.html")
+        write_difference(arguments, words[0], int(words[1]), words[2:])
+        return
     left = arguments.cells
     try:
         arguments.to.mkdir(parents=True, exist_ok=True)
@@ -135,6 +166,7 @@ def main(given: Sequence[str] | None = None) -> None:
         ]
         stored = {name: sum(instance.costs) for name, instance in known.items()}
         report.collect(arguments.to, stored, impossible)
+        difference.collect(arguments.to)
         report.main()
 
 
