@@ -10,6 +10,7 @@ sys.path.insert(0, str(HERE))
 import calculator  # noqa: E402  # modules in this folder
 import known_issues  # noqa: E402
 import labs  # noqa: E402
+import leaderboard_cells  # noqa: E402
 import notebooks  # noqa: E402
 import pages  # noqa: E402
 import predict  # noqa: E402
@@ -58,6 +59,7 @@ def setup(app: object) -> None:
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", widgets.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", leaderboard_cells.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", known_issues.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", read_core.write)  # type: ignore[attr-defined]
     app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
@@ -67,6 +69,7 @@ def setup(app: object) -> None:
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", labs.write)  # type: ignore[attr-defined]
+    app.connect("build-finished", leaderboard_cells.write_pages)  # type: ignore[attr-defined]
     app.connect("build-finished", notebooks.write)  # type: ignore[attr-defined]
     app.connect("build-finished", slides.write)  # type: ignore[attr-defined]
     app.connect("build-finished", calculator.write)  # type: ignore[attr-defined]

@@ -529,3 +529,27 @@ def test_shipped_schedules_are_those_of_the_legal_cells_of_our_own_instances() -
         instance = instances.instance_of(setting[0], None)
         for name, schedule in schedules.items():
             difference.trace_of(board.settings[setting][name], instance, schedule)
+
+
+def test_table_of_site_has_every_cell_and_links_those_that_ship(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import leaderboard_cells
+
+    table = leaderboard_cells.table()
+    board = leaderboard_cells.read_board()
+    rows = re.findall(r"<tr( data-.*?)>(.*)</tr>", table)
+    for (_, filled), row in zip(rows, report.rows(board), strict=True):
+        texts = re.findall(r"<td>(?:<a [^>]*>)?(.*?)(?:</a>)?</td>", filled)
+        assert texts == list(map(str, row))
+    assert rows[0][0] == (
+        ' data-instances="networks" data-budget="80 %" data-planner="greedy" data-order="given"'
+    )
+    shipped = difference.shipped()
+    assert table.count("<a href=") == sum(map(len, shipped.values()))
+    names = list(shipped["chain-100", 50])
+    place = {name: number for number, name in enumerate(names, start=1)}
+    against = f"{place['tinyckpt']}-{place['sqrt_n']}"
+    link = f'href="labs/leaderboard-chain-100-50.html#difference={against}"'
+    assert f'<a {link} aria-label="+40.30 %: sqrt_n against tinyckpt">+40.30 %</a>' in table

@@ -27,7 +27,7 @@
   }
   const scrollable = () => {
     for (const box of document.querySelectorAll("article pre, article .table-wrapper")) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     }
   };
