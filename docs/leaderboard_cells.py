@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.leaderboard import difference, instances, report
 
 FILE = "guide/out/leaderboard.txt"  # what the page includes as raw HTML
-FAMILIES = {"layered": "random layered graphs", "chain": "chains"}
+FAMILIES = {"layered": "random layered graphs", "chain": "chains", "joint": "joint graphs"}
 OTHERS = "networks"
 PAGE = "labs/leaderboard-{}-{}.html"  # the instance and the budget
 

@@ -216,6 +216,95 @@ def test_merged_graph_has_one_value_per_operator_and_no_views() -> None:
     assert tc.replay(tc.plan(instances.graph_of(found))).peak_bytes == found.peak
 
 
+def two_gradients() -> tc.Graph:
+    """Return a graph whose one operator of the backward pass makes a gradient and a cotangent."""
+    spec = [tc.Spec((size,), "uint8") for size in (4, 5, 1, 6, 7)]
+    data = (
+        tc.DataNode(0, "w", spec[0], "parameter", 4, None),
+        tc.DataNode(1, "h", spec[1], "activation", 5, 0),
+        tc.DataNode(2, "l", spec[2], "activation", 1, 1),
+        tc.DataNode(3, "dw", spec[3], "gradient", 6, 2),
+        tc.DataNode(4, "dh", spec[4], "cotangent", 7, 2),
+        tc.DataNode(5, "unread", spec[4], "cotangent", 7, 3),
+    )
+    operators = (
+        tc.Operator(0, "f", "layer", (0,), (1,), flops=3),
+        tc.Operator(1, "loss", "layer", (1,), (2,), flops=1),
+        tc.Operator(2, "b", "layer", (1, 2), (3, 4), "backward", flops=9),
+        tc.Operator(3, "c", "layer", (4,), (5,), "backward", flops=2),
+    )
+    return tc.Graph("two", data, operators, (), [2], [3])
+
+
+def test_gradient_beside_cotangent_is_an_operator_of_its_own() -> None:
+    together = instances.merged(two_gradients())
+    assert (together.sizes, together.results) == ((5, 1, 13, 7), (1, 2))
+    apart = instances.merged(two_gradients(), lambda operator: 2 * operator.flops, apart=True)
+    assert apart == Instance(
+        costs=(6, 2, 9, 9, 4), sizes=(5, 1, 6, 7, 7), reads=((), (0,), (0, 1), (0, 1), (3,)),
+        backward=(False, False, True, True, True), results=(1, 2),
+    )  # fmt: skip
+    assert instances.needed(apart) == Instance(
+        costs=(6, 2, 9), sizes=(5, 1, 6), reads=((), (0,), (0, 1)), backward=(False, False, True),
+        results=(1, 2),
+    )  # fmt: skip
+
+
+# Operators, results (the loss, and a gradient for each parameter), peak and least in bytes, and ns.
+JOINT = {
+    "joint-resnet50": (514, 1 + 161, 8_364_329_892, 822_087_680, 25_963_412),
+    "joint-vit": (635, 1 + 152, 8_117_146_532, 464_781_312, 52_693_546),
+    "joint-unet": (227, 1 + 82, 3_898_615_048, 671_088_640, 15_094_530),
+    "joint-gpt2": (649, 1 + 148, 13_452_877_828, 4_940_464_128, 63_253_803),
+    "joint-llama": (1795, 1 + 146, 13_494_665_220, 6_304_038_912, 166_816_300),
+}
+
+
+def test_each_joint_graph_has_numbers() -> None:
+    assert list(JOINT) == [*instances.JOINT]
+    files = {path.name for path in instances.DATA.iterdir()}
+    assert files == {f"{name}.txt.gz" for name in JOINT}
+    page = report.PAGE.read_text(encoding="utf-8")
+    for name, (operators, _, peak, _, _) in JOINT.items():
+        row = rf"^\| {name} \| .* \| {operators} \| {peak / 2**30:.1f} GiB \|$"
+        assert re.search(row, page, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_joint_graph_is_read_back_with_its_peak(name: str) -> None:
+    found = instances.instance_of(name, None)
+    numbers = len(found.costs), len(found.results), found.peak, found.least, sum(found.costs)
+    assert numbers == JOINT[name]
+    assert instances.parsed(instances.text_of(found)) == found == instances.needed(found)
+    every = "".join(f"compute {own}\n" for own in range(len(found.costs)))
+    cost, size = sum(found.costs), sum(found.sizes)
+    assert check(instances.text_of(found), every) == f"cost {cost} peak {size} order given"
+    graph = instances.graph_of(found)
+    assert tc.replay(tc.plan(graph)).peak_bytes == found.peak
+    assert (instances.DATA / f"{name}.txt.gz").stat().st_size < 60_000
+
+
+@pytest.mark.long
+def test_traced_step_has_loss_and_gradients_as_results_and_no_buffers() -> None:
+    require("torch")
+    import torch
+
+    from benchmarks.leaderboard import joint
+    from tinyckpt.interop import torch as tct
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 1), torch.nn.BatchNorm2d(3))
+    images = torch.zeros(4, 2, 5, 5)
+    traced = tct.trace(
+        model.train(), images, workspace=False, cost="roofline", loss=lambda y: y.sum()
+    )
+    found = joint.instance_of(traced.graph)
+    # Each of the gradients has 4 bytes an element: of a weight 3x2 and of biases and scales.
+    sizes = sorted(found.sizes[result] for result in found.results)
+    assert sizes == [4, 12, 12, 12, 24]
+    assert instances.needed(found) == found
+    assert max(found.sizes) < 2 * 4 * 3 * 25 * 4  # no output has the memory of another with it
+
+
 def test_chain_instance_has_published_optimum() -> None:
     found = planners.PLANNERS["tinyckpt"](instances.chain(16), 9 * 512, 10.0)
     checked = check(

@@ -9,16 +9,19 @@ every planner reads (see ``checker``). The text has no name in it.
   the order of evaluation beside them.
 - Checkmate's training graphs (Jain et al. 2020), as published with Moccasin: node-link JSON with
   source and target, cost_cpu and cost_ram; nodes are in order of evaluation.
+- Joint graphs of PyTorch training steps, which ship as such texts; ``joint`` traces them.
 - Networks of this project: views are merged with the value whose memory they share, and the
   outputs of one operator are one value. Workspace is left out: the text has none.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +29,7 @@ from urllib.parse import quote
 import tinyckpt as tc
 from tinyckpt.core.graph import Phase, Role
 
+DATA = Path(__file__).with_name("data")  # texts of instances that ship
 HEADER = "# id cost bytes forward|backward result|value inputs..."
 
 
@@ -257,17 +261,27 @@ def fetched(published: Published, folder: Path) -> Instance:
 # Our own ------------------------------------------------------------------------------------------
 
 
-def merged(graph: tc.Graph) -> Instance:
+def merged(
+    graph: tc.Graph,
+    cost: Callable[[tc.Operator], int] = lambda operator: int(operator.flops),
+    apart: bool = False,
+) -> Instance:
     """Return a graph of this project with one value per operator, views merged with their base.
 
-    An operator that makes a view alone is left out: what reads the view reads its base. Costs are
-    FLOPs, which are 0 where data are only moved.
+    An operator that makes a view alone is left out: what reads the view reads its base.
+
+    Args:
+        graph: the graph.
+        cost: of an operator; by default its FLOPs, which are 0 where data are only moved.
+        apart: whether a result that is one of several outputs is an operator of its own, with an
+            even share of the cost. Else all outputs are live to the end with it.
     """
     maker: dict[int, int] = {}  # the new number of what computes each value, sources left out
     costs: list[int] = []
     sizes: list[int] = []
     reads: list[tuple[int, ...]] = []
     backward: list[bool] = []
+    final = set(graph.outputs) if apart else set()
     for operator in graph.operators:
         nodes = [graph.data[data] for data in operator.outputs]
         bases = [node.view_of for node in nodes]
@@ -278,14 +292,35 @@ def merged(graph: tc.Graph) -> Instance:
                 if node.view_of is not None and node.view_of in maker
             )
             continue
-        maker.update(dict.fromkeys(operator.outputs, len(costs)))
-        costs.append(int(operator.flops))
-        sizes.append(sum(node.nbytes for node in nodes))
         read = {maker[data] for data in operator.inputs if data in maker}
-        reads.append(tuple(sorted(read - {len(costs) - 1})))
-        backward.append(operator.phase == "backward")
+        parts = [[node] for node in nodes if node.id in final]
+        others = [node for node in nodes if node.id not in final]
+        parts += [others] if others else []
+        for part in parts:
+            maker.update((node.id, len(costs)) for node in part)
+            costs.append(cost(operator) // len(parts))
+            sizes.append(sum(node.nbytes for node in part))
+            reads.append(tuple(sorted(read)))
+            backward.append(operator.phase == "backward")
     results = sorted({maker[data] for data in graph.outputs if data in maker})
     return Instance(tuple(costs), tuple(sizes), tuple(reads), tuple(backward), tuple(results))
+
+
+def needed(instance: Instance) -> Instance:
+    """Return an instance without the operators that none of its results needs."""
+    kept = set(instance.results)
+    for own in reversed(range(len(instance.costs))):
+        if own in kept:
+            kept |= {*instance.reads[own]}
+    order = sorted(kept)
+    number = {own: place for place, own in enumerate(order)}
+    return Instance(
+        tuple(instance.costs[own] for own in order),
+        tuple(instance.sizes[own] for own in order),
+        tuple(tuple(number[value] for value in instance.reads[own]) for own in order),
+        tuple(instance.backward[own] for own in order),
+        tuple(number[own] for own in instance.results),
+    )
 
 
 def chain(n: int) -> Instance:
@@ -294,9 +329,17 @@ def chain(n: int) -> Instance:
     return replace(found, costs=(1,) * len(found.costs))
 
 
+def traced(name: str) -> Instance:
+    """Return a joint graph that ships."""
+    content = (DATA / f"{name}.txt.gz").read_bytes()
+    return parsed(gzip.decompress(content).decode())
+
+
+JOINT = ("joint-resnet50", "joint-vit", "joint-unet", "joint-gpt2", "joint-llama")
 OWN: dict[str, Callable[[], Instance]] = {
     "chain-100": lambda: chain(100),
     "transformer": lambda: merged(tc.networks.transformer(4).graph()),
+    **{name: partial(traced, name) for name in JOINT},
 }
 
 
