@@ -505,7 +505,7 @@ def test_page_and_charts_are_those_of_the_result() -> None:
 def test_page_names_each_published_file_with_checksum() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
     for published in instances.PUBLISHED.values():
-        assert f"| {published.file} | `{published.sha256}` |" in page
+        assert f"| `{published.file}` | `{published.sha256}` |" in page
 
 
 # The difference view of two cells -----------------------------------------------------------------
