@@ -8,8 +8,8 @@ frames.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ MOST_UNASKED = (
     72  # frames of the default: longer traces are thinned, and files stay small enough for any page
 )
 LASTS = 30.0  # seconds: longest default duration
+SLOWER = 4  # times as long is each frame of a trace's first recomputation shown, by default
 SMOOTH = 25  # frames per second: beyond it a trace is thinned instead
 STILLS = (".png", ".svg")
 
@@ -59,19 +60,22 @@ def gif(
     first: int | None = None,
     last: int | None = None,
     every: int | None = None,
+    align: str | None = None,
     format: str | None = None,
     title: str | Sequence[str] | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write traces as an animation, in step and on shared scales.
+    """Write traces as an animation, aligned by progress and on shared scales.
 
     There is a title frame before the first step, one frame per evaluation and one for the frees
     after it; the last one gives the totals. Each has a caption. Frames are written as they are
     drawn: memory use does not grow with their number.
 
-    The default is 4 frames per second and at most 30 seconds. A trace of more than 72 frames is
-    thinned: to the frames of evaluations, or to every n-th of them, and the picture says so.
-    ``seconds``, ``fps`` and ``every`` override this; ``seconds`` allows up to 25 frames per second.
+    The default is 4 frames per second and at most 30 seconds; the first four frames of each trace's
+    first recomputation are shown four times as long, unless ``fps`` is given. A trace of more than
+    72 frames is thinned: to the frames of evaluations, or to every n-th of them, and the picture
+    says so. ``seconds``, ``fps`` and ``every`` override this; ``seconds`` allows up to 25 frames
+    per second.
 
     Args:
         traces: one trace, or several to compare.
@@ -90,13 +94,18 @@ def gif(
         group: operators that share a node: ``scope``, ``operator`` (no groups), or a function of a
             forward operator that returns its group's name or None; neighbours of one name share a
             node. The default depends on the size of the graph.
-        fps: frames per second, from 0.01 to 50, whatever the duration; a trace is thinned to about
-            1,500 frames.
+        fps: frames per second, from 0.01 to 50, all alike, whatever the duration; a trace is
+            thinned to about 1,500 frames.
         seconds: duration, from 1 to 600.
         hold: seconds that the first and the last frame are shown, one number or two; never shorter
             than the others. By default 1.5 and 2.
         first, last: the first and the last step shown, from 0; by default the whole trace.
-        every: draw every n-th frame, 1 for all. The first, the last and the peaks are always drawn.
+        every: draw every n-th frame, 1 for all. The first, the last, the peaks and the first
+            recomputations are always drawn.
+        align: of several traces: ``progress``, so that they meet wherever an operator is evaluated
+            for the first time, and the others wait while one recomputes; or ``step``. By default
+            progress, for whole traces of one graph. A trace that has ended long before the others
+            leaves the room of its graph to the memory strips.
         format: ``gif``, ``apng``, ``webp``, or ``mp4`` or ``webm``, which need the extra ``mp4``;
             by default from the suffix of the path (``.png`` is an animated PNG).
         title: replaces the policy's name; for several traces, one title for each.
@@ -121,7 +130,7 @@ def gif(
     name, encoder = encoder_of(path, format)
     check_times(fps, seconds, hold)
     style = Style(theme, title, labels, group, scale, width, aspect, arrange)
-    span = Span(first, last, every, frame_limit(fps, seconds, hold), noted=True)
+    span = Span(first, last, every, frame_limit(fps, seconds, hold), True, align)
     scene = scene_of(traces, style, span)
     picture = Picture(scene)
     high, wide = picture.canvas.shape
@@ -131,8 +140,7 @@ def gif(
             f"draw fewer traces, or at a smaller scale"
         )
     count = len(scene.steps)
-    speed = fps if fps is not None else speed_of(count, seconds, hold)
-    delays = delays_of(count, speed, holds_of(hold, seconds))
+    delays = frame_delays(count, scene.slow, fps, seconds, hold)
     film = Film(wide, high, picture.inks.colours, delays)
     changes = picture.changes()
     if progress:
@@ -155,6 +163,7 @@ def frames(
     first: int | None = None,
     last: int | None = None,
     every: int | None = None,
+    align: str | None = None,
     title: str | Sequence[str] | None = None,
 ) -> Iterator[Any]:
     """Yield the frames of an animation one by one, for other tools.
@@ -175,7 +184,7 @@ def frames(
     (640, 3)
     """
     style = Style(theme, title, labels, group, scale, width, aspect, arrange)
-    span = Span(first, last, every, frame_limit(None, LASTS, None), noted=True)
+    span = Span(first, last, every, frame_limit(None, LASTS, None), True, align)
     picture = Picture(scene_of(traces, style, span))
     return (picture.rgb() for _ in picture.play())
 
@@ -279,16 +288,38 @@ def speed_of(count: int, seconds: float | None, hold: float | tuple[float, float
     return 1 / delay
 
 
-def delays_of(count: int, fps: float, hold: float | tuple[float, float]) -> list[int]:
-    """Return the delay of each frame in centiseconds.
+def frame_delays(
+    count: int,
+    slow: Collection[int],
+    fps: float | None,
+    seconds: float | None,
+    hold: float | tuple[float, float] | None,
+) -> list[int]:
+    """Return the delay of each frame: slow ones last longer, unless there is a given frame rate."""
+    holds = holds_of(hold, seconds)
+    if fps is not None:
+        return delays_of(count, fps, holds)
+    speed, as_many = speed_of(count, seconds, hold), count + (SLOWER - 1) * len(slow)
+    if speed * (as_many - 2) > FASTEST * (count - 2):  # too short for slow motion
+        return delays_of(count, speed, holds)
+    return delays_of(count, speed_of(as_many, seconds, hold), holds, slow)
+
+
+def delays_of(
+    count: int, fps: float, hold: float | tuple[float, float], slow: Collection[int] = ()
+) -> list[int]:
+    """Return the delay of each frame in centiseconds; each of ``slow`` lasts SLOWER times as long.
 
     Each frame ends at the centisecond nearest to its exact time, so that rounding errors do not
     accumulate.
 
     >>> delays_of(5, 30, (0, 1))
     [3, 4, 3, 3, 100]
+    >>> delays_of(5, 30, (0, 1), {2})
+    [3, 4, 13, 3, 100]
     """
-    ends = [round(100 * frame / fps) for frame in range(count + 1)]
+    lasts = (SLOWER if frame in slow else 1 for frame in range(count))
+    ends = [round(100 * end / fps) for end in accumulate(lasts, initial=0)]
     delays = [end - begin for begin, end in pairwise(ends)]
     holds = hold if isinstance(hold, tuple) else (hold, hold)
     for frame, seconds in zip((0, -1), holds, strict=True):

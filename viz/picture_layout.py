@@ -22,7 +22,9 @@ from .theme import font
 
 GAP = 14  # pixels between the parts of a picture
 HEADER = 66  # pixels for title, subtitle and counters
-STRIP = 64  # pixels of the memory strip
+STRIP = 64  # least pixels of a memory strip
+LEAST = 0.25  # of a picture's height: what its memory strips take, unless its aspect is given
+EARLY = 0.9  # of the time: a trace that ends before has no graph after its end
 AIR = 4  # pixels between the strip's words and its sides
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
@@ -177,7 +179,7 @@ def sheet_of(scene: Scene) -> Sheet:
     columns = len(scene.rows) if style.arrange == ARRANGEMENTS[1] else 1
     natural = natural_width(columns)
     width = natural * style.scale if style.width is None else style.width
-    sheet = sheet_of_width(scene, widths, columns, min(width, natural))
+    sheet = with_high_strips(sheet_of_width(scene, widths, columns, min(width, natural)))
     return with_scale(sheet, width / sheet.width, width)
 
 
@@ -312,29 +314,73 @@ def fit_aspect(scene: Scene, widths: Mapping[str, float], ratio: float) -> Sheet
     )
 
 
-def centred(sheet: Sheet, width: float, height: float) -> Sheet:
-    """Centre a sheet in a larger one; its memory strips grow into the free height."""
+def with_high_strips(sheet: Sheet) -> Sheet:
+    """Return a sheet whose memory strips, and lanes below them, take LEAST of its height."""
+    rows = len({panel.top for panel in sheet.panels})
+    lanes = LANE * len({panel.top for panel in sheet.panels if panel.moves})
+    others = sheet.height - rows * STRIP - lanes
+    needed = (others * LEAST / (1 - LEAST) - lanes) / rows
+    return grown(sheet, max(0, math.ceil(needed) - STRIP))
+
+
+def grown(sheet: Sheet, grow: int) -> Sheet:
+    """Return a sheet whose memory strips are higher, by a number of pixels."""
     tops = sorted({panel.top for panel in sheet.panels})
-    grow = min(HIGHEST_STRIP - STRIP, int((height - sheet.height) / len(tops)))
-    right = (width - sheet.width) / 2
-    down = (height - sheet.height - grow * len(tops)) / 2
     panels = tuple(
         replace(
-            panel,
-            left=panel.left + right,
-            top=panel.top + down + grow * tops.index(panel.top),
-            strip_top=panel.strip_top + down + grow * tops.index(panel.top),
-            strip=panel.strip + grow,
+            panel, top=panel.top + grow * tops.index(panel.top), strip=panel.strip + grow,
+            strip_top=panel.strip_top + grow * tops.index(panel.top),
+        )
+        for panel in sheet.panels
+    )  # fmt: skip
+    legend = tuple(replace(item, y=item.y + grow * len(tops)) for item in sheet.legend)
+    return replace(sheet, height=sheet.height + grow * len(tops), panels=panels, legend=legend)
+
+
+def centred(sheet: Sheet, width: float, height: float) -> Sheet:
+    """Centre a sheet in a larger one; its memory strips grow into the free height."""
+    rows = len({panel.top for panel in sheet.panels})
+    highest = max(HIGHEST_STRIP, math.ceil(LEAST * height / rows))
+    sheet = grown(sheet, min(highest - STRIP, int((height - sheet.height) / rows)))
+    right, down = (width - sheet.width) / 2, (height - sheet.height) / 2
+    panels = tuple(
+        replace(
+            panel, left=panel.left + right, top=panel.top + down, strip_top=panel.strip_top + down
         )
         for panel in sheet.panels
     )
     legend = tuple(
-        replace(
-            item, x=item.x + right, words=item.words + right, y=item.y + down + grow * len(tops)
-        )
+        replace(item, x=item.x + right, words=item.words + right, y=item.y + down)
         for item in sheet.legend
     )
     return replace(sheet, width=width, height=height, panels=panels, legend=legend)
+
+
+def sheet_at(scene: Scene, sheet: Sheet, tick: int) -> Sheet:
+    """Return a sheet at a tick: a panel that ended long before the others has no graph any more.
+
+    Memory strips grow, all alike, into the room of such graphs, if panels are above each other.
+    """
+    early = EARLY * scene.longest
+    ended = [row.end < min(tick, early) for row in scene.rows]
+    if not any(ended) or len({panel.top for panel in sheet.panels}) < len(ended):
+        return sheet
+    rooms = [round(p.plan.height) + p.plan.room_below for p in sheet.panels]
+    free = [room if gone else 0 for room, gone in zip(rooms, ended, strict=True)]
+    grow, down, panels = sum(free) // len(free), 0, []
+    for panel, room in zip(sheet.panels, free, strict=True):
+        plan = replace(
+            panel.plan, cells=(), centres=(), reads=(), dots=(), height=0, sizes=(), headings=(),
+            labels=(), points=(),
+        ) if room else panel.plan  # fmt: skip
+        panels.append(
+            replace(
+                panel, top=panel.top + down, plan=plan, strip=panel.strip + grow,
+                strip_top=panel.strip_top + down - room,
+            )
+        )  # fmt: skip
+        down += grow - room
+    return replace(sheet, panels=tuple(panels))
 
 
 def strip_lines(curve: Curve, height: float = STRIP) -> list[StripLine]:

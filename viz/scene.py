@@ -21,11 +21,19 @@ from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
 
+from .alignment import by_progress, check_alignment, first_recomputation
 from .captions import Captions
 from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.drawn_nodes import Cell, printable
 from .memory_curve import BANDS, Curve, Limit, memory_bands
-from .node_looks import CellLooks, NodeLook, checkpoints_of, moved_values, names_checkpoints
+from .node_looks import (
+    Activity,
+    CellLooks,
+    NodeLook,
+    checkpoints_of,
+    moved_values,
+    names_checkpoints,
+)
 from .theme import THEMES
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ TITLES = {
 MOVES = (Offload, Fetch)
 SEEN = (*EVALUATIONS, *MOVES)  # kinds of steps that have a frame of their own
 FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten the curves
+SLOW = 4  # frames from a trace's first recomputation on that are shown longer
 MOST_FRAMES = 1500  # a minute at 25 frames per second: long enough to watch, and files stay small
 NARROWEST, WIDEST = 320, 3840  # pixels
 SCALES = (1, 2, 3)
@@ -90,6 +99,7 @@ class Span:
         every: take every n-th frame; None for as many as leave about ``most``.
         most: frames.
         noted: whether the picture says which frames are left out.
+        align: one of ALIGNMENTS; by default progress, for several whole traces of one graph.
     """
 
     first: int | None = None
@@ -97,10 +107,11 @@ class Span:
     every: int | None = None
     most: int = MOST_FRAMES
     noted: bool = False
+    align: str | None = None
 
 
 PLAIN = Style()
-WHOLE = Span(every=1)
+WHOLE = Span(every=1, align="step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,8 @@ class Row:
         captions: of its steps.
         naming: labels and groups of its nodes.
         trace: the trace itself, for whatever depends on its steps.
+        shown: the step at every tick until its end; ticks are steps, unless aligned by progress.
+        end: the first tick at which it has ended.
     """
 
     title: str
@@ -134,6 +147,12 @@ class Row:
     captions: Captions
     naming: Naming
     trace: Trace
+    shown: Sequence[int]
+    end: int
+
+    def step_at(self, tick: int) -> int:
+        """Return the step at a tick; -1 before the first."""
+        return self.shown[min(tick, len(self.shown) - 1)] if tick >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +163,13 @@ class Scene:
         style: the display options, checked.
         rows: one per trace.
         in_nodes: whether memory is counted in values and not in bytes.
-        longest: steps of the longest trace.
+        longest: ticks: where traces are not aligned by progress, the steps of the longest.
         highest: the largest amount of memory that is shown.
         host: the largest host memory of any trace, in bytes.
         counters: by a counter's name, every text that it may show.
-        moments: the candidate steps of frames; -1 is the moment before the first step.
+        moments: the candidate ticks of frames; -1 is the moment before the first step.
         steps: the selected ones.
+        slow: the first recomputation of each trace, as places in ``steps``.
         note: which frames are shown if some are left out, in words.
     """
 
@@ -162,6 +182,7 @@ class Scene:
     counters: Mapping[str, Collection[str]]
     moments: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    slow: frozenset[int] = frozenset()
     note: str = ""
 
 
@@ -192,6 +213,11 @@ class Frame:
     reads: tuple[int, ...] = ()
     freed: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether an operator is recomputed."""
+        return any(look.activity is Activity.RECOMPUTING for look in self.changed.values())
+
 
 def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Scene:
     """Return one trace or several as a scene; without a span, no frames are selected.
@@ -205,9 +231,11 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
     in_nodes = counts_nodes(listed) and not style.in_bytes
     titles = headings(listed, style.title)
     highest, host = highest_of(listed, in_nodes), max(max(trace.host) for trace in listed)
-    longest = max(len(trace.steps) for trace in listed)
+    shown = shown_steps(listed, span)
+    longest = max(map(len, shown))
     limits = [limits_of(trace, listed, in_nodes, highest) for trace in listed]
-    moments, steps, note = chosen_frames(listed, in_nodes, span) if span else ((), (), "")
+    selected = chosen_frames(listed, shown, in_nodes, span) if span else ((), (), frozenset(), "")
+    moments, steps, slow, note = selected
     rows = tuple(
         Row(
             title=title,
@@ -220,7 +248,7 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
                 limits=(host_limit_of(trace),),
                 words=("on the host",),
                 fills=("kept",),
-                bands=np.array([trace.host]),
+                bands=np.array([trace.host])[:, own],
                 longest=longest,
                 highest=host,
                 striped=True,
@@ -235,18 +263,22 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
                     *(["grey: workspace"] if any(trace.workspace) else []),
                 ),
                 fills=tuple(BANDS.values()),
-                bands=memory_bands(trace, in_nodes),
+                bands=memory_bands(trace, in_nodes)[:, own],
                 longest=longest,
                 highest=highest,
             ),
             captions=Captions(trace),
             naming=style.naming,
             trace=trace,
+            shown=own,
+            end=own.index(len(trace.steps) - 1),
         )
-        for title, levels, trace in zip(titles, limits, listed, strict=True)
+        for title, levels, trace, own in zip(titles, limits, listed, shown, strict=True)
     )
     counters = counter_texts(rows, in_nodes)
-    return Scene(style, rows, in_nodes, longest, highest, host, counters, moments, steps, note)
+    return Scene(
+        style, rows, in_nodes, longest, highest, host, counters, moments, steps, slow, note
+    )
 
 
 def as_list(traces: Any) -> list[Trace]:
@@ -513,15 +545,37 @@ def frame_steps(trace: Trace) -> list[int]:
     ]
 
 
+def shown_steps(traces: Sequence[Trace], span: Span | None) -> list[Sequence[int]]:
+    """Return for every trace the steps at its ticks, aligned as the span says; else its own steps.
+
+    Raises:
+        OptionError: if they cannot be aligned so.
+    """
+    in_part = span is not None and (span.first, span.last) != (None, None)
+    if span and check_alignment(span.align, traces, in_part) == "progress":
+        return by_progress(traces, [frame_steps(trace) for trace in traces])
+    return [range(len(trace.steps)) for trace in traces]
+
+
 def chosen_frames(
-    traces: Sequence[Trace], in_nodes: bool, span: Span
-) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the candidate steps of frames, the selected ones, and a note on those left out."""
-    moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
-    peaks = {live.index(max(live)) for live in (live_of(trace, in_nodes) for trace in traces)}
-    seen = {place for t in traces for place, s in enumerate(t.steps) if isinstance(s, SEEN)}
-    steps, note = select_frames(moments, peaks, span.first, span.last, span.every, span.most, seen)
-    return tuple(moments), tuple(steps), note if span.noted else ""
+    traces: Sequence[Trace], shown: Sequence[Sequence[int]], in_nodes: bool, span: Span
+) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[int], str]:
+    """Return the candidate ticks, the selected, the slow ones, and a note on those left out."""
+    moments, peaks, firsts, seen = {-1}, set[int](), set[int](), set[int]()
+    for trace, own in zip(traces, shown, strict=True):
+        tick_of = {step: tick for tick, step in reversed([*enumerate(own)])}
+        live, first = live_of(trace, in_nodes), first_recomputation(trace)
+        moments |= {tick_of[step] for step in frame_steps(trace)}
+        peaks.add(tick_of[live.index(max(live))])
+        firsts |= {tick_of[first]} if first is not None else set()
+        seen |= {tick_of[place] for place, s in enumerate(trace.steps) if isinstance(s, SEEN)}
+    candidates = sorted(moments)
+    steps, note = select_frames(
+        candidates, peaks | firsts, span.first, span.last, span.every, span.most, seen
+    )
+    begins = [steps.index(tick) for tick in firsts & set(steps)]
+    slow = {place + more for place in begins for more in range(SLOW)} & {*range(1, len(steps) - 1)}
+    return tuple(candidates), tuple(steps), frozenset(slow), note if span.noted else ""
 
 
 def select_frames(
@@ -540,7 +594,7 @@ def select_frames(
 
     Args:
         moments: ascending, from -1, the moment before the first step, to the last step.
-        peaks: the steps of the peaks.
+        peaks: the steps that are always included, if they are in the range.
         first, last: the range; its ends look as in stills of these steps.
         every: take every n-th frame; None for as many as leave about ``most``.
         most: frames.

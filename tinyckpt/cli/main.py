@@ -69,9 +69,10 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
 ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4", ".webm")
 OF_GRAPHS = (  # options of pictures that the explainer decides itself
     "width", "aspect", "arrange", "labels", "group", "title", "fps", "seconds", "hold", "first",
-    "last", "every", "still",
+    "last", "every", "align", "still",
 )  # fmt: skip
 LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "title")  # of pictures
+CUT = ("first", "last", "every", "align", "fps", "seconds")  # of animations
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -263,7 +264,7 @@ def gif_job(options: Any) -> int:
         return 0
     traces = traces_of(options)
     look = {name: getattr(options, name) for name in LOOK}
-    cut = {name: getattr(options, name) for name in ("first", "last", "every", "fps", "seconds")}
+    cut = {name: getattr(options, name) for name in CUT}
     if options.hold is not None:
         cut["hold"] = options.hold
     last = max(len(trace.steps) for trace in traces) - 1

@@ -282,6 +282,9 @@ PICTURES = [
     option("--from STEP", "begin there", dest="first"),
     option("--to STEP", "end there", dest="last"),
     option("--every K", "draw every K-th frame, 1 for all; by default at most 72, of evaluations"),
+    option("--align", "several policies: progress, so that those that are ahead wait while another "
+           "recomputes; or step; by default progress, unless a part is drawn",
+           choices=("progress", "step")),
     option("--title", "in place of the policy's name; one for each, in order", action="append"),
     option("--still STEP", "also write OUT.png: this step, as plan numbers them from 0; where OUT "
            "ends in .svg, only that, by default the step of the peak"),
@@ -332,7 +335,7 @@ COMMANDS = {
     "graph": Command("print a summary of a network's graph, and write it", [
         NETWORK, option("-o, --output FILE.json", "write the graph as JSON"),
     ], NETWORK_HELP),
-    "gif": Command("draw policies as an animation, in step: GIF, APNG, WebP or MP4", [
+    "gif": Command("draw policies as an animation, aligned by progress: GIF, APNG, WebP or MP4", [
         NETWORK_OR_TRACE, POLICIES_IN_TURN, *PLANNING, *PICTURES,
     ]),
     "play": Command("write policies as one HTML page that steps, scrubs and plays", [

@@ -15,13 +15,16 @@ from tinyckpt.base.units import size_text
 
 from ..layout.geometry import Line, Size
 from ..node_style import arrow_parts, arrow_sizes, corner_of
+from ..theme import font
 from .canvas import OVERSAMPLE, Indices, Inks
 from .sprites import distances, sprite_shape
 from .text_cache import words_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..scene import Frame
-    from .canvas import Canvas
+    from .canvas import Box, Canvas
 
 BEYOND = 2.5  # pixels between a node and the outer edge of its ring: within a checkpoint's
 HALO = 5.0  # pixels: width of the halo of a lit arrow
@@ -50,6 +53,7 @@ class Lights:
         for read in plan.reads:
             self.arrows.setdefault((read.source, read.target), []).extend(read.lines)
         self.edges: dict[tuple[int, int], list[tuple[Sprite, int, int]]] = {}
+        self.taken = np.array([*self.shapes(), *self.headings()]).reshape(-1, 4)
         self.tags = words_of("SemiBold", TAG, self.inks.theme.ink, self.inks)
 
     def clear(self) -> None:
@@ -67,8 +71,9 @@ class Lights:
             for cell in frame.reads:
                 self.around(cell)
         told = [cell for cell, nbytes in frame.freed.items() if nbytes]
+        written: list[Box] = []
         for cell in told[:MOST_TAGS]:
-            self.tag(cell, f"\N{MINUS SIGN}{size_text(frame.freed[cell])}")
+            self.tag(cell, f"\N{MINUS SIGN}{size_text(frame.freed[cell])}", written)
 
     def put(self, sprite: Sprite, x: int, y: int) -> None:
         """Draw a sprite at (x, y) in pixels, clipped to the canvas; save the pixels below."""
@@ -119,19 +124,51 @@ class Lights:
         sprite = edge_sprite(points, self.plan.diameter, self.inks)
         return sprite, int(x // 1), int(y // 1)
 
-    def tag(self, cell: int, text: str) -> None:
-        """Write the bytes of a freed node: above a forward node, below a backward one.
+    def tag(self, cell: int, text: str, written: list[Box]) -> None:
+        """Write the bytes of a freed node above or below it, in the outer place if that is free.
 
-        Or below a forward one too, where the heading is above.
+        Neither a name nor another node or label is covered; without such a place, nothing is
+        written: the caption has the total.
         """
         picture, _ = self.tags.word(text)
+        high, wide = picture.shape
         top, bottom, left, right = self.boxes[cell]
-        y = top + round(4 * self.scale) - picture.shape[0]
-        if self.plan.cells[cell].backward or y < self.highest:
-            y = bottom - round(BELOW * self.scale)
-        wide = self.canvas.pixels.shape[1] - picture.shape[1]
-        x = min(max(0, (left + right - picture.shape[1]) // 2), wide)
-        self.put((picture, np.ones(picture.shape, bool)), x, y)
+        x = min(max(0, (left + right - wide) // 2), self.canvas.pixels.shape[1] - wide)
+        above = top + round(4 * self.scale) - high
+        below = bottom - round(BELOW * self.scale)
+        places = [below] if above < self.highest else [above, below]
+        others = np.concatenate([np.delete(self.taken, cell, 0), np.array(written).reshape(-1, 4)])
+        for y in reversed(places) if self.plan.cells[cell].backward else places:
+            box = (y, y + high, x, x + wide)
+            if not crosses(box, others):
+                self.put((picture, np.ones(picture.shape, bool)), x, y)
+                written.append(box)
+                return
+
+    def shapes(self) -> Iterator[Box]:
+        """Yield the box of every node, without ring and halo."""
+        for (top, bottom, left, right), (wide, high) in zip(
+            self.boxes, self.plan.sizes, strict=True
+        ):
+            x, y = round(wide * self.scale / 2), round(high * self.scale / 2)
+            across, down = (left + right) // 2, (top + bottom) // 2
+            yield down - y, down + y, across - x, across + x
+
+    def headings(self) -> Iterator[Box]:
+        """Yield the box of every scope's name."""
+        face = font("Regular", 10)
+        for heading in self.plan.headings:
+            left, bottom = self.origin[0] + heading.left, self.origin[1] + heading.y
+            wide = min(face.getlength(heading.text), heading.right - heading.left)
+            box = bottom - sum(face.getmetrics()), bottom, left, left + wide
+            yield tuple(round(side * self.scale) for side in box)
+
+
+def crosses(box: Box, others: Any) -> bool:
+    """Whether a box has a pixel in common with one of others, an array (count, 4)."""
+    top, bottom, left, right = others.T
+    apart = (bottom <= box[0]) | (top >= box[1]) | (right <= box[2]) | (left >= box[3])
+    return not apart.all()
 
 
 @lru_cache(maxsize=256)

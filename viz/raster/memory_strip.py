@@ -122,5 +122,6 @@ def write(layers: Layers, free: Any, text: str, right: int | None, line: int, in
     for layer in layers:
         region = layer[y : y + words.shape[0], x : x + words.shape[1]]
         region[:] = words[: region.shape[0], : region.shape[1]]
-    free[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = False
+    # The gap to the right end stays free: there the cursor is at the end.
+    free[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1]] = False
     return int(words.shape[1]) + 2 * gap

@@ -72,23 +72,22 @@ class PanelPicture:
         for x, y, strip in self.strips:
             canvas.put(strip.future, x, y)
 
-    def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
-        """Yield a frame for every step; after the end of the trace, its last one.
+    def frames(self, ticks: Sequence[int]) -> Iterator[Frame]:
+        """Yield a frame for every tick: the same one while the trace waits, and after its end.
 
         Args:
-            steps: ascending; -1 is the moment before the first one.
+            ticks: ascending; -1 is the moment before the first one.
         """
-        final = len(self.row.trace.steps) - 1
-        own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
-        stream = frames(self.row.trace, self.plan.cells, list(own), self.scene.in_nodes)
+        steps = [self.row.step_at(tick) for tick in ticks]
+        own = list(dict.fromkeys(step for step in steps if step >= 0))
+        stream = frames(self.row.trace, self.plan.cells, own, self.scene.in_nodes)
         frame = next(stream)
         if steps[0] >= 0:  # the moment before the first step is drawn, but not shown
             first = next(stream)
             frame = replace(first, changed={**frame.changed, **first.changed})
-        yield frame
-        for frame in stream:
-            yield frame
-        while True:
+        for step in steps:
+            if step != frame.step:
+                frame = next(stream)
             yield frame
 
     # Parts that stand still ----------------------------------------------------------------------
@@ -134,7 +133,7 @@ class PanelPicture:
         shape = (
             round(round(plan.height) * self.scale), round(right * self.scale) - self.graph_left
         )  # fmt: skip
-        self.ground = self.inks.painted(shape, paint)
+        self.ground = self.inks.painted(shape, paint) if plan.cells else np.zeros(shape, np.uint8)
         for heading in plan.headings:
             text = truncated(heading.text, "Regular", 10, heading.right - heading.left)
             words = self.inks.line(text, "Regular", 10, theme.muted, theme.background)
@@ -147,23 +146,33 @@ class PanelPicture:
 
     # Parts that move -----------------------------------------------------------------------------
 
-    def draw(self, frame: Frame) -> None:
+    def draw(self, frame: Frame, tick: int) -> None:
         """Draw the changes of a frame."""
-        if frame is self.last:
-            return
         self.last = frame
         self.uncover()
-        self.lights.clear()
-        self.draw_nodes(frame.changed)
-        self.lights.draw(frame)
+        if self.plan.cells:
+            self.lights.clear()
+            self.draw_nodes(frame.changed)
+            self.lights.draw(frame)
         self.counters.write(frame.counters[: len(self.place.header.names)])
         self.draw_caption(frame.step)
-        now = self.strips[0][2].column(frame.step)
+        self.draw_cursors(tick)
+        if frame.step < 0:
+            self.draw_card()
+
+    def wait(self, why: str, tick: int) -> None:
+        """Say why nothing happens, without the highlights of the last frame."""
+        self.lights.clear()
+        words = words_of("Regular", 12, self.inks.theme.muted, self.inks)
+        self.line.write(words, [why, "waits"])
+        self.draw_cursors(tick)
+
+    def draw_cursors(self, tick: int) -> None:
+        """Move the cursor of every strip."""
+        now = self.strips[0][2].column(min(tick, self.row.end))
         for x, y, strip in self.strips:
             self.draw_cursor(strip, x, y, now)
         self.cursor = now
-        if frame.step < 0:
-            self.draw_card()
 
     def draw_nodes(self, changed: dict[int, NodeLook]) -> None:
         """Redraw nodes, and their neighbours whose rings and halos overlap with them."""

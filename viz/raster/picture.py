@@ -6,11 +6,12 @@ still.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..picture_layout import sheet_of
-from ..scene import Scene, select_frames
+from ..picture_layout import Sheet, sheet_at, sheet_of
+from ..scene import Frame, Scene, select_frames
 from ..theme import THEMES
 from .canvas import Canvas, Change, Indices, inks_of
 from .panel import PanelPicture
@@ -18,30 +19,58 @@ from .sprites import draw_legend
 
 
 class Picture:
-    """A scene drawn in step; ``play`` yields the picture frame by frame."""
+    """A scene drawn tick by tick; ``play`` yields the picture frame by frame."""
 
     def __init__(self, scene: Scene) -> None:
-        sheet = sheet_of(scene)
+        self.scene, self.sheet = scene, sheet_of(scene)
         self.moments, self.steps = scene.moments, scene.steps
-        self.inks = inks_of(THEMES[scene.style.theme], sheet.scale)
-        self.drawing = Canvas(sheet.pixels, self.inks)
-        self.panels = [
-            PanelPicture(self.drawing, scene, row, place)
-            for row, place in zip(scene.rows, sheet.panels, strict=True)
-        ]
-        draw_legend(self.drawing, sheet.legend)
+        self.inks = inks_of(THEMES[scene.style.theme], self.sheet.scale)
+        self.drawing = Canvas(self.sheet.pixels, self.inks)
+        self.arrange(self.sheet)
 
     @property
     def canvas(self) -> Indices:
         """Palette indices of the current frame, (height, width)."""
         return self.drawing.pixels
 
+    def arrange(self, sheet: Sheet) -> None:
+        """Draw all that stands still, at the places of a sheet."""
+        self.arranged = sheet
+        self.drawing.region(0, sheet.pixels[0], 0, sheet.pixels[1])[:] = self.drawing.ground
+        self.panels = [
+            PanelPicture(self.drawing, self.scene, row, place)
+            for row, place in zip(self.scene.rows, sheet.panels, strict=True)
+        ]
+        draw_legend(self.drawing, sheet.legend)
+
+    def draw(self, tick: int, frames: Sequence[Frame]) -> None:
+        """Draw a frame of each panel; the same as before where one waits, or has ended."""
+        sheet, before = sheet_at(self.scene, self.sheet, tick), self.panels
+        if sheet != self.arranged:
+            self.arrange(sheet)
+        again = [
+            panel.row.title
+            for panel, frame in zip(before, frames, strict=True)
+            if frame is not panel.last and frame.recomputes
+        ]
+        why = f"waits while {again[0] if len(again) == 1 else 'others'} recomputes" if again else ""
+        for old, panel, frame in zip(before, self.panels, frames, strict=True):
+            if panel is not old:
+                panel.looks = old.looks
+                panel.draw(replace(frame, changed=old.looks | frame.changed), tick)
+                panel.last = frame
+            elif frame is not panel.last:
+                panel.draw(frame, tick)
+            elif why and tick < panel.row.end:
+                panel.wait(why, tick)
+            else:
+                panel.draw_cursors(tick)
+
     def play(self) -> Iterator[Indices]:
         """Yield the canvas at every frame; it is the same array, changed in place."""
         moving = [panel.frames(self.steps) for panel in self.panels]
-        for _ in self.steps:
-            for panel, stream in zip(self.panels, moving, strict=True):
-                panel.draw(next(stream))
+        for tick, *frames in zip(self.steps, *moving, strict=True):
+            self.draw(tick, frames)
             yield self.canvas
 
     def changes(self) -> Iterator[Change]:
@@ -56,8 +85,7 @@ class Picture:
             OptionError: if the step is out of range.
         """
         (at,), _ = select_frames(self.moments, (), step, step, None)
-        for panel in self.panels:
-            panel.draw(next(panel.frames([at])))
+        self.draw(at, [next(panel.frames([at])) for panel in self.panels])
 
     def rgb(self) -> Any:
         """Return the current frame in colours, (height, width, 3)."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .canvas import Canvas
 
-LARGEST, SMALLEST = 76, 12  # pixels: largest title, smallest line
+LARGEST, SMALLEST = 48, 12  # pixels: largest title, smallest line
 SHARE = 0.54  # size of the lines below, as a share of the title's
 LEADING = 1.24  # line spacing, as a share of a line's size
 FILLED = 0.94  # largest share of the height that lines take
