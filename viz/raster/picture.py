@@ -53,7 +53,7 @@ class Picture:
             for panel, frame in zip(before, frames, strict=True)
             if frame is not panel.last and frame.recomputes
         ]
-        why = f"waits while {again[0] if len(again) == 1 else 'others'} recomputes" if again else ""
+        others = f"{again[0]} recomputes" if len(again) == 1 else "the others recompute"
         for old, panel, frame in zip(before, self.panels, frames, strict=True):
             if panel is not old:
                 panel.looks = old.looks
@@ -61,8 +61,8 @@ class Picture:
                 panel.last = frame
             elif frame is not panel.last:
                 panel.draw(frame, tick)
-            elif why and tick < panel.row.end:
-                panel.wait(why, tick)
+            elif again and tick < panel.row.end:
+                panel.wait(f"waits while {others}", tick)
             else:
                 panel.draw_cursors(tick)
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
 
-from ..captions import Captions
 from ..layout.drawn_nodes import printable
 from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
 from ..node_looks import Fill, NodeLook
 from ..node_style import arrow_sizes, hatch_id, truncated
-from ..picture_layout import GAP, Header, Item, sheet_of
+from ..picture_layout import GAP, Header, Item, sheet_at, sheet_of
 from ..scene import Frame, Row, Scene, count_text, frames, one_line, title_of
 from ..theme import THEMES, Theme, css, font
 from .marks import (
@@ -122,9 +121,10 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     Raises:
         OptionError: if the step is out of range.
     """
-    sheet, theme, last = sheet_of(scene), THEMES[scene.style.theme], scene.longest - 1
+    theme, last = THEMES[scene.style.theme], scene.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: expected 0 to {last}")
+    sheet = sheet_at(scene, sheet_of(scene), last if step is None else step)
     parts: list[str] = []
     drawn: dict[str, str] = {}  # the arrows of each graph, once
 
@@ -145,7 +145,7 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
         wide = round(place.width) - 2 * MARGIN
         strip = strip_elements(row.memory, at, wide, place.strip, theme)
         group(place.left + MARGIN, place.strip_top, strip)
-        said = fitting_caption(row.captions, at, wide)
+        said = fitting_caption(row.captions.texts(at) if place.plan.cells else row.totals, wide)
         group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, theme.ink)])
         if place.moves:
             lane = lane_elements(row.host, at, wide, theme)
@@ -155,10 +155,10 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     return picture(parts, (sheet.width, sheet.height), said, theme, sheet.scale, fonts)
 
 
-def fitting_caption(captions: Captions, step: int, room: float) -> str:
-    """Return the longest caption of a step that fits."""
+def fitting_caption(captions: Iterable[str], room: float) -> str:
+    """Return the longest caption that fits."""
     face = font("Regular", 12)
-    texts = list(captions.texts(step))
+    texts = list(captions)
     fitting = (text for text in texts if face.getlength(text) <= room)
     return next(fitting, None) or truncated(texts[-1], "Regular", 12, room)
 

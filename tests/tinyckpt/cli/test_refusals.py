@@ -56,6 +56,7 @@ REFUSED = [
     (f"{GIF} --hold 1,-1", "hold (1.0, -1.0): expected"),
     (f"{GIF} --from 19", "step 19 is out of range: expected 0 to 18"),
     (f"{GIF} --from 9 --to 3", "no steps from 9 to 3"),
+    (f"{GIF} --policy dtr --policy sqrt_n --align progress --to 9", "first and last count steps"),
     (f"{GIF} --every 0", "every 0: expected a positive integer"),
     (f"{GIF} --format bmp", "unknown format 'bmp'; known are gif, apng, webp, mp4"),
     (f"{GIF} --width 100", "width 100: expected 320 to 3840 pixels"),

@@ -196,3 +196,31 @@ def test_highlights_stay_within_margins(width: int) -> None:
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step % 7 == 0:
             assert (canvas[:, : round((MARGIN - 14) * scale)] == picture.drawing.ground).all()
+
+
+@pytest.mark.parametrize("network", ["chain:16", "chain:64", "mlp:6x8", "residual:4x8", "lenet5:8"])
+@pytest.mark.parametrize(
+    "options", [{}, {"width": 320}, {"theme": "dark", "scale": 2}, {"group": "operator"}]
+)
+def test_byte_labels_cover_no_name_and_no_other_node(network: str, options: dict[str, Any]) -> None:
+    trace = trace_of(network)
+    picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
+    (panel,) = picture.panels
+    plan, scale, lights = panel.plan, panel.scale, panel.lights
+    covered = np.zeros(picture.canvas.shape, bool)  # what no label may cover
+    for heading in plan.headings:
+        bottom = panel.graph_top + round(heading.y * scale) - round(2 * scale)
+        left, right = (panel.graph_left + round(x * scale) for x in (heading.left, heading.right))
+        name = slice(bottom - round(12 * scale), bottom), slice(left, right)
+        covered[name] = picture.canvas[name] != picture.drawing.ground
+        assert covered[name].any()
+    for top, bottom, left, right in panel.boxes:
+        margin = round(8 * scale)
+        covered[top + margin : bottom - margin, left + margin : right - margin] = True
+    told = 0
+    for _ in picture.play():
+        labels = [box for box, _ in lights.below if box[1] - box[0] == lights.tags.height]
+        told += len(labels)
+        for top, bottom, left, right in labels:
+            assert not covered[top:bottom, left:right].any(), panel.last
+    assert told > 20
