@@ -20,7 +20,8 @@ NAMED = (*POLICIES, "chen_recursive", "revolve")
 def main() -> None:
     """Write every picture, and print its path."""
     FOLDER.mkdir(exist_ok=True)
-    short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
+    nine = tc.networks.chain(9)
+    short = [tc.replay(tc.plan(nine, policy)) for policy in POLICIES]
     print(viz.gif(short, FOLDER / "chain9.gif"))
     chain = tc.networks.chain(16)
     explained = tc.replay(tc.plan(chain, "sqrt_n"))

@@ -33,7 +33,7 @@ def check_alignment(align: str | None, traces: Sequence[Trace], in_part: bool) -
     """
     if align not in (None, *ALIGNMENTS):
         raise OptionError(f"align {align!r}: expected {', '.join(ALIGNMENTS)}")
-    of_one_graph = all(trace.graph is traces[0].graph for trace in traces)
+    of_one_graph = all(trace.graph == traces[0].graph for trace in traces)
     if align == "progress" and not (of_one_graph and not in_part):
         why = "first and last count steps" if of_one_graph else "the traces are of several graphs"
         raise OptionError(f"align 'progress': {why}; expected 'step'")

@@ -67,13 +67,15 @@ def test_first_evaluations_meet_and_every_frame_has_a_tick(case: Any) -> None:
 
 def test_default_is_progress_for_whole_traces_of_one_graph() -> None:
     traces = traces_of("chain:5", "store_all", "sqrt_n")
-    several = [*traces_of("chain:5", "store_all"), *traces_of("chain:5", "sqrt_n")]
+    equal = [*traces_of("chain:5", "store_all"), *traces_of("chain:5", "sqrt_n")]
+    several = [*traces_of("chain:5", "store_all"), *traces_of("chain:4", "sqrt_n")]
 
     def is_by_progress(traces: list[tc.Trace], **options: Any) -> bool:
         rows = scene_of(traces, Style(), Span(**options)).rows
         return len({len(row.shown) for row in rows}) == 1
 
     assert is_by_progress(traces)
+    assert is_by_progress(equal)
     assert is_by_progress(traces, align="progress")
     assert not is_by_progress(traces, align="step")
     assert not is_by_progress(traces, first=3)
