@@ -52,7 +52,7 @@ def by_progress(traces: Sequence[Trace], frames: Sequence[Sequence[int]]) -> lis
     >>> graph = tc.networks.chain(2)
     >>> traces = [tc.replay(tc.plan(graph, name)) for name in ("store_all", "recompute_all")]
     >>> by_progress(traces, [range(len(trace.steps)) for trace in traces])
-    [(0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)]
+    [(0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)]
     """
     shown: list[list[int]] = [[] for _ in traces]
     for parts in zip_longest(*map(parts_of, traces, frames), fillvalue=()):
