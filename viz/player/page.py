@@ -175,7 +175,10 @@ def script(entries: Sequence[str], left_out: Collection[str] = ()) -> str:
 
 
 def minified(code: str) -> str:
-    """Strip indentation, comment lines and types from code."""
+    """Strip indentation, comments and types from code; of comments at the end of a line, those
+    without quotation marks, which are in no string.
+    """
+    code = re.sub(r"(?m) +// [^\"'`\n]*$", "", code)
     code = re.sub(r"/\*\*.*?\*/ ?|(?m:^)\s*/\*(?!\*).*?\*/(?m:$)", "", code, flags=re.DOTALL)
     return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
 

@@ -67,9 +67,10 @@ def test_json_is_safe_inside_html() -> None:
 
 def test_stripped_code_keeps_all_statements() -> None:
     code = (
-        "/** Doc.\n * @x */\nf(\n  `//not`, // said\n);\n\n/* one */\n// two\n  // three\n  g();\n"
+        "/** Doc.\n * @x */\nf(\n  `//not`, // said\n  'a // b',\n  g // it's\n);\n\n"
+        "/* one */\n// two\n  // three\n  g();\n"
     )
-    assert minified(code) == "f(\n`//not`, // said\n);\ng();\n"
+    assert minified(code) == "f(\n`//not`,\n'a // b',\ng // it's\n);\ng();\n"
 
 
 def test_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
