@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.errors import BackendError
 from tinyckpt.codegen.in_place import InPlace
 from tinyckpt.codegen.numpy_source import source_of
+from tinyckpt.codegen.reserved_memory import reserved
 from tinyckpt.core.schedule import (
     EVALUATIONS,
     Compute,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 VERBS = (Compute, Free, Offload, Fetch)
 MOST_SOURCE_STEPS = 20_000  # with more, a program is too long to read, and most of the file
+MOST_RESERVED_STEPS = 20_000  # with more, there are more allocations than the page places
 LONGEST_NAME = 200  # characters of a name that are shown
 MOST_FLOPS = 2**52  # of one operator: sums stay exact integers in JavaScript
 TICKS = 10**9  # of the longest timeline: 32-bit integers
@@ -225,6 +227,7 @@ def trace_data(row: Row) -> dict[str, Any]:
         "host": packed(trace.host) if row.moves else None,
         "checkpoints": packed(sorted(checkpoints_of(trace))),
         "fates": fate_data(trace),
+        "reserved": reserved(schedule).nbytes if len(trace.steps) <= MOST_RESERVED_STEPS else None,
         **source_data(trace),
     }
 

@@ -209,8 +209,8 @@ def test_every_scale_maps_zero_to_peak_monotonically(player: Player) -> None:
     trace = tc.replay(tc.plan(replace(graph, operators=spike), "sqrt_n"))
     page = player([trace], "#step=10")
     assert page.input_value("#scale") == "broken"  # unasked: it would hide everything else
-    assert page.locator("#scale option").all_inner_texts() == ["linear", "log", "broken"]
-    for _ in range(3):
+    assert page.locator("#scale option").all_inner_texts() == ["linear", "log", "broken", "address"]
+    for _ in range(4):
         page.keyboard.press("y")
         shares = page.evaluate("""() => { const {scale} = player.panels[0].strip;
             return [...Array(101).keys()].map(i => scale.at(i * scale.highest / 100)); }""")
@@ -221,7 +221,7 @@ def test_every_scale_maps_zero_to_peak_monotonically(player: Player) -> None:
     assert page.input_value("#scale") == "broken"
     assert seen > 0.5
     flat = player("chain:9")
-    assert flat.locator("#scale option").all_inner_texts() == ["linear", "log"]
+    assert flat.locator("#scale option").all_inner_texts() == ["linear", "log", "address"]
 
 
 @pytest.mark.browser

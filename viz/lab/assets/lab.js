@@ -7,6 +7,7 @@ import { cutTo } from "../../player/assets/graph.js";
 import { Player } from "../../player/assets/main.js";
 import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
 import { ownName } from "../../player/assets/reasons.js";
+import { ADDRESSES } from "../../player/assets/scale.js";
 import { middleOf } from "../../player/assets/tip.js";
 import { stopOn } from "../../player/assets/stops.js";
 import { Challenge } from "./challenge.js";
@@ -102,8 +103,14 @@ export class Lab extends Player {
     document.documentElement.classList.toggle("more", more);
     byId("lab-more").setAttribute("aria-pressed", String(more));
     if (more) this.setSharing(false);
+    else if (this.scales.kind === ADDRESSES) this.setScale(this.usualKind);
     this.resized();
     this.settle();
+  }
+
+  /** Addresses only where everything is shown: the first screen says that grey is another plan. @param {string} kind */
+  setScale(kind) {
+    super.setScale(this.more || kind !== ADDRESSES ? kind : this.usualKind);
   }
 
   /** Offer the ways to share what is shown. @param {boolean} isOpen */

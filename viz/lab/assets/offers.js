@@ -250,6 +250,7 @@ export class Offers {
       host: this.plan(choice).replay.host,
       checkpoints,
       fates: fatesOf(graph, steps, checkpoints),
+      reserved: null,
       source: null,
       no_source: "Copy as Python: tc.compile(schedule).source is the program.",
       lines: undefined,

@@ -26,6 +26,7 @@ export function placeText(player) {
   if (solo !== opening) said.push(`alone=${solo + 1}`);
   if (!extent.isWhole)
     said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
+  if (scales.kind !== player.usualKind) said.push(`y=${scales.kind}`);
   if (scales.single !== coarse.matches) said.push(`rows=${scales.single ? "each" : "all"}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
   if (navigation.search.active) said.push(`find=${encodeURIComponent(navigation.search.query)}`);
@@ -50,6 +51,8 @@ export function goToPlace(player, parameters) {
   // Whoever opens a link stands nowhere yet.
   if (focused === document.body) /** @type {HTMLElement} */ (focused).blur();
   goToPart(player, parameters);
+  const scale = player.kinds.find((kind) => kind === parameters.get("y")) ?? player.usualKind;
+  if (scale !== player.scales.kind) player.setScale(scale);
   const single = { each: true, all: false }[parameters.get("rows") ?? ""] ?? coarse.matches;
   if (single !== player.scales.single) setSingle(player, single);
   const [from, to] = (parameters.get("loop") ?? "").split("-").map((text) => wholeIn(text, 0, player.ticks - 1));

@@ -22,6 +22,7 @@
  * @property {string} kind of the vertical axis
  * @property {number} broken where a vertical axis is broken; 0 for nowhere
  * @property {number} least the smallest amount of a block
+ * @property {number} buffer the largest of all buffers, where memory is shown by address
  * @property {boolean} single whether each row is as high as one can read and touch
  * @property {(model: Model) => Float64Array | null} ghostOf what is drawn behind a policy's memory, by step
  * @property {(name: string) => boolean} isMarked whether memory has a line at an amount of this name

@@ -113,6 +113,7 @@
  * @property {Float64Array | null} host bytes on the host after each step
  * @property {Int32Array} checkpoints
  * @property {{data: Int32Array, reasons: string[]}} fates of values that the backward pass reads
+ * @property {number | null} [reserved] bytes that PyTorch's caching allocator would reserve, if known
  * @property {string[] | null} source
  * @property {Int32Array} [lines] of each step in the source
  * @property {string} [no_source] why there is none
@@ -144,7 +145,7 @@
  * @property {Map<number, number>} fateOf
  * @property {Map<number, History>} histories by view
  * @property {Map<Axis, Float64Array>} places by axis
- * @property {{known: Blocks, endings?: any}} blocks
+ * @property {{known: Blocks, endings?: any, placed?: any}} blocks
  * @property {any} readers
  * @property {any} runs
  * @property {Map<Axis, {steps: Int32Array, count: number}>} tickSteps

@@ -1,5 +1,6 @@
 /** Details of a node, and of the live values at a step, as text. */
 
+import { offsetWords } from "./addresses.js";
 import { listAt } from "./columns.js";
 import { countText, counted, kindWords, listed, liveText, sizeText } from "./format.js";
 import { isAgain, isResident, residentAt, stepWords } from "./model.js";
@@ -86,6 +87,7 @@ export function factsOf(panel, cell, value) {
       ? [["now", lookWords(panel.ledger.history, cell, step)]]
       : [["now", held.length ? "resident" : "not resident"]];
   // What is asked first is in sight in the smallest card.
+  if (panel.strip?.placed && values.length === 1) facts.push(["offset", offsetWords(model, values[0])]);
   if (values.length === 1) facts.push(["why", whyWords(model, values[0])]);
   facts.push(["operator", listed(kinds.map(kindWords), 4)]);
   if (scopes.length) facts.push(["scope", listed(scopes, 2)]);
@@ -96,6 +98,7 @@ export function factsOf(panel, cell, value) {
     if (values.length > 1) facts.push(["value", data.names[value]]);
     facts.push(["shape", `${data.specs[value]}, ${sizeText(data.nbytes[value])}`]);
     facts.push(["resident", spanWords(model, value)]);
+    if (panel.strip?.placed && values.length > 1) facts.push(["offset", offsetWords(model, value)]);
     if (values.length > 1) facts.push(["why", whyWords(model, value)]);
   }
   const rest = values.length - MOST_VALUES;

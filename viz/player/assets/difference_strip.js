@@ -20,6 +20,15 @@ export class DifferenceStrip extends Strip {
     return peaks.map((amount, side) => ({ name: `peak of ${SIDES[side]}`, amount }));
   }
 
+  /** Two policies have no common addresses. */
+  get placed() {
+    return null;
+  }
+
+  get noteText() {
+    return "";
+  }
+
   listen() {
     const { canvas } = this.layers;
     const { events } = this.panel;

@@ -67,6 +67,7 @@ export class Player extends Playback {
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
+      buffer: 0,
       single: coarse.matches,
       large: 1,
     };
@@ -113,6 +114,7 @@ export class Player extends Playback {
 
   /** Put everything onto the page. */
   place() {
+    this.usualKind = this.scales.kind; // of an address that names none
     const holder = byId("panels");
     holder.replaceChildren(...this.panels.map((panel) => panel.element));
     holder.classList.toggle("several", this.panels.length > 1);
@@ -254,6 +256,11 @@ export class Player extends Playback {
   /** Show memory along another vertical axis. @param {string} kind */
   setScale(kind) {
     this.scales.kind = kind;
+    this.scales.buffer = 0;
+    for (const panel of this.panels) {
+      panel.strip.take();
+      panel.measured?.tell();
+    }
     this.controls.rescale();
     for (const panel of this.visible) {
       panel.strip.resized();
@@ -262,6 +269,8 @@ export class Player extends Playback {
     }
     for (const { spark } of this.rows) spark.redraw();
     this.navigation.minimap.draw();
+    this.beside();
+    this.settle();
   }
 
   /** The vertical axes that say something here. */

@@ -130,13 +130,14 @@ function gradientReason(model, reads, step, end) {
 }
 
 /** The tooltip of a block. */
-export function blockLines(model, { value, amount, band, begin, end, step }) {
-  const size = shortLive(amount, model.inNodes);
+export function blockLines(model, { value, amount, band, begin, end, step, offset = -1 }) {
+  const at = offset < 0 ? "" : `at offset ${shortLive(offset, model.inNodes)}`;
+  const size = [shortLive(amount, model.inNodes), at].filter(Boolean).join(" ");
   if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
   const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;
   return [
     model.graph.data.names[value],
-    `${model.inNodes ? "" : `${size}, `}${model.graph.data.specs[value]}`,
+    [model.inNodes ? at : size, model.graph.data.specs[value]].filter(Boolean).join(", "),
     `${BAND_NAMES[band]}: from step ${countText(begin)} ${until}`,
     reasonOf(model, { value, band, begin, end }, step),
   ];

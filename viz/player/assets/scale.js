@@ -1,10 +1,11 @@
-/** Vertical axis of memory: linear, logarithmic, or broken where one spike dwarfs the rest. */
+/** Vertical axis of memory: linear, logarithmic, or broken where one spike dwarfs the rest; or addresses. */
 
 /**
  * @import { Model } from "./data.js"
  */
 
-export const SCALES = ["linear", "log", "broken"];
+export const ADDRESSES = "address"; // a linear axis, of a place in one buffer instead of a sum
+export const SCALES = ["linear", "log", "broken", ADDRESSES];
 const OCTAVES = 10; // that a logarithmic axis shows below the highest, at most
 export const BREAK = 0.8; // of the height, below which a broken axis is linear
 const USUAL = 0.97; // of all steps, which are below the break

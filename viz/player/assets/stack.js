@@ -11,7 +11,8 @@ import { AGAIN_BAND, BAND_FILLS, STRIPES, WORKSPACE_BAND, blocksOf } from "./blo
  */
 
 // Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.
-const [APART, HATCHED, OUTLINED] = [4, 7, 9];
+export const [APART, HATCHED] = [4, 7];
+const OUTLINED = 9;
 
 export class Stack {
   /** @param {Strip} strip with the step that each of its columns shows @param {boolean} isPlain whether no block is

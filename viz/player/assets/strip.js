@@ -1,5 +1,6 @@
 /** Plot of memory over time (memory strip): one block per resident tensor. */
 
+import { AddressMap, bufferWords, placedBlocks } from "./addresses.js";
 import { rootOf } from "./allocation.js";
 import { presentOf, stepOfColumn } from "./axis.js";
 import { blocksAt, blocksOf, leastPeak, storeAllPeak } from "./blocks.js";
@@ -9,7 +10,7 @@ import { measuredPeak } from "./measured.js";
 import { Overlay } from "./overlay.js";
 import { Layers, colours } from "./raster.js";
 import { blockLines } from "./reasons.js";
-import { BREAK, Scale } from "./scale.js";
+import { ADDRESSES, BREAK, Scale } from "./scale.js";
 import { Stack } from "./stack.js";
 import { lastAtMost } from "./state.js";
 import { WORDS } from "./timeline.js";
@@ -34,6 +35,7 @@ export class Strip {
     this.axis = this.element.querySelector(".axis");
     this.plot = this.element.querySelector(".plot");
     this.number = this.element.querySelector(".number");
+    this.note = panel.part(".note");
     this.step = -1;
     this.value = -1;
     this.wide = this.high = 0; // pixels of the page that there are for memory
@@ -49,25 +51,41 @@ export class Strip {
   take() {
     this.lines = this.limits();
     this.layers.canvas.setAttribute("aria-label", this.words);
+    this.note.textContent = this.noteText;
+    this.note.hidden = !this.noteText;
+    this.scales.buffer = Math.max(this.scales.buffer, this.placed?.height ?? 0);
+  }
+
+  /** Where everything is in one buffer; null where memory is stacked, and where it has no addresses. */
+  get placed() {
+    return this.scales.kind === ADDRESSES ? placedBlocks(this.model) : null;
+  }
+
+  get noteText() {
+    return this.scales.kind === ADDRESSES ? bufferWords(this.model) : "";
   }
 
   /** The strip as text. */
   get words() {
     const { model } = this;
     const peak = shortLive(model.live[model.peakStep], model.inNodes);
-    return `Memory in blocks over ${counted(model.count, "step")}; peak ${peak} at step ${model.peakStep}`;
+    const how = this.placed ? `by address in ${shortLive(this.placed.height, model.inNodes)}` : "in blocks";
+    return `Memory ${how} over ${counted(model.count, "step")}; peak ${peak} at step ${model.peakStep}`;
   }
 
   /** The amounts that the curve is compared with. */
   limits() {
-    const { model } = this;
+    const { model, placed } = this;
+    const peak = model.live[model.peakStep];
     /** @type {[string, number][]} */
-    const lines = [
-      ["peak", model.live[model.peakStep]],
-      ["lower bound", (model.graph.leastPeak ??= leastPeak(model))],
-    ];
+    const lines = [["peak", peak]];
+    if (placed) {
+      const isPeak = shortLive(placed.height, model.inNodes) === shortLive(peak, model.inNodes);
+      lines.push(["buffer", isPeak ? peak : placed.height]); // one line where only rounding is between them
+    } else lines.push(["lower bound", (model.graph.leastPeak ??= leastPeak(model))]);
     if (model.budget !== null) lines.push(["budget", model.budget]);
-    if (model.policy !== "store_all") lines.push(["store all", (model.graph.storeAllPeak ??= storeAllPeak(model))]);
+    if (!placed && model.policy !== "store_all")
+      lines.push(["store all", (model.graph.storeAllPeak ??= storeAllPeak(model))]);
     if (model.measured) lines.push(["measured", measuredPeak(model)]);
     return lines.map(([name, amount]) => ({ name, amount }));
   }
@@ -117,6 +135,13 @@ export class Strip {
     const box = this.plot.getBoundingClientRect();
     const step = this.stepAt(event);
     const height = (box.bottom - event.clientY) / (box.height - this.head);
+    if (this.placed) {
+      const address = this.scale.amountAt(height);
+      const isAt = ({ begin, end, offset, amount }) =>
+        begin <= step && step < end && offset <= address && address < offset + amount;
+      const found = this.placed.rectangles.find(isAt);
+      return found ? { ...found, step } : null;
+    }
     let sum = 0;
     for (const block of this.blocks(step)) {
       sum += block.amount;
@@ -137,7 +162,7 @@ export class Strip {
 
   /** The highest amount that has room. */
   get highest() {
-    return this.scales.highest;
+    return Math.max(this.scales.highest, this.scales.buffer);
   }
 
   /** Take on another size, other colours or another scale. */
@@ -162,7 +187,7 @@ export class Strip {
   redraw(isMoving = false) {
     const { scales, model, layers } = this;
     if (!layers.past) return;
-    const ghost = scales.ghostOf(model);
+    const ghost = this.placed ? null : scales.ghostOf(model);
     layers.isAlike = Boolean(ghost);
     layers.limit(isMoving && !ghost ? this.x(this.step) : null);
     this.columns = stepOfColumn(model, scales.extent, layers.past.width);
@@ -170,7 +195,8 @@ export class Strip {
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
     if (ghost) this.backdrop(ghost);
     else for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
-    new Stack(this, Boolean(ghost) && !model.inNodes).paint();
+    if (this.placed) new AddressMap(this).paint();
+    else new Stack(this, Boolean(ghost) && !model.inNodes).paint();
     this.show(this.step, true);
     scales.stacked();
   }
@@ -279,6 +305,12 @@ export class Strip {
     const high = (sum) => floor - Math.round(this.scale.at(sum) * this.room);
     over.context.strokeStyle = this.panel.colours.ink;
     over.context.lineWidth = 2 * this.layers.ratio;
+    for (const { value, begin, end, offset, amount } of this.placed?.rectangles ?? []) {
+      const [left, right] = [begin, end].map((step) => lastAtMost(shown, step - 1) + 1);
+      const top = high(offset + amount);
+      if (value === root && left < right) over.context.strokeRect(left, top, right - left, high(offset) - top);
+    }
+    if (this.placed) return;
     for (let i = 0; i < values.length; i++) {
       const first = lastAtMost(shown, begins[i] - 1) + 1;
       const end = lastAtMost(shown, ends[i] - 1) + 1;
