@@ -28,7 +28,8 @@ FRAMED = ("out", "labs")  # pages of their own, with tests of their own
 MAIN = (
     "index", "install", "guide/index", "lessons", "lessons/05_sqrt_n", "how_to", "torch", "search",
     "gallery/index", "calculator", "known_issues", "leaderboard", "teaching", "exam",
-    "reference/policies", "reference/command", "glossary", "reference/index", "reference/tinyckpt.planner.portfolio.plan",
+    "reference/policies", "reference/command", "glossary", "reference/index",
+    "reference/tinyckpt.planner.portfolio.plan",
 )  # fmt: skip
 
 
