@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tinyckpt.base.deadline import NO_DEADLINE, Clock
+from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.planner.chain_dp.block_backward import BlockBackward
 from tinyckpt.planner.chain_dp.min_cut import (
     RecomputeGraph,
@@ -39,6 +39,10 @@ MEMORY_GRAINS = 512
 # Evaluations of the eviction runs on all distinct blocks together: some seconds. Doubled: more runs
 # on graphs of many distinct blocks, in twice the time; nothing changes where all runs fit.
 OPTION_EVALUATIONS = 400_000
+# Seconds to enumerate the options of a block, per square of its operators. If distinct blocks would
+# take longer than there is time, nothing is begun. Doubled: graphs that do not repeat, such as one
+# that is a single block of 1,700 operators, are left to other policies in twice the time.
+ENUMERATION_SECONDS = 2e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +94,44 @@ class BlockOptions:
             nothing saved.
     """
 
-    def __init__(
-        self, problem: Problem, parts: Stages, built: Sequence[int], deadline: Clock = NO_DEADLINE
-    ) -> None:
-        """Enumerate the options.
+    def __init__(self, problem: Problem, parts: Stages, built: Sequence[int]) -> None:
+        """Find identical blocks.
 
         Args:
             problem: graph and costs.
             parts: the blocks.
             built: for every operator its position in another order of the backward pass to try.
-            deadline: of the search; an OutOfTimeError is raised when it is up.
         """
-        self.problem, self.built, self.deadline = problem, built, deadline
+        self.problem, self.built = problem, built
         self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // MEMORY_GRAINS)
-        self.measure = StorageMeter(problem, deadline)
         self.outputs = set(problem.graph.outputs)
         waiting = [*map(frozenset, pending_cotangents(problem.graph, parts)), frozenset[int]()]
-        blocks = [
+        self.blocks = [
             Block(stage, parts[i - 1].cut if i else (), waiting[i + 1], waiting[i])
             for i, stage in enumerate(parts)
         ]
-        shapes = [self.shape(block) for block in blocks]
+        self.shapes = [self.shape(block) for block in self.blocks]
         # The first block of each structure is the one examined; the others translate its options.
-        first = {shape: place for place, (shape, _, _) in reversed(list(enumerate(shapes)))}
-        work = sum(len(shapes[place][1]) for place in first.values())
-        self.runs = OPTION_EVALUATIONS // max(work, 1)
-        found = {shape: self.enumerate_options(blocks[place]) for shape, place in first.items()}
+        self.first = {shape: i for i, (shape, _, _) in reversed(list(enumerate(self.shapes)))}
         self.through: list[list[BlockOption]] = []
         self.recomputed: list[list[BlockOption]] = []
-        for shape, operators, values in shapes:
-            _, own_operators, own_values = shapes[first[shape]]
+
+    def enumerate(self, deadline: Clock) -> None:
+        """Enumerate the options, unless that has been done.
+
+        Raises:
+            OutOfTimeError: if the time is up, or the options would take longer to enumerate.
+        """
+        if self.through:
+            return
+        examined = [len(self.shapes[place][1]) for place in self.first.values()]
+        if ENUMERATION_SECONDS * sum(count**2 for count in examined) > deadline.left():
+            raise OutOfTimeError
+        self.deadline, self.measure = deadline, StorageMeter(self.problem, deadline)
+        self.runs = OPTION_EVALUATIONS // max(sum(examined), 1)
+        found = {shape: self.enumerate_options(self.blocks[i]) for shape, i in self.first.items()}
+        for shape, operators, values in self.shapes:
+            _, own_operators, own_values = self.shapes[self.first[shape]]
             to_operator = dict(zip(own_operators, operators, strict=True))
             to_value = dict(zip(own_values, values, strict=True))
             for options, those in zip((self.through, self.recomputed), found[shape], strict=True):

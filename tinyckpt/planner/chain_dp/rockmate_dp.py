@@ -250,8 +250,8 @@ class RockmatePlans:
         if which not in self.known:
             parts = stages(self.reordered.flat, self.cuts[which])
             sizes = stage_sizes(self.reordered, parts, deadline)
-            options = BlockOptions(self.reordered, parts, self.sequence, deadline)
-            self.known[which] = parts, sizes, options
+            self.known[which] = parts, sizes, BlockOptions(self.reordered, parts, self.sequence)
+        self.known[which][2].enumerate(deadline)
         return self.known[which]
 
     def table(self, which: int, half: bool, deadline: Clock) -> BlockTable:

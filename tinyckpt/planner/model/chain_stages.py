@@ -15,6 +15,7 @@ the stage after ``f_i``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -421,8 +422,11 @@ class StorageMeter:
     def memory(self, values: Iterable[int], excluded: Collection[int] = ()) -> int:
         """Return the memory of some values, excluding the storages in ``excluded``."""
         self.deadline.check()
-        roots = self.roots(values) - self.pinned
-        return sum(self.size[root] for root in roots if root not in excluded)
+        return sum(self.counted(root, excluded) for root in self.roots(values))
+
+    def counted(self, root: int, excluded: Collection[int]) -> int:
+        """Return the memory that a storage counts with."""
+        return 0 if root in self.pinned or root in excluded else self.size[root]
 
     def peak(
         self, operators: Sequence[int], before: Iterable[int], after: Collection[int],
@@ -442,14 +446,24 @@ class StorageMeter:
             for data in (*operator.inputs, *operator.outputs):
                 last[data] = position
         live = {data for data in before if data in last or data in after}
-        peak = self.memory(live, excluded)
+        holders = Counter(self.root[data] for data in live)
+        peak = memory = self.memory(live, excluded)
         for position, index in enumerate(operators):
+            self.deadline.check()
             operator = self.graph.operators[index]
-            live.update(operator.outputs)
-            peak = max(peak, self.memory(live, excluded) + self.costs.workspace[index])
+            for data in operator.outputs:
+                root = self.root[data]
+                if data not in live:
+                    live.add(data)
+                    memory += 0 if holders[root] else self.counted(root, excluded)
+                    holders[root] += 1
+            peak = max(peak, memory + self.costs.workspace[index])
             for data in (*operator.inputs, *operator.outputs):
-                if last[data] == position and data not in after:
+                root = self.root[data]
+                if last[data] == position and data not in after and data in live:
                     live.discard(data)
+                    holders[root] -= 1
+                    memory -= 0 if holders[root] else self.counted(root, excluded)
         return peak
 
 

@@ -63,7 +63,7 @@ DEFAULT_SETTINGS: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
-# Number of operators from which ``blocks`` runs before greedy, whose runs take seconds there.
+# Number of operators from which ``blocks`` and DTR come before greedy, whose runs take seconds.
 # Doubled: graphs in between find plans for small budgets earlier, good ones later.
 MIN_BLOCKS_FIRST = 1_000
 # Operators up to which each default policy takes under a second, so that all come first. Doubled:
@@ -127,13 +127,22 @@ def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
     sweep = memoised(lambda clock: greedy.GreedyPlans(problem, levels, clock))
     # Planners that recompute forward values for a backward pass need one; the others do not.
     halves = not nothing_to_reverse(graph)
+
+    def greedily(level: int) -> Attempts:
+        return lambda clock: sweep(clock).at(level, clock)
+
+    def online(level: int) -> Attempts:
+        return lambda clock: dtr_candidates(problem, levels, level, deadline=clock)
+
     # In a forward-only graph the order matters more than what is kept.
     found = [] if halves else [Task(*attempt) for attempt in forward_attempts(problem, levels)]
-    found += at_levels(problem, levels, sweep)
+    if halves and len(graph.operators) >= MIN_BLOCKS_FIRST:
+        found += block_plans(problem, levels)
+        found += at_levels(levels, online) + at_levels(levels, greedily)
+    else:
+        found += at_levels(levels, greedily, online)
+        found += block_plans(problem, levels) if halves else []
     if halves:
-        by_blocks = block_plans(problem, levels)
-        is_large = len(graph.operators) >= MIN_BLOCKS_FIRST
-        found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
         rotors = memoised(lambda clock: rotor.RotorPlans(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
             found += [
@@ -179,21 +188,12 @@ def policy_attempt(problem: Problem, name: str, options: dict[str, object], pace
     return attempts
 
 
-def at_levels(
-    problem: Problem, levels: BudgetGrid, sweep: Callable[[Clock], greedy.GreedyPlans]
-) -> list[Task]:
-    """Return greedy eviction and DTR at each level, coarse to fine over all levels."""
-
-    def greedily(level: int) -> Attempts:
-        return lambda clock: sweep(clock).at(level, clock)
-
-    def online(level: int) -> Attempts:
-        return lambda clock: dtr_candidates(problem, levels, level, deadline=clock)
-
+def at_levels(levels: BudgetGrid, *policies: Callable[[int], Attempts]) -> list[Task]:
+    """Return policies at each level of memory, coarse to fine over all levels."""
     return [
         Task(attempts(level), 1, level)
         for level in coarse_first(list(range(len(levels.budgets)))[::-1])
-        for attempts in (greedily, online)
+        for attempts in policies
     ]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from threading import TIMEOUT_MAX, RLock
 
@@ -146,14 +147,20 @@ class Search:
             self.do(number, deadline, progress)
 
     def do(self, number: int, deadline: Clock, progress: Progress | None) -> None:
-        """Do one task, unless the time is up."""
+        """Do one task, unless it would take longer than there is time: others may not.
+
+        Raises:
+            OutOfTimeError: when the time is up.
+        """
         deadline.check()
-        for place, candidate in enumerate(self.tasks[number].attempts(deadline)):
-            self.add(candidate, (number, place))
-            if progress is not None:
-                progress(candidate.policy, len(self.points))
-            deadline.check()
-        self.done.add(number)
+        with suppress(OutOfTimeError):
+            for place, candidate in enumerate(self.tasks[number].attempts(deadline)):
+                self.add(candidate, (number, place))
+                if progress is not None:
+                    progress(candidate.policy, len(self.points))
+                deadline.check()
+            self.done.add(number)
+        deadline.check()
 
     def holds(self, budget: int) -> bool:
         """Whether a schedule within a budget has been found."""

@@ -7,13 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from benchmarks.leaderboard.instances import graph_of, instance_of
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
+from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks import network_from_text
 from tinyckpt.planner.chain_dp.block_options import BlockOptions
 from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, RockmatePlans, block_cuts
 from tinyckpt.planner.model.chain_stages import stages
+from tinyckpt.planner.model.cost_models import given as given_costs
 from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem
 
@@ -45,6 +48,7 @@ def test_block_options_state_true_cost_and_memory() -> None:
     problem = Problem(graph, costs)
     parts = stages(problem.flat, block_cuts(problem))
     options = BlockOptions(problem, parts, range(len(graph.operators)))
+    options.enumerate(NO_DEADLINE)
     for stage, through in zip(parts, options.through, strict=True):
         backward = sum(costs.operators[i] for i in stage.backward)
         for option in through:
@@ -81,9 +85,29 @@ def test_identical_blocks_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> 
         problem = Problem(graph, flops(graph))
         parts = stages(problem.flat, block_cuts(problem))
         options = BlockOptions(problem, parts, range(len(graph.operators)))
+        options.enumerate(NO_DEADLINE)
         assert len(options.through) == len(parts) > 2 * layers
         counts.append(len(examined))
     assert counts[0] == counts[1]
+
+
+def test_options_that_take_longer_than_there_is_time_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = list[Any]()
+    monkeypatch.setattr(
+        BlockOptions, "enumerate_options", lambda self, block: begun.append(block) or ([], [])
+    )
+    graph = graph_of(instance_of("joint-llama", None))
+    problem = Problem(graph, given_costs(graph))
+    parts = stages(problem.flat, block_cuts(problem))
+    assert max(len(part.forward) + len(part.backward) for part in parts) > 1700
+    options = BlockOptions(problem, parts, range(len(problem.graph.operators)))
+    with pytest.raises(OutOfTimeError):
+        options.enumerate(Clock(30.0))
+    assert not begun
+    options.enumerate(NO_DEADLINE)
+    assert len(begun) == len(options.first)
 
 
 @pytest.mark.nightly

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from benchmarks.leaderboard.instances import graph_of, instance_of
 from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import NO_DEADLINE
@@ -351,3 +352,20 @@ def test_tasks_at_requested_level_run_after_time_is_spent() -> None:
     assert own
     assert own <= search.done
     assert not search.complete
+
+
+def test_a_graph_that_does_not_repeat_is_left_to_other_policies_than_blocks() -> None:
+    instance = instance_of("joint-llama", None)  # one block has 1,710 of 1,795 operators
+    graph = graph_of(instance)
+    seen = list[str]()
+
+    def progress(policy: str, count: int) -> None:
+        seen.append(policy)
+        if policy == "dtr":
+            raise KeyboardInterrupt
+
+    search = Search(Problem(graph, tc.cost.given(graph)))
+    found = search.run(30.0, progress, instance.peak // 2)
+    assert "blocks" not in seen
+    assert found.points[0].peak <= instance.peak // 2
+    assert found.points[0].policy == "dtr"
