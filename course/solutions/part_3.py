@@ -78,8 +78,8 @@ def cuts_of(graph: Graph) -> list[int]:
     """Return the cuts between about sqrt(n) segments: forward operators, each the last of its own.
 
     With n stages, counted from 1, and k = round(sqrt(n)), cut number i of 1 to k - 1 follows stage
-    round(i n / k), by Python's ``round``: halves to the even integer. If several values cross
-    there, the cut moves to the nearest stage at most n // (2 k) away after which one value crosses;
+    round(i n / k), by Python's ``round``: halves to the even integer. Unless exactly one value
+    crosses there, the cut moves to the nearest stage at most n // (2 k) away after which one does;
     of two as near, to the earlier; if there is none, it stays. Cuts may coincide.
     """
     ### BEGIN SOLUTION
