@@ -167,8 +167,13 @@ class Sheet:
     legend: tuple[Item, ...]
 
 
-def sheet_of(scene: Scene) -> Sheet:
+def sheet_of(scene: Scene, high_strips: bool = True) -> Sheet:
     """Lay out a picture.
+
+    Args:
+        scene: what is drawn.
+        high_strips: whether memory strips take LEAST of the height; not in a document, where they
+            would push the text off a slide, and an SVG has as many bytes more.
 
     Raises:
         BackendError: if a layout needs a package that is missing.
@@ -179,7 +184,8 @@ def sheet_of(scene: Scene) -> Sheet:
     columns = len(scene.rows) if style.arrange == ARRANGEMENTS[1] else 1
     natural = natural_width(columns)
     width = natural * style.scale if style.width is None else style.width
-    sheet = with_high_strips(sheet_of_width(scene, widths, columns, min(width, natural)))
+    sheet = sheet_of_width(scene, widths, columns, min(width, natural))
+    sheet = with_high_strips(sheet) if high_strips else sheet
     return with_scale(sheet, width / sheet.width, width)
 
 

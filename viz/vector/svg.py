@@ -124,7 +124,7 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     theme, last = THEMES[scene.style.theme], scene.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: expected 0 to {last}")
-    sheet = sheet_at(scene, sheet_of(scene), last if step is None else step)
+    sheet = sheet_at(scene, sheet_of(scene, high_strips=False), last if step is None else step)
     parts: list[str] = []
     drawn: dict[str, str] = {}  # the arrows of each graph, once
 
