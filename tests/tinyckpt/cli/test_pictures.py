@@ -159,7 +159,9 @@ def test_gif_in_style_of_explainer_is_the_picture_of_viz(tmp_path: Path) -> None
     assert path.read_bytes() == expected.read_bytes()
 
 
-@pytest.mark.parametrize("more", [["--fps", "9"], ["--align", "step"], ["--policy", "dtr"] * 3])
+@pytest.mark.parametrize(
+    "more", [["--fps", "9"], ["--from", "3"], ["--align", "step"], ["--policy", "dtr"] * 3]
+)
 def test_explainer_refuses_options_of_graphs(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
