@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from contextlib import redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,14 @@ adding where each value is freed (`lowering`), and the schedule a trace: without
 or with them (`execute`).
 
 {extensions} Core imports none of them: `import tinyckpt` imports their
-packages, which fill the tables (`install` of each file): `LEGALISERS`, `STEP_RULES`,
-`OPERATOR_CHECKS`, `RESULT_CHECKS`, `KERNEL_GUARDS`, `RESIDUAL_RULES` and others. Updates are
-delayed in the order, before frees are added; offloads are inserted into a finished schedule.
+packages, which fill the tables (`install` of each file):
+
+{tables}
+
+So a legaliser delays updates past the readers of old values, and drops what may not be evaluated
+again, before frees are added; offloads are inserted into a finished schedule. `tc.plan` looks a
+policy up in `tc.POLICIES`: these three and those of `tinyckpt/planner`; `tc.run` binds the
+arguments, moves them to the backend and executes.
 
 Text and code are those of the files. Their examples use `tc.networks.chain(n)`: layers `f1` to
 `fn`; `l`, the gradient of the loss, a backward operator that reads fn's value and the constant 1.0,
@@ -62,6 +68,17 @@ def loss(x):
 forward = tc.build(loss, tc.Spec((8, 8)))
 graph = tc.differentiate(forward)
 """.strip()
+TABLES = (
+    ("primitive", "ARITHMETIC"),
+    ("autodiff", "RESIDUAL_RULES"),
+    ("lowering", "LEGALISERS"),
+    ("backend", "BACKENDS"),
+    ("replay", "STEP_RULES"),
+    ("replay", "OPERATOR_CHECKS"),
+    ("replay", "RESULT_CHECKS"),
+    ("execute", "STEP_RULES"),
+    ("execute", "KERNEL_GUARDS"),
+)
 STAGES = {
     "graph": "print(forward)",
     "primitive": """
@@ -101,7 +118,7 @@ print(*schedule.steps, sep="\\n")
 for policy in ("store_all", "recompute_all", "sqrt_n"):
     planned = tc.plan(graph, policy)
     print(f"{tc.replay(planned).summary()}; {planned.note}")
-# sqrt_n saves the last segment too, tanh_3 and tanh_4: fewer than the 13 of tanh_2 alone.
+# sqrt_n saves the last segment too, tanh_3 and tanh_4: 11 evaluations; with tanh_2 alone, 13.
 """,
     "backend": """
 from tinyckpt.core.backend import get_backend
@@ -151,13 +168,27 @@ def page() -> str:
     names: dict[str, Any] = {}
     exec(CHAIN, names)
     (extensions,) = EXTENSIONS.findall(contributing())
-    parts = [HEAD.format(count=len(listed()), chain=CHAIN, extensions=extensions.strip())]
+    head = {"chain": CHAIN, "extensions": extensions.strip(), "tables": tables()}
+    parts = [HEAD.format(count=len(listed()), **head)]
     for number, (name, sentence) in enumerate(listed().items(), 1):
         source = (ROOT / "tinyckpt" / "core" / f"{name}.py").read_text(encoding="utf-8")
         parts += [f"## {number}. {name}", f"**{sentence}**", *told(source)]
         example = STAGES[name].strip()
         parts += ["### The chain of four layers", fenced(example), fenced(output(example, names))]
     return "\n\n".join(parts) + "\n"
+
+
+def tables() -> str:
+    """Return the tables of the core that extensions fill, each with the files that do."""
+    lines = ["| table of the core | filled by |", "| --- | --- |"]
+    for core, name in TABLES:
+        table = getattr(import_module(f"tinyckpt.core.{core}"), name)
+        rules = table.values() if isinstance(table, dict) else table
+        files = {
+            f"`{rule.__module__.removeprefix('tinyckpt.').replace('.', '/')}`" for rule in rules
+        }
+        lines.append(f"| `{name}` of {core} | {', '.join(sorted(files))} |")
+    return "\n".join(lines)
 
 
 def told(source: str) -> list[str]:

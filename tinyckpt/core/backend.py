@@ -108,7 +108,7 @@ def get_backend(name: str | Backend) -> Backend:
 def bind_sources(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     """Bind a call's arguments to the graph's sources: arrays by data id, with all checks made.
 
-    Nesting, shapes and dtypes must match; arrays are returned unconverted.
+    Nesting, shapes and dtypes must match: arrays are not converted, numbers and lists are.
 
     Raises:
         GraphError: names the first argument that differs from what the graph was built for.

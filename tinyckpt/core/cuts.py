@@ -59,7 +59,7 @@ def separators(graph: Graph) -> list[int]:
 
 # Post-dominators -----------------------------------------------------------------------------
 
-EXIT = -1  # the virtual root of the post-dominator tree, after all results
+EXIT = -1  # the virtual root of the post-dominator tree, after the sink
 Parents = list[int | None]
 
 
@@ -201,7 +201,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         check_length(expected_length(graph, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
-        # What the target before this one read and wrote is still resident: not recomputed.
+        # What the operator before it read and wrote is still resident: not recomputed.
         at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
         for operator in producers_to_recompute(graph, target, resident, at_hand):
             order.append(operator)

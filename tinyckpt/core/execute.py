@@ -1,10 +1,10 @@
 """The executor: runs a schedule's kernels on arrays, and measures live memory.
 
 In: a schedule and the sources' arrays. Out: the results and a trace. Memory is accounted for
-independently of ``replay``, from the arrays alone: an array's memory belongs to the array at the
-end of its ``base`` chain, counted once however many views share it. Shapes, sizes and aliasing are
+independently of ``replay``, from the arrays: an array's memory belongs to the array at the end of
+its ``base`` chain, counted once however many views share it. Shapes, sizes and aliasing are
 not looked up in the graph, so that a kernel that copies where its primitive promises a view, or
-the reverse, makes this trace differ from that of ``replay``. Workspace alone is as declared.
+the reverse, makes this trace differ from that of ``replay``. Workspace is as declared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
 OF_A_SOURCE = -1  # sentinel: the allocation of sources, which are not charged
 Array = Any
 Watch = Callable[[int, int, tuple[Array, ...]], None]
-# By operator: kernel, number of inputs, inputs, first output, workspace in bytes.
+# By operator: kernel, number of inputs (-1 where there are several outputs, which must not be taken
+# for one), inputs, first output, workspace in bytes.
 DispatchTable = list[tuple[Any, ...]]
 
 # Extensions: the rule of a further kind of step, ``rule(memory, position, step, dispatch table)``;
@@ -50,7 +51,7 @@ def execute(
             Those that the graph updates are overwritten.
         backend: the array library.
         timed: whether to measure the seconds of every step; on a GPU this synchronises each step.
-        watch: called as ``watch(step, operator id, results)`` after every evaluation.
+        watch: called as ``watch(step, operator id, results)`` after every Compute.
 
     Returns:
         The results of the graph by data id, and the trace.
@@ -92,7 +93,7 @@ def execute(
                     if any(argument is None for argument in arguments):
                         raise missing_input(graph, position, step.operator, values)
                     results = kernel(*arguments)
-                    fresh = all(results is not argument for argument in arguments)
+                    fresh = count >= 0 and all(results is not argument for argument in arguments)
                     del arguments
             except ScheduleError:
                 raise
@@ -257,11 +258,7 @@ class Allocations:
 
 
 def bind_kernels(graph: Graph, xp: Any) -> DispatchTable:
-    """Precompute each operator's dispatch record.
-
-    Returns:
-        By operator id: kernel, number of inputs, inputs, first output, workspace in bytes.
-    """
+    """Precompute each operator's dispatch record, as DispatchTable says."""
     bound: DispatchTable = []
     for operator in graph.operators:
         primitive = operator.primitive
@@ -272,7 +269,8 @@ def bind_kernels(graph: Graph, xp: Any) -> DispatchTable:
             )
         kernel: Any = partial(primitive.forward, xp, **operator.attrs)
         inputs, only = operator.inputs, operator.outputs[0]
-        bound.append((kernel, len(inputs), inputs, only, operator.workspace))
+        count = len(inputs) if len(operator.outputs) == 1 else -1
+        bound.append((kernel, count, inputs, only, operator.workspace))
     for guards_of in KERNEL_GUARDS:
         for index, guard in guards_of(graph).items():
             bound[index] = (guard(bound[index][0]), *bound[index][1:])

@@ -204,5 +204,5 @@ def producer_of(graph: Graph, data: int) -> int:
     return producer
 
 
-# A Graph with a backward pass: the result of ``differentiate`` and the input of policies.
+# A Graph with a backward pass, as ``differentiate`` returns it. Policies take any Graph.
 TrainingGraph = NewType("TrainingGraph", Graph)

@@ -20,7 +20,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule, Step, compute, free, update
 
 # Extensions, applied one after another: each changes an order so that it is legal, as by dropping
-# what may not be repeated. ``planner.model.liveness`` does the same to arrays.
+# what may not be repeated. ``planner.model.liveness`` has the same for orders as arrays.
 LEGALISERS: list[Callable[[Graph, list[int]], list[int]]] = []
 
 

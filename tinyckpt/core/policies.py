@@ -45,8 +45,8 @@ class Policy:
         plan: ``plan(graph, costs, **options)`` -> Schedule.
         summary: a one-line description.
         optimality: the class of schedules or graphs for which its result is optimal, if any.
-        complexity: asymptotic planning time.
-        source: the paper, with a DOI or arXiv number, or "folklore".
+        complexity: asymptotic planning time, or number of evaluations.
+        source: the paper, with a DOI or arXiv number, or where it is used.
     """
 
     name: str
@@ -188,7 +188,7 @@ def place_cuts(
 
 
 def separators_after(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return, by stage position, the separator that follows a stage and the operator that makes it.
+    """Return, by stage position, (producer, separator) of the separator that follows a stage.
 
     It is the stage's own separator; or else the last one before the next stage, such as the sum
     of a residual stream that no backward operator reads.

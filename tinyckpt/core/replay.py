@@ -61,8 +61,8 @@ def replay(schedule: Schedule) -> Trace:
     return trace_of(schedule, rows)
 
 
-# Extensions. A rule executes a further kind of step and returns the workspace in use; a check fails
-# if an operator may not be evaluated now, or a result not be returned.
+# Extensions. A rule executes a kind of step, none of Compute or Free, and returns the workspace in
+# use; a check fails if an operator may not be evaluated now, or a result not be returned.
 Check = Callable[["ReplayState", int, Evaluation], None]
 STEP_RULES: dict[type, Callable[[ReplayState, int, Any], int]] = {}
 OPERATOR_CHECKS: list[Callable[[Graph], Mapping[int, Check]]] = []
@@ -78,8 +78,8 @@ class ReplayState:
         self.kind = memory_kinds(graph)
         # A block is one allocation, with a reference count (``holders``). Each evaluation allocates
         # anew, so a value that is computed twice has two blocks, and a view may keep the first
-        # alive while the second exists. A value's block is None where it is not resident, and -1
-        # for a view of a source, whose memory is not charged.
+        # alive while the second exists. A value's block is None where it is not resident, or a
+        # source; and -1 for a view of a source: the memory of neither is charged.
         self.block: list[int | None] = [None] * len(graph.data)
         self.holders: list[int] = []
         self.block_kind: list[int] = []
@@ -139,7 +139,7 @@ class ReplayState:
         self.hold(data, len(self.holders) - 1)
 
     def hold(self, data: int, block: int | None) -> None:
-        """Make a value resident in a block; a view of a source has no block and is not charged."""
+        """Make a value resident in a block; for a view of a source, it is None."""
         if block is None:
             block = -1
         elif block >= 0:

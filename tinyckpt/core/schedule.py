@@ -41,7 +41,7 @@ from tinyckpt.core.graph import Graph
 class Compute:
     """This step is read as: evaluate the operator; its inputs are resident, its outputs become so.
 
-    While it runs, inputs, outputs and workspace are all live: the peak is the largest such moment.
+    While it runs, inputs, outputs and workspace are all live: the peak is such a moment.
     In the example above, step 7 is ``Compute(0)``: operator 0, f1, for the second time: a
     recomputation. It is legal since step 2 freed the first result; with f1 resident it would be an
     error.
@@ -61,7 +61,7 @@ class Free:
     """This step is read as: free the value; its memory is reclaimed once no view of it is resident.
 
     In the example above, step 2 is ``Free(1)``: data node 1, the result of f1. Node 0 is the source
-    x, which belongs to the caller and cannot be freed. The last value of a result is never freed.
+    x, which belongs to the caller and cannot be freed. A result is not freed at the end.
 
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(2), "recompute_all")
@@ -130,13 +130,13 @@ Evaluation = Compute | Update
 EVALUATIONS = (Compute, Update)  # for isinstance: a union would take three times as long
 Step = Evaluation | Free | Offload | Fetch
 
-# Steps are interned: one object per distinct step, so that a long schedule is a list of pointers.
+# Steps are interned by these: one object per distinct step, so that a long schedule is pointers.
 compute = cache(Compute)
 free = cache(Free)
 update = cache(Update)
 
 
-# ``replay``, which imports this file and enters itself here: a schedule prints what it finds.
+# Has ``replay``, which imports this file and enters itself here: a schedule prints its trace.
 MACHINE: dict[str, Callable[[Schedule], Any]] = {}
 
 
@@ -158,8 +158,8 @@ class Schedule:
         steps: the steps, in execution order.
         policy: name of the policy that made it.
         options: the options that the policy was given.
-        checkpoints: data ids of the forward values that the policy chose to save; empty if it chose
-            none, as when every value is saved anyway.
+        checkpoints: data ids of the forward values that the policy chose to save (sqrt_n: those at
+            cuts); empty if it chose none, as when every value is saved anyway.
         note: a one-sentence description by the policy.
         certificate: proven optimality or gap, if requested: a ``tc.Certificate``.
     """

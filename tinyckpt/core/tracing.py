@@ -180,7 +180,7 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
-        # Sources in place of a nested derivative's arguments: the values they are for, and became.
+        # Of a nested derivative: sources that stand in for its arguments, and what replaces them.
         self.stand_ins: dict[int, int] = {}
         self.replaced: dict[int, int] = {}
 

@@ -179,10 +179,16 @@ def test_kernel_that_returns_its_input_changes_measured_trace() -> None:
         assert (tc.run(schedule, x).trace == tc.replay(schedule)) == (alias == 0)
 
 
-def test_kernel_with_wrong_number_of_results_is_named() -> None:
-    broken = tc.Primitive("broken", lambda xp, x: (x, x, x), lambda x: (x, x))
+@pytest.mark.parametrize(
+    ("kernel", "count"),
+    [(lambda xp, x: (x, x, x), 3), (lambda xp, x: x + 1, 1), (lambda xp, x: (x,), 1)],
+    ids=["three", "an array", "a tuple of one"],
+)
+def test_kernel_with_wrong_number_of_results_is_named(kernel: Any, count: int) -> None:
+    broken = tc.Primitive("broken", kernel, lambda x: (x, x))
     schedule = tc.plan(tc.build(lambda x: tc.apply_all(broken, x), tc.Spec(2)))
-    with pytest.raises(tc.BackendError, match="broken_1 has 2 outputs, but its kernel returned 3"):
+    said = f"broken_1 has 2 outputs, but its kernel returned {count}"
+    with pytest.raises(tc.BackendError, match=said):
         tc.run(schedule, np.ones(2))
 
 

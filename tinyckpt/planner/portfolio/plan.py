@@ -192,8 +192,9 @@ def is_given(order: object) -> bool:
 
 def noted_if_forward_only(schedule: Schedule) -> Schedule:
     """Begin the note of a schedule with "no backward pass" if its graph takes no derivative."""
-    operators = schedule.graph.operators
-    derived = any(op.phase == "backward" or op.adjoint_of is not None for op in operators)
+    operators, forward_count = schedule.graph.operators, schedule.graph.forward_count
+    # Operators of a nested derivative are part of the forward pass.
+    derived = forward_count < len(operators) or any(op.adjoint_of is not None for op in operators)
     if derived or schedule.note.startswith(NO_BACKWARD_PASS):
         return schedule
     note = f"{NO_BACKWARD_PASS} (tc.differentiate adds it); {schedule.note}"
