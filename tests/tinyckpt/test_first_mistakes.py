@@ -174,6 +174,7 @@ def test_graph_in_place_of_a_schedule_and_the_like() -> None:
     graph = tc.differentiate(tc.build(loss, W, X))
     for function in (tc.replay, tc.run, tc.compile, tc.explain, tc.ledger):
         refused(function, graph, match=r"expected a Schedule, as tc\.plan\(graph\) makes; got a G")
+    refused(tc.from_order, loss, [0], match="expected a Graph, as")
     refused(tc.plan, loss, match=r"expected a Graph, as tc\.differentiate\(tc\.build\(.*a function")
     match = r"loss: expected a function of the parameters and the batch, got a ndarray.*step\.init"
     refused(tc.train_step, W, tc.sgd(0.1), match=match)

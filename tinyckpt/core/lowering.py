@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tinyckpt.base.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError, expect
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule, Step, compute, free, update
 
@@ -52,6 +52,7 @@ def from_order(
     >>> tc.replay(tc.from_order(graph, [0, 1, 2, 3, 0, 4])).recomputations
     1
     """
+    expect(graph, Graph)
     steps = free_after_last_use(graph, legal_order(graph, order))
     kept = tuple(sorted(checkpoints))
     return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
