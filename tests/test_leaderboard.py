@@ -323,6 +323,23 @@ def test_planners_in_given_order_find_its_optimum(name: str) -> None:
     assert checked == "cost 11 peak 61 order given"
 
 
+def test_knapsack_takes_the_cheapest_of_its_settings_within_the_budget() -> None:
+    chain = instances.chain(16)
+    graph = instances.graph_of(chain)
+    made = [tc.plan(graph, "knapsack", activation_memory_budget=part / 8) for part in range(8)]
+    traces = [tc.replay(schedule) for schedule in made]
+    peaks = [trace.peak_bytes for trace in traces]
+    assert len({trace.evaluations for trace in traces}) > 4
+    for budget in (min(peaks) - 1, max(peaks)):
+        within = [trace.evaluations for trace in traces if trace.peak_bytes <= budget]
+        found = planners.knapsack(chain, budget, 20.0)
+        assert found.said == f"{len(within)} of 8 settings are within the budget"
+        assert (found.schedule is None) == (not within)
+        if found.schedule is not None:
+            checked = check(instances.text_of(chain), planners.text_of(found.schedule))
+            assert checked.startswith(f"cost {min(within)} peak ")
+
+
 def test_planner_in_free_order_evaluates_late_instead() -> None:
     found = planners.PLANNERS["tinyckpt"](LATE, 61, 20.0)
     assert found.schedule is not None

@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, inf
+from operator import itemgetter
 from pathlib import Path
+from time import monotonic
 
 import tinyckpt as tc
 from benchmarks.leaderboard.instances import Instance, graph_of, parsed
@@ -94,6 +96,22 @@ def online(heuristic: str) -> Planner:
     return run
 
 
+def knapsack(instance: Instance, budget: int, seconds: float) -> Found:
+    """Run PyTorch's knapsack at eight settings: the cheapest of its schedules within the budget."""
+    graph, begin = graph_of(instance), monotonic()
+    costs = tc.cost.given(graph)
+    if not any(instance.backward):
+        return Found(None, "needs a backward pass")
+    known: list[tuple[float, tc.Schedule]] = []
+    for part in range(8):
+        if monotonic() - begin < seconds * part / 8:  # the next may take as long as those before
+            schedule = tc.plan(graph, "knapsack", activation_memory_budget=part / 8)
+            if tc.replay(schedule).peak_bytes <= budget:
+                known.append((tc.cost.cost_of(schedule, costs), schedule))
+    best = min(known, key=itemgetter(0))[1] if known else None
+    return Found(best, f"{len(known)} of 8 settings are within the budget")
+
+
 def optimal(instance: Instance, budget: int, seconds: float) -> Found:
     """Run policy ``optimal``: the solver's plan over all schedules, and its bound."""
     graph = graph_of(instance)
@@ -144,9 +162,13 @@ def checkmate(instance: Instance, budget: int, seconds: float) -> Found:
 PLANNERS: dict[str, Planner] = {
     "sqrt_n": policy("sqrt_n", takes_budget=False),
     "chen_budget": policy("chen_budget"),
+    "chen_recursive": policy("chen_recursive", takes_budget=False),
+    "revolve": policy("revolve"),
     "rotor": policy("rotor"),
+    "knapsack": knapsack,
     "dtr": online("dtr"),
     "greedy": policy("greedy", reverses=False),
+    "blocks": policy("blocks"),
     "tinyckpt": portfolio("free"),
     "tinyckpt-given": portfolio("given"),
     "moccasin-1": moccasin(workers=1),
