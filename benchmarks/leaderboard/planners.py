@@ -104,10 +104,11 @@ def knapsack(instance: Instance, budget: int, seconds: float) -> Found:
         return Found(None, "needs a backward pass")
     known: list[tuple[float, tc.Schedule]] = []
     for part in range(8):
-        if monotonic() - begin < seconds * part / 8:  # the next may take as long as those before
-            schedule = tc.plan(graph, "knapsack", activation_memory_budget=part / 8)
-            if tc.replay(schedule).peak_bytes <= budget:
-                known.append((tc.cost.cost_of(schedule, costs), schedule))
+        if part and (monotonic() - begin) * (part + 1) / part > seconds:
+            break
+        schedule = tc.plan(graph, "knapsack", activation_memory_budget=part / 8)
+        if tc.replay(schedule).peak_bytes <= budget:
+            known.append((tc.cost.cost_of(schedule, costs), schedule))
     best = min(known, key=itemgetter(0))[1] if known else None
     return Found(best, f"{len(known)} of 8 settings are within the budget")
 
