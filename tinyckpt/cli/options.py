@@ -229,8 +229,9 @@ PLANNING = [
     option("--keep NAME",
            "for retain and regions: a value to keep, by its name, label or a pattern",
            action="append"),
-    option("--set OPTION=VALUE", "another option of the policy, such as slots=5 for revolve",
-           action="append", default=[]),
+    option("--set OPTION=VALUE", "another option of the policy, such as slots=5 for revolve; or of "
+           "every plan, in_place=True; or of one for a budget without a policy, order=given and "
+           "improve=True", action="append", default=[]),
 ]
 NAMING = [
     option("--labels WHAT", "what operators are called: name or symbol; or NAME=TEXT,NAME=TEXT "

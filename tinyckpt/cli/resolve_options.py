@@ -36,6 +36,7 @@ COSTS: dict[str, Callable[[Graph], Costs]] = {
 }  # fmt: skip
 CHARTS, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")  # suffixes that viz writes
 SEARCHING = 6.0  # seconds, unless --time-limit says otherwise
+WITHOUT_POLICY = ("order", "improve")  # options of ``plan`` where no policy is named
 
 
 def wrong_usage(options: Any, reason: str) -> NoReturn:
@@ -102,16 +103,21 @@ def policy_of_file(text: str) -> Callable[..., Any]:
     return guarded
 
 
-def has_option(policy: PolicyLike, option: str) -> bool:
-    """Whether a policy has an option; of a function, any parameter but the graph."""
+def has_option(policy: PolicyLike | None, option: str) -> bool:
+    """Whether a policy has an option; of a function, any parameter but the graph.
+
+    A plan by the whole portfolio, None, has those of ``WITHOUT_POLICY``; every plan, ``in_place``.
+    """
+    if policy is None or option == "in_place":
+        return option == "in_place" or option in WITHOUT_POLICY
     if isinstance(policy, str):
         return option in options_of(POLICIES[policy])
     parameters = list(signature(policy).parameters.values())[1:] if callable(policy) else []
     return any(p.name == option or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[str, Any]]:
-    """Return the options of each policy; an option that none of them has is wrong usage."""
+def settings_of(options: Any) -> dict[str, Any]:
+    """Return what ``--set`` gives, by name."""
     given: dict[str, Any] = {}
     for text in options.set:
         name, equals, value = text.partition("=")
@@ -120,6 +126,12 @@ def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[st
         if name == "budget":
             wrong_usage(options, f"--set {text}: use --budget {value}")
         given[name] = parsed(value)
+    return given
+
+
+def policy_options(options: Any, policies: Sequence[PolicyLike | None]) -> list[dict[str, Any]]:
+    """Return the options of each policy; an option that none of them has is wrong usage."""
+    given = settings_of(options)
     for name in ("segments", "keep"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
@@ -128,8 +140,11 @@ def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[st
             continue
         able = [policy for policy in POLICIES if has_option(policy, name)]
         flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
+        if name in WITHOUT_POLICY and None not in policies:
+            wrong_usage(options, f"{flag} is an option of a plan for a budget without --policy")
         if not able:
             known = {option for policy in POLICIES.values() for option in options_of(policy)}
+            known |= {"in_place", *WITHOUT_POLICY}
             wrong_usage(
                 options, f"{flag}: no policy has this option{did_you_mean(name, sorted(known))}"
             )
@@ -143,9 +158,11 @@ def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[st
 
 
 def parsed(text: str) -> Any:
-    """Parse an option's value: a number if possible, a list if it has commas, else text."""
+    """Parse an option's value: True, False, a number, a list if it has commas, else text."""
     if "," in text:
         return [parsed(part) for part in text.split(",")]
+    if text in ("True", "False"):
+        return text == "True"
     for kind in (int, float):
         try:
             return kind(text)
@@ -178,7 +195,7 @@ def schedules_of(
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
-    own = policy_options(options, chosen)
+    own = policy_options(options, chosen or [None])
     try:
         if options.budget is not None and not chosen:
             return [plan_within_budget(graph, costs, options)]
@@ -221,6 +238,7 @@ def plan_within_budget(
     graph: Graph, costs: Costs, options: Any, clock: Clock | None = None
 ) -> Schedule:
     """Plan within the budget by the whole portfolio, with a progress line."""
+    given = {name: value for name, value in settings_of(options).items() if has_option(None, name)}
     with progress_line(options.network) as progress:
         return plan(
             graph,
@@ -228,6 +246,7 @@ def plan_within_budget(
             costs=costs,
             time_limit=time_to_search(options, clock),
             progress=progress,
+            **given,
         )
 
 

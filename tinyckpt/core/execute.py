@@ -93,7 +93,7 @@ def execute(
                     if any(argument is None for argument in arguments):
                         raise missing_input(graph, position, step.operator, values)
                     results = kernel(*arguments)
-                    fresh = count >= 0 and all(results is not argument for argument in arguments)
+                    fresh = count != -1 and all(results is not argument for argument in arguments)
                     del arguments
             except ScheduleError:
                 raise

@@ -172,6 +172,20 @@ def test_policy_options_are_passed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "11 stages from 3 slots: 18 advances" in out
 
 
+def test_options_of_every_plan_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    in_place = ("--set", "in_place=True")
+    code, out, _ = run(capsys, "plan", "chain:10", "--policy", "store_all", *in_place)
+    assert code == 0
+    assert "peak 12 nodes, 5.5 KiB" in out  # 11 values of 512 bytes instead of 12
+    assert "10 evaluations in place" in out
+    budget = ("--budget", "6 nodes", "--set", "order=given", "--set", "improve=True")
+    for more in ((), in_place):
+        code, out, _ = run(capsys, "plan", "chain:10", *budget, *more)
+        assert code == 0
+        assert "27 evaluations" in out
+        assert ("in place" in out) == bool(more)
+
+
 def test_set_option_accepts_single_name(capsys: pytest.CaptureFixture[str]) -> None:
     rule = ("--set", "rule=save_only_these_names", "--set", "names=attention_out")
     code, out, _ = run(capsys, "plan", "transformer:1x64", "--policy", "saveable", *rule)
