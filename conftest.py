@@ -1,6 +1,17 @@
-"""What pytest does not look into for doctests: what is for frameworks that are not installed."""
+"""Bytecode of a run of tests, and what pytest does not look into for doctests."""
 
+import os
+import sys
 from importlib.util import find_spec
+from pathlib import Path
+
+# Where bytecode may not lie beside sources, it is kept apart: else each of pytest's processes, and
+# each that a test starts, compiles all that it imports, PyTorch too.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parent / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 FRAMEWORKS = ("jax", "torch")
 # Modules that stand for others: see tinyckpt.base.module_aliases.
