@@ -2,8 +2,12 @@
 
 import os
 import sys
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+from _pytest.doctest import DoctestModule
 
 # Where bytecode may not lie beside sources, it is kept apart: else each of pytest's processes, and
 # each that a test starts, compiles all that it imports, PyTorch too.
@@ -24,3 +28,14 @@ collect_ignore_glob = [
     if find_spec(name) is None
     for pattern in ("tinyckpt/interop/{}/*", "tests/{}_*.py")
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests in files that have a prompt: to look into a module is to import it."""
+    found = yield
+    if file_path.suffix == ".py" and ">>> " not in file_path.read_text(encoding="utf-8"):
+        return [each for each in found if not isinstance(each, DoctestModule)]
+    return found
