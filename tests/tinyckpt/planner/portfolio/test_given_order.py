@@ -38,7 +38,7 @@ def test_given_order_recomputes_what_free_order_evaluates_late() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 @given(training_graphs(), st.integers(40, 100))
 def test_given_order_is_kept_within_budget(case: Any, percent: int) -> None:
     graph, _ = case

@@ -25,7 +25,7 @@ def test_improved_plan_costs_less_within_same_budget() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 @given(training_graphs(), st.integers(40, 100), st.sampled_from(["free", "given"]))
 def test_improved_plan_never_costs_more(case: Any, percent: int, order: str) -> None:
     graph, _ = case

@@ -15,7 +15,6 @@ from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks import network_from_text
-from tinyckpt.networks.transformer import transformer
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
@@ -214,7 +213,7 @@ def test_certificate_reads_as_sentence() -> None:
 
 @pytest.mark.long
 def test_frontier_costs_fall_as_peaks_rise() -> None:
-    graph = tc.networks.residual_mlp(3, 8, 64).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     frontier = tc.frontier(graph, time_limit=60)
     assert tc.frontier(graph, time_limit=60).points == frontier.points
     peaks = [point.peak for point in frontier.points]
@@ -235,7 +234,7 @@ def test_frontier_costs_fall_as_peaks_rise() -> None:
 
 @pytest.mark.long
 def test_value_and_grad_with_budget_is_bitwise_equal() -> None:
-    network = tc.networks.residual_mlp(3, 8, 64)
+    network = tc.networks.residual_mlp(2, 8, 64)
     arrays = network.arrays()
     value, gradients = tc.value_and_grad(network.loss, budget="70 %")(*arrays)
     expected, others = tc.value_and_grad(network.loss)(*arrays)
@@ -246,7 +245,7 @@ def test_value_and_grad_with_budget_is_bitwise_equal() -> None:
 
 @pytest.mark.long
 def test_explain_reports_cheaper_schedule_in_same_memory() -> None:
-    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     wasteful = tc.plan(graph, "recompute_all")
     assert "Within the same memory " in str(tc.explain(wasteful, time_limit=60))
 
@@ -270,7 +269,7 @@ def test_interrupted_frontier_returns_points_found() -> None:
 
 @pytest.mark.long
 def test_frontier_without_time_has_store_all_only() -> None:
-    graph = transformer(1, 8, 2, 4, 1, 11).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     frontier = tc.frontier(graph, time_limit=0)
     assert not frontier.complete
     assert len(frontier.points) == 1

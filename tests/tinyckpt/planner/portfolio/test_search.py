@@ -121,8 +121,8 @@ def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> 
 
 @pytest.mark.long
 def test_failed_search_is_incomplete_and_resumable() -> None:
-    graph = tc.networks.residual_mlp(2, 8, 64).graph()
-    expected = tc.frontier(tc.networks.residual_mlp(2, 8, 64).graph(), time_limit=PATIENT)
+    graph = tc.networks.residual_mlp(1, 8, 64).graph()
+    expected = tc.frontier(tc.networks.residual_mlp(1, 8, 64).graph(), time_limit=PATIENT)
 
     def fail(policy: str, points: int) -> None:
         if policy == "greedy":
@@ -138,7 +138,7 @@ def test_failed_search_is_incomplete_and_resumable() -> None:
 
 @pytest.mark.long
 def test_concurrent_searches_agree() -> None:
-    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    graph = tc.networks.residual_mlp(1, 8, 64).graph()
     found: list[str] = []
 
     def work(budget: float) -> None:
@@ -159,7 +159,7 @@ def test_concurrent_searches_agree() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_forked_process_plans_while_thread_of_parent_searches() -> None:
-    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    graph = tc.networks.residual_mlp(1, 8, 64).graph()
     begun, forked = Event(), Event()
 
     def progress(policy: str, points: int) -> None:
@@ -182,7 +182,7 @@ def test_forked_process_plans_while_thread_of_parent_searches() -> None:
 
 @pytest.mark.long
 def test_progress_callback_may_plan() -> None:
-    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    graph = tc.networks.residual_mlp(1, 8, 64).graph()
     inner = []
 
     def progress(policy: str, points: int) -> None:
