@@ -88,6 +88,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_answer_gets_no_points_and_an_explanation(name: str, tmp_path: Path) -> None:
@@ -114,6 +115,7 @@ def test_right_answer_gets_its_points_and_is_cut_off(tmp_path: Path) -> None:
     assert found.printed == "hello\n"
 
 
+@pytest.mark.long
 def test_elapsed_time_is_limited_too(tmp_path: Path) -> None:
     file = tmp_path / "answer.py"
     file.write_text("import time; time.sleep(1000)\n")
