@@ -109,6 +109,8 @@ def test_stub_is_the_solution_without_the_bodies_of_its_tasks(part: int) -> None
     assert {name for name in left_out if f"`{name}`" in listed.replace("Graph.", "")} == left_out
 
 
+@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", PARTS)
 def test_tests_of_a_task_pass_before_later_tasks_are_solved(
     part: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -130,6 +132,8 @@ def functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
+@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", PARTS)
 def test_code_of_page_prints_what_it_shows(
     part: int,
