@@ -33,6 +33,7 @@ LONG = "Savings of √n per network"
 TITLES = [title for title in SECTIONS if title != LONG or PROFILE == "deep"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.long
 @pytest.mark.parametrize("title", TITLES)
 def test_section_equals_output_of_script(title: str) -> None:
