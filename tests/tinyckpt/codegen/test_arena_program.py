@@ -66,7 +66,7 @@ def require_equal_programs(schedule: tc.Schedule, arguments: tuple[Any, ...]) ->
         assert program.memory.buffer.nbytes == program.nbytes
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", CASES)
 def test_every_operator_gives_the_same_bits_in_an_arena(name: str) -> None:
     function, arguments = CASES[name]
@@ -104,7 +104,8 @@ def test_offloaded_values_return_to_the_arena(layers: int) -> None:
     require_equal_programs(schedule, random_arguments(graph))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_step_allocates_nothing_after_the_first_call(name: str, policy: str) -> None:

@@ -84,7 +84,7 @@ def require_exact(plain: tc.Schedule, arguments: tuple[Any, ...]) -> tc.Schedule
     return schedule
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", CASES)
 def test_every_operator_gives_the_same_bits_in_place(name: str) -> None:
     function, arguments = CASES[name]
@@ -94,7 +94,7 @@ def test_every_operator_gives_the_same_bits_in_place(name: str) -> None:
         require_exact(tc.plan(graph, policy), tuple(map(np.asarray, arguments)))
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_contiguous_where_the_graph_says_so(name: str) -> None:
     function, arguments = CASES[name]
