@@ -25,6 +25,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_example_of_every_name_builds_training_graph(name: str) -> None:

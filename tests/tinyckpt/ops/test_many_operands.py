@@ -47,6 +47,7 @@ def calls(function: Callable[[], Any]) -> int:
     return count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOINS)
 def test_work_is_linear_in_number_of_operands(name: str) -> None:
     few, many = (calls(lambda n=n: training_graph(JOINS[name], n)) for n in (50, 200))

@@ -152,6 +152,7 @@ def numpys(name: str, *args: Any) -> Any:
         return None
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_binary_dtype_promotion_matches_numpy(name: str) -> None:
     compared = 0

@@ -127,7 +127,7 @@ def test_zb_h1_bubble_equals_its_formula_only_where_that_applies(
         assert trace.peaks == (min(devices, micro_batches),) * devices
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(8)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", range(1, 41))
 def test_v_schedules_reach_the_published_memory(devices: int) -> None:
@@ -137,7 +137,7 @@ def test_v_schedules_reach_the_published_memory(devices: int) -> None:
     assert max(replay_pipeline(v_half(devices, count)).peaks) == 2 * ((devices + 2) // 2)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 6, 12, 16])
 def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
@@ -148,7 +148,7 @@ def test_v_schedules_never_exceed_the_published_memory(devices: int) -> None:
         assert peaks[most] == peaks[-1] == 2 * most
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.long
 @pytest.mark.parametrize("devices", [*range(1, 14), 24, 33])
 def test_v_schedule_bubbles_equal_their_formulas(devices: int) -> None:

@@ -223,6 +223,7 @@ def put_gradients(backend: Backend, scale: int, queue: Any) -> None:
     queue.put(gradients(backend, scale))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_backend_is_picklable_to_another_process(method: Any, tmp_path: Any) -> None:

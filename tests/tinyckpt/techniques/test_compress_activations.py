@@ -15,6 +15,7 @@ def kept(graph: tc.TrainingGraph) -> list[tc.DataNode]:
     return [node for node in saved_values(graph) if node.role == "activation"]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.long
 @pytest.mark.parametrize("bits", [8, 4, 2])
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "bert", "lenet5", "resnet18"])

@@ -92,6 +92,7 @@ def test_plan_with_once_is_optimal_on_short_chains(case: Any, data: Any) -> None
             assert cost_of(tc.plan(graph, online, costs=costs, budget=budget), costs) >= optimum
 
 
+@pytest.mark.long
 @settings(max_examples=examples(40))
 @given(CASES, st.data())
 @pytest.mark.usefixtures("_solver")

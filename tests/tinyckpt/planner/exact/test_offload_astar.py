@@ -181,7 +181,7 @@ class NothingRemains(dict[tuple[int, int], Front]):
         return [(0, NO_COPY)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize("latency", [0, 1])
 @pytest.mark.parametrize("engines", [1, 2])
