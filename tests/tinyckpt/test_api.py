@@ -245,6 +245,7 @@ def test_digits_equal_published_data() -> None:
     assert (len(digits.images), len(digits.test_images)) == (1400, 397)
 
 
+@pytest.mark.nightly  # the demo trains as this does, compares all losses, and is run below
 def test_training_is_bitwise_equal_under_every_policy() -> None:
     losses = {}
     for policy in ("store_all", "sqrt_n", "recompute_all"):
