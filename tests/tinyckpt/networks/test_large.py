@@ -12,30 +12,32 @@ PARAMETERS = 6_738_415_616
 BUDGET = 16 * 2**30
 
 
-@pytest.fixture(scope="module")
-def made() -> tuple[Any, int]:
-    """Return the graph of a training step, and the peak memory of building it, in bytes."""
-    tracemalloc.start()
+def built() -> Any:
+    """Return the graph of a training step."""
     network = llama()
     step = tc.train_step(network.loss, tc.adam(1e-4))
-    graph = step.graph(step.init(network.specs[0]), *network.specs[1:])
+    return step.graph(step.init(network.specs[0]), *network.specs[1:])
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return built()
+
+
+@pytest.mark.nightly
+def test_llama_7b_graph_takes_megabytes() -> None:
+    tracemalloc.start()
+    graph = built()
     schedule = tc.plan(graph, "sqrt_n")
     tc.ledger(schedule)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return graph, taken
-
-
-@pytest.mark.nightly
-def test_llama_7b_graph_takes_megabytes(made: tuple[Any, int]) -> None:
-    graph, taken = made
     assert taken < 2**26  # of the 1 GiB that it may take, most is Python and NumPy themselves
     assert graph.source_bytes > 3 * 4 * PARAMETERS
 
 
 @pytest.mark.long
-def test_llama_7b_ledger_has_adam_state(made: tuple[Any, int]) -> None:
-    graph, _ = made
+def test_llama_7b_ledger_has_adam_state(graph: Any) -> None:
     schedule = tc.plan(graph, "sqrt_n")
     trace, ledger = tc.replay(schedule), tc.ledger(schedule)
     assert ledger.sources["parameters"] == 4 * PARAMETERS
@@ -49,8 +51,7 @@ def test_llama_7b_ledger_has_adam_state(made: tuple[Any, int]) -> None:
 
 
 @pytest.mark.long
-def test_llama_7b_plan_stays_within_budget(made: tuple[Any, int]) -> None:
-    graph, _ = made
+def test_llama_7b_plan_stays_within_budget(graph: Any) -> None:
     schedule = tc.plan(graph, budget=BUDGET, time_limit=1.0)
     assert tc.replay(schedule).peak_bytes <= BUDGET
     assert schedule.certificate is not None
