@@ -60,7 +60,7 @@ def blocks(form: str = "loss") -> Blocks:
     return Blocks(FORMS[form])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_loss_is_found_in_whatever_form_it_is_returned(form: str) -> None:
     expected = tct.advise(blocks(), *batch().values(), budget=BUDGET, workspace=False)

@@ -199,6 +199,7 @@ def test_wrap_of_fused_attention_is_found() -> None:
     assert "recomputes attention that keeps no scores (fused)" in found.findings
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_sequential_and_reentrant_wraps_are_measured(reentrant: bool) -> None:
     class Segments(nn.Module):

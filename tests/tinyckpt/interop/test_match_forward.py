@@ -107,6 +107,7 @@ def check_adjoints(graph: tc.TrainingGraph) -> None:
             assert all(own in before[other] for other in later), operator.name
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PIECES)
 def test_vjps_read_cotangents_of_their_forward_consumers(name: str) -> None:
     graph = tct.trace(Drawn([name]), torch.ones(2, 4), workspace=False).graph

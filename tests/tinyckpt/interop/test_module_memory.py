@@ -102,6 +102,7 @@ def test_totals_of_zoo_models_are_those_of_the_estimate(name: str) -> None:
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_of_random_networks_are_what_a_step_saves(seed: int) -> None:
     model, x = random_net(seed)

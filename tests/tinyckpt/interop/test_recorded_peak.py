@@ -174,7 +174,7 @@ class RandomStep(nn.Module):
 
 
 @pytest.mark.long
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_step_is_predicted_to_the_byte(seed: int) -> None:
     torch.manual_seed(seed)
