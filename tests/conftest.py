@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import NoReturn
@@ -35,15 +36,31 @@ settings.register_profile(
 settings.load_profile(PROFILE)
 
 
-def examples(count: int) -> int:
+def examples(count: int, least: int = 3) -> int:
     """Scale a number of Hypothesis examples by the active profile; a few at least."""
-    return DEEPER * count if PROFILE == "deep" else max(min(count, 3), count // FEWER)
+    return DEEPER * count if PROFILE == "deep" else max(min(count, least), count // FEWER)
 
 
-def with_fixtures(count: int) -> settings:
+def with_fixtures(count: int, least: int = 3) -> settings:
     """Return the settings of a test that draws a number of examples and shares its fixtures."""
     checks = [HealthCheck.function_scoped_fixture]
-    return settings(max_examples=examples(count), suppress_health_check=checks)
+    return settings(max_examples=examples(count, least), suppress_health_check=checks)
+
+
+HURRIED = 1.0  # seconds
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End each search after a second, whatever its limit: what it finds by then is a plan too."""
+    from tinyckpt.base.deadline import Clock
+
+    begin = Clock.__init__
+
+    def sooner(self: Clock, seconds: float = inf) -> None:
+        begin(self, seconds if seconds == inf else min(seconds, HURRIED))
+
+    monkeypatch.setattr(Clock, "__init__", sooner)
 
 
 def require(module: str) -> None:

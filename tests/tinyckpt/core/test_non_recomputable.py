@@ -94,7 +94,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(6, least=2))
 @given(training_graphs(), st.data())
 def test_every_policy_evaluates_marked_operators_once(case: Any, data: Any) -> None:
     plain, args = case
@@ -115,7 +115,7 @@ def test_every_policy_evaluates_marked_operators_once(case: Any, data: Any) -> N
 
 
 @pytest.mark.long
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10, least=2))
 @given(st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()), st.data())
 def test_budgets_and_lower_bounds_hold_with_marked_operators(plain: Any, data: Any) -> None:
     graph = data.draw(with_once(plain))

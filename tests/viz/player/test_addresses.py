@@ -97,7 +97,7 @@ def checked_placement(page: Any, trace: tc.Trace) -> None:
 
 
 @pytest.mark.long
-@with_fixtures(15)
+@with_fixtures(10, least=2)
 @given(trace=moved())
 def test_random_schedules_never_overlap_in_address(trace: tc.Trace, player: Player) -> None:
     page = player([trace], f"#step=-1{ADDRESS}")
@@ -105,7 +105,7 @@ def test_random_schedules_never_overlap_in_address(trace: tc.Trace, player: Play
     page.close()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["chain:16", "resnet18:1", "unet", "transformer:2x64"])
 @pytest.mark.parametrize("policy", ["store_all", "sqrt_n"])
 def test_networks_never_overlap_and_waste_little(network: str, policy: str, player: Player) -> None:

@@ -141,7 +141,7 @@ def test_difference_bars_and_bytes_are_exact(network: str, axis: str, player: Pl
         check_added(traces, page)
 
 
-@with_fixtures(6)
+@with_fixtures(6, least=2)
 @given(traces=compared())
 def test_difference_of_random_schedules_is_exact(traces: Compared, player: Player) -> None:
     page = player(traces, "#progress=0&difference=1-2")

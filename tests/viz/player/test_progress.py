@@ -57,7 +57,7 @@ def test_progress_axis_aligns_first_evaluations(player: Player) -> None:
     assert page.evaluate("player.navigation.loopPlaces") == [0, page.evaluate("player.ticks")]
 
 
-@with_fixtures(6)
+@with_fixtures(6, least=2)
 @given(traces=compared(most=3))
 def test_progress_axis_aligns_random_schedules(traces: list[tc.Trace], player: Player) -> None:
     page = player(traces, "#progress=0&alone=0")

@@ -17,7 +17,7 @@ from viz.scene import counts_nodes, live_of, moves
 
 @pytest.mark.long
 @pytest.mark.browser
-@with_fixtures(15)
+@with_fixtures(10, least=2)
 @given(trace=moved())
 def test_random_traces_are_shown_as_python_replays_them(trace: tc.Trace, player: Player) -> None:
     page = player([trace])
