@@ -56,6 +56,7 @@ def house_map() -> Any:
     return module
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("theme", "name"), [("light", "house"), ("dark", "house-dark")])
 def test_map_is_drawn_from_the_imports(house_map: Any, theme: str, name: str) -> None:
     written = (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")

@@ -313,6 +313,7 @@ def test_chain_instance_has_published_optimum() -> None:
     assert (found.bound, checked) == (42, "cost 42 peak 4608 order given")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tinyckpt-given", "moccasin-1", "checkmate", "dtr"])
 def test_planners_in_given_order_find_its_optimum(name: str) -> None:
     require({"moccasin-1": "ortools", "checkmate": "scipy"}.get(name, "numpy"))
@@ -419,6 +420,7 @@ def test_schedule_over_budget_is_an_outcome(tmp_path: Path, folder: Path) -> Non
     assert (outcome.status, outcome.peak) == ("over", 70)
 
 
+@pytest.mark.long
 def test_overrunning_planner_is_killed_and_its_schedule_counts(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -579,6 +581,7 @@ def test_replayed_cell_is_what_the_checker_counted(two_cells: Path) -> None:
         difference.trace_of(outcome, replace(LATE, costs=(1,) * 5), DROPPED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -60,6 +60,7 @@ def test_file_that_another_program_has_open_keeps_its_content(
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("open.gif", b"old")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["cp1252", "cp932", "ascii"])
 def test_names_that_a_code_page_lacks_are_escaped(tmp_path: Path, encoding: str) -> None:
     text = (ROOT / "docs" / "profile.json").read_text(encoding="utf-8")
