@@ -161,7 +161,7 @@ ANSWERS: dict[int, list[list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("number", ANSWERS)
 def test_page_and_python_give_the_same_points(

@@ -58,7 +58,7 @@ def check(traces: list[tc.Trace], page: Any) -> None:
     assert page.evaluate(LINES) == [limits_of(trace) for trace in traces]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet", "by hand"])
 def test_blocks_add_up_to_live_memory(network: str, player: Player) -> None:

@@ -164,7 +164,7 @@ def test_fast_pause_and_play_does_not_double_speed(tmp_path: Path, open_page: Op
 # Controls and keys ---------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.long
 @pytest.mark.parametrize("focus", ["body", "#scrub", ".graph .node", "#play", "#steps"])
 def test_keys_step(focus: str, tmp_path: Path, open_page: Open) -> None:

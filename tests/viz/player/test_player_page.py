@@ -99,6 +99,7 @@ def test_player_refuses_bad_input(tmp_path: Path) -> None:
 # The page in a browser -----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("own", [True, False])
 def test_hostile_names_are_literal_text(own: bool, player: Player) -> None:
@@ -131,8 +132,7 @@ def test_page_is_ready_only_after_drawing_and_without_web_fonts(player: Player) 
     assert page.is_visible("#play")
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 2560])
