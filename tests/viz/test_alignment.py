@@ -122,6 +122,8 @@ def test_panel_says_for_whom_it_waits(policies: Any, expected: list[set[str]]) -
     assert told == expected
 
 
+@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policies", [("sqrt_n",), ("store_all", "sqrt_n"), POLICIES])
 def test_first_recomputation_is_four_times_as_slow(tmp_path: Path, policies: Any) -> None:
     traces = traces_of("chain:16", *policies)

@@ -198,6 +198,8 @@ def test_highlights_stay_within_margins(width: int) -> None:
             assert (canvas[:, : round((MARGIN - 14) * scale)] == picture.drawing.ground).all()
 
 
+@pytest.mark.sampled(8)
+@pytest.mark.long
 @pytest.mark.parametrize("network", ["chain:16", "chain:64", "mlp:6x8", "residual:4x8", "lenet5:8"])
 @pytest.mark.parametrize(
     "options", [{}, {"width": 320}, {"theme": "dark", "scale": 2}, {"group": "operator"}]
