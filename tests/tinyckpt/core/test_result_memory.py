@@ -124,6 +124,8 @@ def test_result_memory_is_counted_in_trace(name: str) -> None:
             assert measured(call) <= trace.peak_bytes + SMALL
 
 
+@pytest.mark.long
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", LOSSES)
 def test_results_do_not_alias_other_arrays(name: str) -> None:
     function, params = LOSSES[name]
