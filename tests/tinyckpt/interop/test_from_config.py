@@ -1,5 +1,6 @@
 """``tinyckpt torch --hf``: advice on a model of transformers from its config.json alone."""
 
+import importlib
 import json
 import re
 import shlex
@@ -16,10 +17,8 @@ for each in ("torch", "transformers"):
     require(each)
 
 import torch
-import transformers
 
 import tinyckpt as tc
-from benchmarks.zoo import operators  # noqa: F401  (before transformers imports torchvision)
 from tinyckpt.base.units import size_text
 from tinyckpt.cli import main
 from tinyckpt.interop import torch as tct
@@ -43,6 +42,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def transformers() -> Any:
+    """Return the package, imported when the first of the tests begins."""
+    importlib.import_module("benchmarks.zoo.operators")  # where torchvision lacks its library
+    return importlib.import_module("transformers")
+
+
 def nightly(name: str) -> Any:
     """Return a case that CI does not run: the first one is of the same kind."""
     return pytest.param(name, marks=pytest.mark.nightly)
@@ -59,7 +65,11 @@ def written(path: Path, settings: Any) -> Path:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", *map(nightly, list(CONFIGS)[1:])])
 def test_configuration_is_advised_on_as_its_model_is(
-    name: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    dtype: str,
+    transformers: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings = CONFIGS[name] | {"architectures": [name], "torch_dtype": dtype}
     path = written(tmp_path / "config.json", settings)
@@ -177,8 +187,7 @@ TEXT = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
 GUIDE = {command: lines for command, lines in outputs(TEXT).items() if "--hf" in command}
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", GUIDE)
 def test_commands_of_the_guide_print_their_output(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
