@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,11 +35,17 @@ def traced(model: nn.Module, args: tuple[Any, ...]) -> tct.Traced:
     return tct.trace(model, *args, workspace=False)
 
 
+@cache
+def traced_gpt() -> tct.Traced:
+    """Return a traced model, which the tests that share it leave as it is."""
+    return traced(*example("GPT"))
+
+
 def cost(schedule: tc.Schedule) -> float:
     return cost_of(schedule, given_costs(schedule.graph))
 
 
-@given(modules())
+@given(modules(most=8))
 @settings(max_examples=examples(12))
 def test_plan_never_costs_more_than_pytorch_min_cut(drawn: Example) -> None:
     step = traced(*drawn)
@@ -50,7 +57,7 @@ def test_plan_never_costs_more_than_pytorch_min_cut(drawn: Example) -> None:
         tct.step(plan, step)  # it can run
 
 
-@given(modules())
+@given(modules(most=8))
 @settings(max_examples=examples(8))
 def test_min_cut_schedule_costs_what_pytorch_graphs_do(drawn: Example) -> None:
     imported = traced(*drawn).imported
@@ -166,7 +173,7 @@ def refuses(*_: Any) -> Any:
 
 
 def test_setting_that_exceeds_time_limit_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = traced(*example("GPT")).imported
+    imported = traced_gpt().imported
     begun: list[float] = []
     monkeypatch.setattr(min_cut, "partition_at", lambda _, setting, __: begun.append(setting))
     assert min_cut.schedules_at(imported, SETTINGS, Clock(0), ()) == []
@@ -179,7 +186,7 @@ def test_setting_that_exceeds_time_limit_is_not_started(monkeypatch: pytest.Monk
 
 @pytest.mark.nightly
 def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = traced(*example("GPT")).imported
+    imported = traced_gpt().imported
     begun: list[float] = []
     monkeypatch.setattr(min_cut, "SECONDS", 0.0)
     monkeypatch.setattr(min_cut, "partition_at", lambda _, at, __: begun.append(at) or refuses())
@@ -200,7 +207,7 @@ def test_settings_nearest_to_budget_come_first(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.nightly
 def test_user_seeds_are_kept() -> None:
-    imported = traced(*example("GPT")).imported
+    imported = traced_gpt().imported
     own = [node.id for node in imported.graph.data if node.producer == 5]
     options = {"seeds": iter([own]), "time_limit": 30}
     found = min_cut.with_min_cut_seeds(imported, 0.5, options, ())
@@ -222,7 +229,7 @@ def test_user_seeds_are_kept() -> None:
 def test_imports_and_slow_setting_leave_search_its_time(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imported = traced(*example("GPT")).imported
+    imported = traced_gpt().imported
     now, begun = [0.0], list[float]()
 
     def takes_long(*_: Any) -> None:
