@@ -23,7 +23,7 @@ from tinyckpt.interop.torch import codegen_fx as lower
 @pytest.fixture(scope="module")
 def compared() -> tct.Comparison:
     torch.manual_seed(0)
-    model, args = tokens_for(GPT(2, 32, 2, 32), 4, 32)
+    model, args = tokens_for(GPT(1, 32, 2, 32), 4, 32)
     return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=2)
 
 

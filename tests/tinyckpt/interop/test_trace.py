@@ -136,7 +136,7 @@ def test_views_take_no_memory_and_keep_base_alive() -> None:
 
 
 def test_plan_of_traced_model_is_ordinary_schedule(tmp_path: Path) -> None:
-    graph = tct.trace(*flat(tokens_for(GPT(4, 16, 2, 16), 16, 16))).graph
+    graph = tct.trace(*flat(tokens_for(GPT(2, 16, 2, 16), 16, 16))).graph
     stored = tc.replay(tc.plan(graph))
     schedule = tc.plan(graph, budget=0.8, time_limit=1)
     assert tc.replay(schedule).peak_bytes <= 0.8 * stored.peak_bytes
