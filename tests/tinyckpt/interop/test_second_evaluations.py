@@ -107,7 +107,7 @@ def check_promise(make: Callable[[], Made]) -> dict[str, str]:
     return {name: reason for name, reason in seen.refused if name.startswith("blocks")}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS],
@@ -295,10 +295,9 @@ def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     assert equal(found, plain)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name",
-    ["tied buffers", *(pytest.param(n, marks=pytest.mark.long) for n in (
+    ["tied buffers", *(pytest.param(n, marks=pytest.mark.nightly) for n in (
         "spectral norm", "old spectral norm", "mean assigned", "codebook", "batch norm, read",
         "dropout", "keywords", "objects", "frozen", "shared weights", "auxiliary",
         "batch norm and mean",
