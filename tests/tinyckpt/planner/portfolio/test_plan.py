@@ -213,7 +213,7 @@ def test_certificate_reads_as_sentence() -> None:
 
 @pytest.mark.long
 def test_frontier_costs_fall_as_peaks_rise() -> None:
-    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    graph = tc.networks.residual_mlp(3, 8, 64).graph()
     frontier = tc.frontier(graph, time_limit=60)
     assert tc.frontier(graph, time_limit=60).points == frontier.points
     peaks = [point.peak for point in frontier.points]
@@ -234,7 +234,7 @@ def test_frontier_costs_fall_as_peaks_rise() -> None:
 
 @pytest.mark.long
 def test_value_and_grad_with_budget_is_bitwise_equal() -> None:
-    network = tc.networks.residual_mlp(2, 8, 64)
+    network = tc.networks.residual_mlp(3, 8, 64)
     arrays = network.arrays()
     value, gradients = tc.value_and_grad(network.loss, budget="70 %")(*arrays)
     expected, others = tc.value_and_grad(network.loss)(*arrays)

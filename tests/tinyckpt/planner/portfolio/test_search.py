@@ -121,8 +121,8 @@ def test_frontier_is_independent_of_request_history(case: Any, percent: int) -> 
 
 @pytest.mark.long
 def test_failed_search_is_incomplete_and_resumable() -> None:
-    graph = tc.networks.residual_mlp(1, 8, 64).graph()
-    expected = tc.frontier(tc.networks.residual_mlp(1, 8, 64).graph(), time_limit=PATIENT)
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    expected = tc.frontier(tc.networks.residual_mlp(2, 8, 64).graph(), time_limit=PATIENT)
 
     def fail(policy: str, points: int) -> None:
         if policy == "greedy":
@@ -138,7 +138,7 @@ def test_failed_search_is_incomplete_and_resumable() -> None:
 
 @pytest.mark.long
 def test_concurrent_searches_agree() -> None:
-    graph = tc.networks.residual_mlp(1, 8, 64).graph()
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
     found: list[str] = []
 
     def work(budget: float) -> None:
