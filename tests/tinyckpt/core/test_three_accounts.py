@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,14 @@ def test_replay_of_chain_equals_closed_form(n: int, policy: str) -> None:
     assert (executed.evaluations, executed.peak_nodes) == expected
 
 
-@pytest.mark.parametrize("policy", CLOSED_FORMS)
-@pytest.mark.parametrize("n", SQUARES)
+@pytest.mark.parametrize(
+    ("n", "policy"),
+    [
+        # 80,601 lines of source: the same form holds for shorter chains.
+        pytest.param(n, policy, marks=pytest.mark.nightly if n == 400 else ())
+        for n, policy in product(SQUARES, CLOSED_FORMS)
+    ],
+)
 def test_compiled_chain_evaluations_equal_closed_form(n: int, policy: str) -> None:
     schedule = tc.plan(tc.networks.chain(n, shape=2), policy)
     compiled = tc.compile(schedule)
@@ -141,6 +148,7 @@ def test_array_shapes_and_layouts_equal_graph_specs(case: Any) -> None:
     assert sorted(seen) == [node.id for node in graph.data if node.producer is not None]
 
 
+@pytest.mark.long
 def test_numpy_memory_equals_trace() -> None:
     network = tc.networks.mlp(6, 512, batch=512, inputs=512, classes=512)
     graph, args = network.graph(), network.arrays()
