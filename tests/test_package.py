@@ -162,10 +162,12 @@ def interpreter(version: str) -> str | None:
 
 def environment(python: str, folder: Path, *packages: str) -> Path:
     """Make an environment with packages in it; return the folder of its programs."""
-    run([python, "-m", "venv", str(folder / "env")], folder)
+    # The pip that runs here installs there: one of its own takes as long as all else.
+    run([python, "-m", "venv", "--without-pip", str(folder / "env")], folder)
     programs = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install"]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-compile"]
-    run([str(programs / "python"), "-m", "pip", "install", *quiet, *packages], folder, 1200)
+    run([*pip, *quiet, *packages], folder, 1200)
     return programs
 
 
