@@ -111,10 +111,11 @@ def test_decoded_animation_equals_drawn_frames(
 
 @pytest.mark.sampled(1)
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["chain:9", pytest.param("chain:40", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("form", ["gif", "apng"])
-def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str) -> None:
+def test_ffmpeg_decodes_the_same_frames(tmp_path: Path, form: str, name: str) -> None:
     require("av")
-    traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
+    traces = [trace_of(name), trace_of(name, "store_all")]
     path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
     frames, starts = decoded_by_ffmpeg(str(path))
     assert equal(frames, drawn(traces, Style("dark")))
