@@ -166,7 +166,7 @@ def demo(once: Once) -> Path:
             (folder / "demo.txt").open("w", encoding="utf-8") as printed,
             redirect_stdout(printed),
         ):
-            patch.setattr("tinyckpt.cli.demo.PLANNING", 2.0)
+            patch.setattr("tinyckpt.cli.demo.PLANNING", 1.0)
             patch.setattr("tinyckpt.cli.demo.GPT_STEPS", 30)
             assert main(["demo", "-o", str(folder / "new" / "folder")]) == 0
 

@@ -10,12 +10,15 @@ import pytest
 from tests.conftest import require
 from tests.readme import commands, outputs, python_blocks
 from tinyckpt.cli import main
+from tinyckpt.cli.main import JOBS
+from tinyckpt.cli.parser import make_parser
 from tinyckpt.techniques import TECHNIQUES
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hurried")
 def test_code_of_page_your_own_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +138,7 @@ def test_code_of_page_pipelines_runs(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hurried")  # ten searches of six seconds and more
 def test_code_of_page_torch_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,16 +223,21 @@ def test_code_of_page_known_issues_prints_its_output(
     assert {path.stem for path in tmp_path.iterdir()} == drawn_by(code)
 
 
-def test_page_known_issues_shows_what_its_code_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_page_known_issues_shows_what_its_code_draws() -> None:
     assert len(SHOWN) == len(python_blocks(ISSUES)) == 16
     drawn = set().union(*(drawn_by(code) for code, _ in SHOWN))
     assert drawn == set(
         re.findall(r"\(guide/out/(\w+)\.svg\)\{\.only-light\}$", ISSUES, re.MULTILINE)
     )
     assert drawn == set(re.findall(r"out/(\w+)-dark\.svg\)\{\.only-dark\}$", ISSUES, re.MULTILINE))
+    parser = make_parser(JOBS)
+    for line in commands(ISSUES):
+        parser.parse(shlex.split(line)[1:])
+
+
+@pytest.mark.nightly  # tests/viz/lab runs commands alike on smaller networks
+def test_commands_of_page_known_issues_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for line in commands(ISSUES):
         assert main(shlex.split(line)[1:]) == 0, line
 
