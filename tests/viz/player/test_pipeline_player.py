@@ -33,9 +33,11 @@ from viz.player.pipelines import page_data
 
 COUNTERS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
     panel => [...panel.querySelectorAll("[data-counter]")].map(dd => dd.textContent))"""
-AT = """time => { player.seekTime(time); return [...player.visible].map(
-    ({model}) => [...Array(model.devices).keys()].map(device => [
-        model.runningAt(device, player.time), model.heldAt(device, player.time)])); }"""
+# At each of several times: what the devices do and hold, the time, and the counters.
+AT = f"""times => times.map(time => {{ player.seekTime(time); const held = [...player.visible].map(
+    ({{model}}) => [...Array(model.devices).keys()].map(device => [
+        model.runningAt(device, player.time), model.heldAt(device, player.time)]));
+    return [held, player.time, ({COUNTERS})()]; }})"""
 
 
 # The data, without a browser ---------------------------------------------------------------------
@@ -150,14 +152,14 @@ def test_page_state_equals_the_replay_at_every_moment(tmp_path: Path, open_page:
     )
     drawn = random.Random(0)
     longest = moments[-1]
-    for time in [*moments, *(Fraction(drawn.randrange(997), 997) * longest for _ in range(20))]:
-        found = page.evaluate(AT, float(time))
+    times = [*moments, *(Fraction(drawn.randrange(997), 997) * longest for _ in range(20))]
+    seen = page.evaluate(AT, list(map(float, times)))
+    for time, (found, at, told) in zip(times, seen, strict=True):
         # A tick is a number that may be a hair before or behind what is asked for.
-        at = page.evaluate("player.time")
         assert at == pytest.approx(float(time))
         shown = Fraction(at)
         assert found == [[list(each) for each in expected(trace, shown)] for trace in traces]
-        for trace, counters in zip(traces, page.evaluate(COUNTERS), strict=True):
+        for trace, counters in zip(traces, told, strict=True):
             now = min(shown, Fraction(trace.makespan))
             busy = sum(running >= 0 for running, _ in expected(trace, shown))
             assert counters[1] == f"{busy} / {trace.pipeline.devices}"
