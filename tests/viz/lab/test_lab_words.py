@@ -56,8 +56,9 @@ def test_link_restores_the_saved_set(lab: OpenLab) -> None:
     assert workbench(lab, "chain:16", "#keep=none").evaluate(KEEPING) == []
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("network", ["chain:16", "residual:4x8"])
+@pytest.mark.parametrize(
+    "network", ["chain:16", pytest.param("residual:4x8", marks=pytest.mark.nightly)]
+)
 def test_copied_command_and_program_reproduce_the_schedule(
     network: str, lab: OpenLab, tmp_path: Path, monkeypatch: Any
 ) -> None:
