@@ -39,6 +39,7 @@ def test_filters_leave_matching_cells_and_are_reset(table: Path, open_page: Open
     page.select_option("[name=instances]", "chains")
     page.select_option("[name=budget]", "50 %")
     assert page.inner_text("output") == "10 of 186 cells"
+    assert_accessible(page)
     planners = "rows => rows.map(row => row.cells[2].textContent)"
     page.select_option("[name=order]", "none")
     assert page.eval_on_selector_all("tbody tr:not([hidden])", planners) == [
@@ -48,7 +49,11 @@ def test_filters_leave_matching_cells_and_are_reset(table: Path, open_page: Open
     page.click("[type=reset]")
     page.wait_for_function("() => document.querySelector('output').value === '186 of 186 cells'")
     assert page.evaluate(SHOWN) == 186
-    assert_accessible(page)
+
+
+@pytest.mark.nightly  # above, of ten of its rows
+def test_whole_table_is_accessible(table: Path, open_page: Open) -> None:
+    assert_accessible(open_page(table))
 
 
 def test_filters_work_by_keyboard(table: Path, open_page: Open) -> None:
