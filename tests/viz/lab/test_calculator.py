@@ -36,7 +36,7 @@ from tinyckpt.core.lowering import from_order
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "viz" / "lab" / "assets"
-CONFIGURATIONS = 200 if PROFILE == "deep" else 24
+CONFIGURATIONS = 200 if PROFILE == "deep" else 60
 DEPTHS = (18, 34, 50)  # of a ResNet
 MOST_LAYERS = 5  # of a configuration that Python traces too
 SCRIPT = """
