@@ -187,7 +187,8 @@ TEXT = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
 GUIDE = {command: lines for command, lines in outputs(TEXT).items() if "--hf" in command}
 
 
-@pytest.mark.nightly
+@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("command", GUIDE)
 def test_commands_of_the_guide_print_their_output(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
