@@ -14,26 +14,20 @@ from dataclasses import dataclass, replace
 
 from .layout.geometry import MARGIN, WIDTH, Layout, Point
 from .layout.views import overview
-from .memory_curve import Curve
 from .node_looks import Activity, Fill, NodeLook
 from .node_memory import LEVELS, result_gradients
 from .scene import ARRANGEMENTS, NARROWEST, Row, Scene
+from .strip_layout import STRIP
 from .theme import font
 
 GAP = 14  # pixels between the parts of a picture
 HEADER = 66  # pixels for title, subtitle and counters
-STRIP = 64  # least pixels of a memory strip
 LEAST = 0.25  # of a picture's height: what its memory strips take, unless its aspect is given
 EARLY = 0.9  # of the time: a trace that ends before has no graph after its end
-AIR = 4  # pixels between the strip's words and its sides
-HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 CAPTION = 22  # pixels of the caption above the strip
 LANE = 40  # pixels of the lane below it: host memory
 LANE_GAP = 4  # pixels between the two
-WORDS = 13  # pixels: height of a label on a line of a strip
-# Of the line at a limit: pixels that are drawn, and pixels between.
-DASHES_OF = {"peak": (4, 4), "budget": (1, 0), "store all": (1, 1), "most": (4, 4)}
 # A node shows the state of its value; the arrow, which has no look, stands for a read.
 LEGEND_ITEMS: tuple[tuple[str, NodeLook | None], ...] = (
     ("kept", NodeLook(Fill.KEPT)),
@@ -58,23 +52,6 @@ HEADING_ROWS, COUNTER_ROW = 64, 40  # pixels for title and subtitle, and for a r
 SUBTITLE_ENDS = 57.0  # pixels from the top
 LEGEND_ROW = 22  # pixels
 LEGEND_GAP = 7  # pixels between two items, at least
-
-
-@dataclass(frozen=True, slots=True)
-class StripLine:
-    """A horizontal reference line across a memory strip, with a label at its right end.
-
-    Attributes:
-        words: the label.
-        amount: its height, in values or bytes.
-        dashes: pixels that are drawn, and pixels between.
-        beside: the earlier lines so near that its label stands to the left of theirs.
-    """
-
-    words: str
-    amount: int
-    dashes: tuple[int, int]
-    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,29 +364,3 @@ def sheet_at(scene: Scene, sheet: Sheet, tick: int) -> Sheet:
         )  # fmt: skip
         down += grow - room
     return replace(sheet, panels=tuple(panels))
-
-
-def strip_lines(curve: Curve, height: float = STRIP) -> list[StripLine]:
-    """Return the lines across the strip of a curve, ``height`` pixels high."""
-    lines: list[StripLine] = []
-    for limit in curve.limits:
-        near = tuple(
-            place
-            for place, line in enumerate(lines)
-            if abs(line.amount - limit.amount) * (height - HEAD) < WORDS * curve.highest
-        )
-        lines.append(StripLine(limit.words, limit.amount, DASHES_OF[limit.name], near))
-    return lines
-
-
-def strip_words(curve: Curve, width: float, height: float = STRIP) -> str:
-    """Return the caption inside a strip, as long as the labels of its lines leave room."""
-    face = font("Regular", 10)
-    room = width - 2 * AIR
-    for limit in curve.limits:
-        if (curve.highest - limit.amount) * (height - HEAD) < WORDS * curve.highest:
-            room -= face.getlength(limit.words) + 2 * AIR
-    words = list(curve.words)
-    while len(words) > 1 and face.getlength(" · ".join(words)) > room:
-        words.pop()
-    return " · ".join(words)

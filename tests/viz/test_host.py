@@ -25,11 +25,12 @@ from viz.layout.partition import Part
 from viz.node_looks import CellLooks, Fill, NodeLook, checkpoints_of
 from viz.node_memory import LABEL_BAND, LEVELS
 from viz.node_style import STRIPE, node_colours, outline_of, stripes
-from viz.picture_layout import HEAD, LEGEND_ITEMS, sheet_of
+from viz.picture_layout import LEGEND_ITEMS, sheet_of
 from viz.raster.canvas import inks_of
 from viz.raster.memory_strip import strip_of
 from viz.raster.picture import Picture
 from viz.scene import COUNTERS, Span, Style, frame_steps, frames, moves, scene_of, subtitles_of
+from viz.strip_layout import HEAD
 from viz.theme import THEMES, Theme
 from viz.vector.svg import svg_still
 

@@ -18,8 +18,8 @@ from viz.memory_curve import BANDS, memory_bands
 from viz.node_looks import Activity, CellLooks, Fill, NodeLook
 from viz.node_memory import LEVELS
 from viz.node_style import node_colours
-from viz.picture_layout import strip_lines
 from viz.scene import counts_nodes, scene_of
+from viz.strip_layout import strip_lines
 from viz.theme import LIGHT
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")

@@ -33,8 +33,8 @@ from ..layout.views import GroupView, views_of
 from ..memory_curve import BANDS
 from ..node_looks import checkpoints_of
 from ..node_style import arrow_sizes
-from ..picture_layout import strip_lines, strip_words
 from ..scene import Row, Scene, one_line
+from ..strip_layout import strip_lines, strip_words
 from .packing import Packed, packed, packed_lists, packed_texts
 
 if TYPE_CHECKING:

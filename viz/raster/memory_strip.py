@@ -13,7 +13,7 @@ import numpy as np
 
 from ..memory_curve import STRIPES, Curve
 from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
-from ..picture_layout import AIR, HEAD, StripLine, strip_lines, strip_words
+from ..strip_layout import AIR, HEAD, StripLine, strip_lines, strip_words
 from .canvas import Indices, Inks
 
 CURSOR = 2

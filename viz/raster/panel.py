@@ -15,8 +15,9 @@ import numpy as np
 from ..layout.geometry import MARGIN, Size
 from ..node_looks import Activity, NodeLook
 from ..node_style import arrow_sizes, truncated
-from ..picture_layout import CAPTION, HEAD, LANE
+from ..picture_layout import CAPTION, LANE
 from ..scene import Frame, Row, Scene, frames
+from ..strip_layout import HEAD
 from ..theme import faint_edge, font
 from .canvas import TRANSPARENT, Canvas, Indices
 from .group_sprites import group_sprite

@@ -9,7 +9,8 @@ from math import ceil
 
 from ..memory_curve import STRIPES, Curve
 from ..node_style import HATCH, STRIPE, STRIPE_AND_GAP
-from ..picture_layout import HEAD, LANE, StripLine, strip_lines, strip_words
+from ..picture_layout import LANE
+from ..strip_layout import HEAD, StripLine, strip_lines, strip_words
 from ..theme import Theme, css, font
 from .marks import number, text_element
 
