@@ -28,7 +28,8 @@ ROOMS = [
 VIZ_ROOMS = [
     "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
     "captions", "alignment", "scene", "strip_layout", "picture_layout", "node_style", "raster",
-    "vector", "progress", "gif", "explainer", "charts", "player", "widget", "lab", "notebook",
+    "vector", "progress", "frame_times", "gif", "explainer", "charts", "player", "widget", "lab",
+    "notebook",
 ]  # fmt: skip
 # Modules that stand for others, under another name.
 ALIASES = {"tinyckpt.viz", "viz.wheel_alias"}

@@ -14,7 +14,7 @@ import tinyckpt as tc
 import viz
 from tests.conftest import PROFILE, require
 from viz.alignment import first_recomputation
-from viz.gif import delays_of, holds_of, speed_of
+from viz.frame_times import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
 from viz.picture_layout import LEGEND
 from viz.raster.canvas import Canvas, Change, inks_of
