@@ -23,7 +23,8 @@ from PIL import Image
 from tinyckpt.viz.layout.drawn_nodes import cells_of, links_of
 from tinyckpt.viz.node_looks import Fill
 from tinyckpt.viz.raster.encode import ENCODERS
-from tinyckpt.viz.scene import frame_steps, frames
+from tinyckpt.viz.scene import frames
+from tinyckpt.viz.time_axis import frame_steps
 
 import tinyckpt as tc
 from tinyckpt import viz
@@ -134,7 +135,7 @@ import tinyckpt as tc
 from tinyckpt import viz
 network, policy, frames, path = sys.argv[1:]
 trace = tc.replay(tc.plan(tc.networks.network_from_text(network)[0], policy))
-from tinyckpt.viz.scene import frame_steps
+from tinyckpt.viz.time_axis import frame_steps
 last = frame_steps(trace)[int(frames) - 2] if frames != "all" else None
 viz.gif(trace, path, every=1, last=last)
 unit = 1 if sys.platform == "darwin" else 1024

@@ -27,7 +27,7 @@ ROOMS = [
 ]  # fmt: skip
 VIZ_ROOMS = [
     "requirements", "terminal", "theme", "layout", "node_memory", "node_looks", "memory_curve",
-    "captions", "alignment", "scene", "strip_layout", "picture_layout", "node_style", "raster",
+    "captions", "time_axis", "scene", "strip_layout", "picture_layout", "node_style", "raster",
     "vector", "progress", "frame_times", "gif", "explainer", "charts", "player", "widget", "lab",
     "notebook",
 ]  # fmt: skip

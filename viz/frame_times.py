@@ -12,7 +12,7 @@ from typing import Any
 
 from tinyckpt.base.errors import OptionError
 
-from .scene import MOST_FRAMES
+from .time_axis import MOST_FRAMES
 
 # A frame of a GIF or PNG lasts at most 655 seconds; viewers show at most 50 frames a second.
 SLOWEST, FASTEST = 0.01, 50  # frames a second

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from .progress import with_bar
 from .raster.encode import ENCODERS, SUFFIXES, Encoder
 from .raster.picture import Picture
 from .raster.video import Film
-from .scene import WHOLE, Span, Style, scene_of
+from .scene import Style, scene_of
+from .time_axis import Span
 from .vector.svg import svg_still
 
 if TYPE_CHECKING:
@@ -229,15 +231,14 @@ def save_still(
     suffix = Path(path).suffix.lower()
     if suffix not in STILLS:
         raise OptionError(f"{path}: the name of a still must end in one of {', '.join(STILLS)}")
-    scene = scene_of(
-        traces, Style(theme, title, labels, group, scale, width, aspect, arrange), WHOLE
-    )
+    style = Style(theme, title, labels, group, scale, width, aspect, arrange)
+    scene = scene_of(traces, style, Span(step, step, 1, align="step"))
     if suffix == ".svg":
         write_atomically(path, svg_still(scene, step).encode())
         return DrawnPath(path)
     import imageio.v3 as iio
 
-    picture = Picture(scene)
-    picture.show(scene.moments[-1] if step is None else step)
+    picture = Picture(replace(scene, steps=scene.steps[-1:]))
+    next(picture.play())
     write_atomically(path, iio.imwrite("<bytes>", picture.rgb(), extension=".png"))
     return DrawnPath(path)

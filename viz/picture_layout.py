@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from .layout.geometry import MARGIN, WIDTH, Layout, Point
 from .layout.views import overview
@@ -134,6 +135,7 @@ class Sheet:
         scale: pixels of the picture per pixel at scale 1.
         panels: one per trace.
         legend: its entries.
+        ticks: of the frames that are drawn on it.
     """
 
     width: float
@@ -142,6 +144,7 @@ class Sheet:
     scale: float
     panels: tuple[Panel, ...]
     legend: tuple[Item, ...]
+    ticks: tuple[int, ...] = ()
 
 
 def sheet_of(scene: Scene, high_strips: bool = True) -> Sheet:
@@ -339,15 +342,21 @@ def centred(sheet: Sheet, width: float, height: float) -> Sheet:
     return replace(sheet, width=width, height=height, panels=panels, legend=legend)
 
 
-def sheet_at(scene: Scene, sheet: Sheet, tick: int) -> Sheet:
-    """Return a sheet at a tick: a panel that ended long before the others has no graph any more.
+def sheets_of(scene: Scene, high_strips: bool = True) -> tuple[Sheet, ...]:
+    """Lay out the sheets of a picture, each with the frames that are drawn on it.
 
-    Memory strips grow, all alike, into the room of such graphs, if panels are above each other.
+    The next one begins where a trace has ended long before the others, if panels are above each
+    other: memory strips grow into the room of its graph.
     """
-    early = EARLY * scene.longest
-    ended = [row.end < min(tick, early) for row in scene.rows]
-    if not any(ended) or len({panel.top for panel in sheet.panels}) < len(ended):
-        return sheet
+    sheet, early = sheet_of(scene, high_strips), EARLY * scene.longest
+    if len({panel.top for panel in sheet.panels}) < len(scene.rows):
+        return (replace(sheet, ticks=scene.steps),)
+    runs = groupby(scene.steps, lambda tick: [row.end < min(tick, early) for row in scene.rows])
+    return tuple(replace(without_graphs(sheet, gone), ticks=(*ticks,)) for gone, ticks in runs)
+
+
+def without_graphs(sheet: Sheet, ended: Sequence[bool]) -> Sheet:
+    """Return a sheet on which memory strips, all alike, take the room of graphs of ended traces."""
     rooms = [round(p.plan.height) + p.plan.room_below for p in sheet.panels]
     free = [room if gone else 0 for room, gone in zip(rooms, ended, strict=True)]
     grow, down, panels = sum(free) // len(free), 0, []

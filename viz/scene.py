@@ -9,9 +9,9 @@ compared in a test.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +19,12 @@ import numpy as np
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import cost_text, memory_text, size_text
 from tinyckpt.codegen.in_place import InPlace
-from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload
 
-from .alignment import by_progress, check_alignment, first_recomputation
 from .captions import Captions
 from .layout.check_label_options import Grouping, Labels, Naming, check_naming
 from .layout.drawn_nodes import Cell, printable
 from .memory_curve import BANDS, Curve, Limit, memory_bands
 from .node_looks import (
-    Activity,
     CellLooks,
     NodeLook,
     checkpoints_of,
@@ -35,6 +32,7 @@ from .node_looks import (
     names_checkpoints,
 )
 from .theme import THEMES
+from .time_axis import MOVES, Span, chosen_frames, recomputations, steps_by_tick
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
@@ -45,11 +43,7 @@ TITLES = {
     "sqrt_n": "√n checkpointing",
     "retain": "hand-picked",
 }
-MOVES = (Offload, Fetch)
-SEEN = (*EVALUATIONS, *MOVES)  # kinds of steps that have a frame of their own
 FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten the curves
-SLOW = 4  # frames from a trace's first recomputation on that are shown longer
-MOST_FRAMES = 1500  # a minute at 25 frames per second: long enough to watch, and files stay small
 NARROWEST, WIDEST = 320, 3840  # pixels
 SCALES = (1, 2, 3)
 ARRANGEMENTS = ("stacked", "side by side")
@@ -90,28 +84,7 @@ class Style:
         return int(found[1]) / int(found[2]) if found else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The frames of an animation.
-
-    Attributes:
-        first, last: the range of steps; its ends look as in stills of these steps.
-        every: take every n-th frame; None for as many as leave about ``most``.
-        most: frames.
-        noted: whether the picture says which frames are left out.
-        align: one of ALIGNMENTS; by default progress, for several whole traces of one graph.
-    """
-
-    first: int | None = None
-    last: int | None = None
-    every: int | None = None
-    most: int = MOST_FRAMES
-    noted: bool = False
-    align: str | None = None
-
-
 PLAIN = Style()
-WHOLE = Span(every=1, align="step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +140,9 @@ class Scene:
         highest: the largest amount of memory that is shown.
         host: the largest host memory of any trace, in bytes.
         counters: by a counter's name, every text that it may show.
-        moments: the candidate ticks of frames; -1 is the moment before the first step.
-        steps: the selected ones.
+        steps: the ticks that have a frame; -1 is the moment before the first step.
         slow: the first recomputation of each trace, as places in ``steps``.
+        waits: by tick, where a trace recomputes, what those say that wait for it.
         note: which frames are shown if some are left out, in words.
     """
 
@@ -180,9 +153,9 @@ class Scene:
     highest: int
     host: int
     counters: Mapping[str, Collection[str]]
-    moments: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     slow: frozenset[int] = frozenset()
+    waits: Mapping[int, str] = field(default_factory=dict)
     note: str = ""
 
 
@@ -213,11 +186,6 @@ class Frame:
     reads: tuple[int, ...] = ()
     freed: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def recomputes(self) -> bool:
-        """Whether an operator is recomputed."""
-        return any(look.activity is Activity.RECOMPUTING for look in self.changed.values())
-
 
 def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Scene:
     """Return one trace or several as a scene; without a span, no frames are selected.
@@ -228,14 +196,14 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
     listed = as_list(traces)
     check_drawable(listed, style.theme)
     check_style(style, listed)
+    shown = steps_by_tick(listed, span)
+    steps, slow, thinned = chosen_frames(listed, shown, span)
     in_nodes = counts_nodes(listed) and not style.in_bytes
     titles = headings(listed, style.title)
     highest, host = highest_of(listed, in_nodes), max(max(trace.host) for trace in listed)
-    shown = shown_steps(listed, span)
     longest = max(map(len, shown))
+    note = thinned_text(*thinned)
     limits = [limits_of(trace, listed, in_nodes, highest) for trace in listed]
-    selected = chosen_frames(listed, shown, in_nodes, span) if span else ((), (), frozenset(), "")
-    moments, steps, slow, note = selected
     rows = tuple(
         Row(
             title=title,
@@ -275,10 +243,8 @@ def scene_of(traces: Any, style: Style = PLAIN, span: Span | None = None) -> Sce
         )
         for title, levels, trace, own in zip(titles, limits, listed, shown, strict=True)
     )
-    counters = counter_texts(rows, in_nodes)
-    return Scene(
-        style, rows, in_nodes, longest, highest, host, counters, moments, steps, slow, note
-    )
+    counters, waits = counter_texts(rows, in_nodes), waiting_texts(rows, steps)
+    return Scene(style, rows, in_nodes, longest, highest, host, counters, steps, slow, waits, note)
 
 
 def as_list(traces: Any) -> list[Trace]:
@@ -535,104 +501,33 @@ def counter_texts(rows: Sequence[Row], in_nodes: bool) -> dict[str, set[str]]:
     return texts
 
 
-def frame_steps(trace: Trace) -> list[int]:
-    """Return the steps that have a frame: evaluations, transfers, the last free after each."""
-    last = len(trace.steps) - 1
-    return [
-        position
-        for position, step in enumerate(trace.steps)
-        if isinstance(step, SEEN) or position == last or isinstance(trace.steps[position + 1], SEEN)
-    ]
+def waiting_texts(rows: Sequence[Row], ticks: Sequence[int]) -> dict[int, str]:
+    """Return by tick, where a trace recomputes, what those say that wait for it."""
+    again = [set(recomputations(row.trace)) for row in rows]
+    texts = {}
+    for before, tick in pairwise(ticks):
+        steps = [(row.title, row.step_at(before), row.step_at(tick)) for row in rows]
+        names = [
+            title
+            for (title, old, new), places in zip(steps, again, strict=True)
+            if old != new and new in places
+        ]
+        if names:
+            others = f"{names[0]} recomputes" if len(names) == 1 else "the others recompute"
+            texts[tick] = f"waits while {others}"
+    return texts
 
 
-def shown_steps(traces: Sequence[Trace], span: Span | None) -> list[Sequence[int]]:
-    """Return for every trace the steps at its ticks, aligned as the span says; else its own steps.
+def thinned_text(number: int, what: str) -> str:
+    """Return which frames are shown, in words: every n-th frame or evaluation; empty for all.
 
-    Raises:
-        OptionError: if they cannot be aligned so.
+    >>> [thinned_text(number, "frame") for number in (1, 2, 11, 23)]
+    ['', 'every 2nd frame', 'every 11th frame', 'every 23rd frame']
     """
-    in_part = span is not None and (span.first, span.last) != (None, None)
-    if span and check_alignment(span.align, traces, in_part) == "progress":
-        return by_progress(traces, [frame_steps(trace) for trace in traces])
-    return [range(len(trace.steps)) for trace in traces]
-
-
-def chosen_frames(
-    traces: Sequence[Trace], shown: Sequence[Sequence[int]], in_nodes: bool, span: Span
-) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[int], str]:
-    """Return the candidate ticks, the selected, the slow ones, and a note on those left out."""
-    moments, peaks, firsts, seen = {-1}, set[int](), set[int](), set[int]()
-    for trace, own in zip(traces, shown, strict=True):
-        tick_of = {step: tick for tick, step in reversed([*enumerate(own)])}
-        live, first = live_of(trace, in_nodes), first_recomputation(trace)
-        moments |= {tick_of[step] for step in frame_steps(trace)}
-        peaks.add(tick_of[live.index(max(live))])
-        firsts |= {tick_of[first]} if first is not None else set()
-        seen |= {tick_of[place] for place, s in enumerate(trace.steps) if isinstance(s, SEEN)}
-    candidates = sorted(moments)
-    steps, note = select_frames(
-        candidates, peaks | firsts, span.first, span.last, span.every, span.most, seen
-    )
-    begins = [steps.index(tick) for tick in firsts & set(steps)]
-    slow = {place + more for place in begins for more in range(SLOW)} & {*range(1, len(steps) - 1)}
-    return tuple(candidates), tuple(steps), frozenset(slow), note if span.noted else ""
-
-
-def select_frames(
-    moments: Sequence[int],
-    peaks: Collection[int],
-    first: int | None,
-    last: int | None,
-    every: int | None,
-    most: int = MOST_FRAMES,
-    seen: Collection[int] = (),
-) -> tuple[list[int], str]:
-    """Select the steps that have a frame; also return a note on the steps left out.
-
-    The first of the range, its last and the peaks within it are always included. If there are more
-    than ``most``, only those of ``seen`` are used, and of these evenly many.
-
-    Args:
-        moments: ascending, from -1, the moment before the first step, to the last step.
-        peaks: the steps that are always included, if they are in the range.
-        first, last: the range; its ends look as in stills of these steps.
-        every: take every n-th frame; None for as many as leave about ``most``.
-        most: frames.
-        seen: the steps that evaluate or transfer something.
-
-    Raises:
-        OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
-    """
-    end = moments[-1]
-    for step in (first, last):
-        if step is not None and (not isinstance(step, int) or not 0 <= step <= end):
-            raise OptionError(f"step {step!r} is out of range: expected 0 to {end}")
-    if first is not None and last is not None and first > last:
-        raise OptionError(f"no steps from {first} to {last}: the range ends before it begins")
-    if every is not None and (not isinstance(every, int) or every < 1):
-        raise OptionError(f"every {every!r}: expected a positive integer")
-    begin = 0 if first is None else bisect_right(moments, first) - 1
-    stop = len(moments) if last is None else bisect_right(moments, last)
-    shown = list(moments[begin:stop])
-    ends = {shown[0], shown[-1], *(set(peaks) & set(shown))}
-    if every is not None:
-        return sorted({*shown[::every], *ends}), f"{ordinal(every)} frame" if every > 1 else ""
-    if len(shown) <= most:
-        return shown, ""
-    kept = [step for step in shown if step in seen]
-    stride = -(-len(kept) // max(most - len(ends), 1))
-    words = "every evaluation" if stride == 1 else f"{ordinal(stride)} evaluation"
-    return sorted({*kept[::stride], *ends}), words
-
-
-def ordinal(number: int) -> str:
-    """Return "every n-th" in words.
-
-    >>> ordinal(2), ordinal(3), ordinal(11), ordinal(22)
-    ('every 2nd', 'every 3rd', 'every 11th', 'every 22nd')
-    """
+    if number == 1:
+        return "every evaluation" if what == "evaluation" else ""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10)
-    return f"every {count_text(number)}{ending or 'th'}"
+    return f"every {count_text(number)}{ending or 'th'} {what}"
 
 
 def frames(

@@ -1,5 +1,6 @@
 """Several traces on one time axis: meeting, waiting, ending; slow frames, high strips."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ import viz
 from tests.random_dags import training_graphs
 from tests.viz.raster.test_animations import decoded
 from tinyckpt.core.schedule import EVALUATIONS
-from viz.alignment import by_progress, first_recomputation
-from viz.picture_layout import LEAST, STRIP, sheet_of
+from viz.picture_layout import LEAST, STRIP, sheet_of, sheets_of
 from viz.raster.picture import Picture
 from viz.raster.text_cache import words_of
-from viz.scene import Scene, Span, Style, frame_steps, results_of, scene_of
+from viz.scene import Scene, Style, results_of, scene_of
+from viz.time_axis import Span, by_progress, frame_steps, recomputations
 from viz.vector.svg import svg_still
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
@@ -112,7 +113,7 @@ def test_panel_says_for_whom_it_waits(policies: Any, expected: list[set[str]]) -
     picture = Picture(scene_by(None, traces))
     muted = words_of("Regular", 12, picture.inks.theme.muted, picture.inks)
     told: list[set[str]] = [set() for _ in traces]
-    for tick, _ in zip(picture.steps, picture.play(), strict=True):
+    for tick, _ in zip(picture.scene.steps, picture.play(), strict=True):
         cursors = {panel.cursor for panel in picture.panels if tick < panel.row.end}
         assert len(cursors) <= 1  # on one axis
         for panel, said in zip(picture.panels, told, strict=True):
@@ -141,7 +142,7 @@ def test_first_recomputation_is_four_times_as_slow(tmp_path: Path, policies: Any
             assert sum(delays) == pytest.approx(20_000, abs=20)
             fast = [d for f, d in enumerate(delays[1:-1], 1) if f not in scene.slow]
             assert {delays[f] // max(fast) for f in scene.slow} <= {3, 4}
-    again = [first_recomputation(trace) for trace in traces if trace.recomputations]
+    again = [next(recomputations(trace)) for trace in traces if trace.recomputations]
     begins = [row.shown.index(a) for row, a in zip(scene.rows[-len(again) :], again, strict=True)]
     assert {scene.steps.index(tick) for tick in begins} <= scene.slow
     assert len(scene.slow) <= 4 * len(begins)
@@ -170,12 +171,14 @@ def test_memory_strips_take_a_quarter_of_the_height(name: str, design: dict[str,
 def test_ended_panel_says_its_result_and_leaves_its_graph_to_the_strips() -> None:
     traces = traces_of("chain:9", *POLICIES)
     picture = Picture(scene_by("step", traces))
-    whole = picture.sheet
+    whole = picture.sheets[0]
+    assert len(picture.sheets) == 3  # the last is not early: it ends with the animation
+    assert sum((sheet.ticks for sheet in picture.sheets), ()) == picture.scene.steps
     bold = words_of("SemiBold", 14, picture.inks.theme.ink, picture.inks)
     drawn: list[int] = []
-    for tick, canvas in zip(picture.steps, picture.play(), strict=True):
+    for tick, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         ended = [tick > row.end for row in picture.scene.rows]
-        panels = picture.arranged.panels
+        panels = [panel.place for panel in picture.panels]
         assert [not panel.plan.cells for panel in panels] == ended
         for before, panel, gone in zip(whole.panels, panels, ended, strict=True):
             assert panel.strip >= before.strip + (30 if any(ended) else 0)
@@ -188,8 +191,8 @@ def test_ended_panel_says_its_result_and_leaves_its_graph_to_the_strips() -> Non
             if gone:
                 assert drawing.line.shown == bold.line(results_of(trace, True)[:1], 748)
         if any(ended) and tick % 9 == 0:
-            fresh = Picture(scene_by("step", traces))
-            fresh.show(tick)
+            fresh = Picture(replace(picture.scene, steps=(tick,)))
+            next(fresh.play())
             assert np.array_equal(canvas, fresh.canvas)
             drawn.append(tick)
     assert len(drawn) > 5
@@ -197,9 +200,9 @@ def test_ended_panel_says_its_result_and_leaves_its_graph_to_the_strips() -> Non
 
 def test_panels_side_by_side_keep_their_graphs() -> None:
     scene = scene_of(traces_of("chain:9", *POLICIES), Style(arrange="side by side"), Span())
-    picture = Picture(scene)
-    for _ in picture.play():
-        assert picture.arranged is picture.sheet
+    (sheet,) = sheets_of(scene)
+    assert all(panel.plan.cells for panel in sheet.panels)
+    assert sheet.ticks == scene.steps
 
 
 def test_svg_still_has_the_panels_of_the_animation() -> None:

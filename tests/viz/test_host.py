@@ -29,9 +29,10 @@ from viz.picture_layout import LEGEND_ITEMS, sheet_of
 from viz.raster.canvas import inks_of
 from viz.raster.memory_strip import strip_of
 from viz.raster.picture import Picture
-from viz.scene import COUNTERS, Span, Style, frame_steps, frames, moves, scene_of, subtitles_of
+from viz.scene import COUNTERS, Style, frames, moves, scene_of, subtitles_of
 from viz.strip_layout import HEAD
 from viz.theme import THEMES, Theme
+from viz.time_axis import Span, frame_steps
 from viz.vector.svg import svg_still
 
 RESIDENT = (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)
@@ -212,10 +213,10 @@ def test_frame_pixels_do_not_depend_on_earlier_frames(theme: str, design: Style)
     traces = [offloaded(tc.networks.chain(6)), tc.replay(tc.plan(tc.networks.chain(6)))]
     design = replace(design, theme=theme)
     picture = Picture(scene_of(traces, design, Span()))
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         if step % 5 == 0:
-            fresh = Picture(scene_of(traces, design, Span()))
-            fresh.show(step)
+            fresh = Picture(replace(picture.scene, steps=(step,)))
+            next(fresh.play())
             assert np.array_equal(canvas, fresh.canvas), step
 
 

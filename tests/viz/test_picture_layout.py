@@ -13,8 +13,9 @@ from tests.conftest import examples
 from viz.layout.geometry import MARGIN
 from viz.picture_layout import CAPTION, LANE, Sheet, legend_items, sheet_of
 from viz.raster.picture import Picture
-from viz.scene import NARROWEST, WIDEST, Span, Style, moves, scene_of
+from viz.scene import NARROWEST, WIDEST, Style, moves, scene_of
 from viz.theme import font
+from viz.time_axis import Span
 
 NETWORKS = ("chain:1", "chain:16", "chain:40", "mlp:6x8", "residual:4x8", "unet", "resnet50")
 
@@ -99,11 +100,11 @@ def test_all_parts_are_within_the_sheet(
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_have_the_requested_size(width: int, theme: str) -> None:
     picture = Picture(
-        scene_of([TRACES["chain:16"], TRACES["mlp:6x8"]], Style(theme, width=width), Span())
+        scene_of([TRACES["chain:16"], TRACES["mlp:6x8"]], Style(theme, width=width), Span(20, 20))
     )
     assert picture.canvas.shape[1] == width
     before = picture.canvas.copy()
-    picture.show(20)
+    next(picture.play())
     assert (picture.canvas != before).any()
     # Nothing is drawn on the edges.
     for edge in (picture.canvas[0], picture.canvas[:, 0], picture.canvas[:, -1]):

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,7 +20,8 @@ from viz.layout.drawn_nodes import SYMBOLS
 from viz.layout.node_placement import WIDTH, layout
 from viz.memory_curve import BANDS, by_column, memory_bands
 from viz.raster.picture import Picture
-from viz.scene import Span, live_of, scene_of
+from viz.scene import live_of, scene_of
+from viz.time_axis import Span
 from viz.vector.svg import svg_graph, svg_still
 
 NETWORKS = (
@@ -162,8 +163,8 @@ def test_titles_are_on_one_line(tmp_path: Path) -> None:
 
 
 def still(trace: tc.Trace, step: int) -> Any:
-    picture = Picture(scene_of([trace], span=Span()))
-    picture.show(step)
+    picture = Picture(scene_of([trace], span=Span(step, step)))
+    next(picture.play())
     return picture.rgb()
 
 
@@ -173,8 +174,10 @@ def test_still_equals_the_frame_of_its_step(tmp_path: Path) -> None:
     expected = still(trace, 6)
     assert np.array_equal(iio.imread(path), expected)
     assert not np.array_equal(still(trace, 8), expected)
-    with pytest.raises(tc.TinyckptError, match="step 19 is out of range: expected 0 to 18"):
-        viz.save_still(trace, path, 19)
+    odd: Any
+    for odd, name in product((19, "a", 2.0), ("s.png", "s.svg")):
+        with pytest.raises(tc.OptionError, match=f"step {odd!r} is out of range: expected 0 to 18"):
+            viz.save_still(trace, tmp_path / name, odd)
 
 
 def test_empty_input_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from viz.layout.drawn_nodes import cells_of
 from viz.node_looks import Fill, NodeLook
-from viz.scene import count_text, frame_steps, frames, subtitle_of, subtitles_of, title_of
+from viz.scene import count_text, frames, subtitle_of, subtitles_of, title_of
+from viz.time_axis import frame_steps
 
 
 def script(trace: tc.Trace) -> list[str]:

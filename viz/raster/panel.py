@@ -147,26 +147,30 @@ class PanelPicture:
 
     # Parts that move -----------------------------------------------------------------------------
 
-    def draw(self, frame: Frame, tick: int) -> None:
+    def play(self, ticks: Sequence[int]) -> Iterator[None]:
+        """Draw the frame of every tick; of one that stays, the trace waits or has ended."""
+        for tick, frame in zip(ticks, self.frames(ticks), strict=True):
+            self.uncover()
+            if frame is not self.last:
+                self.draw(frame)
+            elif tick < self.row.end and tick in self.scene.waits:
+                self.lights.clear()
+                muted = words_of("Regular", 12, self.inks.theme.muted, self.inks)
+                self.line.write(muted, [self.scene.waits[tick], "waits"])
+            self.draw_cursors(tick)
+            if tick < 0:
+                self.draw_card()
+            yield
+
+    def draw(self, frame: Frame) -> None:
         """Draw the changes of a frame."""
         self.last = frame
-        self.uncover()
         if self.plan.cells:
             self.lights.clear()
             self.draw_nodes(frame.changed)
             self.lights.draw(frame)
         self.counters.write(frame.counters[: len(self.place.header.names)])
         self.draw_caption(frame.step)
-        self.draw_cursors(tick)
-        if frame.step < 0:
-            self.draw_card()
-
-    def wait(self, why: str, tick: int) -> None:
-        """Say why nothing happens, without the highlights of the last frame."""
-        self.lights.clear()
-        words = words_of("Regular", 12, self.inks.theme.muted, self.inks)
-        self.line.write(words, [why, "waits"])
-        self.draw_cursors(tick)
 
     def draw_cursors(self, tick: int) -> None:
         """Move the cursor of every strip."""

@@ -21,7 +21,7 @@ from ..layout.geometry import MARGIN, WIDTH, Layout, Size
 from ..layout.views import overview
 from ..node_looks import Fill, NodeLook
 from ..node_style import arrow_sizes, hatch_id, truncated
-from ..picture_layout import GAP, Header, Item, sheet_at, sheet_of
+from ..picture_layout import GAP, Header, Item, sheets_of
 from ..scene import Frame, Row, Scene, count_text, frames, one_line, title_of
 from ..theme import THEMES, Theme, css, font
 from .marks import (
@@ -124,7 +124,8 @@ def svg_still(scene: Scene, step: int | None = None, fonts: bool = True) -> str:
     theme, last = THEMES[scene.style.theme], scene.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: expected 0 to {last}")
-    sheet = sheet_at(scene, sheet_of(scene, high_strips=False), last if step is None else step)
+    shown = replace(scene, steps=(last if step is None else step,))
+    (sheet,) = sheets_of(shown, high_strips=False)
     parts: list[str] = []
     drawn: dict[str, str] = {}  # the arrows of each graph, once
 

@@ -19,7 +19,8 @@ from viz.node_looks import CellLooks, Fill, NodeLook
 from viz.node_memory import LEVELS
 from viz.raster.group_sprites import filled_mask
 from viz.raster.sprites import label_coverage
-from viz.scene import frame_steps, frames
+from viz.scene import frames
+from viz.time_axis import frame_steps
 
 # What is resident --------------------------------------------------------------------------------
 

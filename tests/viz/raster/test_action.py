@@ -10,24 +10,28 @@ from tests.viz.raster.test_animations import trace_of
 from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
-from viz.picture_layout import CAPTION
+from viz.picture_layout import CAPTION, sheet_of
 from viz.raster.canvas import Canvas
 from viz.raster.highlights import MOST_TAGS
 from viz.raster.picture import Picture
 from viz.raster.text_cache import TextLine, words_of
 from viz.raster.title_card import sizes_of
-from viz.scene import Span, Style, lines_of_card, results_of, scene_of, select_frames
+from viz.scene import Style, lines_of_card, results_of, scene_of, thinned_text
 from viz.theme import THEMES
+from viz.time_axis import Span, select_frames
 
 
 def frames_of(trace: tc.Trace, **options: Any) -> dict[int, Any]:
     """Return the palette indices of every frame by its step."""
     picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
-    return {step: canvas.copy() for step, canvas in zip(picture.steps, picture.play(), strict=True)}
+    return {
+        step: canvas.copy()
+        for step, canvas in zip(picture.scene.steps, picture.play(), strict=True)
+    }
 
 
 def cell_of(trace: tc.Trace, operator: int) -> int:
-    (panel,) = Picture(scene_of([trace], span=Span())).panels
+    (panel,) = sheet_of(scene_of([trace])).panels
     return next(cell.id for cell in panel.plan.cells if operator in cell.operators)
 
 
@@ -36,6 +40,7 @@ def cell_of(trace: tc.Trace, operator: int) -> int:
 def test_reads_are_highlighted_for_one_frame(theme: str, scale: int) -> None:
     trace = trace_of("chain:6")
     picture = Picture(scene_of([trace], Style(theme, scale=scale), Span(every=1)))
+    next(picture.play())
     (panel,) = picture.panels
     inks = picture.inks
     halo, ink = inks.index(inks.theme.halo), inks.index(inks.theme.ink)
@@ -60,10 +65,10 @@ def test_reads_are_highlighted_for_one_frame(theme: str, scale: int) -> None:
 def test_freed_bytes_are_shown_for_one_frame(theme: str) -> None:
     trace = trace_of("chain:6")
     picture = Picture(scene_of([trace], Style(theme), Span(every=1)))
-    (panel,) = picture.panels
     ink = picture.inks.index(picture.inks.theme.ink)
     frees = [s for s, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
+        (panel,) = picture.panels
         told = [frame for frame in (panel.last,) if frame is not None]
         ghosts = told[0].freed
         assert bool(ghosts) == (step in frees)
@@ -87,9 +92,9 @@ def test_freed_bytes_near_the_caption_are_not_clipped(
 ) -> None:
     trace = trace_of(network)
     picture = Picture(scene_of([trace], Style(**options), Span()))
-    (panel,) = picture.panels
     ground = picture.inks.index(picture.inks.theme.background)
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
+        (panel,) = picture.panels
         assert panel.last is not None
         told = [nbytes for nbytes in panel.last.freed.values() if nbytes][:MOST_TAGS]
         tags = panel.lights.below[len(panel.lights.below) - len(told) :]
@@ -103,9 +108,9 @@ def test_freed_bytes_near_the_caption_are_not_clipped(
 def test_consecutive_frees_are_one_frame_and_add_up() -> None:
     trace = trace_of("residual:2x4")
     picture = Picture(scene_of([trace], span=Span(every=1)))
-    (panel,) = picture.panels
     most = 0
-    for step, _ in zip(picture.steps, picture.play(), strict=True):
+    for step, _ in zip(picture.scene.steps, picture.play(), strict=True):
+        (panel,) = picture.panels
         assert panel.last is not None
         if step < 0 or not isinstance(trace.steps[step], tc.Free):
             continue
@@ -123,12 +128,13 @@ def test_consecutive_frees_are_one_frame_and_add_up() -> None:
 def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str, Any]) -> None:
     trace = trace_of("residual:2x4")
     picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
+    next(picture.play())
     (panel,) = picture.panels
     top, bottom, left, right = panel.line.box
     assert bottom - top == round(CAPTION * picture.drawing.scale)
     theme = picture.inks.theme
     captions = Captions(trace)
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         if step < 0 or step == len(trace.steps) - 1:
             continue
         fresh = Canvas(canvas.shape, picture.inks)
@@ -146,7 +152,7 @@ def test_caption_pixels_do_not_depend_on_the_previous_caption(options: dict[str,
 def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> None:
     shown = [trace_of("chain:9", policy) for policy in traces]
     picture = Picture(scene_of(shown, span=Span()))
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         if step >= 0:
             continue
         for panel in picture.panels:
@@ -167,25 +173,17 @@ def test_first_frame_is_a_title_card_and_last_has_totals(traces: list[str]) -> N
 
 def test_omitted_frames_are_announced() -> None:
     trace = trace_of("chain:16", "recompute_all")
-    picture = Picture(scene_of([trace], span=Span(most=72, noted=True)))
-    assert [panel.scene.note for panel in picture.panels] == ["every 3rd evaluation"]
-    evaluations = [step for step in picture.steps if step >= 0][:-1]
+    scene = scene_of([trace], span=Span(most=72, noted=True))
+    assert scene.note == "every 3rd evaluation"
+    evaluations = [step for step in scene.steps if step >= 0][:-1]
     assert all(hasattr(trace.steps[step], "operator") for step in evaluations)
     gaps = np.diff([trace.evaluations_so_far[step] for step in evaluations])
     assert set(gaps.tolist()) <= {1, 2, 3}  # fewer beside the peak
     moments = [-1, *range(9)]
-    assert select_frames(moments, (), None, None, None, 8, {0, 2, 4, 6}) == (
-        [-1, 0, 2, 4, 6, 8],
-        "every evaluation",
-    )
-    assert [
-        panel.scene.note
-        for panel in Picture(scene_of([trace], span=Span(every=4, noted=True))).panels
-    ] == ["every 4th frame"]
-    assert [
-        panel.scene.note
-        for panel in Picture(scene_of([trace_of("chain:4")], span=Span(noted=True))).panels
-    ] == [""]
+    steps, thinned = select_frames(moments, (), Span(most=8), {0, 2, 4, 6})
+    assert (steps, thinned_text(*thinned)) == ([-1, 0, 2, 4, 6, 8], "every evaluation")
+    assert scene_of([trace], span=Span(every=4, noted=True)).note == "every 4th frame"
+    assert scene_of([trace_of("chain:4")], span=Span(noted=True)).note == ""
 
 
 @pytest.mark.parametrize("width", [320, 800])
@@ -193,7 +191,7 @@ def test_highlights_stay_within_margins(width: int) -> None:
     trace = trace_of("chain:40")
     picture = Picture(scene_of([trace], Style(width=width), Span(every=1)))
     scale = picture.drawing.scale
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         if step % 7 == 0:
             assert (canvas[:, : round((MARGIN - 14) * scale)] == picture.drawing.ground).all()
 
@@ -207,6 +205,9 @@ def test_highlights_stay_within_margins(width: int) -> None:
 def test_byte_labels_cover_no_name_and_no_other_node(network: str, options: dict[str, Any]) -> None:
     trace = trace_of(network)
     picture = Picture(scene_of([trace], Style(**options), Span(every=1)))
+    playing = picture.play()
+    next(playing)  # the title card covers the graph
+    next(playing)
     (panel,) = picture.panels
     plan, scale, lights = panel.plan, panel.scale, panel.lights
     covered = np.zeros(picture.canvas.shape, bool)  # what no label may cover
@@ -220,7 +221,7 @@ def test_byte_labels_cover_no_name_and_no_other_node(network: str, options: dict
         margin = round(8 * scale)
         covered[top + margin : bottom - margin, left + margin : right - margin] = True
     told = 0
-    for _ in picture.play():
+    for _ in playing:
         labels = [box for box, _ in lights.below if box[1] - box[0] == lights.tags.height]
         told += len(labels)
         for top, bottom, left, right in labels:

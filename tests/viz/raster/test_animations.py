@@ -13,7 +13,6 @@ from PIL import Image
 import tinyckpt as tc
 import viz
 from tests.conftest import PROFILE, require
-from viz.alignment import first_recomputation
 from viz.frame_times import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
 from viz.picture_layout import LEGEND
@@ -21,8 +20,9 @@ from viz.raster.canvas import Canvas, Change, inks_of
 from viz.raster.encode import ENCODERS
 from viz.raster.picture import Picture
 from viz.raster.video import Film
-from viz.scene import MOST_FRAMES, PLAIN, Span, Style, scene_of
+from viz.scene import PLAIN, Style, scene_of
 from viz.theme import LIGHT, THEMES
+from viz.time_axis import MOST_FRAMES, Span, frame_steps, recomputations
 
 LONGER = ["chain:256"] if PROFILE == "deep" else []
 LOSSLESS = ("gif", "apng", "webp")
@@ -74,10 +74,10 @@ def equal(one: list[Any], other: list[Any]) -> bool:
 def test_incremental_drawing_equals_full_drawing(name: str, every: int, theme: str) -> None:
     trace = trace_of(name)
     picture = Picture(scene_of([trace], Style(theme), Span()))
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+    for step, canvas in zip(picture.scene.steps, picture.play(), strict=True):
         if step >= 0 and step % every == 0:
-            fresh = Picture(scene_of([trace], Style(theme), Span()))
-            fresh.show(step)
+            fresh = Picture(replace(picture.scene, steps=(step,)))
+            next(fresh.play())
             assert np.array_equal(canvas, fresh.canvas)
 
 
@@ -209,9 +209,9 @@ def test_encoders_stream_frames(form: str) -> None:
             yield change
 
     height, width = picture.canvas.shape
-    film = Film(width, height, picture.inks.colours, [5] * len(picture.steps))
+    film = Film(width, height, picture.inks.colours, [5] * len(picture.scene.steps))
     ENCODERS[form].write(file, film, watched())
-    assert len(sizes) == len(picture.steps)
+    assert len(sizes) == len(picture.scene.steps)
     assert sizes == sorted(set(sizes))
 
 
@@ -229,32 +229,35 @@ def test_animation_files_are_small(tmp_path: Path, policy: str, theme: str) -> N
 def test_partial_range_has_the_same_frames(tmp_path: Path) -> None:
     traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
     whole = Picture(scene_of(traces, span=Span()))
-    frames = dict(zip(whole.steps, drawn(traces), strict=True))
-    inside = [step for step in whole.steps if 30 <= step <= 90]
+    frames = dict(zip(whole.scene.steps, drawn(traces), strict=True))
+    inside = [step for step in whole.scene.steps if 30 <= step <= 90]
     for every in (1, 4):
         part = Picture(scene_of(traces, span=Span(first=30, last=90, every=every)))
-        assert part.steps[0] == max(step for step in whole.steps if step <= 30)
-        assert part.steps[-1] == inside[-1]
-        part_firsts = {first_recomputation(trace) for trace in traces} & set(inside)
-        assert len(part.steps) <= 3 + len(traces) + len(part_firsts) + len(inside) // every
+        assert part.scene.steps[0] == max(step for step in whole.scene.steps if step <= 30)
+        assert part.scene.steps[-1] == inside[-1]
+        part_firsts = {next(recomputations(trace), None) for trace in traces} & set(inside)
+        assert len(part.scene.steps) <= 3 + len(traces) + len(part_firsts) + len(inside) // every
         shown = drawn(traces, first=30, last=90, every=every)
-        assert equal(shown, [frames[step] for step in part.steps])
+        assert equal(shown, [frames[step] for step in part.scene.steps])
     path = viz.gif(traces, tmp_path / "part.gif", first=30, last=30)
-    assert equal(decoded(path)[0], [frames[part.steps[0]]])
+    assert equal(decoded(path)[0], [frames[part.scene.steps[0]]])
 
 
-def test_still_of_a_long_trace_equals_its_frame() -> None:
+def test_still_of_a_long_trace_equals_its_frame(tmp_path: Path) -> None:
     trace = trace_of("chain:64", "recompute_all")
-    picture = Picture(scene_of([trace], span=Span()))
-    step = next(step for step in picture.moments[10:] if step not in picture.steps)
-    picture.show(step)
-    assert np.array_equal(picture.rgb(), drawn([trace], first=step, last=step)[0])
-    assert not np.array_equal(picture.rgb(), drawn([trace], first=step - 1, last=step - 1)[0])
+    thinned = scene_of([trace], span=Span()).steps
+    step = next(step for step in frame_steps(trace)[20:] if step not in thinned)
+    with Image.open(viz.save_still(trace, tmp_path / "still.png", step)) as image:
+        still = np.asarray(image.convert("RGB"))
+    *_, before, frame = drawn([trace], first=step - 20, last=step)
+    assert np.array_equal(still, frame)
+    assert not np.array_equal(still, before)
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3])
 def test_legend_stays_within_margins(scale: int) -> None:
     picture = Picture(scene_of([trace_of("chain:2")], Style(scale=scale), Span()))
+    next(picture.play())
     legend = picture.canvas[-LEGEND * scale :]
     columns = np.flatnonzero((legend != picture.drawing.ground).any(axis=0)) / scale
     assert MARGIN <= columns[0] < MARGIN + 2
@@ -294,13 +297,13 @@ def test_delays_of_any_frame_count_add_up(count: int, hold: Any, seconds: float)
 def test_thinned_traces_keep_peak_and_end() -> None:
     trace = trace_of("chain:64", "recompute_all")
     picture = Picture(scene_of([trace], span=Span()))
-    assert len(picture.steps) <= MOST_FRAMES + 2
-    assert picture.steps[0] == -1
-    assert picture.steps[-1] == len(trace.steps) - 1
-    assert trace.nodes.index(trace.peak_nodes) in picture.steps
+    assert len(picture.scene.steps) <= MOST_FRAMES + 2
+    assert picture.scene.steps[0] == -1
+    assert picture.scene.steps[-1] == len(trace.steps) - 1
+    assert trace.nodes.index(trace.peak_nodes) in picture.scene.steps
     assert (
-        len(Picture(scene_of([trace], span=Span(every=1))).steps)
-        == len(picture.moments)
+        len(scene_of([trace], span=Span(every=1)).steps)
+        == 1 + len(frame_steps(trace))
         > 2 * MOST_FRAMES
     )
 
@@ -308,5 +311,5 @@ def test_thinned_traces_keep_peak_and_end() -> None:
 def test_shorter_trace_shows_its_end_if_its_last_frame_is_skipped() -> None:
     short, long = trace_of("chain:2"), trace_of("chain:5", "recompute_all")
     skipped = Picture(scene_of([short, long], span=Span(every=len(long.steps))))
-    assert len(short.steps) - 1 not in skipped.steps
+    assert len(short.steps) - 1 not in skipped.scene.steps
     assert equal(drawn([short, long])[-1:], drawn([short, long], every=len(long.steps))[-1:])
