@@ -3,7 +3,7 @@
 import { byId } from "../../player/assets/controls.js";
 import { tipLines } from "../../player/assets/details.js";
 import { countText, counted } from "../../player/assets/format.js";
-import { cutTo } from "../../player/assets/graph.js";
+import { cutTo, setText } from "../../player/assets/graph.js";
 import { Player } from "../../player/assets/main.js";
 import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
 import { ownName } from "../../player/assets/reasons.js";
@@ -19,6 +19,7 @@ import { Offers } from "./offers.js";
 import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
 
 /**
+ * @import { Model } from "../../player/assets/data.js"
  * @import { Panel } from "../../player/assets/panel.js"
  * @import { Choice } from "./offers.js"
  */
@@ -27,17 +28,22 @@ const TWICE = 450; // milliseconds within which two clicks are one
 const NAME_ROOM = 110; // pixels of a name on a button
 
 export class Lab extends Player {
+  /** The schedule of the page's trace: a policy's, or what is offered within its peak. */
+  firstModels() {
+    const { lab, graphs, traces, in_nodes: inNodes, opening } = this.data;
+    const [trace] = traces;
+    this.offers = new Offers(lab, graphs[trace.graph], trace, inNodes);
+    const first = opening?.budget ? null : this.offers.named.find(({ name }) => name === trace.policy);
+    this.asked = new Challenge(this.offers, document.querySelector(".card.lab"));
+    const peak = () => this.offers.plan({ ...trace, key: "", order: [], steps: trace }).peak;
+    const within = () => this.offers.within(opening?.budget ?? peak());
+    this.choice = this.start = this.asked.isAsked ? this.offers.keeping([]) : (first ?? within());
+    this.budget = null;
+    return [this.offers.modelOf(this.choice, this.asked.budget)];
+  }
+
   /** Called by the player when all else is there. */
   place() {
-    const [model] = this.models;
-    const { lab, graphs, traces } = this.data;
-    this.offers = new Offers(lab, graphs[traces[0].graph], traces[0], this.data.in_nodes);
-    const first = this.offers.named.find(({ name }) => name === model.policy);
-    this.asked = new Challenge(this.offers, document.querySelector(".card.lab"));
-    const given = this.data.opening?.budget;
-    const within = () => this.offers.within(given ?? model.live[model.peakStep] * model.unit);
-    this.choice = this.start = this.asked.isAsked ? this.offers.keeping([]) : ((given ? null : first) ?? within());
-    this.budget = null;
     this.past = [];
     this.coming = [];
     this.pointed = /** @type {PointerEvent} */ (null); // what was pressed last
@@ -64,7 +70,7 @@ export class Lab extends Player {
     const unmarked = ["peak", "budget"]; // the line that is dragged says it
     this.scales.isMarked = (name) => !unmarked.includes(name) && (this.more || name !== "store all");
     this.filling.acts = new BarActs(this);
-    this.present();
+    this.tell(this.models[0]);
     super.place();
   }
 
@@ -90,11 +96,15 @@ export class Lab extends Player {
     const { offers } = this;
     const { graph, lab } = offers;
     const isTrained = graph.operators.names.length > graph.forward_count;
-    document.querySelector("h1").textContent =
-      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${this.asked.hidden ? "Save less of it." : "Drag the line to use less."}`;
+    setText(
+      document.querySelector("h1"),
+      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${this.asked.hidden ? "Save less of it." : "Drag the line to use less."}`,
+    );
     const grey = this.asked.beside === offers.stored ? "everything is saved" : "the best answer";
-    byId("lab-about").textContent =
-      `Memory over one step, forward and back. Grey: ${grey}. Colour: this plan; hatched is computed again.`;
+    setText(
+      byId("lab-about"),
+      `Memory over one step, forward and back. Grey: ${grey}. Colour: this plan; hatched is computed again.`,
+    );
   }
 
   /** Show everything that there is, or what is seen first. @param {boolean} more */
@@ -288,6 +298,12 @@ export class Lab extends Player {
     const [before] = this.models;
     const atPeak = this.tick >= 0 && stepOfTick(before, this.tick, this.align) === before.peakStep;
     const model = this.offers.modelOf(this.choice, this.budget ?? this.asked.budget);
+    this.tell(model);
+    this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
+  }
+
+  /** Say what is chosen, on the axes and in words. @param {Model} model */
+  tell(model) {
     this.data.highest = Math.max(this.data.highest, model.peaks.at(-1));
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
     this.scales.lively = false;
@@ -297,7 +313,6 @@ export class Lab extends Player {
     this.headline();
     this.plot.show(this.offers.plan(this.choice), this.budget ?? this.asked.budget);
     this.area.show();
-    this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
   }
 
   list() {

@@ -6,6 +6,7 @@
 import { COMPUTE } from "../../player/assets/allocation.js";
 import { placesOf } from "../../player/assets/axis.js";
 import { amountText } from "../../player/assets/format.js";
+import { setText } from "../../player/assets/graph.js";
 import { pointByKey } from "./frontier.js";
 import { percentText } from "./texts.js";
 
@@ -122,10 +123,10 @@ export class MemoryArea {
     this.peak = lab.budget ?? lab.asked.budget ?? plan.peak;
     const { beside } = lab.asked;
     const name = beside === offers.stored ? "everything saved" : "the best";
-    this.stored.textContent = `${name}: ${valuesText(offers, beside.peak)}`;
+    setText(this.stored, `${name}: ${valuesText(offers, beside.peak)}`);
     const at = offers.points.findLastIndex((point) => point.peak <= plan.peak);
-    this.head.textContent = `${valuesText(offers, plan.peak)} · ${shareWords(plan.peak / offers.stored.peak)}`;
-    this.rest.textContent = this.costWords(plan);
+    setText(this.head, `${valuesText(offers, plan.peak)} · ${shareWords(plan.peak / offers.stored.peak)}`);
+    setText(this.rest, this.costWords(plan));
     line.setAttribute("aria-valuenow", String(Math.max(at, 0)));
     line.setAttribute("aria-valuetext", `${this.head.textContent}, ${this.rest.textContent}`);
     line.setAttribute("aria-disabled", String(this.isFixed));

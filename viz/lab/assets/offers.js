@@ -135,11 +135,13 @@ export class Offers {
   /** The saved values of a choice: all that the backward pass reads, if nothing is recomputed. */
   keptBy(choice) {
     if (choice.keep) return choice.keep;
-    // Not only the checkpoints: a policy may save more than it calls checkpoints.
-    if (this.plan(choice).replay.recomputations)
-      return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
+    const plan = this.plan(choice);
     this.graph.firstReader ??= firstReaders(this.graph);
-    return this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
+    // Not only the checkpoints: a policy may save more than it calls checkpoints.
+    plan.kept ??= plan.replay.recomputations
+      ? keptValues(this.graph, choice.order).filter((value) => this.canKeep(value))
+      : this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
+    return plan.kept;
   }
 
   /** Whether saving a choice's values by hand gives the identical schedule. */

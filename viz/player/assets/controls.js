@@ -153,7 +153,7 @@ export class Controls {
     const { player } = this;
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
-    this.stops.place();
+    this.stops.show();
     const axes = byId("axis");
     if (axes.options.length !== player.axes.length)
       axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));

@@ -3,6 +3,7 @@
 import { offsetWords } from "./addresses.js";
 import { listAt } from "./columns.js";
 import { countText, counted, kindWords, listed, liveText, sizeText } from "./format.js";
+import { setText } from "./graph.js";
 import { isAgain, isResident, residentAt, stepWords } from "./model.js";
 import { lookWords } from "./words.js";
 
@@ -146,7 +147,7 @@ export class Details {
     facts.forEach(([, fact], i) => {
       // Only what differs, so that a button that is in use stays.
       const dd = this.list.children[2 * i + 1];
-      if (typeof fact === "string" && dd.textContent !== fact) dd.textContent = fact;
+      if (typeof fact === "string") setText(dd, fact);
     });
   }
 

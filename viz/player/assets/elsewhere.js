@@ -3,6 +3,7 @@
 import { COMPUTE } from "./allocation.js";
 import { blocksAt } from "./blocks.js";
 import { amountText } from "./format.js";
+import { setText } from "./graph.js";
 import { homes } from "./state.js";
 
 /**
@@ -51,14 +52,13 @@ export function showElsewhere(panel) {
   const words = amount
     ? `also active elsewhere: ${amountText(amount, model.inNodes)} held`
     : "nothing is held elsewhere";
-  if (held.textContent !== words) held.textContent = words;
+  setText(held, words);
   const operator = step >= 0 && model.verbs[step] === COMPUTE ? model.targets[step] : -1;
   const away = operator >= 0 && cellIn(model.graph, index, operator) < 0;
   button.hidden = !away;
   if (!away) return;
   const scope = model.graph.operators.scopes[operator];
-  const text = `now ${model.graph.operators.names[operator]}${scope ? ` in ${scope}` : ""}`;
-  if (button.textContent !== text) button.textContent = text;
+  setText(button, `now ${model.graph.operators.names[operator]}${scope ? ` in ${scope}` : ""}`);
 }
 
 function elsewhereOf(panel) {

@@ -6,6 +6,7 @@
 import { blocksAt } from "./blocks.js";
 import { SIDES } from "./difference_panel.js";
 import { amountText, counted, shortLive } from "./format.js";
+import { setText } from "./graph.js";
 import { ownName, reasonOf } from "./reasons.js";
 
 /**
@@ -72,8 +73,8 @@ export class Filling {
     this.value = panel.value;
     const { items, title, total, none = "Nothing is in memory yet." } = panel.fills();
     this.items = items;
-    this.title.textContent = title;
-    this.total.textContent = total;
+    setText(this.title, title);
+    setText(this.total, total);
     this.none.hidden = items.length > 0;
     this.none.firstChild.textContent = `${none} `;
     this.element.hidden = !this.none.hidden;
@@ -95,7 +96,7 @@ export class Filling {
     const shown = all.slice(this.skipped);
     this.bars = shown.length > most ? [...shown.slice(0, most - 1), restOf(shown.slice(most - 1))] : shown;
     this.back.hidden = !this.path.length && !this.skipped;
-    this.back.textContent = `‹ ${this.path.at(-1) ?? "larger ones"}`;
+    setText(this.back, `‹ ${this.path.at(-1) ?? "larger ones"}`);
     this.back.setAttribute(
       "aria-label",
       `Back from ${[...this.path, this.skipped ? "the rest" : ""].filter(Boolean).join(", ")}`,
@@ -138,10 +139,9 @@ export class Filling {
     row.dataset.index = String(index);
     const button = /** @type {HTMLElement} */ (row.firstElementChild);
     const [name, track, number, reason] = /** @type {HTMLElement[]} */ (Array.from(button.children));
-    const write = (element, text) => element.textContent !== text && (element.textContent = text);
-    write(name, opens ? `${bar.name} ›` : bar.name);
-    write(number, size);
-    write(reason, why);
+    setText(name, opens ? `${bar.name} ›` : bar.name);
+    setText(number, size);
+    setText(reason, why);
     button.title = `${bar.name}: ${why}`;
     button.setAttribute("aria-label", `${bar.name}, ${size}, ${why}${opens ? ", opens" : ""}`);
     if (opens) button.removeAttribute("aria-pressed");

@@ -13,7 +13,10 @@ import { lastAtMost } from "./state.js";
 export class Reading {
   /** @param {(step: number) => void} onSeek */
   constructor(onSeek) {
-    this.model = null;
+    this.model = this.listed = /** @type {Model} */ (null);
+    this.step = -1;
+    this.card = /** @type {HTMLDetailsElement} */ (document.getElementById("reading"));
+    this.card.addEventListener("toggle", () => this.show(this.model, this.step));
     this.title = document.getElementById("reading-title");
     this.note = document.getElementById("reading-note");
     this.none = document.getElementById("no-program");
@@ -42,10 +45,18 @@ export class Reading {
     event.stopPropagation();
   }
 
-  /** Read another policy. @param {Model} model */
-  read(model) {
-    if (this.model === model) return;
-    this.model = model;
+  /** Read a policy; of one that is not open, nothing is listed. @param {Model} model @param {number} step */
+  show(model, step) {
+    [this.model, this.step] = [model, step];
+    if (!this.card.open) return;
+    if (this.listed !== model) this.list();
+    this.steps.follow(step);
+    if (model.source) this.program.follow(step < 0 ? -1 : model.lines[step]);
+  }
+
+  list() {
+    const { model } = this;
+    this.listed = model;
     this.title.textContent = model.title;
     this.note.textContent = [model.note, model.certificate].filter(Boolean).join(". ");
     this.none.textContent = model.no_source ?? "";
@@ -56,12 +67,6 @@ export class Reading {
     this.program.reset(model.source?.length ?? 0);
     this.steps.refill();
     this.program.refill();
-  }
-
-  /** @param {number} step */
-  show(step) {
-    this.steps.follow(step);
-    if (this.model.source) this.program.follow(step < 0 ? -1 : this.model.lines[step]);
   }
 
   fillStep(row, step) {

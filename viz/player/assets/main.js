@@ -29,7 +29,8 @@ import { Tip } from "./tip.js";
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
-const SELDOM = 100; // milliseconds between two changes of lists, while playing
+const SELDOM = 100; // milliseconds between two changes of lists, while playing, at least
+const LISTING = 10; // times what a change takes, at least: on a slow machine frames come first
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
 export class Player extends Playback {
@@ -38,7 +39,7 @@ export class Player extends Playback {
     super();
     this.data = data;
     for (const trace of data.traces) trace.measured = data.measured?.[trace.measured];
-    this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
+    this.models = /** @type {any} */ (this.firstModels());
     this.align = /** @type {Axis} */ ("step");
     const { show, stop } = data.opening ?? { show: 0, stop: "peak" };
     this.stop = stop; // where it is at first
@@ -47,6 +48,7 @@ export class Player extends Playback {
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.listed = 0; // when lists changed last
+    this.seldom = SELDOM;
     this.isReady = false; // whether all that is seen first has been drawn
     /** @type {Scales} */
     this.scales = {
@@ -110,6 +112,12 @@ export class Player extends Playback {
     byId("reading").open = this.first === "graph";
     if (data.host !== null) explainHost();
     this.place();
+  }
+
+  /** The schedules that are shown first. @returns {Model[]} */
+  firstModels() {
+    const { traces, graphs, in_nodes: inNodes } = this.data;
+    return traces.map((trace, id) => modelOf(trace, graphs[trace.graph], id, inNodes));
   }
 
   /** Put everything onto the page. */
@@ -223,7 +231,7 @@ export class Player extends Playback {
   beside() {
     this.navigation.show();
     clearTimeout(this.waiting);
-    const wait = this.isMoving && this.isReady ? this.listed + SELDOM - performance.now() : 0;
+    const wait = this.isMoving && this.isReady ? this.listed + this.seldom - performance.now() : 0;
     if (wait > 0) this.waiting = setTimeout(() => this.list(), wait);
     else this.list();
   }
@@ -231,13 +239,16 @@ export class Player extends Playback {
   /** Words and lists, about the policy that was chosen last. */
   list() {
     const { chosen, reading } = this;
-    this.listed = performance.now();
+    const begin = performance.now();
     for (const panel of this.visible) panel.say();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     this.read(this.models[reading.model?.id ?? 0]);
-    if (this.scales.front === "graph") return;
-    this.filling.show(chosen, chosen.step);
-    this.table.show(chosen);
+    if (this.scales.front !== "graph") {
+      this.filling.show(chosen, chosen.step);
+      this.table.show(chosen);
+    }
+    this.listed = performance.now();
+    this.seldom = Math.max(SELDOM, LISTING * (this.listed - begin));
   }
 
   /** Show the ledger first, or the graph. @param {string} front */
@@ -400,9 +411,8 @@ export class Player extends Playback {
 
   /** Show a policy's schedule and program. @param {Model} model */
   read(model) {
-    this.reading.read(model);
     byId("policy").value = String(model.id);
-    this.reading.show(this.stepOf(model));
+    this.reading.show(model, this.stepOf(model));
   }
 
   /** Select a cell of a panel, or a value; -1 for none. */

@@ -5,7 +5,7 @@ import { captionOf, captionsOf, fitting } from "./caption.js";
 import { factsOf } from "./details.js";
 import { filledBy } from "./filling.js";
 import { DASH, countText, counted, liveText, sizeText } from "./format.js";
-import { GraphView, textWidth } from "./graph.js";
+import { GraphView, setText, textWidth } from "./graph.js";
 import { HostPart } from "./host.js";
 import { Ledger } from "./ledger.js";
 import { MeasuredLine } from "./measured.js";
@@ -83,8 +83,8 @@ export class Panel {
     this.headed = this.model;
     const { title, subtitle } = this.model;
     this.element.setAttribute("aria-label", title);
-    this.part(".title").textContent = title;
-    this.part(".subtitle").textContent = subtitle;
+    setText(this.part(".title"), title);
+    setText(this.part(".subtitle"), subtitle);
     this.reserve();
   }
 
@@ -292,13 +292,19 @@ export class Panel {
       this.strip.show(step);
     }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
+    this.host?.show(step);
+    if (this.isGraph || !this.waits) this.count();
+  }
+
+  /** Write the counters: out of sight as seldom as other words, while something moves. */
+  count() {
+    const { model, step } = this;
     const before = step < 0;
     this.write("step", `${before ? DASH : countText(step)} / ${countText(model.count - 1)}`);
     const evaluations = before ? 0 : model.evaluations[step];
     this.write("evaluations", `${countText(evaluations)} / ${countText(model.computes.length)}`);
     this.write("live", liveText(before ? 0 : model.live[step], model.inNodes));
     this.write("peak", liveText(before ? 0 : model.peaks[step], model.inNodes));
-    this.host?.show(step);
   }
 
   /** Show the step in ledger and rail: out of sight not while something moves. */
@@ -328,16 +334,16 @@ export class Panel {
   /** Write what happens: in fewer letters where there is less room, and then whole as a tip. */
   say() {
     if (this.headed !== this.model) this.heading();
+    this.count();
     const texts = this.events.captions(captionsOf(this.model, this.step));
     const shown = fitting(texts, this.captionSize, this.captionRoom);
-    if (this.caption.textContent !== shown) this.caption.textContent = shown;
+    setText(this.caption, shown);
     const title = shown === texts[0] ? "" : texts[0];
     if (this.caption.title !== title) this.caption.title = title;
   }
 
   write(counter, text) {
-    const element = this.counters[counter];
-    if (element.textContent !== text) element.textContent = text;
+    setText(this.counters[counter], text);
   }
 
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */

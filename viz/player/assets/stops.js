@@ -3,7 +3,7 @@
  * under the slider to each.
  */
 
-import { textWidth } from "./graph.js";
+import { setText, textWidth } from "./graph.js";
 
 /**
  * @typedef {{name: string, tick: number, words: string}} Stop
@@ -61,9 +61,10 @@ export class Stops {
   }
 
   show() {
-    const { stops, tick } = this.player;
-    if (stops !== this.known) {
+    const { stops, tick, ticks } = this.player;
+    if (stops !== this.known || ticks !== this.ticks) {
       this.known = stops;
+      this.ticks = ticks;
       // As wide as the longest name, in steps: what stands beside the button stays where it is.
       const widest = Math.max(...stops.map(({ name }) => textWidth(name, NAME_SIZE_OF_BUTTON)));
       /** @type {HTMLElement} */ (this.button.lastElementChild).style.minWidth =
@@ -76,8 +77,7 @@ export class Stops {
       this.button.lastElementChild.textContent = name;
       this.button.title = `To the next stop: ${name}`;
     }
-    const words = stopOn(stops, tick)?.words ?? "";
-    if (this.words.textContent !== words) this.words.textContent = words;
+    setText(this.words, stopOn(stops, tick)?.words ?? "");
   }
 
   /** Put each mark where its moment is on the slider; names that would meet move aside, or are left out. */
@@ -93,14 +93,18 @@ export class Stops {
     for (let i = 0; i < lefts.length; i++) lefts[i] = Math.max(lefts[i], i ? lefts[i - 1] + widths[i - 1] : 0);
     for (let i = lefts.length - 1; i >= 0; i--)
       lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
-    const mark = (stop, i) => {
-      const [line, text] = ["i", "span"].map((tag) => document.createElement(tag));
+    const marks = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
+    while (marks.length > 2 * this.known.length) marks.pop().remove();
+    this.known.forEach((stop, i) => {
+      if (!marks[2 * i]) {
+        marks.push(...["i", "span"].map((tag) => document.createElement(tag)));
+        for (const element of marks.slice(-2)) element.dataset.stop = String(i);
+        this.marks.append(...marks.slice(-2));
+      }
+      const [line, text] = marks.slice(2 * i);
       line.style.left = `${placeOf(stop)}px`;
       text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
-      text.textContent = hasRoom ? stop.name : "";
-      for (const element of [line, text]) element.dataset.stop = String(i);
-      return [line, text];
-    };
-    this.marks.replaceChildren(...this.known.flatMap(mark));
+      setText(text, hasRoom ? stop.name : "");
+    });
   }
 }

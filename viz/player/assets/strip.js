@@ -6,6 +6,7 @@ import { presentOf, stepOfColumn } from "./axis.js";
 import { blocksAt, blocksOf, leastPeak, storeAllPeak } from "./blocks.js";
 import { liveLines } from "./details.js";
 import { amountText, changeText, counted, shortLive } from "./format.js";
+import { setText } from "./graph.js";
 import { measuredPeak } from "./measured.js";
 import { Overlay } from "./overlay.js";
 import { Layers, colours } from "./raster.js";
@@ -275,8 +276,7 @@ export class Strip {
     this.over.clear();
     if (this.value >= 0) this.mark();
     this.over.cursor(column, 0, this.panel.colours.ink);
-    const text = this.numberText(step);
-    if (this.number.textContent !== text) this.number.textContent = text;
+    setText(this.number, this.numberText(step));
   }
 
   /** Live memory after a step, and its change. @param {number} step */

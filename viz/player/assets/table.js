@@ -5,6 +5,7 @@
  */
 
 import { DASH, countText } from "./format.js";
+import { setText } from "./graph.js";
 import { firstAfter } from "./reasons.js";
 import { cellWords, heldWords } from "./words.js";
 
@@ -36,7 +37,7 @@ export class LedgerTable {
     this.step = step;
     this.lines.forEach((cells, row) => {
       this.texts(panel, row).forEach((text, i) => {
-        if (cells[i].textContent !== text) cells[i].textContent = text;
+        setText(cells[i], text);
       });
     });
   }
