@@ -18,6 +18,12 @@ PLAYS = """() => { player.seek(-1); player.playing = true;
     player.listed = performance.now() + 1e6;
     for (let tick = 0; tick < 30; tick++) player.show(tick);
     return 30; }"""
+SLOW = 30  # milliseconds
+SLOW_LISTS = f"""() => {{ player.table.show = () => {{
+        const begin = performance.now();
+        while (performance.now() - begin < {SLOW}); }};
+    player.list();
+    return player.seldom; }}"""
 DRAG = "at => player.drag(player.offers.points[at], false)"
 KEY = "at => player.offers.points[at].key"
 WAITS = "() => player.panels[0].ledger.layers.past === null"
@@ -58,6 +64,11 @@ def test_frames_in_motion_force_no_layout(script: str, lab: OpenLab) -> None:
     page = lab("chain:16")
     page.wait_for_selector(".bars.acts .act")
     assert layouts(page, script) <= MOST_LAYOUTS
+
+
+def test_lists_that_take_long_change_seldom_in_motion(lab: OpenLab) -> None:
+    page = lab("chain:16")
+    assert page.evaluate(SLOW_LISTS) >= 10 * SLOW
 
 
 @pytest.mark.sampled(1)
