@@ -21,7 +21,7 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.known_values import KnownValues
+from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import tensors_replaced
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
@@ -55,8 +55,6 @@ FAKE_IMPLEMENTATIONS = private_attribute("torch._subclasses.fake_impls:op_implem
 modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
 DispatchMode = private_attribute("torch.utils._python_dispatch:TorchDispatchMode")
 tree_flatten = private_attribute("torch.utils._pytree:tree_flatten")
-tree_leaves = private_attribute("torch.utils._pytree:tree_leaves")
-tree_map = private_attribute("torch.utils._pytree:tree_map")
 NORMS = private_attribute(
     "torch.nn.modules.batchnorm:_NormBase"
 )  # base class of all norms with running averages

@@ -38,6 +38,7 @@ from tinyckpt.interop.torch.capture import (
     written_by,
 )
 from tinyckpt.interop.torch.eager import fake_tensors, forwards_replaced
+from tinyckpt.interop.torch.infer_shapes import infer
 from tinyckpt.interop.torch.python_state import (
     RandomState,
     State,
@@ -263,9 +264,9 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace == "prim" or self.off:
-            return func(*args, **kwargs)
+            return infer(self.mode, func, args, kwargs)
         read = tree_map(self.ref, (args, kwargs))
-        result = func(*args, **kwargs)
+        result = infer(self.mode, func, args, kwargs)
         made = self.running
         for value in tree_leaves(result):
             known = self.count
@@ -451,17 +452,12 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self, first: Evaluation, second: Evaluation, labels: Sequence[Mapping[int, str]]
     ) -> str:
         """Describe the first difference between the logs of two evaluations, or ""."""
+        forms = [Canonical(each, own) for each, own in zip((first, second), labels, strict=True)]
         logs = [
-            [entry for raw in each.log if (entry := Canonical(each, own).entry(raw)) is not None]
-            for each, own in zip((first, second), labels, strict=True)
+            [(entry, raw) for raw in form.made.log if (entry := form.entry(raw)) is not None]
+            for form in forms
         ]
-        raws = [
-            [raw for raw in each.log if Canonical(each, own).entry(raw) is not None]
-            for each, own in zip((first, second), labels, strict=True)
-        ]
-        for (one, other), (raw, raw_other) in zip(
-            zip(*logs, strict=False), zip(*raws, strict=False), strict=True
-        ):
+        for (one, raw), (other, raw_other) in zip(*logs, strict=False):
             if any(isinstance(x, torch.Generator) for x in tree_leaves(raw[1])):
                 return "draws from a torch.Generator, whose state checkpoint does not restore"
             if one != other:

