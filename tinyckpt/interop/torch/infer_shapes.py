@@ -56,7 +56,7 @@ def describe(mode: Any, value: Any, key: list[Any]) -> bool:
     if kind is tuple or kind is list or kind is dict:
         key += kind, len(value)
         parts = [part for item in value.items() for part in item] if kind is dict else value
-        return all([describe(mode, part, key) for part in parts])
+        return all(describe(mode, part, key) for part in parts)
     key += kind, value  # with 1.0 in place of 1 a result has another dtype
     return kind in CONSTANTS
 

@@ -1,0 +1,159 @@
+"""Memoised shape inference: what FakeTensorMode infers, in the storages in which it infers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor
+
+from tinyckpt.interop.torch import infer_shapes
+from tinyckpt.interop.torch.capture import DispatchMode, FakeMode, FakeTensor, address_of
+from tinyckpt.interop.torch.infer_shapes import infer
+from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
+
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def empty_table() -> Iterator[None]:
+    infer_shapes.KNOWN.clear()
+    yield
+    infer_shapes.KNOWN.clear()
+
+
+def made(mode: Any, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Return two matrices and a column of the first one."""
+    with mode:
+        x, y = torch.empty(4, 6, dtype=dtype), torch.empty(4, 6, dtype=dtype)
+        return [x, y, x[:, 1]]
+
+
+def described(result: Any, operands: list[Tensor]) -> list[Any]:
+    """Return layouts of results, and the operands that they are, or share a storage with."""
+    return [
+        x if not isinstance(x, Tensor) else (
+            type(x), x.dtype, x.device, tuple(x.shape), x.stride(), x.storage_offset(),
+            x.untyped_storage().nbytes(), x.requires_grad,
+            [x is other for other in operands],
+            [address_of(x) == address_of(other) for other in operands],
+        )
+        for x in tree_leaves(result)
+    ]  # fmt: skip
+
+
+# By name, a call on the operands of ``made``, and whether the table has its results afterwards.
+CALLS: dict[str, tuple[Callable[[list[Tensor]], tuple[Any, ...]], bool]] = {
+    "sum": (lambda x: (aten.add.Tensor, x[0], x[1]), True),
+    "of one operand twice": (lambda x: (aten.mul.Tensor, x[0], x[0]), True),
+    "with an integer": (lambda x: (aten.mul.Tensor, x[0], 2), True),
+    "view": (lambda x: (aten.t.default, x[0]), True),
+    "view of a view": (lambda x: (aten.slice.Tensor, x[2], 0, 1, 3), True),
+    "unsafe view": (lambda x: (aten._unsafe_view.default, x[0], [6, 4]), True),
+    "several views": (lambda x: (aten.split.Tensor, x[0], 3, 1), True),
+    "several results": (lambda x: (aten.native_layer_norm.default, x[0], [6], None, None, 1e-5),
+                        True),
+    "list of operands": (lambda x: (aten.cat.default, [x[0], x[1]], 1), True),
+    "written in place": (lambda x: (aten.add_.Tensor, x[0], x[1]), True),
+    "written, one operand twice": (lambda x: (aten.add_.Tensor, x[0], x[0]), False),
+    "written, and its view": (lambda x: (aten.add_.Tensor, x[2], x[0][:, 0]), False),
+    "layout written": (lambda x: (aten.t_.default, x[0]), False),
+    "resized": (lambda x: (aten.resize_.default, x[0], [2, 2]), False),
+    "transposed copy": (lambda x: (aten.clone.default, x[0].t()), True),
+    "factory": (lambda x: (aten.ones_like.default, x[0]), True),
+    "size": (lambda x: (aten.sym_size.int, x[0], 0), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_second_call_returns_what_fake_tensor_mode_does(name: str) -> None:
+    call, is_known = CALLS[name]
+    mode = FakeMode()
+    found = []
+    for evaluate in (lambda func, *args: func(*args), *[lambda f, *a: infer(mode, f, a, {})] * 3):
+        with mode, torch.no_grad():
+            operands = made(mode)
+            func, *args = call(operands)
+            result = evaluate(func, *args)
+            found.append(described(result, operands))
+            found[-1].append([described(x, operands) for x in operands])  # as they are afterwards
+    assert found[0] == found[1] == found[2] == found[3]
+    assert any(entry is not None for entry in infer_shapes.KNOWN.values()) == is_known
+
+
+def test_calls_with_other_operands_have_other_entries() -> None:
+    mode = FakeMode()
+    with mode, torch.no_grad():
+        x, y, column = made(mode)
+        half = made(mode, torch.bfloat16)[0]
+        results = [
+            infer(mode, aten.mul.Tensor, args, {})
+            for args in ((x, 2), (x, 2.0), (x, True), (half, 2), (half, x), (x.t(), 2), (column, 2))
+        ]
+        integers = torch.ones(3, dtype=torch.long)
+        assert infer(mode, aten.mul.Tensor, (integers, 1), {}).dtype == torch.long
+        assert infer(mode, aten.mul.Tensor, (integers, 1.0), {}).dtype == torch.float32
+        infer(mode, aten.add_.Tensor, (x, y), {})
+        assert infer(mode, aten.add_.Tensor, (y, x), {}) is y
+    assert [each.dtype for each in results[3:5]] == [torch.bfloat16, torch.float32]
+    assert len(infer_shapes.KNOWN) == 10
+
+
+def test_value_conjugate_bit_and_other_modes_are_left_to_fake_tensor_mode() -> None:
+    mode = FakeMode(allow_non_fake_inputs=True)
+    with mode, torch.no_grad():
+        waves = torch.ones(3, dtype=torch.complex64)
+        for x in (torch.tensor(2.0), waves.conj(), waves.conj().imag):
+            infer(mode, aten.mul.Tensor, (x, 2), {})
+            assert infer_shapes.KNOWN == {}
+        assert infer(mode, aten.mul.Tensor, (waves.conj(), 2), {}).dtype == torch.complex64
+    real = torch.ones(3)
+    with mode, torch.no_grad():
+        assert isinstance(infer(mode, aten.mul.Tensor, (real, 2), {}), FakeTensor)
+    assert infer_shapes.KNOWN == {}
+
+
+class Inferring(DispatchMode):  # type: ignore[misc]
+    """Evaluates all by ``infer``."""
+
+    def __init__(self, mode: Any) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return infer(self.mode, func, args, kwargs or {})
+
+
+def test_gradients_have_the_layouts_of_fake_tensor_mode() -> None:
+    layouts = []
+    for around in (lambda mode: nullcontext(), Inferring, Inferring):
+        mode = FakeMode()
+        with mode, around(mode):
+            layers = torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.LayerNorm(8)
+            model = torch.nn.Sequential(*layers)
+            model(torch.ones(3, 4)).square().mean().backward()
+            layouts.append([(p.grad.shape, p.grad.stride()) for p in model.parameters()])
+    assert len(layouts[0]) == 4
+    assert layouts[0] == layouts[1] == layouts[2]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [3, None, (1, [2, {"a": 3, "b": (None, "text")}]), {"size": torch.Size([2])}, [],
+     torch.max(torch.ones(2, 2), 0), {1, 2}, slice(1, 2)],
+)  # fmt: skip
+def test_trees_are_walked_as_by_pytorch(tree: Any) -> None:
+    from torch.utils import _pytree
+
+    assert list(map(repr, tree_leaves(tree))) == list(map(repr, _pytree.tree_leaves(tree)))
+    one, other = (walk(repr, tree) for walk in (tree_map, _pytree.tree_map))
+    assert type(one) is type(other)
+    assert one == other
