@@ -78,7 +78,8 @@ def test_second_call_returns_what_fake_tensor_mode_does(name: str) -> None:
     call, is_known = CALLS[name]
     mode = FakeMode()
     found = []
-    for evaluate in (lambda func, *args: func(*args), *[lambda f, *a: infer(mode, f, a, {})] * 3):
+    plain: Callable[..., Any] = lambda func, *args: func(*args)  # noqa: E731
+    for evaluate in (plain, *[lambda func, *args: infer(mode, func, args, {})] * 3):
         with mode, torch.no_grad():
             operands = made(mode)
             func, *args = call(operands)

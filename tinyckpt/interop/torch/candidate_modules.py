@@ -20,9 +20,10 @@ from torch.utils.checkpoint import checkpoint
 from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
-from tinyckpt.interop.torch.capture import meta_on_cpu, tree_leaves
+from tinyckpt.interop.torch.capture import meta_on_cpu
 from tinyckpt.interop.torch.check_recomputation import verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, functions_of_cuda, record
+from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured, check_measurable, check_model
 

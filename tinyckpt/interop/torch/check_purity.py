@@ -28,9 +28,9 @@ from tinyckpt.interop.torch.capture import (
     is_random,
     joint_of_export,
     output_node,
-    tree_map,
 )
 from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.state_rollback import GENERATORS, ObjectState
 from tinyckpt.interop.torch.tied_parameters import Tensors
 from tinyckpt.interop.torch.validate_model import REGISTERED, value_text

@@ -33,12 +33,11 @@ from tinyckpt.interop.torch.capture import (
     is_mutable,
     meta_on_cpu,
     storage_of,
-    tree_leaves,
-    tree_map,
     written_by,
 )
 from tinyckpt.interop.torch.eager import fake_tensors, forwards_replaced
 from tinyckpt.interop.torch.infer_shapes import infer
+from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
 from tinyckpt.interop.torch.python_state import (
     RandomState,
     State,

@@ -25,11 +25,12 @@ from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
 from tinyckpt.interop.torch.advising import RecordedStep, record_step
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.capture import joint_of_graph, tree_map
+from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair
 from tinyckpt.interop.torch.state_rollback import preserving

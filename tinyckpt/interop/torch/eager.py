@@ -47,11 +47,9 @@ from tinyckpt.interop.torch.capture import (
     next_node_number,
     saved_by,
     storage_of,
-    tree_leaves,
-    tree_map,
 )
 from tinyckpt.interop.torch.infer_shapes import infer
-from tinyckpt.interop.torch.known_values import KnownValues
+from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import ObjectState

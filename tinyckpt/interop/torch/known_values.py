@@ -166,26 +166,22 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
 def tree_leaves(tree: Any) -> list[Any]:
     """Return the leaves of a tree: PyTorch's ``tree_leaves``, ten times as fast on plain trees."""
     kind = type(tree)
-    if kind in LEAVES:
-        return [tree]
     if kind is tuple or kind is list or kind is dict:
         found: list[Any] = []
         for part in tree.values() if kind is dict else tree:
-            found += [part] if type(part) in LEAVES else tree_leaves(part)
+            found += (part,) if type(part) in LEAVES else tree_leaves(part)
         return found
-    return list(leaves_of_any(tree))
+    return [tree] if kind in LEAVES else list(leaves_of_any(tree))
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a tree of what a function makes of the leaves of another: PyTorch's, faster."""
     kind = type(tree)
-    if kind in LEAVES:
-        return function(tree)
     if kind is tuple or kind is list:
         return kind([tree_map(function, part) for part in tree])
     if kind is dict:
         return {key: tree_map(function, part) for key, part in tree.items()}
-    return map_any(function, tree)
+    return function(tree) if kind in LEAVES else map_any(function, tree)
 
 
 def storage_key(value: torch.Tensor) -> int:

@@ -36,12 +36,12 @@ from tinyckpt.interop.torch.capture import (
     address_of,
     evaluated_node,
     is_mutable,
-    tree_leaves,
     version_of,
     written_by,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import Recording, forwards_restored, record
+from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from tinyckpt.interop.torch.capture import FakeMode, tree_map
+from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 

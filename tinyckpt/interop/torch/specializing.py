@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, values_of
+from tinyckpt.interop.torch.capture import storage_of, values_of
+from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
 from tinyckpt.interop.torch.validate_model import is_symbolic
 from tinyckpt.interop.torch.versions import private_attribute
 

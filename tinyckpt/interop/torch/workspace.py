@@ -20,14 +20,9 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolated_worker
-from tinyckpt.interop.torch.capture import (
-    arguments_of,
-    kind_of,
-    operator_name,
-    storage_of,
-    tree_leaves,
-)
+from tinyckpt.interop.torch.capture import arguments_of, kind_of, operator_name, storage_of
 from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.worker import allocated, mapped
 
 KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
