@@ -12,9 +12,8 @@ turn, until that bound is reached:
   1804.10001); in the search, with random preferences between these;
 - best fit in order of size and of lifetime (greedy by size: Pisarchyk & Lee 2020, arXiv
   2001.03288);
+- the guided ejection search of ``codegen.offset_ejection``, within lower and lower capacities;
 - the branch and bound of ``codegen.offset_tree_search``, after MiniMalloc;
-- iterated greedy: the blocks at the top are placed earlier in the next round (hill climbing of the
-  order, as in Arm's Vela);
 - where the extra ``optimal`` is installed and a deadline given, CP-SAT.
 """
 
@@ -31,6 +30,7 @@ import numpy as np
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError, checked_seconds
 from tinyckpt.base.errors import OptionError
+from tinyckpt.codegen.offset_ejection import eject_within
 from tinyckpt.codegen.offset_tree_search import search_within
 
 Integers = Any
@@ -43,7 +43,10 @@ MOST_IN_TREE = 1500  # blocks
 MOST_IN_MODEL = 1000  # blocks, of CP-SAT
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
-ROUNDS = 40
+EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
+MOST_EJECTIONS = 120_000  # steps of failed searches together, about 60 us each
+TRIES = 2  # ejection searches of one capacity, before a larger one
+CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
     20_000  # blocks, of all skylines of blocks so many that their pairs are not looked at
 )
@@ -241,9 +244,9 @@ def searched(
 ) -> Iterator[Integers]:
     """Yield lower and lower packings.
 
-    First come skylines of random preferences. Branch and bound looks for a packing of height
-    ``enough``, and if it finds none in most of the time or half of the nodes, for one halfway
-    between that and the lowest so far; then the order is perturbed.
+    First come skylines of random preferences, then ejection searches. Branch and bound looks for a
+    packing of height ``enough``, and if it finds none in most of the time or half of the nodes, for
+    one halfway between that and the lowest so far.
     """
     random = np.random.default_rng(seed)
     rounds = SKYLINES // len(blocks) if len(blocks) ** 2 <= MOST_PAIRS else 0
@@ -251,6 +254,10 @@ def searched(
         if blocks.height(packing) < blocks.height(best):
             best = packing
             yield best
+    limit = NO_DEADLINE if clock is None else Clock(clock.left() / 8)
+    for packing in ejections(blocks, best, enough, limit, random):
+        best = packing
+        yield best
     target = enough
     nodes = NODES // len(blocks)
     while len(blocks) <= MOST_IN_TREE and target < blocks.height(best):
@@ -272,30 +279,32 @@ def searched(
             if nodes < LEAST_NODES:
                 break
         target = max(target + 1, (target + blocks.height(best)) // 2)
-    yield from iterated_greedy(blocks, best, clock, random)
 
 
-def iterated_greedy(
-    blocks: Blocks, best: Integers, clock: Clock | None, random: np.random.Generator
+def ejections(
+    blocks: Blocks, best: Integers, enough: int, clock: Clock, random: np.random.Generator
 ) -> Iterator[Integers]:
-    """Place blocks that reach the top, or two random ones, earlier in the order; keep what is no
-    higher.
+    """Yield lower and lower packings of ejection searches, by bisection of the capacity.
+
+    The work is limited whether there is a deadline or not.
     """
-    rounds = min(MOST_PAIRS // len(blocks) ** 2, ROUNDS) if clock is None else UNLIMITED
-    order, current, least = np.argsort(best, kind="stable"), best, blocks.height(best)
-    for _ in range(rounds):
-        high = np.flatnonzero((current + blocks.size)[order] == blocks.height(current))
-        place = int(random.choice(high))
-        tried = order.tolist()
-        tried.insert(int(random.integers(0, place + 1)), tried.pop(place))
-        first, second = random.integers(0, len(tried), 2).tolist()
-        tried[first], tried[second] = tried[second], tried[first]
-        packing = best_fit(blocks, np.asarray(tried), clock)
-        if blocks.height(packing) <= blocks.height(current):
-            order, current = np.asarray(tried), packing
-        if blocks.height(packing) < least:
-            least = blocks.height(packing)
-            yield packing
+    steps = min(EJECTIONS * len(blocks), MOST_EJECTIONS)
+    low, high, failed = enough, blocks.height(best), 0
+    while failed < MOST_EJECTIONS // steps and high - low > high // CLOSE:
+        middle = (low + high) // 2
+        try:
+            found = eject_within(
+                blocks.begin, blocks.end, blocks.size, middle, steps, random, clock
+            )
+        except OutOfTimeError:
+            return
+        if found is not None:
+            high = blocks.height(found)
+            yield found
+            continue
+        failed += 1
+        if failed % TRIES == 0:
+            low = middle + 1
 
 
 def best_fit_in_time(blocks: Blocks) -> Integers:

@@ -18,10 +18,12 @@ from tinyckpt.codegen.offset_assignment import (
     assign_offsets,
     best_fit,
     best_fit_in_time,
-    iterated_greedy,
+    constructed,
+    ejections,
     random_skylines,
     skyline,
 )
+from tinyckpt.codegen.offset_ejection import eject_within
 from tinyckpt.codegen.offset_tree_search import search_within
 
 Block = tuple[int, int, int]  # start, stop, size
@@ -120,13 +122,11 @@ def test_every_heuristic_packs_without_overlap(blocks: list[Block]) -> None:
     if not real:
         return
     width = arrays.end - arrays.begin
-    first = best_fit_in_time(arrays)
     packings = [
-        first,
+        best_fit_in_time(arrays),
         skyline(arrays, width),
         skyline(arrays, arrays.size),
         best_fit(arrays, np.arange(len(real))[::-1]),
-        *iterated_greedy(arrays, first, None, np.random.default_rng(1)),
         *random_skylines(arrays, 4, np.random.default_rng(2)),
     ]
     for packing in packings:
@@ -148,6 +148,34 @@ def test_tree_search_finds_a_packing_exactly_where_there_is_one(blocks: list[Blo
         if found is not None:
             assert collisions(real, found.tolist()) == []
             assert arrays.height(found) <= capacity
+
+
+@settings(max_examples=examples(80))
+@given(blocks_of(most=6, largest=4), st.integers(0, 3))
+def test_ejection_search_finds_only_packings_that_there_are(blocks: list[Block], seed: int) -> None:
+    arrays = arrays_of(blocks)
+    real = [block for block in blocks if block[2]]
+    if not real:
+        return
+    least, random = least_height(real), np.random.default_rng(seed)
+    columns = arrays.begin, arrays.end, arrays.size
+    assert eject_within(*columns, least - 1, 100, random, NO_DEADLINE) is None
+    found = eject_within(*columns, least, 2000, random, NO_DEADLINE)
+    assert found is not None
+    assert collisions(real, found.tolist()) == []
+    assert arrays.height(found) == least
+
+
+def test_ejection_search_packs_lower_than_every_heuristic() -> None:
+    random = np.random.default_rng(4)
+    starts = random.integers(0, 200, 120)
+    stops, sizes = starts + random.integers(1, 60, 120), random.integers(1, 200, 120)
+    blocks = Blocks(starts, stops, sizes)
+    least = min(map(blocks.height, constructed(blocks, None)))
+    start = best_fit_in_time(blocks)
+    *_, found = ejections(blocks, start, blocks.peak(), NO_DEADLINE, random)
+    assert collisions([*zip(starts, stops, sizes, strict=True)], found.tolist()) == []
+    assert blocks.height(found) < least
 
 
 def test_equal_sizes_are_packed_to_the_peak() -> None:
