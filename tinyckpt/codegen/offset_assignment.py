@@ -244,9 +244,9 @@ def searched(
 ) -> Iterator[Integers]:
     """Yield lower and lower packings.
 
-    First come skylines of random preferences, then ejection searches. Branch and bound looks for a
-    packing of height ``enough``, and if it finds none in most of the time or half of the nodes, for
-    one halfway between that and the lowest so far.
+    First come skylines of random preferences. Branch and bound looks for a packing of height
+    ``enough``, and if it finds none in most of the time or half of the nodes, for one halfway
+    between that and the lowest so far; then ejection searches do.
     """
     random = np.random.default_rng(seed)
     rounds = SKYLINES // len(blocks) if len(blocks) ** 2 <= MOST_PAIRS else 0
@@ -254,10 +254,6 @@ def searched(
         if blocks.height(packing) < blocks.height(best):
             best = packing
             yield best
-    limit = NO_DEADLINE if clock is None else Clock(clock.left() / 8)
-    for packing in ejections(blocks, best, enough, limit, random):
-        best = packing
-        yield best
     target = enough
     nodes = NODES // len(blocks)
     while len(blocks) <= MOST_IN_TREE and target < blocks.height(best):
@@ -279,6 +275,8 @@ def searched(
             if nodes < LEAST_NODES:
                 break
         target = max(target + 1, (target + blocks.height(best)) // 2)
+    if rounds:  # else they would take seconds
+        yield from ejections(blocks, best, enough, clock or NO_DEADLINE, random)
 
 
 def ejections(
