@@ -34,7 +34,7 @@ nightly: $(STAMP)
 	$(MAKE) test-deep
 
 test-deep: $(STAMP)
-	HYPOTHESIS_PROFILE=deep $(PYTEST)
+	HYPOTHESIS_PROFILE=deep $(PYTEST) -m ""
 
 gpu-test: $(STAMP)
 	$(BIN)/pytest -m gpu

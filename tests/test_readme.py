@@ -79,6 +79,13 @@ def test_readme_links_resolve() -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
+def test_make_nightly_leaves_no_test_out() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "\t$(MAKE) test-deep\n" in makefile.partition("\nnightly:")[2].partition("\n\n")[0]
+    recipe = makefile.partition("\ntest-deep:")[2].partition("\n\n")[0]
+    assert recipe.endswith('$(PYTEST) -m ""')  # in place of pyproject's, which leaves nightly out
+
+
 def test_readme_has_two_commands_before_first_heading() -> None:
     top = TEXT.split("\n## ")[0]
     assert "make demo" in top

@@ -103,14 +103,16 @@ def knapsack(instance: Instance, budget: int, seconds: float) -> Found:
     if not any(instance.backward):
         return Found(None, "needs a backward pass")
     known: list[tuple[float, tc.Schedule]] = []
+    tried = 0
     for part in range(8):
         if part and (monotonic() - begin) * (part + 1) / part > seconds:
             break
+        tried += 1
         schedule = tc.plan(graph, "knapsack", activation_memory_budget=part / 8)
         if tc.replay(schedule).peak_bytes <= budget:
             known.append((tc.cost.cost_of(schedule, costs), schedule))
     best = min(known, key=itemgetter(0))[1] if known else None
-    return Found(best, f"{len(known)} of 8 settings are within the budget")
+    return Found(best, f"{len(known)} of {tried} settings are within the budget")
 
 
 def optimal(instance: Instance, budget: int, seconds: float) -> Found:

@@ -40,6 +40,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_filters_leave_matching_cells_and_are_reset(table: Path, open_page: Open) -> None:
     page = open_page(table)
     assert page.inner_text("output") == ALL
+    assert len(CELLS) >= 304
     page.select_option("[name=instances]", "chains")
     page.select_option("[name=budget]", "50 %")
     chain = [each for each in CELLS if each["instance"].startswith("chain") and each["share"] == 50]

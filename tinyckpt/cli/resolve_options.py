@@ -195,14 +195,15 @@ def schedules_of(
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
-    own = policy_options(options, chosen or [None])
+    # With a budget, compare has a plan without a policy too.
+    own = policy_options(options, [*chosen, None] if options.budget is not None else chosen)
     try:
         if options.budget is not None and not chosen:
             return [plan_within_budget(graph, costs, options)]
         found = []
         clock = clock or Clock(time_to_search(options))
         parts = sum("time_limit" in given for given in own) + others
-        for name, policy, given in zip(policies, chosen, own, strict=True):
+        for name, policy, given in zip(policies, chosen, own, strict=False):
             tell(name)
             if options.time_limit is not None and "time_limit" in given:
                 given["time_limit"] = min(given["time_limit"], clock.left() / parts)

@@ -48,17 +48,16 @@ def torch_job(options: Any) -> int:
     if options.budget is None and options.device is None and not options.modules:
         wrong_usage(options, "expected --budget, --device, or --modules")
     if options.hf:
-        try:
-            return config_job(options)
-        finally:
-            gc.unfreeze()
+        return config_job(options)
     with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours too
         return report(options)
 
 
 def config_job(options: Any) -> int:
-    """Report on the model of a configuration file; what is imported for it stays frozen."""
-    gc.disable()  # a million objects that stay: to search them takes a fifth of their import's time
+    """Report on the model of a configuration file."""
+    # Imports make a million objects that stay; collections would search them again and again.
+    is_on = gc.isenabled()
+    gc.disable()
     try:
         from tinyckpt.interop.torch.from_config import model_of_config
 
@@ -66,8 +65,8 @@ def config_job(options: Any) -> int:
     except GraphError as error:
         wrong_usage(options, str(error))
     finally:
-        gc.freeze()
-        gc.enable()
+        if is_on:
+            gc.enable()
     job = advise_job if options.device is None else device_job
     job = modules_job if options.modules else job
     status = job(options, model, [batch])

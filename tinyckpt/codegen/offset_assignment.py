@@ -44,7 +44,7 @@ MOST_IN_MODEL = 1000  # blocks, of CP-SAT
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
-MOST_EJECTIONS = 120_000  # steps of failed searches together, about 60 us each
+MOST_EJECTIONS = 120_000  # steps of failed searches together, without a deadline: about 60 us each
 TRIES = 2  # ejection searches of one capacity, before a larger one
 CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
@@ -275,34 +275,30 @@ def searched(
             if nodes < LEAST_NODES:
                 break
         target = max(target + 1, (target + blocks.height(best)) // 2)
-    if rounds:  # else they would take seconds
-        yield from ejections(blocks, best, enough, clock or NO_DEADLINE, random)
+    if rounds:  # of more blocks, they would take minutes
+        yield from ejections(blocks, best, enough, clock, random)
 
 
 def ejections(
-    blocks: Blocks, best: Integers, enough: int, clock: Clock, random: np.random.Generator
+    blocks: Blocks, best: Integers, enough: int, clock: Clock | None, random: np.random.Generator
 ) -> Iterator[Integers]:
-    """Yield lower and lower packings of ejection searches, by bisection of the capacity.
-
-    The work is limited whether there is a deadline or not.
-    """
+    """Yield lower and lower packings of ejection searches, by bisection of the capacity."""
     steps = min(EJECTIONS * len(blocks), MOST_EJECTIONS)
-    low, high, failed = enough, blocks.height(best), 0
-    while failed < MOST_EJECTIONS // steps and high - low > high // CLOSE:
+    low, high, tries, failed = enough, blocks.height(best), 0, 0
+    while high - low > high // CLOSE:
         middle = (low + high) // 2
-        try:
-            found = eject_within(
-                blocks.begin, blocks.end, blocks.size, middle, steps, random, clock
-            )
-        except OutOfTimeError:
-            return
+        found = eject_within(
+            blocks.begin, blocks.end, blocks.size, middle, steps, random, clock or NO_DEADLINE
+        )
         if found is not None:
-            high = blocks.height(found)
+            high, tries = blocks.height(found), 0
             yield found
             continue
-        failed += 1
-        if failed % TRIES == 0:
-            low = middle + 1
+        tries, failed = tries + 1, failed + 1
+        if clock is None and failed >= MOST_EJECTIONS // steps:
+            break
+        if tries == TRIES:
+            low, tries = middle + 1, 0
 
 
 def best_fit_in_time(blocks: Blocks) -> Integers:

@@ -41,7 +41,7 @@ from tinyckpt.core.graph import Graph
 class Compute:
     """This step is read as: evaluate the operator; its inputs are resident, its outputs become so.
 
-    While it runs, inputs, outputs and workspace are all live: the peak is such a moment.
+    While it runs, inputs, outputs and workspace are all live: most peaks are such moments.
     In the example above, step 7 is ``Compute(0)``: operator 0, f1, for the second time: a
     recomputation. It is legal since step 2 freed the first result; with f1 resident it would be an
     error.
@@ -136,7 +136,7 @@ free = cache(Free)
 update = cache(Update)
 
 
-# Has ``replay``, which imports this file and enters itself here: a schedule prints its trace.
+# ``replay``, which imports this file and enters itself here: printing a schedule replays it.
 MACHINE: dict[str, Callable[[Schedule], Any]] = {}
 
 

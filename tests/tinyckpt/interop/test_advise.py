@@ -261,7 +261,7 @@ def test_apply_wraps_all_modules_or_none() -> None:
         advice.apply(other)
 
 
-@pytest.mark.nightly  # test_preserving.py holds that for more kinds of models
+@pytest.mark.nightly  # test_preserving.py tests this for more kinds of models
 def test_advise_leaves_model_unchanged() -> None:
     model, args = example("GPT with dropout")
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -69,6 +69,8 @@ CALLS: dict[str, tuple[Callable[[list[Tensor]], tuple[Any, ...]], bool]] = {
     "resized": (lambda x: (aten.resize_.default, x[0], [2, 2]), False),
     "transposed copy": (lambda x: (aten.clone.default, x[0].t()), True),
     "factory": (lambda x: (aten.ones_like.default, x[0]), True),
+    "convolution": (lambda x: (aten.convolution.default, x[0][None, :3, :, None], x[1][None, :3, :2,
+                               None], None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), False),
     "size": (lambda x: (aten.sym_size.int, x[0], 0), False),
 }  # fmt: skip
 
@@ -144,6 +146,50 @@ def test_gradients_have_the_layouts_of_fake_tensor_mode() -> None:
             layouts.append([(p.grad.shape, p.grad.stride()) for p in model.parameters()])
     assert len(layouts[0]) == 4
     assert layouts[0] == layouts[1] == layouts[2]
+    assert sum(entry is not None for entry in infer_shapes.KNOWN.values()) > 10
+
+
+def test_settings_and_needs_of_gradients_have_entries_of_their_own() -> None:
+    mode = FakeMode()
+    with mode, torch.no_grad():
+        x, _, _ = made(mode)
+        call = aten.full.default, ([2], 1.5), {}
+        assert infer(mode, *call).dtype == torch.float32
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert infer(mode, *call).dtype == torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        infer(mode, aten.mul.Tensor, (x, 2), {})
+        count = len(infer_shapes.KNOWN)
+        infer(mode, aten.mul.Tensor, (x.detach().requires_grad_(), 2), {})
+        with torch.enable_grad():
+            infer(mode, aten.mul.Tensor, (x, 2), {})
+        assert len(infer_shapes.KNOWN) == count + 2
+
+
+def test_view_of_a_freed_storage_does_not_enlarge_it() -> None:
+    mode = FakeMode()
+    with mode, torch.no_grad():
+        x, y, _ = made(mode)
+        for each in (x, x):
+            infer(mode, aten.t.default, (each,), {})
+        y.untyped_storage().resize_(0)
+        infer(mode, aten.t.default, (y,), {})
+        plain = made(mode)[1]
+        plain.untyped_storage().resize_(0)
+        aten.t.default(plain)
+        assert y.untyped_storage().nbytes() == plain.untyped_storage().nbytes()
+
+
+def test_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_shapes, "MOST_KNOWN", 5)
+    mode = FakeMode()
+    with mode, torch.no_grad():
+        x = made(mode)[0]
+        for factor in range(12):
+            assert infer(mode, aten.mul.Tensor, (x, factor), {}).shape == x.shape
+            assert len(infer_shapes.KNOWN) <= 5
 
 
 @pytest.mark.parametrize(

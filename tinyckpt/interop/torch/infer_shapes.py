@@ -3,7 +3,9 @@
 The layouts of results follow from the operator and the layouts of its operands, and 32 equal layers
 evaluate few distinct calls. FakeTensorMode has such a table too, but to look up an entry takes it
 longer than all the rest of a recording. Results are FakeTensors in storages of their own, or, of
-views and writes, in those of the same operands. What is more than that goes to FakeTensorMode.
+views and writes, in those of the same operands. FakeTensorMode evaluates what depends on more than
+layouts: operands with known values, symbolic sizes or a conjugate bit, and convolutions, whose
+layout follows from the kernel that they would choose.
 """
 
 from __future__ import annotations
@@ -19,28 +21,34 @@ from tinyckpt.interop.torch.versions import private_attribute
 
 dispatch_disabled = private_attribute("torch.utils._mode_utils:no_dispatch")
 dispatch_keys = private_attribute("torch._C:_dispatch_key_set")
-DEVICE = torch.ops.prim.device.default  # asked by C++ before most operators
-UNKNOWN = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
+DEVICE = torch.ops.prim.device.default  # queried by C++ before most operators
+DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape,
+             torch.Tag.inplace_view}  # fmt: skip
 CONSTANTS = {int, float, bool, str, NoneType, torch.dtype, torch.device, torch.layout,
              torch.memory_format}  # fmt: skip
+MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
 
 def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Evaluate an operator on FakeTensors: as their FakeTensorMode, above which this is called."""
+    """Evaluate an operator on FakeTensors as their mode does, for a dispatch mode entered later."""
     if func is DEVICE and type(args[0]) is FakeTensor:
         return args[0].device
-    call = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+    call = [func, torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled()]  # fmt: skip
     after, operands = call[:], tree_leaves((args, kwargs))
-    if func.namespace != "aten" or not describe(mode, (args, kwargs), call):
+    is_plain = func.namespace == "aten" and "convolution" not in str(func)
+    if not is_plain or not describe(mode, (args, kwargs), call):
         return func(*args, **kwargs)
     entry = KNOWN.get(key := tuple(call))
     if entry is not None:
         return make(mode, entry, operands)
     result = func(*args, **kwargs)
     if key not in KNOWN:
+        if len(KNOWN) >= MOST_KNOWN:
+            KNOWN.clear()
         is_kept = describe(mode, (args, kwargs), after) and after == call  # no operand was reshaped
-        is_known = is_kept and not UNKNOWN & set(func.tags)
+        is_known = is_kept and not DEPENDENT & set(func.tags)
         KNOWN[key] = entry_of(mode, result, operands) if is_known else None
     return result
 
@@ -50,7 +58,7 @@ def describe(mode: Any, value: Any, call: list[Any]) -> bool:
     kind = type(value)
     if kind is FakeTensor:
         layout = value.shape, value.stride(), value.storage_offset(), value.dtype, value.device
-        call.append(layout)
+        call.append((*layout, value.requires_grad, value.untyped_storage().nbytes()))
         return not (
             value.fake_mode is not mode or mode.shape_env is not None or value.constant is not None
             or value.layout is not torch.strided or value.is_conj() or value.is_neg()
@@ -61,7 +69,8 @@ def describe(mode: Any, value: Any, call: list[Any]) -> bool:
         parts = [part for item in value.items() for part in item] if kind is dict else value
         return all(describe(mode, part, call) for part in parts)
     call += kind, value  # with 1.0 in place of 1 a result has another dtype
-    return kind in CONSTANTS
+    # A device without an index is the current one, which may change.
+    return kind in CONSTANTS and (kind is not torch.device or value.type in ("cpu", "meta"))
 
 
 def entry_of(mode: Any, result: Any, operands: list[Any]) -> Any:
@@ -73,21 +82,22 @@ def entry_of(mode: Any, result: Any, operands: list[Any]) -> Any:
         if type(x) not in (FakeTensor, NoneType) or not describe(mode, x, layout):
             return None
         of = [] if x is None else [n for n, key in enumerate(memory) if key == address_of(x)]
-        if len(of) > 1 or of[:1] >= [len(operands)]:  # of which operand is not known, or of none
-            return None
+        if len(of) > 1 or (of and of[0] >= len(operands)):
+            return None  # in the memory of several operands, or of another result
         if x is None or (of and operands[of[0]] is x):
             recipes.append(of[0] if of else None)
         else:
-            recipes.append((*layout[0], of[0] if of else -1))
+            recipes.append((*layout[0][:5], of[0] if of else -1))
             memory += [] if of else [address_of(x)]
     entry = type(result), recipes
     again = tree_leaves(make(mode, entry, operands))
     pairs = zip(tree_leaves(result), again, strict=True)
-    return entry if all(one is other or look(one) == look(other) for one, other in pairs) else None
+    are_alike = all(one is other or traits(one) == traits(other) for one, other in pairs)
+    return entry if are_alike else None
 
 
-def look(x: Any) -> tuple[Any, int, bool]:
-    """Return what operators go by in a FakeTensor beside its layout."""
+def traits(x: Any) -> tuple[Any, int, bool]:
+    """Return what operators read of a FakeTensor in addition to its layout."""
     return dispatch_keys(x), x.untyped_storage().nbytes(), x.requires_grad
 
 

@@ -2,8 +2,8 @@
 
 import { byId } from "../../player/assets/controls.js";
 import { tipLines } from "../../player/assets/details.js";
-import { countText, counted } from "../../player/assets/format.js";
-import { cutTo, setText } from "../../player/assets/graph.js";
+import { countText, counted, setText } from "../../player/assets/format.js";
+import { cutTo } from "../../player/assets/graph.js";
 import { Player } from "../../player/assets/main.js";
 import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
 import { ownName } from "../../player/assets/reasons.js";

@@ -5,8 +5,7 @@
 
 import { COMPUTE } from "../../player/assets/allocation.js";
 import { placesOf } from "../../player/assets/axis.js";
-import { amountText } from "../../player/assets/format.js";
-import { setText } from "../../player/assets/graph.js";
+import { amountText, setText } from "../../player/assets/format.js";
 import { pointByKey } from "./frontier.js";
 import { percentText } from "./texts.js";
 

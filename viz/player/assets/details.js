@@ -2,8 +2,7 @@
 
 import { offsetWords } from "./addresses.js";
 import { listAt } from "./columns.js";
-import { countText, counted, kindWords, listed, liveText, sizeText } from "./format.js";
-import { setText } from "./graph.js";
+import { countText, counted, kindWords, listed, liveText, sizeText, setText } from "./format.js";
 import { isAgain, isResident, residentAt, stepWords } from "./model.js";
 import { lookWords } from "./words.js";
 

@@ -2,8 +2,7 @@
 
 import { COMPUTE } from "./allocation.js";
 import { blocksAt } from "./blocks.js";
-import { amountText } from "./format.js";
-import { setText } from "./graph.js";
+import { amountText, setText } from "./format.js";
 import { homes } from "./state.js";
 
 /**

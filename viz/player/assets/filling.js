@@ -5,8 +5,7 @@
 
 import { blocksAt } from "./blocks.js";
 import { SIDES } from "./difference_panel.js";
-import { amountText, counted, shortLive } from "./format.js";
-import { setText } from "./graph.js";
+import { amountText, counted, shortLive, setText } from "./format.js";
 import { ownName, reasonOf } from "./reasons.js";
 
 /**

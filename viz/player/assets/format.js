@@ -70,3 +70,8 @@ export function changeText(change, inNodes) {
   if (!change) return "\u00b10";
   return `${change > 0 ? "+" : "\u2212"}${shortLive(Math.abs(change), inNodes)}`;
 }
+
+/** Give an element a text: the one that it has would be laid out again. @param {Element} element @param {string} text */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}

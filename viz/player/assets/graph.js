@@ -33,11 +33,6 @@ export function svgElement(name, attributes = {}, parent = undefined) {
   return element;
 }
 
-/** Give an element a text: the one that it has would be laid out again. @param {Element} element @param {string} text */
-export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
 export const ruler = document.createElement("canvas").getContext("2d");
 
 /** How wide a text is. @param {string} text @param {number} size of the font */

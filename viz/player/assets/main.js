@@ -30,6 +30,7 @@ import { Tip } from "./tip.js";
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
 const SELDOM = 100; // milliseconds between two changes of lists, while playing, at least
+const MOST_SELDOM = 1000; // milliseconds, at most, however long a change takes
 const LISTING = 10; // times what a change takes, at least: on a slow machine frames come first
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
@@ -248,7 +249,7 @@ export class Player extends Playback {
       this.table.show(chosen);
     }
     this.listed = performance.now();
-    this.seldom = Math.max(SELDOM, LISTING * (this.listed - begin));
+    this.seldom = Math.min(MOST_SELDOM, Math.max(SELDOM, LISTING * (this.listed - begin)));
   }
 
   /** Show the ledger first, or the graph. @param {string} front */

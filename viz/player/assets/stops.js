@@ -3,7 +3,8 @@
  * under the slider to each.
  */
 
-import { setText, textWidth } from "./graph.js";
+import { setText } from "./format.js";
+import { textWidth } from "./graph.js";
 
 /**
  * @typedef {{name: string, tick: number, words: string}} Stop

@@ -4,8 +4,7 @@
  * readers.
  */
 
-import { DASH, countText } from "./format.js";
-import { setText } from "./graph.js";
+import { DASH, countText, setText } from "./format.js";
 import { firstAfter } from "./reasons.js";
 import { cellWords, heldWords } from "./words.js";
 
