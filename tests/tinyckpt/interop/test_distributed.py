@@ -117,16 +117,8 @@ def process(rank: int, count: int, name: str, folder: str) -> None:
 
 
 def together(count: int, name: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a function on processes that can communicate; return what each of them found.
-
-    A single one is this process: another would import PyTorch first.
-    """
-    if count == 1:
-        threads = torch.get_num_threads()
-        process(0, 1, name, str(folder))
-        torch.set_num_threads(threads)
-    else:
-        spawn(process, (count, name, str(folder)), nprocs=count)
+    """Run a function on processes that can communicate; return what each of them found."""
+    spawn(process, (count, name, str(folder)), nprocs=count)
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(count)]
 
 
@@ -149,9 +141,8 @@ def test_buckets_of_data_parallel_training_are_counted(count: int, tmp_path: Pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_advice_applies_to_a_sharded_model_and_is_found_before(count: int, tmp_path: Path) -> None:
-    for found in together(count, "sharded", tmp_path):
+def test_advice_applies_to_a_sharded_model_and_is_found_before(tmp_path: Path) -> None:
+    for found in together(2, "sharded", tmp_path):
         assert found["plain"] == found["advised"]
         assert (
             "blocks.0.0.weight is sharded (a DTensor); expected the model before fully_sh"
