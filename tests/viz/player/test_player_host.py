@@ -139,7 +139,8 @@ def test_saved_frame_includes_the_host_lane(player: Player) -> None:
     assert 26 + wide < float(places[counter].get("x", 0))
 
 
-@pytest.mark.nightly
+@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])

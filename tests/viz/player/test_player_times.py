@@ -126,7 +126,7 @@ def test_click_on_a_lane_seeks_its_step_and_a_saved_frame_has_the_lanes(player: 
     assert {"compute", "to the host", "back"} <= set(said)
 
 
-@pytest.mark.nightly
+@pytest.mark.sampled(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
