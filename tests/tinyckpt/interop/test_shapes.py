@@ -115,7 +115,8 @@ def test_incomplete_batch_is_replanned() -> None:
     assert last < first
 
 
-@pytest.mark.nightly
+@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "dynamic"), [("rows", None), ("images", None), ("numbers", True)])
 def test_gradients_of_each_shape_equal_plain_pytorch(name: str, dynamic: bool | None) -> None:
     make, arguments = CASES[name]
