@@ -135,6 +135,26 @@ class Inferring(DispatchMode):  # type: ignore[misc]
         return infer(self.mode, func, args, kwargs or {})
 
 
+class Watching(DispatchMode):  # type: ignore[misc]
+    """Counts what it sees."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_mode_between_sees_every_call() -> None:
+    mode, watching = FakeMode(), Watching()
+    with mode, torch.no_grad():
+        x = made(mode)[0]
+        with watching, Inferring(mode):
+            for _ in range(3):
+                torch.mul(x, 2)
+    assert watching.count == 3
+
+
 def test_gradients_have_the_layouts_of_fake_tensor_mode() -> None:
     layouts = []
     for around in (lambda mode: nullcontext(), Inferring, Inferring):

@@ -21,6 +21,7 @@ from tinyckpt.interop.torch.versions import private_attribute
 
 dispatch_disabled = private_attribute("torch.utils._mode_utils:no_dispatch")
 dispatch_keys = private_attribute("torch._C:_dispatch_key_set")
+mode_stack = private_attribute("torch.utils._python_dispatch:_get_current_dispatch_mode_stack")
 DEVICE = torch.ops.prim.device.default  # queried by C++ before most operators
 DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape,
              torch.Tag.inplace_view}  # fmt: skip
@@ -38,7 +39,8 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
             torch.is_inference_mode_enabled()]  # fmt: skip
     after, operands = call[:], tree_leaves((args, kwargs))
     is_plain = func.namespace == "aten" and "convolution" not in str(func)
-    if not is_plain or not describe(mode, (args, kwargs), call):
+    is_watched = any(each is not mode for each in mode_stack())  # by another mode, on the way
+    if is_watched or not is_plain or not describe(mode, (args, kwargs), call):
         return func(*args, **kwargs)
     entry = KNOWN.get(key := tuple(call))
     if entry is not None:

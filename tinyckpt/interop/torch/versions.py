@@ -40,6 +40,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "torch.nn.modules.batchnorm:_NormBase": EACH,
     "torch.utils._mode_utils:no_dispatch": EACH,
     "torch.utils._python_dispatch:TorchDispatchMode": EACH,
+    "torch.utils._python_dispatch:_get_current_dispatch_mode_stack": EACH,
     "torch.utils._python_dispatch:_disable_current_modes": EACH,
     "torch.utils._pytree:tree_flatten": EACH,
     "torch.utils._pytree:tree_leaves": EACH,
