@@ -195,8 +195,9 @@ def schedules_of(
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
-    # With a budget, compare has a plan without a policy too.
-    own = policy_options(options, [*chosen, None] if options.budget is not None else chosen)
+    # A comparison within a budget has the whole portfolio's plan, too.
+    has_best = not chosen or (others > 0 and options.budget is not None)
+    own = policy_options(options, [*chosen, None] if has_best else chosen)
     try:
         if options.budget is not None and not chosen:
             return [plan_within_budget(graph, costs, options)]

@@ -184,6 +184,9 @@ def test_options_of_every_plan_are_set(capsys: pytest.CaptureFixture[str]) -> No
         assert code == 0
         assert "27 evaluations" in out
         assert ("in place" in out) == bool(more)
+    code, out, _ = run(capsys, "compare", "chain:10", *budget[:4], "--time-limit", "2")
+    assert code == 0
+    assert "best: revolve" in out
 
 
 def test_set_option_accepts_single_name(capsys: pytest.CaptureFixture[str]) -> None:

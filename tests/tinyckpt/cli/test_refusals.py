@@ -35,6 +35,8 @@ REFUSED = [
     ("plan chain:4 --set wings=2", "--set wings: no policy has this option"),
     ("plan chain:4 --set in_place=2", "in_place=2; expected True or False"),
     ("plan chain:4 --set improve=True", "an option of a plan for a budget without --policy"),
+    ("compare chain:4 --set improve=True", "an option of a plan for a budget without --policy"),
+    ("plan chain:4 --policy revolve --budget 4 --set improve=True", "a budget without --policy"),
     ("plan chain:4 --budget 3 --set order=late", "order='late'; expected 'free' or 'given'"),
     ("plan chain:4 --set slots=2", "--set slots is an option of revolve, which"),
     ("plan chain:4 --set budget=3", "--set budget=3: use --budget 3"),
