@@ -59,12 +59,13 @@ def describe(mode: Any, value: Any, call: list[Any]) -> bool:
     """Append operands to a call; return whether results depend on nothing else of them."""
     kind = type(value)
     if kind is FakeTensor:
+        if value.layout is not torch.strided:  # it has no storage
+            return False
         layout = value.shape, value.stride(), value.storage_offset(), value.dtype, value.device
         call.append((*layout, value.requires_grad, value.untyped_storage().nbytes()))
         return not (
             value.fake_mode is not mode or mode.shape_env is not None or value.constant is not None
-            or value.layout is not torch.strided or value.is_conj() or value.is_neg()
-            or value.is_inference() or value.is_quantized
+            or value.is_conj() or value.is_neg() or value.is_inference() or value.is_quantized
         )  # fmt: skip
     if kind is tuple or kind is list or kind is dict:
         call += kind, len(value)
