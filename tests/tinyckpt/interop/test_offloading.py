@@ -24,7 +24,7 @@ from tests.torch_evaluated_twice import TRAPS, trap
 from tests.torch_models import EXAMPLES, eager_step, example
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import candidate_modules
-from tinyckpt.interop.torch.offloading import HostHooks, wrap
+from tinyckpt.interop.torch.offloading import HostHooks, wrap, wrap_all
 
 WIDE, ROWS = 64, 128
 
@@ -257,3 +257,26 @@ def test_step_that_fits_is_left_alone() -> None:
     assert (found.modules, found.moved, found.cost) == ((), 0, 1.0)
     assert str(found).endswith("at the peak as it is; nothing to move")
     assert found.apply(model) is model
+
+
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_what_is_on_its_way_to_the_host_is_counted_on_a_device(count: int) -> None:
+    model, args = layers(count)
+    for part in model.parts:
+        part[0].register_parameter("bias", None)  # all other sizes are multiples of 512 bytes
+    found = least(model, *args, device="H100-80GB")
+    assert found.plain_peak == tct.advise(model, *args, device="H100-80GB").plain_peak
+    assert found.peak > least(model, *args, workspace=False).peak
+    # Tensors of a CPU, kept as those of a GPU would be.
+    hooks = HostHooks(0, on_gpu=True)
+    wrap_all([(model.get_submodule(each), ()) for each in found.modules], hooks, recompute=False)
+    peak, _ = tct.allocator_peak(eager_step(model, args))
+    assert not hooks.leaving
+    # At the peak, the loss and its gradient take 512 bytes each there, and 4 here.
+    assert peak + 2 * (512 - 4) == found.peak
+
+
+def test_unknown_devices_are_refused() -> None:
+    model, args = layers()
+    with pytest.raises(tc.GraphError, match=r"device 'H100' \(did you mean"):
+        tct.offload(model, *args, budget="90 %", device="H100")

@@ -7,13 +7,17 @@ training, and is recorded (``eager``).
 
 A storage is moved once, however many tensors are saved of it; parameters and buffers stay. When
 backward reads the first tensor of a module's call, those of the call before it are fetched, too
-(prefetch), on a stream of their own on a GPU. Source: Rhu et al., "vDNN: Virtualized deep neural
-networks for scalable, memory-efficient neural network design", MICRO 2016, arXiv 1602.08124.
+(prefetch). On a GPU copies run on a stream of their own, beside the computation, which waits where
+more than ``IN_FLIGHT`` storages are leaving: their memory is taken until they have left. Source:
+Rhu et al., "vDNN: Virtualized deep neural networks for scalable, memory-efficient neural network
+design", MICRO 2016, arXiv 1602.08124.
 """
 
 from __future__ import annotations
 
+import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -40,12 +44,16 @@ from tinyckpt.interop.torch.capture import (
     written_by,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+from tinyckpt.interop.torch.cuda_devices import device_of
 from tinyckpt.interop.torch.eager import Recording, forwards_restored, record
 from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
 
+# Storages on their way to the host, whose memory is still taken. Twice as many: less waiting where
+# one operator takes longer than several copies, and a peak that is larger by two storages.
+IN_FLIGHT = 2
 TRIED = 12  # numbers of modules, if none that bisection comes to meets the budget
 PLAIN = (torch.Tensor, nn.Parameter, FakeTensor)  # tensors of other classes stay where they are
 
@@ -100,9 +108,7 @@ class Offload:
             GraphError: if a module is absent or already wrapped; then nothing is wrapped.
         """
         chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
-        hooks = HostHooks(self.at_least)
-        for module, own in chosen:
-            wrap(module, hooks, self.recompute, own)
+        wrap_all(chosen, HostHooks(self.at_least), self.recompute)
         return model
 
 
@@ -117,6 +123,7 @@ def offload(
     workspace: bool = True,
     loss: Loss | None = None,
     targets: Any = (),
+    device: str | os.PathLike[str] | None = None,
     **named: Any,
 ) -> Offload:
     """Choose the modules whose saved tensors wait on the host: the first ones, as few as suffice.
@@ -129,6 +136,7 @@ def offload(
         modules: names of the modules, in any order; by default the candidates of ``advise``.
         recompute: whether to put the modules under ``checkpoint``, and move what that keeps.
         at_least: smaller storages are not moved, in bytes: a copy takes some time of any size.
+        device: as in ``advise``, for sizes and for what is saved; the budget is for a step alone.
 
     Raises:
         BudgetError: if moving those of all modules does not meet the budget; says the smallest
@@ -151,9 +159,12 @@ def offload(
     check_calls("offload")
     if not isinstance(at_least, int) or at_least < 0:
         raise GraphError(f"at_least={at_least!r:.40}; expected a number of bytes")
+    cuda = device is not None
+    if device is not None:
+        device_of(device)  # for its errors: of a step's memory, devices differ in nothing known
     with returning_loss(model, args, named, loss, targets) as packed:
         recording, reasons = record_candidates(
-            model, packed, modules, workspace, recomputing=recompute
+            model, packed, modules, workspace and not cuda, recomputing=recompute, cuda=cuda
         )
         plain, flops = Wrapping(recording).evaluate(())
         budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
@@ -166,13 +177,13 @@ def offload(
             """Return peak, FLOPs and moved bytes of a step with the first modules wrapped."""
             if not count:
                 return plain, flops, 0
-            hooks = HostHooks(at_least)
+            hooks = HostHooks(at_least, on_gpu=cuda)
             watch = partial(WriteWatch, hooks, name)
             chosen = {each: model.get_submodule(each) for each in names[:count]}
             with forwards_restored(chosen.values()):
-                for each, module in chosen.items():
-                    wrap(module, hooks, recompute, restored.get(each, ()))
-                step = record(model, packed, {}, workspace, around=lambda _: watch())
+                own = [(module, restored.get(each, ())) for each, module in chosen.items()]
+                wrap_all(own, hooks, recompute)
+                step = record(model, packed, {}, workspace, cuda=cuda, around=lambda _: watch())
             return *Wrapping(step).evaluate(()), hooks.moved // 2  # by two forward passes
 
         least, most = 0, len(names)
@@ -231,21 +242,44 @@ class WriteWatch(DispatchMode):  # type: ignore[misc]
 # Wrapping ----------------------------------------------------------------------------------------
 
 
-def wrap(
-    module: nn.Module, hooks: HostHooks, recompute: bool, restored: Sequence[str] = ()
+def wrap_all(
+    modules: Sequence[tuple[nn.Module, Sequence[str]]], hooks: HostHooks, recompute: bool
 ) -> None:
-    """Have what a module saves wait on the host; with ``recompute``, under ``checkpoint``."""
+    """Wrap modules, in the order of their calls, with the names of what ``checkpoint`` restores."""
+    for place, (module, restored) in enumerate(modules, 1):
+        wrap(module, hooks, recompute, restored, place == len(modules))
+
+
+def wrap(
+    module: nn.Module,
+    hooks: HostHooks,
+    recompute: bool,
+    restored: Sequence[str] = (),
+    last: bool = False,
+) -> None:
+    """Have what a module saves wait on the host; with ``recompute``, under ``checkpoint``.
+
+    After the ``last`` module's calls, nothing is on its way to the host any more.
+    """
     if recompute:
         candidate_modules.wrap(module, restored)
-    module.forward = partial(offloaded, module, hooks, module.forward)
+    module.forward = partial(offloaded, module, hooks, last, module.forward)
 
 
 def offloaded(
-    module: nn.Module, hooks: HostHooks, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    module: nn.Module,
+    hooks: HostHooks,
+    last: bool,
+    forward: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Call a module's forward; what autograd saves meanwhile waits on the host."""
     with hooks.around(module) if torch.is_grad_enabled() else nullcontext():
-        return forward(*args, **kwargs)
+        found = forward(*args, **kwargs)
+    if last:
+        hooks.give_back(0)
+    return found
 
 
 offloaded.wraps_forward = True  # type: ignore[attr-defined]  # see candidate_modules.is_wrapped
@@ -257,6 +291,7 @@ class Waiting:
     Attributes:
         host: its elements there; None for a FakeTensor, which has none.
         here: its elements on the device, once they are fetched.
+        copied: on a GPU, what tells when the last copy has ended.
         call: of the module that saved it.
     """
 
@@ -265,8 +300,16 @@ class Waiting:
         self.dtype, self.device, self.call = value.dtype, value.device, call
         self.host: torch.Tensor | None = None
         self.here: torch.Tensor | None = None
+        self.copied: Any = None
         if not isinstance(value, FakeTensor):
-            self.host = on_host(value.detach().as_strided((self.count,), (1,), 0))
+            with copying(self.device):
+                self.host = on_host(value.detach().as_strided((self.count,), (1,), 0))
+            self.copied = event_of_copies(self.device)
+
+    def __del__(self) -> None:
+        # Its memory is given to others, whose kernels must not run while a copy still writes there.
+        if self.here is not None:
+            self.wait()
 
     @property
     def nbytes(self) -> int:
@@ -276,11 +319,17 @@ class Waiting:
     def fetch(self) -> torch.Tensor:
         """Return its elements on the device; they stay there until nothing refers to them."""
         if self.here is None:
-            with copying(self.device):
-                self.here = torch.empty(self.count, dtype=self.dtype, device=self.device)
-                if self.host is not None:
+            self.here = torch.empty(self.count, dtype=self.dtype, device=self.device)
+            if self.host is not None:
+                with copying(self.device):
                     self.here.copy_(self.host, non_blocking=True)
+                self.copied = event_of_copies(self.device)
         return self.here
+
+    def wait(self) -> None:
+        """Have what a GPU computes from now on wait until the last copy has ended."""
+        if self.copied is not None:
+            self.copied.wait()
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -321,15 +370,18 @@ class HostHooks:
 
     Attributes:
         at_least: the bytes of the smallest storage that is moved.
+        on_gpu: whether FakeTensors stand for tensors on a GPU.
         moved: bytes moved to the host so far.
         last: the last call.
         known: storages that wait, by the id and the version of what was saved.
+        leaving: on a GPU, tensors that may be on their way to the host.
     """
 
-    def __init__(self, at_least: int) -> None:
-        self.at_least, self.moved = at_least, 0
+    def __init__(self, at_least: int, on_gpu: bool = False) -> None:
+        self.at_least, self.on_gpu, self.moved = at_least, on_gpu, 0
         self.last: weakref.ref[ModuleCall] | None = None
         self.known: dict[tuple[int, int], weakref.ref[Waiting]] = {}
+        self.leaving: deque[tuple[torch.Tensor, Waiting]] = deque()
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy of a model has hooks of its own
         return HostHooks, (self.at_least,)
@@ -367,10 +419,19 @@ class HostHooks:
             self.known[key] = weakref.ref(waiting)
             # Another storage may get the same id.
             weakref.finalize(storage, self.known.pop, key, None).atexit = False
+            if value.device.type == "cuda" or self.on_gpu:
+                self.leaving.append((value.detach(), waiting))
+                self.give_back(IN_FLIGHT)
         return Handle(waiting, value.shape, value.stride(), value.storage_offset())
+
+    def give_back(self, left: int) -> None:
+        """Give back the memory of what is leaving, but for so many, once it has left."""
+        while len(self.leaving) > left:
+            self.leaving.popleft()[1].wait()
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
         """Return a saved tensor; fetch all of its module's call, and of the call before."""
+        self.give_back(0)
         if isinstance(handle, Kept):
             if version_of(handle.value) != handle.version:
                 raise RuntimeError(
@@ -385,7 +446,7 @@ class HostHooks:
             waiting.call.fetch()
             if before is not None:
                 before.fetch()
-            arrive(here)
+            waiting.wait()
             return here.as_strided(handle.shape, handle.stride, handle.offset)
 
 
@@ -406,7 +467,7 @@ def on_host(flat: torch.Tensor) -> torch.Tensor:
 
 @cache
 def copy_stream(device: torch.device) -> Any:
-    """Return the stream of a GPU on which tensors are fetched."""
+    """Return the stream of a GPU on which tensors leave and are fetched."""
     return torch.cuda.Stream(device)
 
 
@@ -420,9 +481,6 @@ def copying(device: torch.device) -> AbstractContextManager[Any]:
     return context
 
 
-def arrive(here: torch.Tensor) -> None:
-    """Have what a GPU computes from now on wait for what is being fetched."""
-    if here.device.type == "cuda":
-        now = torch.cuda.current_stream(here.device)
-        now.wait_stream(copy_stream(here.device))
-        here.record_stream(now)
+def event_of_copies(device: torch.device) -> Any:
+    """Return what tells when the copies of a GPU so far have ended; None for a CPU."""
+    return copy_stream(device).record_event() if device.type == "cuda" else None
