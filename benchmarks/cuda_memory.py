@@ -352,8 +352,12 @@ def main() -> None:
     models = seen["models"]
     beside = [each["beside"] / MIB for model in models.values() for each in model.values()
               if isinstance(each, dict)]  # fmt: skip
-    notes = [f"{name}: {plan} is refused: {each['refused']}" for name, plans_of in plans.items()
-             for plan, each in plans_of.items() if isinstance(each, dict) and "refused" in each]  # fmt: skip
+    notes = [
+        f"{name}: {plan} is refused: {each['refused']}"
+        for name, plans_of in plans.items()
+        for plan, each in plans_of.items()
+        if isinstance(each, dict) and "refused" in each
+    ]
     notes += [f"{name}: {each['failed']}" for found in (plans, models)
               for name, each in found.items() if "failed" in each]  # fmt: skip
     outcomes = {

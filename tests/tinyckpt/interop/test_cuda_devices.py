@@ -29,7 +29,6 @@ from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.capture import attention_of_cuda
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.cuda_devices import (
-    CONTEXT,
     CUBLAS_HOPPER,
     DEVICES,
     calibrate,
@@ -256,7 +255,7 @@ def test_ledger_adds_up() -> None:
     assert found.fits
     assert found.state == 7 * 4096
     assert found.step == wrapping.evaluate(NAMES[:1])[0]
-    assert found.total == found.reserved + CONTEXT
+    assert found.total == found.reserved + device.context
     assert found.reserved >= found.sources + found.state + found.step + 2 * CUBLAS_HOPPER
     assert found.reserved % (2 * MIB) == 0  # whole segments
     assert str(found).splitlines()[-1].endswith("of 79.1 GiB")

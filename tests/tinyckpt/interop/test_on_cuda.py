@@ -87,7 +87,6 @@ def test_gradients_are_plain_and_peaks_as_predicted() -> None:
 
     def moved(model: nn.Module, x: torch.Tensor) -> None:
         offload = tct.offload(model, x, device="H100-80GB", budget="60 %")
-        predicted["offload"] = offload.peak
         offload.apply(model)
 
     plain, peak = step_of(lambda model, x: None)
