@@ -33,8 +33,8 @@ backward:
   tanh_1_vjp = tanh_vjp(tanh_1, sum_1_vjp)   float64[3]
   multiply_1_vjp = multiply(tanh_1_vjp, x)   float64[3]
 
-The forward value ``sum_1`` is missing since dead code elimination drops it: no gradient reads the
-loss itself.
+The forward value ``sum_1`` is missing: ``value=False`` does not return it, and no gradient reads
+it, so that dead code elimination drops it.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., SIAM 2008, section 3.2,
 doi:10.1137/1.9780898717761. This is not a tape: nothing is recorded while arrays are computed.
@@ -229,13 +229,14 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
     Args:
         graph: a graph from ``build``. The function's result is the loss, a floating-point
             scalar; or a tuple that begins with the loss, the rest of which is passed through.
-        wrt: position of the argument to differentiate with respect to, or several positions.
+        wrt: position of the argument to differentiate with respect to, or several positions. The
+            role of its sources changes from input to parameter.
         value: whether to return the function's result as well as the gradients. Without it,
             operators that only the loss value needs are eliminated.
 
     Raises:
-        GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
-            if an operator has no vjp rule.
+        GraphError: if the loss is not a floating-point scalar, if an argument in ``wrt`` is
+            not floating-point, or if an operator has no vjp rule.
     """
     return add_backward_pass(graph, wrt, value)
 

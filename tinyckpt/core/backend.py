@@ -65,7 +65,8 @@ def to_backend(backend: Backend, array: Any) -> Any:
     """Convert any library's array to a C-contiguous one of the backend.
 
     Raises:
-        GraphError: if the conversion fails: it is on another device, or requires grad.
+        GraphError: if the conversion fails: it is on another device, or is a PyTorch tensor
+            that requires grad.
     """
     try:
         return as_contiguous(backend.to_device(array))
@@ -108,7 +109,8 @@ def get_backend(name: str | Backend) -> Backend:
 def bind_sources(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     """Bind a call's arguments to the graph's sources: arrays by data id, with all checks made.
 
-    Nesting, shapes and dtypes must match: arrays are not converted, numbers and lists are.
+    Nesting, shapes and dtypes must match: arrays are not converted. A Python number is what NumPy
+    makes of it; an int or float for a floating-point scalar takes the scalar's dtype.
 
     Raises:
         GraphError: names the first argument that differs from what the graph was built for.

@@ -1,8 +1,9 @@
 """The cost model: cost per evaluation and size per value, the two quantities that planners trade.
 
 Every planner accepts any cost model, so that one policy can minimise evaluations, FLOPs, memory
-traffic or measured seconds, under a budget in bytes or in nodes. Store-all and
-recompute-all minimise nothing and ignore it. Costs must be finite and non-negative, sizes integers.
+traffic or measured seconds, under a budget in bytes or in nodes; models that are not here are in
+``planner.model.cost_models``. Store-all and recompute-all minimise nothing and ignore it; sqrt(n)
+reads the sizes, if ``by="bytes"``. Costs must be finite and non-negative, sizes integers.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def flops(graph: Graph) -> Costs:
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
-    """Combine valid operator costs with the graph's own sizes in bytes, skipping the checks."""
+    """Combine operator costs that have been validated with the graph's own sizes in bytes."""
     data = tuple([node.nbytes for node in graph.data])  # from a Spec, so integers
     workspace = validated_sizes([operator.workspace for operator in graph.operators], "workspace")
     check_total(data, workspace, "bytes")

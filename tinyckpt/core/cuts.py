@@ -1,7 +1,7 @@
 """Separators of the forward pass by dominator analysis, and evaluation orders for a saved set.
 
 A *separator* (articulation point) is a forward value through which every path from its ancestors to
-the loss passes: it post-dominates all its ancestors. Saving it alone suffices to recompute
+the loss passes: it post-dominates all its ancestors. It and the sources suffice to recompute
 everything after it, whatever was dropped before it. Sources are always resident, so paths begin at
 operators, and a parameter that enters late does not destroy a separator.
 
@@ -77,7 +77,7 @@ def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
     """Compute immediate post-dominators, depths in their tree, and successors of forward values.
 
     The parent is EXIT for values that only the exit post-dominates, and None for values that are
-    not forward values or from which no result is reachable.
+    not forward values or from which the sink is not reachable.
     """
     successors = forward_successors(graph)
     sink = forward_sink(graph)
@@ -175,11 +175,12 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
 
     Args:
         graph: any graph; without backward operators the order is the forward sweep.
-        keep: data ids to save from the forward sweep until their last reader; outputs of
-            non-recomputable operators are saved as well.
+        keep: data ids to save from the forward sweep until their last reader, or until another
+            output of their operator is recomputed: an evaluation replaces all its outputs. Outputs
+            of non-recomputable operators are saved as well.
         reuse: whether a recomputed value stays resident for all its remaining readers, so that
-            nothing is evaluated more than twice. If not, only the backward operator that it was
-            recomputed for, and the very next one, read it.
+            nothing is evaluated more than twice. If not, it serves the backward operator that it
+            was recomputed for and those directly after it, as long as each reads it.
 
     Raises:
         ScheduleError: if the order would be too long, as is possible without reuse.
@@ -201,7 +202,8 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         check_length(expected_length(graph, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
-        # What the operator before it read and wrote is still resident: not recomputed.
+        # What the operator before it read and wrote is still resident: not recomputed. To look
+        # back further would be to save values across operators that do not read them.
         at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
         for operator in producers_to_recompute(graph, target, resident, at_hand):
             order.append(operator)
@@ -289,8 +291,9 @@ def some_names(nodes: Sequence[DataNode]) -> str:
 # Segments: keep the values that cross the cuts, recompute all but the last segment once.
 #
 # Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
-# arXiv 1604.06174. Chen's policies differ in where they cut. The values of the last segment are
-# saved as well, since the backward pass begins there: recomputing them would save no memory.
+# arXiv 1604.06174. A segment is the forward operators between two cuts; Chen's policies differ in
+# where they cut. The values of the last segment are saved as well, since the backward pass begins
+# there: recomputing them would save no memory.
 
 MAX_CROSSINGS = 10_000_000  # pairs of a value and a cut that it crosses
 

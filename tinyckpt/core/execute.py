@@ -185,7 +185,7 @@ class Allocations:
         self.row = [0] * len(COLUMNS)
         self.on_host: dict[int, Any] = {}
         self.scratch: dict[str, Any] = {}  # what extensions remember during one run
-        self.pending: list[Callable[[], None]] = []  # wait for copies in flight
+        self.pending: list[Callable[[], None]] = []  # of extensions: wait for copies in flight
         # Allocations, numbered in order: bytes, reference count, column charged.
         self.sizes: list[int] = []
         self.holders: list[int] = []

@@ -2,8 +2,8 @@
 
 The graph is bipartite and acyclic. A *data node*, or value, is one tensor; an *operator* is one
 application of a primitive, which reads data nodes and produces data nodes. Ids are consecutive
-integers in build order, hence a topological order: an operator reads only outputs of operators
-with smaller ids. The backward pass is part of the same graph, after the forward pass.
+integers in build order, hence a topological order: an operator reads only sources and outputs of
+operators with smaller ids. The backward pass is part of the same graph, after the forward pass.
 
 There is no arithmetic here, and no array but the constants.
 """
@@ -134,8 +134,8 @@ class Graph:
     Attributes:
         name: title of the graph in pictures and tables.
         data, operators: all nodes; ``data[i].id == i`` and ``operators[i].id == i``.
-        arguments: template of the function's positional arguments; leaves are data ids.
-        results: template of the function's results; leaves are data ids.
+        arguments: template of the function's positional arguments: their nesting, of data ids.
+        results: template of the function's results.
         gradients: template of the gradients, or None if the graph has no backward pass.
         constants: the values of the constant sources, by data id.
         consumers: the operators that read each data node (use lists), ascending; derived.

@@ -14,7 +14,8 @@ from tinyckpt.base.dtypes import is_bfloat16
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 
-# (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for a zero one.
+# (output cotangents, inputs, outputs, **attrs) -> this operator's contribution to the cotangent of
+# the input, or None for zero.
 # An output's cotangent is None if the loss does not depend on that output.
 VjpRule = Callable[..., Any]
 Specs = Sequence[Spec]

@@ -2,7 +2,8 @@
 
 The reference machine of the project, and its verifier of schedules. In: a schedule. Out: the trace
 of running it, or a ScheduleError about the first illegal step. It knows shapes and the order of
-steps, nothing of kernels or policies. ``execute`` runs the arrays and keeps an independent account.
+steps, nothing of kernels or policies. ``execute`` runs the arrays and keeps an independent account,
+which tests compare with this one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def replay(schedule: Schedule) -> Trace:
     """Run a schedule without arrays, and return its trace; raise on the first illegal step.
 
     A schedule is legal if every operator's inputs are resident when it is evaluated, no operator is
-    evaluated while an output of its previous evaluation is still resident, only resident values are
-    freed or moved, and all results of the graph are resident at the end. Checks of extensions add:
-    no source is read after its update, and no non-recomputable operator is evaluated twice.
+    evaluated while an output of its previous evaluation is still resident or on the host, only
+    resident values are freed or offloaded, only offloaded ones fetched, and all results of the
+    graph are resident at the end. Checks of extensions add: no source is read after its update, and
+    no non-recomputable operator is evaluated twice.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))

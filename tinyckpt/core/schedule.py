@@ -2,8 +2,8 @@
 
 A step is one action of the machine, read as a sentence: "compute operator 4", "free value 7". A
 schedule fixes what is evaluated when, what stays resident and what is recomputed; it does not say
-why. Whether it is legal is decided by ``replay``. Example: two tanh layers f1 and f2, the gradient
-l of their loss, nothing saved: b2 finds f2 still resident, and f1 is computed again for b1:
+why. Whether it is legal is decided by ``replay``. Example: two tanh layers f1 and f2; l, the
+cotangent of f2's value; nothing saved. b2 finds f2 still resident, and f1 is computed again for b1:
 
 >>> import tinyckpt as tc
 >>> graph = tc.networks.chain(2)
@@ -61,7 +61,7 @@ class Free:
     """This step is read as: free the value; its memory is reclaimed once no view of it is resident.
 
     In the example above, step 2 is ``Free(1)``: data node 1, the result of f1. Node 0 is the source
-    x, which belongs to the caller and cannot be freed. A result is not freed at the end.
+    x, which belongs to the caller and cannot be freed. At the end all results must be resident.
 
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(2), "recompute_all")
@@ -79,7 +79,7 @@ class Offload:
 
     ``Offload(1)`` in place of step 2 above would free the device memory of f1 as ``Free(1)`` does,
     and preserve its contents: ``Fetch(1)`` in place of step 7 would then bring them back, and save
-    the recomputation. Host memory has a column of its own; it is not part of the peak.
+    the recomputation. Host memory is a column of its own in the trace; it is not part of the peak.
 
     >>> import tinyckpt as tc
     >>> steps = list(tc.plan(tc.networks.chain(2), "recompute_all").steps)
@@ -144,7 +144,9 @@ MACHINE: dict[str, Callable[[Schedule], Any]] = {}
 class Schedule:
     """A straight-line program over a graph; each step names an operator or a value of the graph.
 
-    Only the ids are checked here; ``replay`` checks legality.
+    Kinds and ids of the steps are checked here; ``replay`` checks legality. A further kind of step
+    derives from ``Update`` if it evaluates an operator, as in ``codegen.in_place``; if it names a
+    value, it is added to ``Step`` and to the two checks here.
 
     >>> import tinyckpt as tc
     >>> schedule = tc.plan(tc.networks.chain(9), "sqrt_n")
@@ -159,7 +161,8 @@ class Schedule:
         policy: name of the policy that made it.
         options: the options that the policy was given.
         checkpoints: data ids of the forward values that the policy chose to save (sqrt_n: those at
-            cuts); empty if it chose none, as when every value is saved anyway.
+            cuts); empty if it chose none, as when every value is saved anyway. A value is
+            recomputed nevertheless if another output of its operator is.
         note: a one-sentence description by the policy.
         certificate: proven optimality or gap, if requested: a ``tc.Certificate``.
     """

@@ -1,7 +1,8 @@
 """The execution trace: live memory, evaluations and time at every step of a schedule's run.
 
 ``replay`` and ``execute`` both return a trace, by separate accounting: the first from shapes, the
-second from arrays. That the two are equal is the evidence that either is right.
+second from arrays. That the two are equal is the evidence that either is right; tests compare them
+(``run`` does not).
 
 **Convention of every number.** At a ``Compute`` or ``Update`` step, live means: while the operator
 is being evaluated, with its inputs, its outputs and its workspace all resident. At any other step
@@ -21,15 +22,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
 
 # The columns of a trace, in row order.
-COLUMNS = (
-    "nodes",
-    "activation",
-    "cotangent",
-    "output",
-    "workspace",
-    "host",
-    "evaluations_so_far",
-)
+COLUMNS = ("nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations_so_far")
 ACTIVATION, COTANGENT, OUTPUT = range(3)  # kinds of memory, in the order of their columns
 
 

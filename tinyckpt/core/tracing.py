@@ -22,14 +22,7 @@ from tinyckpt.base.calls import Call, bind_arguments, function_name, split_call
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec, spec_of, weak_float
 from tinyckpt.base.tracebacks import short_traceback
-from tinyckpt.base.tree import (
-    Template,
-    check_depth,
-    fill,
-    leaves,
-    leaves_with_paths,
-    map_leaves,
-)
+from tinyckpt.base.tree import Template, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role
 from tinyckpt.core.primitive import ARITHMETIC, Primitive
 
@@ -180,7 +173,8 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
-        # Of a nested derivative: sources that stand in for its arguments, and what replaces them.
+        # Of a nested derivative (``training.transformations``): sources that stand in for its
+        # arguments, and what replaces them.
         self.stand_ins: dict[int, int] = {}
         self.replaced: dict[int, int] = {}
 

@@ -54,7 +54,8 @@ class Certificate(LazyBound):
         lower_bound: no schedule in ``scope`` within the budget costs less.
         budget: the largest peak allowed.
         unit, memory_unit: units of the costs and of the budget.
-        scope: the class of schedules that status and bound refer to; empty for all schedules.
+        scope: the class of schedules that status and bound refer to; empty for all schedules that
+            move nothing to the host.
         once: number of operators that no schedule may evaluate twice.
     """
 
