@@ -36,9 +36,8 @@ class Policy:
     """A named rematerialization policy: (graph, costs, options) -> schedule.
 
     >>> import tinyckpt as tc
-    >>> policy = tc.POLICIES["sqrt_n"]
-    >>> policy.complexity, policy.source
-    ('O(V + E)', 'Chen et al. 2016, arXiv 1604.06174')
+    >>> tc.POLICIES["sqrt_n"].source
+    'Chen et al. 2016, arXiv 1604.06174'
 
     Attributes:
         name: its name in ``plan`` and on the command line.
@@ -62,7 +61,7 @@ class Policy:
 
 
 def plan_store_all(graph: Graph, costs: Costs) -> Schedule:
-    """Evaluate in build order: minimal cost, maximal memory.
+    """Evaluate in build order: minimal cost, all residuals in memory at once.
 
     On ``chain(n)``: 2n+1 evaluations, peak n+2 nodes.
     """
@@ -74,7 +73,7 @@ STORE_ALL = Policy(
     "store_all",
     plan_store_all,
     "evaluate everything once, keep all that the backward pass reads",
-    "the least cost there is; the most memory",
+    "the least cost there is, with all residuals in memory at once",
     "O(V + E)",
     "what every framework does unless told otherwise",
 )
@@ -87,8 +86,8 @@ STORE_ALL = Policy(
 def plan_recompute_all(graph: Graph, costs: Costs) -> Schedule:
     """Recompute from the sources for every backward operator: minimal memory on a chain.
 
-    On ``chain(n)``: n(n+1)/2 + n + 1 evaluations, peak 3 nodes, and no schedule with that peak has
-    fewer evaluations.
+    On ``chain(n)``: n(n+1)/2 + n + 1 evaluations, peak 3 nodes, and no schedule without offloading
+    has fewer evaluations at that peak.
     """
     order = retaining_order(graph, (), reuse=False)
     note = f"{len(order) - len(graph.operators)} recomputations, nothing kept"
@@ -100,7 +99,7 @@ RECOMPUTE_ALL = Policy(
     "recompute_all",
     plan_recompute_all,
     "keep nothing, recompute from the sources for every backward operator",
-    "optimal at its own peak on uniform chains; a heuristic elsewhere",
+    "optimal at its own peak on uniform chains, without offloading; else a heuristic",
     "O(n^2) evaluations on a chain",
     "the other extreme: O(1) memory on a chain",
 )
@@ -226,7 +225,7 @@ SQRT_N = Policy(
     "sqrt_n",
     plan_sqrt_n,
     "cut into about sqrt(n) segments, keep what crosses, recompute all but the last once",
-    "optimal at its own peak on uniform chains of k^2 layers; a heuristic elsewhere",
-    "O(V + E)",
+    "optimal at its own peak on uniform chains of k^2 layers, without offloading; else a heuristic",
+    "about O(V + E); O(V) more for each cut that has no separator near",
     "Chen et al. 2016, arXiv 1604.06174",
 )

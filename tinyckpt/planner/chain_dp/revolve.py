@@ -252,7 +252,8 @@ REVOLVE = Policy(
     "revolve",
     plan_revolve,
     "binomial checkpointing: states in slots, placed for the fewest advances on equal stages",
-    "optimal on uniform chains, with the fewest states written; a heuristic elsewhere",
+    "optimal on uniform chains, without offloading, with the fewest states written; else a "
+    "heuristic",
     "O(V + E) and the schedule",
     "Griewank and Walther 2000, doi:10.1145/347837.347846",
 )

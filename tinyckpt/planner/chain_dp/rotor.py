@@ -330,7 +330,7 @@ ROTOR = Policy(
     "rotor",
     plan_rotor,
     "the least cost on a chain of unequal stages, by dynamic programming over memory",
-    "optimal for the stages among schedules that keep states persistently, up to rounding",
+    "optimal for the stages among schedules whose states persist in device memory, up to rounding",
     "O(m L^3) for L stages and m levels of memory; L is at most 200",
     "Beaumont et al. 2019, arXiv 1911.13214",
 )

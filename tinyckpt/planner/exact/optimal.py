@@ -346,7 +346,8 @@ OPTIMAL = Policy(
     "optimal",
     plan_optimal,
     "the cheapest of all schedules, proven by a solver, for small graphs",
-    "optimal over all schedules, where the solver (extra `optimal`) ends in time; else a bound",
+    "optimal over all schedules without offloading, where the solver (extra `optimal`) ends in "
+    "time; else a bound",
     "exponential; some 30 operators in seconds",
     "staged as in Jain et al. 2020, arXiv 1910.02653; the relaxation and cuts are our own",
 )
