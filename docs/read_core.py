@@ -2,8 +2,8 @@
 
 The order and a sentence for each file are the list in CONTRIBUTING.md. Prose is what the files say
 of themselves: module docstrings and comments between sections; code is theirs to the letter. After
-each file, a chain of four layers goes through the stage that the file is; its output is printed by
-the code when the site is built.
+each file stands an example, mostly of a chain of four layers; its output is printed by the code
+when the site is built.
 """
 
 from __future__ import annotations
@@ -25,32 +25,56 @@ SECTION = re.compile(
 )
 HEAD = """# Read the core
 
-A reader of these {count} files has seen how a function becomes a graph, how its backward pass joins
-the graph, how a policy becomes a schedule, and how a schedule runs. They are read in this order,
-in one sitting. [The course](course.md) builds the same engine in 200 lines, `mini.py`: if you wrote
-it, you know the ideas, and the course's page says what each file adds, and why.
+A reader of these {count} files, {lines:,} lines, has seen how a function becomes a graph, how its
+backward pass joins the graph, how a policy becomes a schedule, and how a schedule runs. They are
+read in this order. [The course](course.md) builds the same engine in 200 lines, `mini.py`: if you
+wrote it, you know the ideas, and the course's page says what each file adds, and why.
 
-The path through them: a function becomes a graph (`tracing`), which gets its backward pass
-(`autodiff`). A policy (`policies`, by `cuts`) makes of it an *order*: operators in the sequence of
-their evaluations, where one that occurs again is a recomputation. The order becomes a schedule by
-adding where each value is freed (`lowering`), and the schedule a trace: without arrays (`replay`)
-or with them (`execute`).
+The path through them: a function becomes a graph (`tracing`) of values and operators (`graph`),
+each operator an application of a `primitive`; and the graph gets its backward pass (`autodiff`). A
+policy (`policies`, with the help of `cuts`) chooses an *order*: operators in the sequence of their
+evaluations, where one that occurs again is a recomputation. `costs` says what an evaluation costs
+and what a value weighs. The order becomes a `schedule`, a list of steps, by adding where each value
+is freed (`lowering`). A schedule runs without arrays (`replay`) or with those of an array library
+(`execute`, `backend`), and both return a `trace`.
 
 {extensions} Core imports none of them: `import tinyckpt` imports their
 packages, which fill the tables (`install` of each file):
 
 {tables}
 
-So a legaliser delays updates past the readers of old values, and drops what may not be evaluated
-again, before frees are added; offloads are inserted into a finished schedule. `tc.plan` looks a
-policy up in `tc.POLICIES`: these three and those of `tinyckpt/planner`; `tc.run` binds the
-arguments, moves them to the backend and executes.
+The entries of core are NumPy, and `replay` for `MACHINE`, by which a schedule is printed. A
+legaliser makes an order legal before frees are added: it delays updates past the readers of old
+values, or drops what may not be evaluated again. `tc.plan` looks a policy up in `tc.POLICIES`:
+`store_all`, `recompute_all` and `sqrt_n` of `policies`, and those of `tinyckpt/planner`; `tc.run`
+binds the arguments, moves them to the backend and executes.
+
+To add a kind of step, write its class: derived from `Update` if it evaluates an operator, as
+`InPlace` is in `codegen/in_place`; if it names a value, as `Offload` does, in `schedule`, as one
+more `Step`, in the two checks of `Schedule`, and in `Trace.resident_at` if it makes the value
+resident. Then emit it: `lowering` emits `Compute`, `Free` and `Update`; other steps are put into a
+schedule that is legal without them, as `insert_offloads` of `storage/offload_steps` and
+`forward_in_place` of `codegen/in_place` do. Then enter a rule for the class in `STEP_RULES` of
+`replay`, which counts by shapes, and one in `STEP_RULES` of `execute`, which counts by arrays; a
+test compares their traces. That is enough to replay, print and run such a schedule; what saves,
+compiles or draws it (`documents/schedules`, `codegen`, `viz`) names the kinds that it knows.
+
+Words that are used before they are explained, or set outside of the core:
+
+- *residuals* are the forward values that the backward pass reads (`autodiff`);
+- `xp` is the array library that a kernel is called with (`backend`);
+- a *template* is the nesting of arguments or results, with ids as its leaves (`base/tree`);
+- `regions` are entered by `tc.checkpoint` (`planner/manual/regions`), `once` is set by `tc.once`
+  (`ops/non_recomputable`);
+- `stand_ins` and `replaced` are of derivatives within a function (`training/transformations`);
+- `scratch` is what extensions remember during one build or run, `pending` how to wait for their
+  copies (`storage/offload_steps`).
 
 Text and code are those of the files. Their examples use `tc.networks.chain(n)`: layers `f1` to
-`fn`; `l`, the gradient of the loss, a backward operator that reads fn's value and the constant 1.0,
-which is a value of its own, so that ids skip one there; the layers' backward operators `bn` to
-`b1`. After each file, a chain of four layers passes through it. It has a `sum` besides, so that its
-counts are not those of `chain(4)`:
+`fn`; `l`, the cotangent of fn's value, where the loss is half its squared norm, which nothing
+computes; the layers' backward operators `bn` to `b1`. `l` reads fn's value and the constant 1.0,
+which is a value of its own, so that ids skip one there. After each file stands an example, mostly
+of a chain of four layers and a `sum`, so that its counts are not those of `chain(4)`:
 
 ```python
 {chain}
@@ -73,6 +97,7 @@ TABLES = (
     ("autodiff", "RESIDUAL_RULES"),
     ("lowering", "LEGALISERS"),
     ("backend", "BACKENDS"),
+    ("schedule", "MACHINE"),
     ("replay", "STEP_RULES"),
     ("replay", "OPERATOR_CHECKS"),
     ("replay", "RESULT_CHECKS"),
@@ -89,9 +114,9 @@ print(tanh.forward(np, np.zeros(2)))
     "tracing": """
 def shown(x):
     print("called once, with", x)
-    return tc.tanh(x)
+    return loss(x)
 
-print(tc.build(shown, tc.Spec((8, 8))))
+print(tc.build(shown, tc.Spec((8, 8)), graph_name="loss") == forward)
 """,
     "autodiff": "print(graph)",
     "schedule": """
@@ -118,11 +143,14 @@ print(*schedule.steps, sep="\\n")
 for policy in ("store_all", "recompute_all", "sqrt_n"):
     planned = tc.plan(graph, policy)
     print(f"{tc.replay(planned).summary()}; {planned.note}")
+# recompute_all evaluates all four again for tanh_4_vjp: sum_1_vjp, before it, has not read tanh_4.
 # sqrt_n saves the last segment too, tanh_3 and tanh_4: 11 evaluations; with tanh_2 alone, 13.
 """,
     "backend": """
-from tinyckpt.core.backend import get_backend
+from tinyckpt.core.backend import bind_sources, get_backend
 print(get_backend("numpy").xp.__name__)
+bound = bind_sources(graph, (np.ones((8, 8)),))
+print({graph.data[data].name: array.shape for data, array in bound.items()})
 try:
     tc.run(schedule, np.ones((8, 9)))
 except tc.GraphError as error:
@@ -142,7 +170,7 @@ except tc.ScheduleError as error:
 """,
     "execute": """
 result = tc.run(schedule, np.ones((8, 8)))
-print(result.value, result.trace == trace)
+print(result.value, result.gradients[0, 0], result.trace == trace)
 """,
 }
 
@@ -164,17 +192,22 @@ def contributing() -> str:
 
 
 def page() -> str:
-    """Return the page: each file in turn, and the chain after it."""
+    """Return the page: each file in turn, and an example after it."""
     names: dict[str, Any] = {}
     exec(CHAIN, names)
     (extensions,) = EXTENSIONS.findall(contributing())
-    head = {"chain": CHAIN, "extensions": extensions.strip(), "tables": tables()}
-    parts = [HEAD.format(count=len(listed()), **head)]
+    sources = {
+        name: (ROOT / "tinyckpt" / "core" / f"{name}.py").read_text(encoding="utf-8")
+        for name in listed()
+    }
+    lines = sum(len(source.splitlines()) for source in sources.values())
+    head = {"chain": CHAIN, "extensions": extensions.strip(), "tables": tables(), "lines": lines}
+    parts = [HEAD.format(count=len(sources), **head)]
     for number, (name, sentence) in enumerate(listed().items(), 1):
-        source = (ROOT / "tinyckpt" / "core" / f"{name}.py").read_text(encoding="utf-8")
+        source = sources[name]
         parts += [f"## {number}. {name}", f"**{sentence}**", *told(source)]
         example = STAGES[name].strip()
-        parts += ["### The chain of four layers", fenced(example), fenced(output(example, names))]
+        parts += ["### Example", fenced(example), fenced(output(example, names))]
     return "\n\n".join(parts) + "\n"
 
 
