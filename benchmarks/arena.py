@@ -1,29 +1,32 @@
 """Benchmark: heights of arenas over the peak of live bytes, and time to assign offsets.
 
-    python benchmarks/arena.py [--data DIR] [--seconds 60]
+    python benchmarks/arena.py heights durations resident
+    python benchmarks/arena.py minimalloc minimalloc_cp --data DIR [--seconds 60]
 
-Networks are those of ``tinyckpt.networks``, small batches: a height's share of the peak depends on
-shapes, and batches scale most of them alike. DIR has the instances of google/minimalloc
-(``benchmarks/challenging`` of its repository), which are not distributed with this project; each
-gets a process time of ``--seconds``, with the constructions and the search of tinyckpt alone, and
-with CP-SAT where OR-Tools is installed. Seconds are process time.
+Writes the sections that are named, and keeps the others of the last report. Networks are those of
+``tinyckpt.networks``, small batches: a height's share of the peak depends on shapes, and batches
+scale most of them alike. DIR has the instances of google/minimalloc (``benchmarks/challenging`` of
+its repository), which are not distributed with this project; ``minimalloc`` gives each
+``--seconds`` of process time for the constructions and searches of tinyckpt alone,
+``minimalloc_cp`` as many of wall time with CP-SAT. All seconds in the tables are process time.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 import table
+from arena_resident import resident_table
 
 import tinyckpt as tc
 from tinyckpt.base.deadline import Clock
 from tinyckpt.codegen import offset_assignment
-from tinyckpt.codegen.offset_assignment import assign_offsets
+from tinyckpt.codegen.offset_assignment import Packing, assign_offsets
 from tinyckpt.networks.registry import network_from_text
 
 NETWORKS = [
@@ -38,6 +41,13 @@ POLICIES = (
 )  # fmt: skip
 MOST_STEPS = 60_000  # schedules of more steps are left out, and shown so
 CAPACITY = 1_048_576  # bytes, of minimalloc's instances
+TITLES = {
+    "heights": "Heights over the peak of live bytes",
+    "durations": "Time of many allocations",
+    "minimalloc": f"minimalloc's instances within {CAPACITY:,} bytes",
+    "minimalloc_cp": "minimalloc's instances, with CP-SAT",
+    "resident": "Resident memory of steps in one buffer",
+}
 
 
 def heights() -> str:
@@ -65,8 +75,8 @@ def heights() -> str:
             print(name, policy, len(plan.allocations), ratio, f"{took:.2f}", file=sys.stderr)
         body.append(row)
     return (
-        f"## Heights over the peak of live bytes\n\nAligned to 64 bytes, without a deadline; the "
-        f"highest is {worst:.4f}.\n\n{table.rows(['network', *POLICIES], body)}"
+        f"Aligned to 64 bytes, without a deadline; the highest is {worst:.4f}.\n\n"
+        f"{table.rows(['network', *POLICIES], body)}"
     )
 
 
@@ -99,29 +109,26 @@ def durations() -> str:
             body.append([f"{count:,}", kind, f"{took:.1f}", f"{ratio:.4f}"])
             print(body[-1], file=sys.stderr)
     header = ["allocations", "drawn with", "seconds", "height / peak"]
-    return f"## Time of many allocations\n\n{table.rows(header, body)}"
+    return table.rows(header, body)
 
 
-def minimalloc(folder: Path, seconds: float) -> str:
-    """Return the table of minimalloc's instances."""
-    body = []
-    solvers = {"tinyckpt": False, "with CP-SAT": True}
-    if find_spec("ortools") is None:
-        del solvers["with CP-SAT"]
+def minimalloc(folder: Path, seconds: float, solver: bool) -> str:
+    """Return the table of minimalloc's instances, with or without CP-SAT."""
+    body: list[list[object]] = []
     for path in sorted(folder.glob("*.csv")):
         rows = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)
-        row = [path.stem.partition(".")[0], len(rows)]
-        for solver in solvers.values():
-            found = alone(rows, seconds, solver)
-            row += [f"{found[0]:,}", f"{found[1]:.1f}", "yes" if found[0] <= CAPACITY else "no"]
-        body.append(row)
-        print(row, file=sys.stderr)
-    header = ["instance", "blocks"]
-    for name in solvers:
-        header += [f"{name}: bytes", "seconds", "within"]
+        packing, took = alone(rows, seconds, solver)
+        peak = packing.lower_bound / CAPACITY
+        within = "yes" if packing.nbytes <= CAPACITY else f"{packing.nbytes / CAPACITY:.3f} times"
+        name = path.stem.partition(".")[0]
+        body.append([name, len(rows), f"{peak:.3f}", f"{packing.nbytes:,}", within, f"{took:.1f}"])
+        print(body[-1], file=sys.stderr, flush=True)
+    fit = sum(row[4] == "yes" for row in body)
+    header = ["instance", "blocks", "peak / capacity", "height, bytes", "within", "seconds"]
+    clock = "wall" if solver else "process"
     return (
-        f"## minimalloc's instances within {CAPACITY:,} bytes\n\nAt most {seconds:g} seconds each; "
-        f"the peak of live bytes is 94 to 100 % of the capacity.\n\n{table.rows(header, body)}"
+        f"{fit} of {len(body)} fit; at most {seconds:g} seconds of {clock} time each.\n\n"
+        f"{table.rows(header, body)}"
     )
 
 
@@ -143,8 +150,8 @@ class ProcessClock(Clock):
             raise offset_assignment.OutOfTimeError
 
 
-def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[int, float]:
-    """Return the height of an instance and the seconds; without CP-SAT unless ``solver``."""
+def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[Packing, float]:
+    """Return the packing of an instance and the seconds; without CP-SAT unless ``solver``."""
     most = offset_assignment.MOST_IN_MODEL
     offset_assignment.MOST_IN_MODEL = most if solver else 0
     offset_assignment.Clock = Clock if solver else ProcessClock  # type: ignore[misc, attr-defined]
@@ -154,18 +161,33 @@ def alone(rows: np.ndarray, seconds: float, solver: bool) -> tuple[int, float]:
         packing = assign_offsets(starts, stops, sizes, deadline=seconds, capacity=CAPACITY)
     finally:
         offset_assignment.MOST_IN_MODEL, offset_assignment.Clock = most, Clock  # type: ignore[misc, attr-defined]
-    return packing.nbytes, process_time() - begin
+    return packing, process_time() - begin
+
+
+def kept(text: str) -> dict[str, str]:
+    """Return the sections of a report by their titles."""
+    parts = text.split("\n## ")[1:]
+    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts}
 
 
 def main() -> None:
-    """Measure all; write the table."""
+    """Measure what is named; write the tables."""
     parser = argparse.ArgumentParser(description="heights of arenas, and time to assign offsets")
+    parser.add_argument("sections", nargs="+", choices=TITLES)
     parser.add_argument("--data", type=Path, help="folder of minimalloc's challenging instances")
     parser.add_argument("--seconds", type=float, default=60, help="for each of them")
     options = parser.parse_args()
-    sections = [heights(), durations()]
-    if options.data is not None:
-        sections.append(minimalloc(options.data, options.seconds))
+    measured = {
+        "heights": heights,
+        "durations": durations,
+        "minimalloc": partial(minimalloc, options.data, options.seconds, False),
+        "minimalloc_cp": partial(minimalloc, options.data, options.seconds, True),
+        "resident": resident_table,
+    }
+    new = {TITLES[name]: measured[name]() for name in options.sections}
+    report = table.RESULTS / "arena.md"
+    found = {**kept(report.read_text("utf-8") if report.exists() else ""), **new}
+    sections = [f"## {title}\n\n{found[title]}" for title in TITLES.values() if title in found]
     table.write("arena", "One buffer", sections, ["numpy", "ortools"])
 
 

@@ -15,7 +15,10 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleaved(
-    runners: dict[str, Callable[[], object]], rounds: int, settling: int = 0
+    runners: dict[str, Callable[[], object]],
+    rounds: int,
+    settling: int = 0,
+    clock: Callable[[], float] = perf_counter,
 ) -> dict[str, list[float]]:
     """Time every runner in every round, interleaved, so that drift affects all equally; seconds.
 
@@ -29,9 +32,9 @@ def interleaved(
         for name, runner in runners.items():
             for _ in range(settling):
                 runner()
-            begin = perf_counter()
+            begin = clock()
             runner()
-            seconds[name].append(perf_counter() - begin)
+            seconds[name].append(clock() - begin)
     return seconds
 
 

@@ -1,0 +1,84 @@
+"""Roofline model: the least time of a step on this machine, from its bytes and FLOPs.
+
+An evaluation takes no less than its FLOPs over the peak FLOP/s, and no less than the bytes of its
+inputs and outputs over the bandwidth. Both are measured: the peak as a large product of matrices in
+the step's dtype, the bandwidth as a copy in as much memory as the step's buffer, so that a step
+that fits a cache is measured against the cache. Functions such as tanh run far below that peak:
+the bound is one of memory and matrix products, and the true optimum lies above it.
+
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
+multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+import tinyckpt as tc
+from tinyckpt.core.schedule import EVALUATIONS
+
+Clock = Callable[[], float]
+ROUNDS = 9
+PRODUCT = 1536  # rows and columns: 7 GFLOP, and 54 MiB in float64
+COPIED = 2**26  # bytes that one timing of a copy moves, at least
+
+
+def best_seconds(function: Callable[[], object], clock: Clock, calls: int = 1) -> float:
+    """Return the shortest time of a call, over some rounds."""
+    function()
+    seconds = []
+    for _ in range(ROUNDS):
+        begin = clock()
+        for _ in range(calls):
+            function()
+        seconds.append((clock() - begin) / calls)
+    return min(seconds)
+
+
+def measured_bandwidth(nbytes: int, clock: Clock = perf_counter) -> float:
+    """Return the bytes per second, read and written, of a copy within some bytes of memory."""
+    source, target = np.ones((2, max(64, nbytes // 16)))
+    moved = source.nbytes + target.nbytes
+    return moved / best_seconds(lambda: np.copyto(target, source), clock, max(1, COPIED // moved))
+
+
+def measured_peak(dtype: str, clock: Clock = perf_counter) -> float:
+    """Return the FLOP/s of a large product of matrices."""
+    a, b, out = np.ones((3, PRODUCT, PRODUCT), dtype)
+    return 2 * PRODUCT**3 / best_seconds(lambda: np.matmul(a, b, out=out), clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The least seconds of a schedule.
+
+    Attributes:
+        apart: with every evaluation reading its inputs and writing its outputs.
+        fused: with arguments read once, results written once, and all else in registers.
+    """
+
+    apart: float
+    fused: float
+
+
+def roofline(schedule: tc.Schedule, bandwidth: float, peak: float) -> Roofline:
+    """Return the least seconds of a schedule at some bytes per second and FLOP/s."""
+    graph = schedule.graph
+    apart = flops = 0.0
+    for step in schedule.steps:
+        if not isinstance(step, EVALUATIONS):
+            continue
+        operator = graph.operators[step.operator]
+        if graph.data[operator.outputs[0]].view_of is not None:
+            continue  # moves nothing
+        touched = {*operator.inputs, *operator.outputs}
+        nbytes = sum(graph.data[data].spec.nbytes for data in touched)
+        apart += max(nbytes / bandwidth, operator.flops / peak)
+        flops += operator.flops
+    ends = {*tc.tree.leaves(graph.arguments), *graph.outputs}
+    nbytes = sum(graph.data[data].spec.nbytes for data in ends)
+    return Roofline(apart, max(nbytes / bandwidth, flops / peak))
