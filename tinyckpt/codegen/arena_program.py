@@ -14,18 +14,21 @@ others, and is allocated in every call.
 
 from __future__ import annotations
 
+import ast
 import builtins
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.lru_cache import ProgramCache
-from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 from tinyckpt.base.units import counted
 from tinyckpt.codegen.arena import ALIGNMENT, allocations_of, packed
 from tinyckpt.codegen.destinations import steps_into, written_into
@@ -46,6 +49,13 @@ from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule
 from tinyckpt.ops.kernel_inlining import constant_line, inline_kernel, is_own
 
 Array = Any
+ARITHMETIC = {"np.add", "np.subtract", "np.multiply", "np.divide"}
+# BLAS has products of these, and NumPy computes with a Python number as with an array of it.
+COMMON_FLOATS: tuple[np.dtype[Any], ...] = (np.dtype("float32"), np.dtype("float64"))
+CACHE = 2**18  # bytes; of larger results, a pass more takes longer than NumPy's buffer
+# Elements of each buffer in which NumPy repeats what it broadcasts. Its own choice is 8192: 64 KiB
+# of float64 for every operand.
+BUFFERED = 1024
 MOST_LAYOUTS = 8  # sets of argument strides whose programs are kept
 # Kernels whose temporaries depend on the data.
 DATA_DEPENDENT = "tinyckpt.ops.kernels_indexing"
@@ -141,11 +151,13 @@ class ArenaWriter:
         self.views: list[str] = []
         self.body: list[str] = []
         self.known: dict[Any, list[str]] = {}  # names of views of one operator, by its base's name
+        self.transposed: dict[str, str] = {}  # names of transposed views, by their expressions
+        self.numbers: dict[tuple[Any, bytes], str] = {}  # names of numbers, by dtype and bytes
 
     def source(self) -> str:
         """Emit the whole program."""
         base, graph = self.base, self.graph
-        self.base.taken |= {"at", "placed", "poison"}
+        self.base.taken |= {"at", "placed", "poison", "dot"}
         self.body += base.unpacking()
         for data, value in graph.constants.items():
             self.names[data] = name = base.identifier(f"c_{graph.data[data].name}")
@@ -186,6 +198,8 @@ class ArenaWriter:
         lines.extend(constant_line(name, value) for name, value in base.arrays.items())
         size = counted(self.addresses.nbytes, "byte")
         lines.append(f"# One buffer of {size}: at(offset, step) is a view of it.")
+        if any(line.startswith("dot(") for line in self.body):
+            lines.append("# dot is np.dot, or np.matmul where an argument is not C-contiguous.")
         lines += [*self.views, "", f"def step({', '.join(base.parameters)}):"]
         return "\n".join([*lines, *(f"    {line}" for line in self.body)])
 
@@ -243,12 +257,13 @@ class ArenaWriter:
             if operator.kind == "unbroadcast":
                 inlined = self.without_reshape(operator, inlined)
             if line := written_into(inlined, results[0], self.base.backend.xp):
-                self.body.append(line)
+                line = self.with_views(operator, self.as_dot(operator, line))
+                self.body += self.tuned(operator, line)
                 return
         if inside == [True]:
             lines = steps_into(primitive.forward, operands, operator.attrs, results[0])
             if lines is not None:
-                self.body += lines
+                self.body += [each for line in lines for each in self.tuned(operator, line)]
                 return
         name, attrs = self.base.kernel_name(operator)
         call = self.base.identifier(f"{name}_into_{results[0]}")
@@ -258,6 +273,78 @@ class ArenaWriter:
             targets = [each if not at else "_" for each, at in zip(results, inside, strict=True)]
             line = f"{', '.join(targets)} = {line}"
         self.body.append(line)
+
+    def tuned(self, operator: Operator, line: str) -> list[str]:
+        """Return lines that do the same in less time, on small arrays above all.
+
+        NumPy makes an array of a Python number in every call; the program has it made once. And to
+        add a broadcast operand takes NumPy's general iterator, with a buffer: instead it is written
+        into the result's place first, unless that is larger than a cache.
+        """
+        (output,) = operator.outputs
+        spec = self.graph.data[output].spec
+        call = ast.parse(line, mode="eval").body
+        assert isinstance(call, ast.Call)
+        if (
+            self.base.backend.xp is not np
+            or ast.unparse(call.func) not in ARITHMETIC
+            or spec.dtype not in COMMON_FLOATS
+            or any(self.graph.data[data].spec.dtype != spec.dtype for data in operator.inputs)
+        ):
+            return [line]
+        call.args = [self.constant(each, spec.dtype) for each in call.args]
+        result, lines = self.names[output], []
+        texts = [ast.unparse(each) for each in call.args]
+        specs = {self.names[data]: self.graph.data[data].spec for data in operator.inputs}
+        shapes = [specs[text].shape if text in specs else () for text in texts]
+        if spec.nbytes <= CACHE and spec.shape in shapes and result not in texts:
+            for place, shape in enumerate(shapes):
+                if shape not in ((), spec.shape):
+                    lines.append(f"{result}[...] = {texts[place]}")
+                    call.args[place] = ast.Name(result)
+        return [*lines, ast.unparse(call)]
+
+    def as_dot(self, operator: Operator, line: str) -> str:
+        """Return a small product of matrices as a call of ``dot``, which takes half the time."""
+        nodes = [self.graph.data[data] for data in (*operator.inputs, *operator.outputs)]
+        if (
+            operator.kind == "matmul"
+            and self.base.backend.xp is np
+            and all(len(node.spec.shape) == 2 and min(node.spec.shape) > 1 for node in nodes)
+            and nodes[-1].spec.dtype in COMMON_FLOATS
+            and len({node.spec.dtype for node in nodes}) == 1
+            and all(node.view_of is None for node in nodes)
+            and nodes[-1].spec.nbytes <= CACHE
+        ):
+            return line.replace("np.matmul(", "dot(", 1)
+        return line
+
+    def constant(self, node: ast.expr, dtype: Any) -> ast.expr:
+        """Return a number as the name of an array; any other operand as it is."""
+        try:
+            with np.errstate(over="ignore"):
+                value = np.array(ast.literal_eval(node), dtype)
+        except ValueError:
+            return node
+        if not np.isfinite(value):
+            return node
+        key = dtype, value.tobytes()
+        if key not in self.numbers:
+            name = self.base.identifier(f"c_{ast.unparse(node)}")
+            self.numbers[key], self.base.arrays[name] = name, value
+        return ast.Name(self.numbers[key])
+
+    def with_views(self, operator: Operator, line: str) -> str:
+        """Return a line with names for the transposed views of values in the buffer."""
+        for data in operator.inputs:
+            owner = self.names[data]
+            text = f"{owner}.mT"
+            if owner in self.fixed and re.search(rf"\b{text}\b", line):
+                if text not in self.transposed:
+                    self.transposed[text] = self.base.identifier(f"{owner}_mT")
+                    self.views.append(f"{self.transposed[text]} = {text}")
+                line = re.sub(rf"\b{text}\b", self.transposed[text], line)
+        return line
 
     def without_reshape(self, operator: Operator, expression: str) -> str:
         """Return the sum of a broadcast operand's cotangent without a reshape that does nothing."""
@@ -351,6 +438,8 @@ class ArenaProgram:
         arrays = self.writer.base.arrays
         self.arrays = {name: backend.to_device(array) for name, array in arrays.items()}
         self.constants = tuple(self.arrays.values())
+        self.small_buffers = backend.xp is np and may_buffer_less(schedule.graph)
+        self.strides = strides_of(self.writer.base.parameters, schedule.graph)
         self.lock: Any = threading.Lock() if threads == "wait" else nullcontext()
         self.memory = Memory()
         self.own = threading.local()
@@ -360,7 +449,7 @@ class ArenaProgram:
             memory = self.memory
             if self.threads == "own":
                 memory = self.own.__dict__.setdefault("memory", Memory())
-            key = tuple([array.strides for array in leaves(arguments)])
+            key = self.strides(*arguments)
             if memory.buffer is None:
                 memory.buffer = aligned_bytes(self.backend.xp, self.nbytes)
             first: list[tuple[Any, Any]] = []
@@ -368,10 +457,19 @@ class ArenaProgram:
             def made() -> Callable[..., Any]:
                 result, noted = self.first_call(arguments, memory.buffer)
                 first.append(result)
-                return self.build(memory.buffer, noted)
+                return self.build(memory.buffer, noted, arguments)
 
             step = memory.steps.get(key, made)
-            both: tuple[Any, Any] = first[0] if first else step(*arguments)
+            if first:
+                return first[0]
+            if not self.small_buffers:
+                both: tuple[Any, Any] = step(*arguments)
+                return both
+            elements = np.setbufsize(BUFFERED)
+            try:
+                both = step(*arguments)
+            finally:
+                np.setbufsize(elements)
             return both
 
     def first_call(
@@ -433,7 +531,9 @@ class ArenaProgram:
         )
         return (result, gradients), noted
 
-    def build(self, buffer: Array, noted: Mapping[int, Evaluation]) -> Callable[..., Any]:
+    def build(
+        self, buffer: Array, noted: Mapping[int, Evaluation], arguments: tuple[Any, ...]
+    ) -> Callable[..., Any]:
         """Make the views of the buffer, and the function that runs on them."""
         xp, addresses = self.backend.xp, self.addresses
 
@@ -468,11 +568,56 @@ class ArenaProgram:
             buffer[start:stop] = 255  # a NaN in every floating-point type
 
         namespace = {**self.writer.base.namespace, **self.arrays}
-        namespace.update({"at": at, "placed": placed, "poison": poison})
+        in_rows = all(array.flags.c_contiguous for array in leaves(arguments)) and all(
+            layout.axes == tuple(range(len(layout.shape)))
+            for evaluation in noted.values()
+            for layout in evaluation.outputs
+        )
+        dot = self.backend.xp.dot if in_rows and dot_is_matmul() else self.backend.xp.matmul
+        namespace.update({"at": at, "placed": placed, "poison": poison, "dot": dot})
         filename = f"<{self.schedule.policy} of {self.schedule.graph.name}, in one buffer>"
         exec(builtins.compile(self.source, filename, "exec"), namespace)
         step: Callable[..., Any] = namespace["step"]
         return step
+
+
+def strides_of(parameters: Sequence[str], graph: Graph) -> Callable[..., tuple[Any, ...]]:
+    """Return a function from arguments to the strides of all arrays in them.
+
+    Generated, since a walk over hundreds of small arrays takes a tenth of a step.
+    """
+    arrays = [
+        path
+        for parameter, template in zip(parameters, graph.arguments, strict=True)
+        for path, _ in leaves_with_paths(template, parameter)
+    ]
+    strides = "".join([f"{path}.strides, " for path in arrays])
+    function: Callable[..., tuple[Any, ...]] = eval(f"lambda {', '.join(parameters)}: ({strides})")
+    return function
+
+
+def may_buffer_less(graph: Graph) -> bool:
+    """Whether results have the same bits whatever the size of NumPy's buffers.
+
+    A sum that casts its operand, as of float16 in float32, adds buffer by buffer. Where all
+    floating-point values have one dtype of 32 bits or more, tinyckpt's kernels cast nothing they
+    sum up.
+    """
+    dtypes = {node.spec.dtype for node in graph.data}
+    inexact = {dtype for dtype in dtypes if dtype.kind not in "biu"}
+    return (
+        len(inexact) == 1
+        and inexact.issubset(COMMON_FLOATS)
+        and all(is_own(operator.primitive.forward) for operator in graph.operators)  # type: ignore[union-attr]
+    )
+
+
+@cache
+def dot_is_matmul() -> bool:
+    """Whether NumPy has a BLAS, which computes ``dot`` and ``matmul`` by the same routine."""
+    random = np.random.default_rng(0)
+    pairs = [random.normal(size=(2, 31, 31)).astype(dtype) for dtype in COMMON_FLOATS]
+    return all(np.dot(a, b).tobytes() == (a @ b).tobytes() for a, b in pairs)
 
 
 def is_placed(kernel: Callable[..., Any]) -> bool:

@@ -157,7 +157,7 @@ def compile(
         np.tanh(f1, out=f2)
         np.multiply(c_1_0, f2, out=l)
         np.multiply(f2, f2, out=b2)
-        np.subtract(1, b2, out=b2)
+        np.subtract(c_1, b2, out=b2)
         np.multiply(b2, l, out=b2)
         b1 = tanh_vjp_into_b1(f1, b2)
         return None, b1
