@@ -40,6 +40,7 @@ POLICIES = (
     "offload",
 )  # fmt: skip
 MOST_STEPS = 60_000  # schedules of more steps are left out, and shown so
+HIGHEST = 1.02  # height over the peak of live bytes
 CAPACITY = 1_048_576  # bytes, of minimalloc's instances
 TITLES = {
     "heights": "Heights over the peak of live bytes",
@@ -52,8 +53,7 @@ TITLES = {
 
 def heights() -> str:
     """Return the table of heights over peaks."""
-    body = []
-    worst = 0.0
+    body, above = [], []
     for name in NETWORKS:
         graph, _ = network_from_text(name)
         row: list[str] = [name]
@@ -70,13 +70,15 @@ def heights() -> str:
             plan = tc.arena(schedule)
             took = process_time() - begin
             ratio = plan.nbytes / max(plan.lower_bound, 1)
-            worst = max(worst, ratio)
+            if ratio > HIGHEST:
+                above.append(f"{name} under {policy} ({ratio:.4f})")
             row.append(f"{ratio:.4f}".rstrip("0").rstrip(".") if ratio > 1 else "1")
             print(name, policy, len(plan.allocations), ratio, f"{took:.2f}", file=sys.stderr)
         body.append(row)
+    verdict = f"all but {', '.join(above)}" if above else "all"
     return (
-        f"Aligned to 64 bytes, without a deadline; the highest is {worst:.4f}.\n\n"
-        f"{table.rows(['network', *POLICIES], body)}"
+        f"Aligned to 64 bytes, without a deadline. At most {HIGHEST:g}, this project's limit: "
+        f"{verdict}.\n\n{table.rows(['network', *POLICIES], body)}"
     )
 
 
@@ -99,17 +101,22 @@ def random_blocks(kind: str, count: int) -> tuple[np.ndarray, np.ndarray, np.nda
 def durations() -> str:
     """Return the table of the time that many allocations take."""
     body = []
-    for count in (10_000, 100_000):
+    late = 0
+    for count, limit in ((10_000, 2), (100_000, 20)):
         for kind in ("short lifetimes", "any lifetimes", "nested as in a backward pass"):
             blocks = [column.tolist() for column in random_blocks(kind, count)]
             begin = process_time()
             packing = assign_offsets(*blocks, alignment=64)
             took = process_time() - begin
             ratio = packing.nbytes / packing.lower_bound
+            late += took > limit
             body.append([f"{count:,}", kind, f"{took:.1f}", f"{ratio:.4f}"])
             print(body[-1], file=sys.stderr)
     header = ["allocations", "drawn with", "seconds", "height / peak"]
-    return table.rows(header, body)
+    return (
+        f"Within 2 seconds for 10,000 and 20 for 100,000, this project's limits: "
+        f"{len(body) - late} of {len(body)}.\n\n{table.rows(header, body)}"
+    )
 
 
 def minimalloc(folder: Path, seconds: float, solver: bool) -> str:

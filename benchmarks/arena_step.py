@@ -39,6 +39,7 @@ CLOCK = perf_counter if THREADS > 1 else process_time
 TRACED = 64 << 10  # bytes that a step may allocate beside its buffer
 Written = Callable[..., Any]
 measured_peak = cache(partial(roofline.measured_peak, clock=CLOCK))  # by dtype
+measured_call = cache(partial(roofline.measured_call, clock=CLOCK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def measured(title: str, case: Case, rounds: int) -> Row:
         tc.replay(schedule).peak_bytes,
         reused.arena.nbytes,
         {name: traced_peak(runners[name]) for name in ("plain", "reused")},
-        roofline.roofline(schedule, bandwidth, measured_peak(case.dtype)),
+        roofline.roofline(schedule, bandwidth, measured_peak(case.dtype), measured_call()),
         bandwidth,
     )
     print(title, {name: statistics.median(s) for name, s in row.seconds.items()}, file=sys.stderr)
@@ -240,9 +241,10 @@ def roofline_table(rows: list[Row]) -> str:
 
 
 ROOFLINE = """What this machine could do at best: every evaluation takes the bytes of its operands
-and results over the bandwidth of a copy, or its FLOPs over the peak of a matrix product, whichever
-is more; or, all fused, arguments and results once. `tanh`, `exp` and the rest of NumPy's functions
-are on one thread and far below that peak, and no step of Python takes less than about 0.5 us."""
+and results over the bandwidth of a copy, or its FLOPs over the peak of a large product of matrices,
+or the {call:.2f} us of a call of NumPy, whichever is most; or, all fused, arguments and results are
+moved once. `tanh`, `exp` and reductions run on one thread and far below that peak, so that the best
+is above these bounds: a limit that lies below the first of them is out of reach for NumPy."""
 
 
 def main() -> None:
@@ -255,13 +257,14 @@ def main() -> None:
         for title, case in cases().items()
         if title.startswith(options.models)
     ]
+    about = ROOFLINE.format(call=1e6 * measured_call())
     sections = [
         f"{counted(THREADS, 'thread')}, {'wall' if THREADS > 1 else 'process'} time; load of the "
         f"machine {os.getloadavg()[1]:.1f}.",
         verdicts(rows),
         seconds_table(rows),
         f"## Memory\n\n{memory_table(rows)}",
-        f"## Roofline\n\n{ROOFLINE}\n\n{roofline_table(rows)}",
+        f"## Roofline\n\n{about}\n\n{roofline_table(rows)}",
     ]
     table.write("arena_step", "Steps in one buffer", sections, ["numpy", "torch"])
 

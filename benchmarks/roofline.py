@@ -1,10 +1,11 @@
 """Roofline model: the least time of a step on this machine, from its bytes and FLOPs.
 
-An evaluation takes no less than its FLOPs over the peak FLOP/s, and no less than the bytes of its
-inputs and outputs over the bandwidth. Both are measured: the peak as a large product of matrices in
-the step's dtype, the bandwidth as a copy in as much memory as the step's buffer, so that a step
-that fits a cache is measured against the cache. Functions such as tanh run far below that peak:
-the bound is one of memory and matrix products, and the true optimum lies above it.
+An evaluation takes no less than its FLOPs over the peak FLOP/s, no less than the bytes of its
+inputs and outputs over the bandwidth, and no less than one call of NumPy. All are measured: the
+peak as a large product of matrices in the step's dtype, the bandwidth as a copy in as much memory
+as the step's buffer, so that a step that fits a cache is measured against the cache, the call as a
+product of two numbers. Functions such as tanh run far below that peak: the bound is one of memory
+and matrix products, and the true optimum lies above it.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
 multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
@@ -52,21 +53,27 @@ def measured_peak(dtype: str, clock: Clock = perf_counter) -> float:
     return 2 * PRODUCT**3 / best_seconds(lambda: np.matmul(a, b, out=out), clock)
 
 
+def measured_call(clock: Clock = perf_counter) -> float:
+    """Return the seconds of the shortest call of a ufunc, with its destination."""
+    a, b, out = np.ones((3, 1))
+    return best_seconds(lambda: np.multiply(a, b, out=out), clock, 10_000)
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """The least seconds of a schedule.
 
     Attributes:
         apart: with every evaluation reading its inputs and writing its outputs.
-        fused: with arguments read once, results written once, and all else in registers.
+        fused: in one pass: arguments read once, results written once, all else in registers.
     """
 
     apart: float
     fused: float
 
 
-def roofline(schedule: tc.Schedule, bandwidth: float, peak: float) -> Roofline:
-    """Return the least seconds of a schedule at some bytes per second and FLOP/s."""
+def roofline(schedule: tc.Schedule, bandwidth: float, peak: float, call: float) -> Roofline:
+    """Return the least seconds of a schedule at some bytes per second, FLOP/s, and seconds/call."""
     graph = schedule.graph
     apart = flops = 0.0
     for step in schedule.steps:
@@ -77,7 +84,7 @@ def roofline(schedule: tc.Schedule, bandwidth: float, peak: float) -> Roofline:
             continue  # moves nothing
         touched = {*operator.inputs, *operator.outputs}
         nbytes = sum(graph.data[data].spec.nbytes for data in touched)
-        apart += max(nbytes / bandwidth, operator.flops / peak)
+        apart += max(nbytes / bandwidth, operator.flops / peak, call)
         flops += operator.flops
     ends = {*tc.tree.leaves(graph.arguments), *graph.outputs}
     nbytes = sum(graph.data[data].spec.nbytes for data in ends)

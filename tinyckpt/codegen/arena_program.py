@@ -3,8 +3,9 @@
 The program has a view of the buffer for every evaluation, made once, and each line writes into its
 place by ``out=``. The first call runs the schedule step by step, and notes what kernels allocate
 and how values lie in memory (row-major or not), so that later calls give the same bits; it is done
-again for arguments of other strides. In: a legal schedule, its ``arena`` and a backend. Out: a
-function, and its source.
+again for arguments of other strides. On NumPy, lines are chosen for what a call costs: small
+products by ``dot``, numbers as arrays, derivatives of large arrays part by part. In: a legal
+schedule, its ``arena`` and a backend. Out: a function, and its source.
 
 Not done: kernels written by the user, and those whose temporaries depend on the data (gathers and
 scatters with repeated indices), allocate as they please; their results are copied into place. Of

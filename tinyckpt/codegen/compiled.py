@@ -120,7 +120,7 @@ def compile(
 
     With ``arena=True`` every value and workspace has a static address in one buffer, and each line
     writes into its place by ``out=``: after the first call, which finds the layouts, values are no
-    longer allocated. What ``arena_program`` names still is, and so are NumPy's buffers for casts.
+    longer allocated. What ``arena_program`` names still is, and so are NumPy's own buffers.
     Many steps gain nothing by that, and some lose (benchmarks/results/arena_step.md), so it is
     never the default.
 
