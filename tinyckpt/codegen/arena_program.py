@@ -200,7 +200,7 @@ class ArenaWriter:
         lines.extend(constant_line(name, value) for name, value in base.arrays.items())
         size = counted(self.addresses.nbytes, "byte")
         lines.append(f"# One buffer of {size}: at(offset, step) is a view of it.")
-        if any(line.startswith("dot(") for line in self.body):
+        if any("dot(" in line for line in self.body):
             lines.append("# dot is np.dot, or np.matmul where an argument is not C-contiguous.")
         lines += [*self.views, "", f"def step({', '.join(base.parameters)}):"]
         return "\n".join([*lines, *(f"    {line}" for line in self.body)])
@@ -254,7 +254,11 @@ class ArenaWriter:
         inlined = inline_kernel(primitive.forward, operands, operator.attrs, self.base.written)
         if inlined is not None and len(results) == 1:
             if not inside[0]:
-                self.body.append(self.base.evaluation(operator))
+                result = self.base.evaluation(operator)
+                product = self.as_dot(operator, f"np.matmul({', '.join(inlined.split(' @ '))})")
+                if product.startswith("dot("):
+                    result = f"{results[0]} = {self.with_views(operator, product)}"
+                self.body.append(result)
                 return
             if operator.kind == "unbroadcast":
                 inlined = self.without_reshape(operator, inlined)

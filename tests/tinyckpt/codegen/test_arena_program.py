@@ -214,7 +214,7 @@ def test_small_operands_are_broadcast_into_the_result_and_numbers_made_once() ->
         "    np.multiply(tanh_1, tanh_1, out=tanh_1_vjp)",
         "    np.subtract(c_1, tanh_1_vjp, out=tanh_1_vjp)",
         "    np.multiply(tanh_1_vjp, sum_1_vjp, out=tanh_1_vjp)",
-        "    matmul_1_vjp = x.mT @ tanh_1_vjp",
+        "    matmul_1_vjp = dot(x.mT, tanh_1_vjp)",
         "    return sum_1, matmul_1_vjp",
     ]
     large = tc.differentiate(tc.build(loss, tc.Spec((256, 256)), tc.Spec(256), tc.Spec((256, 256))))
