@@ -51,13 +51,13 @@ def test_0_4_cotangent_of_a_value_that_nothing_reads_is_0():
 def test_0_4_reverse_agrees_with_the_derivative_of_random_tapes():
     for seed in range(20):
         tape, inputs = random_tape(seed), [0.5, -0.75, 0.25]
-        found = reverse(tape, evaluate(tape, inputs))[:3]
+        cotangents = reverse(tape, evaluate(tape, inputs))[:3]
         for place in range(3):
             # The complex step: an imaginary part too small to change the real one.
             moved = [value + 1e-30j * (at == place) for at, value in enumerate(inputs)]
             slope = complex(evaluate(tape, moved)[-1]).imag / 1e-30
-            assert math.isclose(found[place], slope, rel_tol=1e-12, abs_tol=1e-12), (
-                f"the cotangent of input {place} is {found[place]}; expected {slope}, "
+            assert math.isclose(cotangents[place], slope, rel_tol=1e-12, abs_tol=1e-12), (
+                f"the cotangent of input {place} is {cotangents[place]}; expected {slope}, "
                 f"for random_tape({seed}) = {tape} and the inputs {inputs}"
             )
 

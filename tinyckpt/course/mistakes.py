@@ -121,6 +121,8 @@ def difference(expected: Any, got: Any, where: str = "") -> str:
     'live values: entry 2 is 2; expected 3'
     >>> difference([4.0, 1], [4.0])
     '1 entries; expected 2'
+    >>> difference("f1 f2 l b2 b1", "f1 f2 l b2")
+    '4 words; expected 5'
     """
     if isinstance(expected, str) and isinstance(got, str) and expected.count(" ") >= LIST_OF_WORDS:
         return difference(expected.split(), got.split(), "word")
@@ -139,5 +141,6 @@ def difference(expected: Any, got: Any, where: str = "") -> str:
         if found:
             return found
     if len(expected) != len(got):
-        return f"{where} {len(got)} entries; expected {len(expected)}".lstrip()
+        counted = f"{len(got)} words" if where == "word" else f"{where} {len(got)} entries"
+        return f"{counted.lstrip()}; expected {len(expected)}"
     return ""

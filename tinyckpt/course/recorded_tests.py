@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from textwrap import shorten
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,12 +57,13 @@ class Rewriting(ast.NodeTransformer):
         self.seed = seed
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """Replace an assertion by ``record(line, relation, locals(), operands)``."""
+        """Replace an assertion by ``record(line, relation, locals(), operands, their source)``."""
         test = node.test
         relations = [type(each).__name__ for each in getattr(test, "ops", ())]
         relation = relations[0] if len(relations) == 1 else ""
-        operands = ", ".join(map(ast.unparse, self.operands(test)))
-        code = f"record({node.lineno}, {relation!r}, locals(), [{operands}])"
+        operands = list(map(ast.unparse, self.operands(test)))
+        values = ", ".join(operands)
+        code = f"record({node.lineno}, {relation!r}, locals(), [{values}], {operands})"
         return ast.copy_location(self.generic_visit(ast.parse(code).body[0]), node)
 
     def operands(self, test: ast.expr) -> list[ast.expr]:
@@ -84,9 +86,11 @@ def run_recorded(source: str, test: str, seed: int) -> list[Any]:
     """Run a test of a file of tests; return what its assertions record."""
     rows: list[Any] = []
 
-    def record(line: int, relation: str, names: dict[str, Any], operands: list[Any]) -> None:
+    def record(
+        line: int, relation: str, names: dict[str, Any], operands: list[Any], sources: list[str]
+    ) -> None:
         graph = names.get("graph")
-        rows.append([line, relation, [as_plain(each, graph) for each in operands]])
+        rows.append([line, relation, [as_plain(each, graph) for each in operands], sources])
 
     @contextmanager
     def raises(kind: type[BaseException], match: str = "") -> Iterator[SimpleNamespace]:
@@ -97,7 +101,7 @@ def run_recorded(source: str, test: str, seed: int) -> list[Any]:
         except kind as error:
             found = re.search(match, str(error)[:1000])
             caught.value, told = error, found[0] if found else "an error of another message"
-        record(0, "", {}, [[f"{kind.__name__} with {match!r}", told]])
+        record(0, "", {}, [[f"{kind.__name__} with {match!r}", told]], [""])
 
     tree = ast.fix_missing_locations(Rewriting(seed).visit(ast.parse(source)))
     tree.body = [
@@ -115,15 +119,16 @@ def run_recorded(source: str, test: str, seed: int) -> list[Any]:
 def as_plain(value: Any, graph: Any = None) -> Any:
     """Convert what a test compares to lists, numbers and texts.
 
-    Sets and dicts are sorted; a graph becomes its operators; a schedule is there with its graph.
+    Sets and dicts are sorted; a graph becomes its operators; a schedule is there with its graph. An
+    array without axes is a number: where ``np.ones(())`` solves a task, so does ``1.0``.
     """
     if isinstance(value, list) and value and all(is_step(each) for each in value) and graph:
         return ["a schedule", graph_data(graph), [[verb, int(index)] for verb, index in value]]
     if hasattr(value, "operators") and hasattr(value, "forward_count"):
         return graph_data(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.ndim:
         return [list(value.shape), *map(as_plain, value.ravel().tolist())]
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic | np.ndarray):
         return as_plain(value.item())
     if isinstance(value, bool | int | str) or value is None:
         return value
@@ -158,16 +163,17 @@ def graph_data(graph: Any) -> list[Any]:
 
 def judge(expected: Any, got: Any) -> str:
     """Compare the records of a test on the solution and on a student's file; say what differs."""
-    for index, (line, relation, best) in enumerate(expected):
+    for index, (line, relation, best, sources) in enumerate(expected):
         if index >= len(got):
             return f"line {line} of the test is not reached"
-        _, _, mine = got[index]
-        where = f"line {line} of the test: " if line else ""
-        for one, other in zip(best, mine, strict=True):
+        _, _, mine, _ = got[index]
+        for one, other, source in zip(best, mine, sources, strict=True):
             is_schedule = isinstance(one, list) and one[:1] == ["a schedule"]
             found = judge_schedule(one, other) if is_schedule else difference(one, other)
             if found and not holds(relation, best, mine):
-                return f"{where}{found}"
+                # The message on a schedule names steps and values; others only say what they are.
+                what = "" if is_schedule else f", {shorten(source, 72, placeholder=' ...')}"
+                return f"line {line} of the test{what}: {found}" if line else found
     return "" if len(expected) == len(got) else "the test compares more than with the solution"
 
 

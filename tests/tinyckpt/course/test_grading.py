@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[int, str, str, str, str]] = {
     "wrong operand": (1, "lambda g, out, x, y: g * y", "lambda g, out, x, y: g * x", "1.2",
                       "rules of multiply add one product each: line"),
     "no segments": (3, "if index > last", "if index > 0", "3.6",
-                    "of the test: entry 0 is 20; expected 23"),
+                    "of the test, counts(chain(8), sqrt_n(chain(8))): entry 0 is 20; expected 23"),
     "most recently used": (4, "return inf", "return 0", "4.3", "; expected inf"),
 }  # fmt: skip
 
@@ -73,6 +73,15 @@ def test_mistake_costs_its_task_and_is_named(name: str, tmp_path: Path) -> None:
     assert message in str([task, found.document()])
 
 
+def test_seed_may_be_a_number_or_an_array_without_axes(tmp_path: Path) -> None:
+    text = (SOLUTIONS / "part_1.py").read_text(encoding="utf-8")
+    file = tmp_path / "part_1.py"
+    file.write_text(text.replace("graph.constants[seed.id] = np.ones(())",
+                                 "graph.constants[seed.id] = 1.0"), encoding="utf-8")  # fmt: skip
+    found = grade(file, only="1.3")
+    assert found.points == found.of, found
+
+
 def test_page_on_grading_shows_what_is_printed(tmp_path: Path) -> None:
     _, old, new, *_ = MISTAKES["freed too early"]
     file = tmp_path / "part_2.py"
@@ -103,24 +112,32 @@ BEST = [["compute", 0], ["compute", 1], ["compute", 2], ["free", 2], ["compute",
     ],
 )
 def test_schedules_are_replayed_and_the_first_mistake_named(steps: Any, message: str) -> None:
-    best, mine = ([[7, "Eq", [["a schedule", CHAIN, each]]]] for each in (BEST, steps))
+    best, mine = ([[7, "Eq", [["a schedule", CHAIN, each]], ["x"]]] for each in (BEST, steps))
     mine[0][2][0][1] = []  # the student's graph is not the one that counts
     found = judged(best, mine)
     assert message in found
     assert bool(message) == bool(found)
 
 
-RECORD = [[7, "Eq", [["a schedule", CHAIN, BEST]]], [8, "LtE", [3, 4]], [9, "Eq", [1.0, 1.0]]]
+SOURCES = ["found", "best"]
+RECORD = [[7, "Eq", [["a schedule", CHAIN, BEST]], ["steps"]], [8, "LtE", [3, 4], SOURCES],
+          [9, "Eq", [1.0, 1.0], SOURCES]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("got", "message"),
     [
         (RECORD, ""),
-        ([*RECORD[:2], [9, "Eq", [1.0, 1.0 + 1e-9]]], ""),
-        ([*RECORD[:2], [9, "Eq", [1.0, 1.1]]], "line 9 of the test: it is 1.1; expected 1.0"),
-        ([RECORD[0], [8, "LtE", [2, 4]], RECORD[2]], ""),
-        ([RECORD[0], [8, "LtE", [5, 9]], RECORD[2]], "line 8 of the test: it is 5; expected 3"),
+        ([*RECORD[:2], [9, "Eq", [1.0, 1.0 + 1e-9], SOURCES]], ""),
+        (
+            [*RECORD[:2], [9, "Eq", [1.0, 1.1], SOURCES]],
+            "line 9 of the test, best: it is 1.1; expected 1.0",
+        ),
+        ([RECORD[0], [8, "LtE", [2, 4], SOURCES], RECORD[2]], ""),
+        (
+            [RECORD[0], [8, "LtE", [5, 9], SOURCES], RECORD[2]],
+            "line 8 of the test, found: it is 5; expected 3",
+        ),
         (RECORD[:1], "line 8 of the test is not reached"),
         ([*RECORD, RECORD[0]], "compares more"),
         *((data, "of another form") for data in (3, [3], [[1, 2]], [[7, "Eq", []]], None)),
@@ -148,8 +165,11 @@ def test_1_1_all_kinds():
     one, other = (run_recorded(source, "test_1_1_all_kinds", seed) for seed in (1, 2))
     value = one[0][2][0]
     assert one == [
-        [7, "Eq", [value, 3]], [8, "LtE", [[1, 2], [value]]], [9, "", ["a function", [value]]],
-        [10, "", [False]], [0, "", [["ValueError with 'lit.*al'", "literal"]]],
+        [7, "Eq", [value, 3], ["value", "3"]],
+        [8, "LtE", [[1, 2], [value]], ["{2, 1}", "{value}"]],
+        [9, "", ["a function", [value]], ["abs", "[value]"]],
+        [10, "", [False], ["not value"]],
+        [0, "", [["ValueError with 'lit.*al'", "literal"]], [""]],
     ]  # fmt: skip
     assert other[0][2][0] != value
 
