@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tinyckpt as tc
-from tests.viz.conftest import Open
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import (
     COUNTERS,
     LOOKS,
@@ -261,6 +261,7 @@ def test_controls_change_speed_help_theme_and_columns(tmp_path: Path, open_page:
     assert int(page.input_value("#speed")) == speed
     page.keyboard.press("?")
     assert page.is_visible("#keys")
+    assert_accessible(page, within="#keys")
     page.keyboard.press("ArrowRight")  # not while the help is open
     assert page.evaluate(TICK) == -1
     page.keyboard.press("Escape")
