@@ -1,8 +1,9 @@
 """The API end to end: value_and_grad, grad and jit; results; real data; the demo."""
 
+from inspect import isfunction, signature
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,6 +15,13 @@ from tinyckpt.networks.digits import STEPS, accuracy, digits_network, load_digit
 
 def loss(params: Any, x: Any) -> Any:
     return tc.sum(tc.tanh(x @ params["w"]) ** 2)
+
+
+def test_annotations_of_every_public_function_can_be_evaluated() -> None:
+    functions = [each for name in tc.__all__ if isfunction(each := getattr(tc, name))]
+    assert tc.matmul in functions
+    for each in functions:
+        assert get_type_hints(each).keys() == {*signature(each).parameters, "return"}
 
 
 def test_value_and_grad_traces_once_per_shape() -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.tracing import scope
+from tinyckpt.core.tracing import Var, scope
 from tinyckpt.networks.network import Network, check_positive
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.casting import astype
@@ -28,9 +28,6 @@ from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 Norm = Callable[[Any, Any], Any]  # (x, layer) -> y, of x's shape
 MOMENTUM = 0.1  # weight of the batch in updated running statistics, as in PyTorch

@@ -6,14 +6,11 @@ derivative is composed of ordinary operators.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tinyckpt.core.tracing import apply
+from tinyckpt.core.tracing import Var, apply
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import PRIMITIVES, unary
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 tanh = unary("tanh")
 sigmoid = unary("sigmoid")

@@ -21,22 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.graph import Operator
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, apply_all, as_var
+from tinyckpt.core.tracing import Builder, Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels_compression
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.cache_blocking import span_length
 from tinyckpt.ops.random import checked_seed, stream_key
 from tinyckpt.ops.shape import reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Builder, Var
 
 BITS = (8, 4, 2)
 GROUP = 4  # elements; a group is a multiple of it, so that it fills whole bytes at 2 bits

@@ -15,12 +15,12 @@ Source: Yang et al., arXiv 2406.16282, section 4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, apply_all
+from tinyckpt.core.tracing import Var, apply, apply_all
 from tinyckpt.ops import kernels_approximate_activations as kernels_approximate
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.cache_blocking import span_length
@@ -28,9 +28,6 @@ from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import PRIMITIVES
 from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.shape_inference import per_element
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 GELU, GELU_TANH, SILU = (PRIMITIVES[name] for name in ("gelu", "gelu_tanh", "silu"))
 

@@ -14,13 +14,13 @@ weights, masks other than the causal one, values of another width than the keys.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.core.tracing import active_builder, apply_all, as_var
+from tinyckpt.core.tracing import Var, active_builder, apply_all, as_var
 from tinyckpt.ops.causal_softmax import attention_weights
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import multiply
@@ -32,9 +32,6 @@ from tinyckpt.ops.fused_attention import (
 )
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.shape import reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # Queries and keys per block: enough for full speed in matrix products, and few enough queries that
 # little of a causal block is computed in vain. Heads, then entries of the batch axes, are added as

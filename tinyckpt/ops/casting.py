@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.dtypes import is_bfloat16, is_float
 from tinyckpt.base.spec import Spec, checked_dtype
 from tinyckpt.core.primitive import Primitive, no_flops
-from tinyckpt.core.tracing import active_builder, apply, as_var
+from tinyckpt.core.tracing import Var, active_builder, apply, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops.eager import eager
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 PYTHON_NUMBERS = (bool, int, float)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply
+from tinyckpt.core.tracing import Var, apply
 from tinyckpt.ops import kernels_attention
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
 from tinyckpt.ops.shape_inference import per_element
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_causal_softmax(x: Spec) -> tuple[Spec, ...]:

@@ -11,12 +11,12 @@ import math
 import operator
 from collections.abc import Sequence
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.tracing import as_var
+from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.eager import eager
@@ -25,9 +25,6 @@ from tinyckpt.ops.linalg import matmul, product
 from tinyckpt.ops.manipulation import diagonal, moveaxis
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import extents_of, index, reshape, transpose
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 Labels = tuple[str, ...]
 # Labels of an ellipsis's axes, numbered from the last: "...0" is the last axis.

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops import sliding_windows as windows
@@ -31,11 +31,7 @@ from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import index
-from tinyckpt.ops.sliding_windows import pair, require_images, window_counts
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.sliding_windows import Pair
+from tinyckpt.ops.sliding_windows import Pair, pair, require_images, window_counts
 
 ALL_BUT_CHANNELS = (0, 2, 3)
 

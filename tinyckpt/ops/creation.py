@@ -7,18 +7,15 @@ number is computed when it is needed, like any other value, and may be recompute
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.spec import checked_dtype
-from tinyckpt.core.tracing import as_var
+from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 @eager

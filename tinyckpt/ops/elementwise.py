@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype, promote_to_float
@@ -29,9 +29,6 @@ from tinyckpt.ops.kernels_activation import GELU_CUBIC, GELU_SCALE
 from tinyckpt.ops.kernels_elementwise import KERNELS
 from tinyckpt.ops.shape import unbroadcast
 from tinyckpt.ops.shape_inference import per_element
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # Kinds of operators that compute each element of the result from the elements of the operands at
 # its place: what may be split along any axis.

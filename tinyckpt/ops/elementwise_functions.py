@@ -7,12 +7,12 @@ are cast to the floats in which NumPy computes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.dtypes import is_float
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops.casting import astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater
 from tinyckpt.ops.eager import eager
@@ -24,9 +24,6 @@ from tinyckpt.ops.elementwise import (
     unary,
     where,
 )
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 exp2 = unary("exp2")
 expm1 = unary("expm1")

@@ -9,21 +9,18 @@ that the sum is bitwise reproducible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.shape import reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply
+from tinyckpt.core.tracing import Var, apply
 from tinyckpt.ops import kernels_attention
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.causal_softmax import attention_weights
@@ -30,9 +30,6 @@ from tinyckpt.ops.nn import SOFTMAX_VJP
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import full, index, reshape
 from tinyckpt.ops.shared_adjoints import apply_shared
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # Extents of a block: along the keys' axes up to their heads, then queries, then keys.
 Block = tuple[int, ...]

@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import CONTIGUOUS, flat_or_along, index, is_contiguous, reshape, transpose
 from tinyckpt.ops.shared_adjoints import apply_shared
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 BASIC = (int, slice, type(None), type(...))
 Indices = Any  # integers: an array, a list, a number, or a Var

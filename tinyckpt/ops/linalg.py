@@ -8,7 +8,7 @@ and norms by singular values.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels, reduce
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype, promote_to_float
@@ -25,9 +25,6 @@ from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where
 from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def swapped_if(spec: Spec, transposed: bool) -> Spec:

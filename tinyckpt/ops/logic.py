@@ -7,20 +7,17 @@ of ``elementwise_table``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_indexing
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import absolute, binary, unary
 from tinyckpt.ops.reduce import Axes, reduced_shape, sum
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 logical_and = binary("logical_and")
 logical_or = binary("logical_or")

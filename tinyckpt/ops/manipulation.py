@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
@@ -32,9 +32,6 @@ from tinyckpt.ops.shape import (
     split,
     transpose,
 )
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # Modes of pad other than "constant": np.pad of the indices says which element goes where.
 PAD_MODES = ("edge", "reflect", "symmetric", "wrap")

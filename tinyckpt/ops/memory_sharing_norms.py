@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, apply_all, as_var
+from tinyckpt.core.tracing import Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
 from tinyckpt.ops.eager import eager
@@ -38,9 +38,6 @@ from tinyckpt.ops.normalization_primitives import (
 )
 from tinyckpt.ops.reduce import mean, sum
 from tinyckpt.ops.shape import expand_dims
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_ms(x: Spec, axes: Any, **attrs: Any) -> tuple[Spec, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, apply_all, as_var
+from tinyckpt.core.tracing import Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
@@ -17,9 +17,6 @@ from tinyckpt.ops.reduce import MAX_VJP, mean, sum
 from tinyckpt.ops.reduce import max as largest
 from tinyckpt.ops.shape import expand_dims
 from tinyckpt.ops.shape_inference import per_element
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_one_hot(labels: Spec, classes: int, dtype: str) -> tuple[Spec, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core import execute, lowering, replay
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Evaluation, step_text
-from tinyckpt.core.tracing import ACTIVE_BUILDER
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
+from tinyckpt.core.tracing import ACTIVE_BUILDER, Var
 
 
 def once(x: Var) -> Var:

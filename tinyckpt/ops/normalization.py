@@ -10,10 +10,10 @@ Sources: Ioffe and Szegedy, arXiv 1502.03167 (batch); Ba, Kiros and Hinton, arXi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.tracing import as_var
+from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.eager import eager
@@ -29,9 +29,6 @@ from tinyckpt.ops.normalization_primitives import (
     remaining_axes,
 )
 from tinyckpt.ops.shape import reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 @eager

@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, apply_all, as_var
+from tinyckpt.core.tracing import Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import as_float32_if_bfloat16, astype
@@ -27,9 +27,6 @@ from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.reduce import mean as mean_over
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import broadcast_to, expand_dims
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 Positions = tuple[int, ...]
 

@@ -9,21 +9,18 @@ derivatives, since training never differentiates through it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.graph import UPDATE
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import active_builder, apply, as_var
+from tinyckpt.core.tracing import Builder, Var, active_builder, apply, as_var
 from tinyckpt.ops import kernels_parameter_update as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.elementwise_table import UPDATES
 from tinyckpt.ops.kernels_elementwise import KERNELS
 from tinyckpt.ops.shape_inference import per_element
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Builder, Var
 
 
 def infer_update(source: Spec, value: Spec) -> tuple[Spec, ...]:

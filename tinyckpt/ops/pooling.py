@@ -9,22 +9,18 @@ the maximum, the first gets the cotangent.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, apply_all, as_var
+from tinyckpt.core.tracing import Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels_pooling as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.reduce import mean
-from tinyckpt.ops.sliding_windows import pair, pool_blocks, require_images, window_counts
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.sliding_windows import Pair
+from tinyckpt.ops.sliding_windows import Pair, pair, pool_blocks, require_images, window_counts
 
 MAX_WINDOW_POSITIONS = 256  # positions that an index of one byte distinguishes
 

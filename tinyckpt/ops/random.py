@@ -7,22 +7,19 @@ the function is traced, and an input of the operator where it is data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply
+from tinyckpt.core.tracing import Var, apply
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape_inference import per_element
 from tinyckpt.ops.special_functions import random_key
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 SEED_BITS = 64  # width of the generator's key
 

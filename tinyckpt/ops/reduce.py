@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels, kernels_indexing
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
@@ -23,9 +23,6 @@ from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.elementwise import divide, multiply, where
 from tinyckpt.ops.shape import full, reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 Axes = int | Sequence[int] | None
 

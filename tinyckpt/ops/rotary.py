@@ -10,20 +10,17 @@ arXiv 2104.09864, section 3.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive, zero
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_attention as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.normalization_primitives import widened_bytes
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_rotary(x: Spec, *positions: Spec, **attrs: Any) -> tuple[Spec, ...]:

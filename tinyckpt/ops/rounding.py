@@ -6,13 +6,13 @@ Where a function is flat its derivative is taken as 0 everywhere, at the jumps t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.tracing import active_builder, apply, as_var
+from tinyckpt.core.tracing import Var, active_builder, apply, as_var
 from tinyckpt.ops.casting import PYTHON_NUMBERS, astype, promote_to_float
 from tinyckpt.ops.comparison import equal, greater, less
 from tinyckpt.ops.eager import eager
@@ -27,9 +27,6 @@ from tinyckpt.ops.elementwise import (
     where,
 )
 from tinyckpt.ops.logic import isnan, signbit
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 sign = unary("sign")
 floor = unary("floor")

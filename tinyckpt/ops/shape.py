@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, map_leaves
 from tinyckpt.core.primitive import Primitive, no_flops, zero
-from tinyckpt.core.tracing import active_builder, apply, apply_all, as_var
+from tinyckpt.core.tracing import Var, active_builder, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.eager import eager
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # Shape inference ----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
@@ -21,9 +21,6 @@ from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
 from tinyckpt.ops.reduce import Axes, max, mean, min, reduced_shape, sum
 from tinyckpt.ops.shape import concatenate, flat_or_along, full, index, reshape
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 
 def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:

@@ -5,12 +5,12 @@ Its own adjoint is the convolution. Rules and layout are those of ``convolution`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
-from tinyckpt.core.tracing import apply, as_var
+from tinyckpt.core.tracing import Var, apply, as_var
 from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.convolution import (
@@ -27,11 +27,7 @@ from tinyckpt.ops.convolution import (
 )
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.indexing import contiguous, contiguous_once
-from tinyckpt.ops.sliding_windows import pair, require_images, transposed_counts
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
-    from tinyckpt.ops.sliding_windows import Pair
+from tinyckpt.ops.sliding_windows import Pair, pair, require_images, transposed_counts
 
 
 def infer_conv_transpose2d(

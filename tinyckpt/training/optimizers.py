@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
-from tinyckpt.core.tracing import as_var
+from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
 from tinyckpt.ops.parameter_update import (
@@ -38,9 +38,6 @@ from tinyckpt.ops.parameter_update import (
     moving_sum,
 )
 from tinyckpt.ops.reduce import sum
-
-if TYPE_CHECKING:
-    from tinyckpt.core.tracing import Var
 
 # A learning rate: a number, or a function of the number of steps taken so far, an int64 Var.
 Rate = float | Callable[["Var"], "Var"]
