@@ -4,7 +4,8 @@
  */
 
 import { UNITS, countText } from "../../player/assets/format.js";
-import { svgElement, textWidth } from "../../player/assets/graph.js";
+import { svgElement } from "../../player/assets/graph.js";
+import { textWidth } from "../../player/assets/ruler.js";
 import { costText } from "./texts.js";
 
 /**

@@ -3,10 +3,10 @@
 import { byId } from "../../player/assets/controls.js";
 import { tipLines } from "../../player/assets/details.js";
 import { countText, counted, setText } from "../../player/assets/format.js";
-import { cutTo } from "../../player/assets/graph.js";
 import { Player } from "../../player/assets/main.js";
 import { stepOfTick, tickOfStep } from "../../player/assets/model.js";
 import { ownName } from "../../player/assets/reasons.js";
+import { cutTo } from "../../player/assets/ruler.js";
 import { ADDRESSES } from "../../player/assets/scale.js";
 import { middleOf } from "../../player/assets/tip.js";
 import { stopOn } from "../../player/assets/stops.js";

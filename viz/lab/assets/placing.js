@@ -7,7 +7,7 @@
  */
 
 import { listAt } from "../../player/assets/columns.js";
-import { cutTo, textWidth } from "../../player/assets/graph.js";
+import { cutTo, textWidth } from "../../player/assets/ruler.js";
 import { endToEnd, shownName } from "./graphs.js";
 
 /**

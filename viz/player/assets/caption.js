@@ -8,8 +8,8 @@ import { COMPUTE, FREE, OFFLOAD } from "./allocation.js";
 import { WORKSPACE_BAND } from "./blocks.js";
 import { listAt } from "./columns.js";
 import { amountText, counted, sizeText } from "./format.js";
-import { cutTo, textWidth } from "./graph.js";
 import { ownName, readBy } from "./reasons.js";
+import { cutTo, textWidth } from "./ruler.js";
 import { inOrder } from "./stops.js";
 
 /**

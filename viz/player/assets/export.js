@@ -2,7 +2,8 @@
 
 import { STRIPES } from "./blocks.js";
 import { captionsOf, fitting } from "./caption.js";
-import { SVG, cutTo, ruler, svgElement } from "./graph.js";
+import { SVG, svgElement } from "./graph.js";
+import { cutTo, ruler } from "./ruler.js";
 import { HEAD, outlinesOf, runsOf, wordsEnd } from "./timeline.js";
 
 /**

@@ -7,6 +7,7 @@ import { addStripes, stripeGroup } from "./host.js";
 import { GraphLights } from "./lights.js";
 import { historyOfView } from "./model.js";
 import { coarse } from "./rows.js";
+import { cutTo } from "./ruler.js";
 import { changeAt, changedBetween, homes, isStaying, lookText } from "./state.js";
 import { cellWords } from "./words.js";
 
@@ -31,21 +32,6 @@ export function svgElement(name, attributes = {}, parent = undefined) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   parent?.append(element);
   return element;
-}
-
-export const ruler = document.createElement("canvas").getContext("2d");
-
-/** How wide a text is. @param {string} text @param {number} size of the font */
-export function textWidth(text, size) {
-  ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
-  return ruler.measureText(text).width;
-}
-
-/** A text cut to a width. */
-export function cutTo(text, size, room) {
-  let cut = text;
-  while (cut && textWidth(cut === text ? cut : `${cut}…`, size) > room) cut = cut.slice(0, -1);
-  return cut === text ? cut : `${cut}…`;
 }
 
 /** Draw polylines with arrowheads: paths of lines, and paths of heads. Each path is of a few arrows

@@ -1,6 +1,6 @@
 /** Truncation of row labels to the available width, such that labels stay distinct. */
 
-import { cutTo, textWidth } from "./graph.js";
+import { cutTo, textWidth } from "./ruler.js";
 
 export const NAME_SIZE = 12.5; // pixels of a row's letters; the same in the style sheet
 const LONGEST_TRIED = 60; // letters of a name that anything is tried with: no row has room for more

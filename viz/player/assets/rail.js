@@ -1,8 +1,9 @@
 /** Row labels of the space-time diagram (rail): name and node state at the current step. */
 
-import { levelPath, svgElement, textWidth } from "./graph.js";
+import { levelPath, svgElement } from "./graph.js";
 import { NAME_SIZE, namesApart } from "./names.js";
 import { coarse } from "./rows.js";
+import { textWidth } from "./ruler.js";
 import { changeAt, isStaying, lookText } from "./state.js";
 import { cellsOf } from "./table.js";
 import { cellWords } from "./words.js";

@@ -4,7 +4,7 @@
  */
 
 import { setText } from "./format.js";
-import { textWidth } from "./graph.js";
+import { textWidth } from "./ruler.js";
 
 /**
  * @typedef {{name: string, tick: number, words: string}} Stop
