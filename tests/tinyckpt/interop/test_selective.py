@@ -25,7 +25,7 @@ def made() -> tuple[GPT, tuple[torch.Tensor, ...]]:
     return tokens_for(GPT(3, 32, 2, 64, rate=0.1), 8, 64)
 
 
-def test_allocator_confirms_every_candidate_and_gradients_are_plain() -> None:
+def test_allocator_confirms_every_candidate_and_cheapest_within_budget_is_taken() -> None:
     model, args = made()
     names = tuple(f"blocks.{index}" for index in range(3))
     torch.manual_seed(1)
@@ -35,6 +35,10 @@ def test_allocator_confirms_every_candidate_and_gradients_are_plain() -> None:
     assert (fits.modules, fits.cost) == ((), 1.0)
     assert abs(fits.peak - plain) <= MISS * plain
     assert [saved for saved, _, _ in fits.tried] == list(SAVED)
+    peaks = {saved: peak for saved, peak, _ in fits.tried}
+    assert peaks["nothing"] < peaks["attention"] < peaks["matrix products"]
+    cheaper = tct.selective(model, *args, budget=peaks["attention"], modules=names)
+    assert (cheaper.saved, cheaper.peak) == ("attention", peaks["attention"])
     for saved, peak, cost in fits.tried:
         own, _ = made()
         Selective("GPT", names, saved, peak, cost, plain, ()).apply(own)
