@@ -14,7 +14,8 @@ turn, until that bound is reached:
   2001.03288);
 - the guided ejection search of ``codegen.offset_ejection``, within lower and lower capacities;
 - the branch and bound of ``codegen.offset_tree_search``, after MiniMalloc;
-- where the extra ``optimal`` is installed and a deadline given, CP-SAT.
+- where the extra ``optimal`` is installed and a deadline given, CP-SAT: of few blocks before the
+  search.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ MOST_PAIRS = 60_000_000
 MOST_SEEN = 10**9  # blocks that the skyline looks at, 3 ns each
 MOST_IN_TREE = 1500  # blocks
 MOST_IN_MODEL = 1000  # blocks, of CP-SAT
+MOST_BEFORE_SEARCH = 100  # blocks, of CP-SAT before the search: of few it proves optima in seconds
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
@@ -187,18 +189,26 @@ def pack(blocks: Blocks, enough: int, clock: Clock | None, seed: int) -> tuple[I
                 return best, False
             if clock is not None:
                 clock.check()
-        if clock is not None and len(blocks) <= MOST_IN_MODEL:
-            best, proven = solved(blocks, best, enough, clock)
-            least = blocks.height(best)
-            if proven or least <= enough:
+        if clock is not None and len(blocks) <= MOST_BEFORE_SEARCH:
+            best, proven = solved(blocks, best, enough, clock.left() / 2)
+            if proven or blocks.height(best) <= enough:
                 return best, proven
-        for packing in searched(blocks, best, enough, clock, seed):
-            best, least = packing, blocks.height(packing)
-            if least <= enough:
-                break
+        for packing in searched(blocks, best, enough, part_of(clock, len(blocks)), seed):
+            best = packing
+            if blocks.height(best) <= enough:
+                return best, False
     except OutOfTimeError:
-        return best, False  # what was found by the deadline
+        pass  # what was found by the deadline
+    if clock is not None and MOST_BEFORE_SEARCH < len(blocks) <= MOST_IN_MODEL:
+        return solved(blocks, best, enough, clock.left())
     return best, False
+
+
+def part_of(clock: Clock | None, count: int) -> Clock | None:
+    """Return the deadline of the search; where CP-SAT comes after it, it has most of the time."""
+    if clock is None or count <= MOST_BEFORE_SEARCH or count > MOST_IN_MODEL or not has_solver():
+        return clock
+    return Clock(clock.left() * 3 / 4)
 
 
 def constructed(blocks: Blocks, clock: Clock | None) -> Iterator[Integers]:
@@ -230,13 +240,18 @@ def random_skylines(
             yield packing
 
 
-def solved(blocks: Blocks, best: Integers, enough: int, clock: Clock) -> tuple[Integers, bool]:
-    """Return the packing of CP-SAT in half of the time, and whether it is proven; if installed."""
-    if find_spec("ortools") is None:
+def has_solver() -> bool:
+    """Whether CP-SAT is installed."""
+    return find_spec("ortools") is not None
+
+
+def solved(blocks: Blocks, best: Integers, enough: int, seconds: float) -> tuple[Integers, bool]:
+    """Return the packing of CP-SAT in some seconds, and whether it is proven; if installed."""
+    if not has_solver() or not seconds:
         return best, False
     from tinyckpt.codegen.no_overlap_cp import least_height
 
-    return least_height(blocks.begin, blocks.end, blocks.size, best, enough, clock.left() / 2)
+    return least_height(blocks.begin, blocks.end, blocks.size, best, enough, seconds)
 
 
 def searched(

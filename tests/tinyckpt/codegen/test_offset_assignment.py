@@ -1,6 +1,7 @@
 """Packings: no two live blocks overlap, and how high they are; checked block by block."""
 
 import time
+from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
@@ -282,3 +283,32 @@ def test_many_blocks_are_packed_close_to_the_bound() -> None:
     sizes = (random.integers(1, 1000, count) * 64).tolist()
     packing = assign_offsets(starts.tolist(), stops, sizes, 64)
     assert packing.nbytes <= 1.15 * packing.lower_bound
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(100, ["solver", "search"]), (101, ["search", "solver"]), (1001, ["search"])],
+)
+def test_solver_comes_before_the_search_of_few_blocks_only(
+    monkeypatch: pytest.MonkeyPatch, count: int, expected: list[str]
+) -> None:
+    calls: list[str] = []
+
+    def solved(blocks: Blocks, best: Any, enough: int, seconds: float) -> tuple[Any, bool]:
+        assert 0 < seconds <= 60
+        calls.append("solver")
+        return best, False
+
+    def searched(*arguments: Any) -> Iterator[Any]:
+        calls.append("search")
+        return iter(())
+
+    def stacked(blocks: Blocks, clock: Any) -> Iterator[Any]:
+        yield blocks.size.cumsum() - blocks.size
+
+    for function in (solved, searched):
+        monkeypatch.setattr(offset_assignment, function.__name__, function)
+    monkeypatch.setattr(offset_assignment, "constructed", stacked)
+    starts = range(count)
+    assign_offsets(starts, [start + 1 for start in starts], [64] * count, deadline=60)
+    assert calls == expected
