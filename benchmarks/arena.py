@@ -219,7 +219,8 @@ def main() -> None:
         "minimalloc_cp": partial(minimalloc, options.data, options.seconds, True),
         "resident": resident_table,
     }
-    new = {TITLES[name]: measured[name]() for name in options.sections}
+    run = f"Written by `python {table.command()}`."
+    new = {TITLES[name]: f"{run}\n\n{measured[name]()}" for name in options.sections}
     report = table.RESULTS / "arena.md"
     found = {**kept(report.read_text("utf-8") if report.exists() else ""), **new}
     sections = [f"## {title}\n\n{found[title]}" for title in TITLES.values() if title in found]

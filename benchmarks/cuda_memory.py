@@ -1,6 +1,6 @@
 """Benchmark: memory of PyTorch training steps predicted without a GPU, against one that measures.
 
-    python benchmarks/cuda_memory.py predict PLANS.json            # anywhere: no GPU is needed
+    python benchmarks/cuda_memory.py predict PLANS.json --device H200-141GB  # no GPU is needed
     python benchmarks/cuda_memory.py measure PLANS.json SEEN.json  # where the GPU is
     python benchmarks/cuda_memory.py table PLANS.json SEEN.json    # anywhere
 

@@ -53,7 +53,7 @@ from tinyckpt.ops.kernel_inlining import Substitution, constant_line, inline_ker
 Array = Any
 ARITHMETIC = {"np.add", "np.subtract", "np.multiply", "np.divide"}
 # BLAS has products of these, and NumPy computes with a Python number as with an array of it.
-COMMON_FLOATS: tuple[np.dtype[Any], ...] = (np.dtype("float32"), np.dtype("float64"))
+BLAS_DTYPES: tuple[np.dtype[Any], ...] = (np.dtype("float32"), np.dtype("float64"))
 CACHE = 2**18  # bytes; of larger results, a pass more takes longer than NumPy's buffer
 # Elements of each buffer in which NumPy repeats what it broadcasts. Its own choice is 8192: 64 KiB
 # of float64 for every operand.
@@ -201,7 +201,9 @@ class ArenaWriter:
         size = counted(self.addresses.nbytes, "byte")
         lines.append(f"# One buffer of {size}: at(offset, step) is a view of it.")
         if any("dot(" in line for line in self.body):
-            lines.append("# dot is np.dot, or np.matmul where an argument is not C-contiguous.")
+            lines.append(
+                "# dot is np.dot where all is row-major and NumPy has a BLAS; else np.matmul."
+            )
         lines += [*self.views, "", f"def step({', '.join(base.parameters)}):"]
         return "\n".join([*lines, *(f"    {line}" for line in self.body)])
 
@@ -254,11 +256,11 @@ class ArenaWriter:
         inlined = inline_kernel(primitive.forward, operands, operator.attrs, self.base.written)
         if inlined is not None and len(results) == 1:
             if not inside[0]:
-                result = self.base.evaluation(operator)
-                product = self.as_dot(operator, f"np.matmul({', '.join(inlined.split(' @ '))})")
-                if product.startswith("dot("):
-                    result = f"{results[0]} = {self.with_views(operator, product)}"
-                self.body.append(result)
+                call = f"np.matmul({', '.join(inlined.split(' @ '))})"
+                if (product := self.as_dot(operator, call)) != call:
+                    self.body.append(f"{results[0]} = {self.with_views(operator, product)}")
+                else:
+                    self.body.append(self.base.evaluation(operator))
                 return
             if operator.kind == "unbroadcast":
                 inlined = self.without_reshape(operator, inlined)
@@ -295,7 +297,7 @@ class ArenaWriter:
         if (
             self.base.backend.xp is not np
             or ast.unparse(call.func) not in ARITHMETIC
-            or spec.dtype not in COMMON_FLOATS
+            or spec.dtype not in BLAS_DTYPES
             or any(self.graph.data[data].spec.dtype != spec.dtype for data in operator.inputs)
         ):
             return [line]
@@ -315,26 +317,29 @@ class ArenaWriter:
         """Return a loop over parts that fit a cache, where several lines compute a large result."""
         shape = self.graph.data[operator.outputs[0]].spec.shape
         shapes = {self.names[data]: self.graph.data[data].spec.shape for data in operator.inputs}
-        parted = {name for name, each in shapes.items() if each == shape}
+        of_full_shape = {name for name, each in shapes.items() if each == shape}
         # Others are the same for every part: they have no first axis.
-        same = all(len(shapes[name]) < len(shape) for name in shapes.keys() - parted)
+        same = all(len(shapes[name]) < len(shape) for name in shapes.keys() - of_full_shape)
         if len(lines) < 2 or len(parts(self.base.backend.xp, shape)) < 2 or not same:
             return lines
         part = {name: ast.parse(f"{name}[part]", mode="eval").body
-                for name in (*parted, self.names[operator.outputs[0]])}  # fmt: skip
+                for name in (*of_full_shape, self.names[operator.outputs[0]])}  # fmt: skip
         self.base.imported.setdefault(parts.__module__, set()).add(parts.__name__)
         loop = [f"for part in parts(np, {shape}):"]
         cut = [ast.unparse(Substitution(part, {}).visit(ast.parse(line))) for line in lines]
         return [*loop, *(f"    {line}" for line in cut)]
 
     def as_dot(self, operator: Operator, line: str) -> str:
-        """Return a small product of matrices as a call of ``dot``, which takes half the time."""
+        """Return a small product of matrices as a call of ``dot``, whose call takes less time.
+
+        As BLAS itself, it does not report overflows to ``np.errstate``.
+        """
         nodes = [self.graph.data[data] for data in (*operator.inputs, *operator.outputs)]
         if (
             operator.kind == "matmul"
             and self.base.backend.xp is np
             and all(len(node.spec.shape) == 2 and min(node.spec.shape) > 1 for node in nodes)
-            and nodes[-1].spec.dtype in COMMON_FLOATS
+            and nodes[-1].spec.dtype in BLAS_DTYPES
             and len({node.spec.dtype for node in nodes}) == 1
             and all(node.view_of is None for node in nodes)
             and nodes[-1].spec.nbytes <= CACHE
@@ -362,11 +367,12 @@ class ArenaWriter:
         for data in operator.inputs:
             owner = self.names[data]
             text = f"{owner}.mT"
-            if owner in self.fixed and re.search(rf"\b{text}\b", line):
+            pattern = rf"\b{re.escape(text)}\b"
+            if owner in self.fixed and re.search(pattern, line):
                 if text not in self.transposed:
                     self.transposed[text] = self.base.identifier(f"{owner}_mT")
                     self.views.append(f"{self.transposed[text]} = {text}")
-                line = re.sub(rf"\b{text}\b", self.transposed[text], line)
+                line = re.sub(pattern, self.transposed[text], line)
         return line
 
     def without_reshape(self, operator: Operator, expression: str) -> str:
@@ -607,7 +613,7 @@ class ArenaProgram:
 def strides_of(parameters: Sequence[str], graph: Graph) -> Callable[..., tuple[Any, ...]]:
     """Return a function from arguments to the strides of all arrays in them.
 
-    Generated, since a walk over hundreds of small arrays takes a tenth of a step.
+    Generated, since a walk over a tree takes longer: a tenth of a step of 200 layers of 8x8.
     """
     arrays = [
         path
@@ -623,14 +629,14 @@ def may_buffer_less(graph: Graph) -> bool:
     """Whether results have the same bits whatever the size of NumPy's buffers.
 
     A sum that casts its operand, as of float16 in float32, adds buffer by buffer. Where all
-    floating-point values have one dtype of 32 bits or more, tinyckpt's kernels cast nothing they
-    sum up.
+    floating-point values have one dtype of 32 bits or more, tinyckpt's kernels cast no such value
+    that they sum up; ``max_vjp`` counts in whole numbers, which are exact below 2**24.
     """
     dtypes = {node.spec.dtype for node in graph.data}
     inexact = {dtype for dtype in dtypes if dtype.kind not in "biu"}
     return (
         len(inexact) == 1
-        and inexact.issubset(COMMON_FLOATS)
+        and inexact.issubset(BLAS_DTYPES)
         and all(is_own(operator.primitive.forward) for operator in graph.operators)  # type: ignore[union-attr]
     )
 
@@ -639,7 +645,7 @@ def may_buffer_less(graph: Graph) -> bool:
 def dot_is_matmul() -> bool:
     """Whether NumPy has a BLAS, which computes ``dot`` and ``matmul`` by the same routine."""
     square = np.sin(np.arange(31.0 * 31)).reshape(31, 31)
-    squares = [square.astype(dtype) for dtype in COMMON_FLOATS]
+    squares = [square.astype(dtype) for dtype in BLAS_DTYPES]
     return all(np.dot(a, a).tobytes() == (a @ a).tobytes() for a in squares)
 
 

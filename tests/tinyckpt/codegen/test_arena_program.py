@@ -277,7 +277,26 @@ def test_dot_has_the_bits_of_matmul(
     if same:
         b = a.mT
     assert dot_is_matmul()
-    assert np.dot(a, b).tobytes() == (a @ b).tobytes()
+    expected = (a @ b).tobytes()
+    assert np.dot(a, b).tobytes() == expected
+    assert np.dot(a, b, out=np.empty((m, b.shape[1]), dtype)).tobytes() == expected
+
+
+@pytest.mark.parametrize("shape", [(3000, 7), (7, 3000)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_broadcasts_have_the_same_bits_with_smaller_buffers(
+    shape: tuple[int, int], dtype: str
+) -> None:
+    def loss(b: Any, c: Any, x: Any) -> Any:
+        h = x * b + c
+        return tc.mean(h) + tc.sum(tc.max(h, axis=0)) + tc.sum(tc.max(h, axis=1) ** 2)
+
+    graph = tc.differentiate(
+        tc.build(loss, *(tc.Spec(each, dtype) for each in (shape[1], (shape[0], 1), shape)))
+    )
+    b, c, x = random_arguments(graph)
+    for arguments in ((b, c, x), (b, c, np.asfortranarray(x))):
+        require_equal_programs(tc.plan(graph), arguments)
 
 
 def test_transformations_take_arena() -> None:

@@ -201,7 +201,7 @@ def test_graph_may_be_differentiated_twice_and_forward_alone_moves_nothing() -> 
     assert hooks.moved == moved > 0
 
 
-def test_write_after_saving_is_refused_where_the_tensor_stays_and_harmless_where_it_moves() -> None:
+def test_write_after_saving_is_refused_but_where_the_tensor_has_left() -> None:
     class Writing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             y = torch.tanh(x)
@@ -210,9 +210,10 @@ def test_write_after_saving_is_refused_where_the_tensor_stays_and_harmless_where
                 y.zero_()
             return z
 
-    for at_least, fails in ((2**20, True), (0, False)):
+    # It stays; it has left, as always on a CPU; it is on its way.
+    for at_least, on_gpu, fails in ((2**20, False, True), (0, False, False), (0, True, True)):
         model = nn.Sequential(nn.Linear(4, 4), Writing())
-        wrap(model[1], HostHooks(at_least), recompute=False)
+        wrap(model[1], HostHooks(at_least, on_gpu), recompute=False)
         loss = model(torch.ones(4, 4)).sum()
         if fails:
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -280,3 +281,18 @@ def test_unknown_devices_are_refused() -> None:
     model, args = layers()
     with pytest.raises(tc.GraphError, match=r"device 'H100' \(did you mean"):
         tct.offload(model, *args, budget="90 %", device="H100")
+
+
+def test_error_in_forward_leaves_nothing_on_its_way() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.tanh(torch.tanh(x))
+            raise MemoryError(str(y.shape))
+
+    hooks = HostHooks(0, on_gpu=True)
+    model = nn.Sequential(nn.Linear(4, 4), Failing())
+    wrap(model[1], hooks, recompute=False)
+    with pytest.raises(MemoryError):
+        model(torch.ones(4, 4))
+    assert hooks.moved > 0
+    assert not hooks.leaving

@@ -87,6 +87,7 @@ def test_gradients_are_plain_and_peaks_as_predicted() -> None:
 
     def moved(model: nn.Module, x: torch.Tensor) -> None:
         offload = tct.offload(model, x, device="H100-80GB", budget="60 %")
+        predicted["offload"] = offload.peak
         offload.apply(model)
 
     plain, peak = step_of(lambda model, x: None)
@@ -95,10 +96,10 @@ def test_gradients_are_plain_and_peaks_as_predicted() -> None:
         found, peaks[name] = step_of(change)
         assert found == plain, name
     # Kernels need some memory that is not predicted: the sum over a bias's rows 4 MiB.
-    off = {name: peaks[name] / predicted[name] - 1 for name in ("plain", "checkpoint")}
-    assert all(0 <= each <= 0.03 for each in off.values()), off
-    # When copies begin and end is up to the GPU.
-    assert peaks["offload"] < 0.8 * peaks["plain"]
+    off = {name: peaks[name] / predicted[name] - 1 for name in predicted}
+    # Of offloading, models without fused attention were up to 5 % off (results/cuda_memory.md).
+    limits = {"plain": 0.03, "checkpoint": 0.03, "offload": 0.1}
+    assert all(0 <= each <= limits[name] for name, each in off.items()), off
 
 
 def test_a_gpu_can_be_calibrated(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ design", MICRO 2016, arXiv 1602.08124.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -275,10 +276,14 @@ def offloaded(
     **kwargs: Any,
 ) -> Any:
     """Call a module's forward; what autograd saves meanwhile waits on the host."""
-    with hooks.around(module) if torch.is_grad_enabled() else nullcontext():
-        found = forward(*args, **kwargs)
+    try:
+        with hooks.around(module) if torch.is_grad_enabled() else nullcontext():
+            found = forward(*args, **kwargs)
+    except BaseException:  # such as of memory: a smaller batch is not to find it taken
+        hooks.abandon()
+        raise
     if last:
-        hooks.give_back(0)
+        hooks.release(0)
     return found
 
 
@@ -291,7 +296,8 @@ class Waiting:
     Attributes:
         host: its elements there; None for a FakeTensor, which has none.
         here: its elements on the device, once they are fetched.
-        copied: on a GPU, what tells when the last copy has ended.
+        copied: on a GPU, the event of the last copy.
+        stream: on a GPU, the stream that computes with the memory that is copied.
         call: of the module that saved it.
     """
 
@@ -301,15 +307,22 @@ class Waiting:
         self.host: torch.Tensor | None = None
         self.here: torch.Tensor | None = None
         self.copied: Any = None
+        self.stream: Any = None
         if not isinstance(value, FakeTensor):
             with copying(self.device):
                 self.host = on_host(value.detach().as_strided((self.count,), (1,), 0))
-            self.copied = event_of_copies(self.device)
+            self.note_copy()
 
     def __del__(self) -> None:
         # Its memory is given to others, whose kernels must not run while a copy still writes there.
         if self.here is not None:
             self.wait()
+
+    def note_copy(self) -> None:
+        """Note, on a GPU, which copy was the last, and who computes with its memory."""
+        if self.device.type == "cuda":
+            self.copied = copy_stream(self.device).record_event()
+            self.stream = torch.cuda.current_stream(self.device)
 
     @property
     def nbytes(self) -> int:
@@ -323,13 +336,16 @@ class Waiting:
             if self.host is not None:
                 with copying(self.device):
                     self.here.copy_(self.host, non_blocking=True)
-                self.copied = event_of_copies(self.device)
+                self.note_copy()
         return self.here
 
     def wait(self) -> None:
-        """Have what a GPU computes from now on wait until the last copy has ended."""
+        """Have the stream that computes with the memory wait for the last copy; the host does not.
+
+        The device that is current need not be that of the stream.
+        """
         if self.copied is not None:
-            self.copied.wait()
+            self.stream.wait_event(self.copied)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -374,14 +390,16 @@ class HostHooks:
         moved: bytes moved to the host so far.
         last: the last call.
         known: storages that wait, by the id and the version of what was saved.
-        leaving: on a GPU, tensors that may be on their way to the host.
+        leaving: on a GPU, tensors that may be on their way to the host, and their versions.
+        lock: of ``leaving``: each GPU has a thread in the backward pass.
     """
 
     def __init__(self, at_least: int, on_gpu: bool = False) -> None:
         self.at_least, self.on_gpu, self.moved = at_least, on_gpu, 0
         self.last: weakref.ref[ModuleCall] | None = None
         self.known: dict[tuple[int, int], weakref.ref[Waiting]] = {}
-        self.leaving: deque[tuple[torch.Tensor, Waiting]] = deque()
+        self.leaving: deque[tuple[torch.Tensor, int, Waiting]] = deque()
+        self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy of a model has hooks of its own
         return HostHooks, (self.at_least,)
@@ -420,24 +438,34 @@ class HostHooks:
             # Another storage may get the same id.
             weakref.finalize(storage, self.known.pop, key, None).atexit = False
             if value.device.type == "cuda" or self.on_gpu:
-                self.leaving.append((value.detach(), waiting))
-                self.give_back(IN_FLIGHT)
+                self.leaving.append((value.detach(), version_of(value), waiting))
+                self.release(IN_FLIGHT)
         return Handle(waiting, value.shape, value.stride(), value.storage_offset())
 
-    def give_back(self, left: int) -> None:
-        """Give back the memory of what is leaving, but for so many, once it has left."""
-        while len(self.leaving) > left:
-            self.leaving.popleft()[1].wait()
+    def release(self, left: int) -> None:
+        """Drop all but the newest storages on their way to the host, once they are there.
+
+        Raises:
+            RuntimeError: if one was written to meanwhile: its copy may have parts of both.
+        """
+        with self.lock:
+            old = [self.leaving.popleft() for _ in range(len(self.leaving) - left)]
+        for value, version, waiting in old:
+            waiting.wait()
+            check_version(value, version)
+
+    def abandon(self) -> None:
+        """Drop all storages on their way to the host, once they are there, after an error."""
+        with self.lock:
+            for *_, waiting in self.leaving:
+                waiting.wait()
+            self.leaving.clear()
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
         """Return a saved tensor; fetch all of its module's call, and of the call before."""
-        self.give_back(0)
+        self.release(0)
         if isinstance(handle, Kept):
-            if version_of(handle.value) != handle.version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    "inplace operation: it was saved in a module whose saved tensors are offloaded"
-                )
+            check_version(handle.value, handle.version)
             return handle.value
         waiting = handle.waiting
         with torch.no_grad():
@@ -447,7 +475,21 @@ class HostHooks:
             if before is not None:
                 before.fetch()
             waiting.wait()
+            if here.device.type == "cuda":
+                now = torch.cuda.current_stream(here.device)
+                if now != waiting.stream:
+                    now.wait_event(waiting.copied)
+                    here.record_stream(now)
             return here.as_strided(handle.shape, handle.stride, handle.offset)
+
+
+def check_version(value: torch.Tensor, version: int) -> None:
+    """Raise a RuntimeError if a saved tensor has been written to since, as autograd does."""
+    if version_of(value) != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an "
+            "inplace operation: it was saved in a module whose saved tensors are offloaded"
+        )
 
 
 def on_host(flat: torch.Tensor) -> torch.Tensor:
@@ -479,8 +521,3 @@ def copying(device: torch.device) -> AbstractContextManager[Any]:
     stream.wait_stream(torch.cuda.current_stream(device))
     context: AbstractContextManager[Any] = torch.cuda.stream(stream)
     return context
-
-
-def event_of_copies(device: torch.device) -> Any:
-    """Return what tells when the copies of a GPU so far have ended; None for a CPU."""
-    return copy_stream(device).record_event() if device.type == "cuda" else None
