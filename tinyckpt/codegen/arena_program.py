@@ -4,8 +4,8 @@ The program has a view of the buffer for every evaluation, made once, and each l
 place by ``out=``. The first call runs the schedule step by step, and notes what kernels allocate
 and how values lie in memory (row-major or not), so that later calls give the same bits; it is done
 again for arguments of other strides. On NumPy, lines are chosen for what a call costs: small
-products by ``dot``, numbers as arrays, derivatives of large arrays part by part. In: a legal
-schedule, its ``arena`` and a backend. Out: a function, and its source.
+products by ``dot``, numbers as arrays. In: a legal schedule, its ``arena`` and a backend. Out: a
+function, and its source.
 
 Not done: kernels written by the user, and those whose temporaries depend on the data (gathers and
 scatters with repeated indices), allocate as they please; their results are copied into place. Of
@@ -47,8 +47,7 @@ from tinyckpt.codegen.numpy_source import LONGEST_NAME, SourceWriter, one_line
 from tinyckpt.core.backend import Backend
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule
-from tinyckpt.ops.cache_blocking import parts
-from tinyckpt.ops.kernel_inlining import Substitution, constant_line, inline_kernel, is_own
+from tinyckpt.ops.kernel_inlining import constant_line, inline_kernel, is_own
 
 Array = Any
 ARITHMETIC = {"np.add", "np.subtract", "np.multiply", "np.divide"}
@@ -159,7 +158,7 @@ class ArenaWriter:
     def source(self) -> str:
         """Emit the whole program."""
         base, graph = self.base, self.graph
-        self.base.taken |= {"at", "placed", "poison", "dot", "part", "parts"}
+        self.base.taken |= {"at", "placed", "poison", "dot"}
         self.body += base.unpacking()
         for data, value in graph.constants.items():
             self.names[data] = name = base.identifier(f"c_{graph.data[data].name}")
@@ -271,8 +270,7 @@ class ArenaWriter:
         if inside == [True]:
             lines = steps_into(primitive.forward, operands, operator.attrs, results[0])
             if lines is not None:
-                lines = [each for line in lines for each in self.tuned(operator, line)]
-                self.body += self.in_parts(operator, lines)
+                self.body += [each for line in lines for each in self.tuned(operator, line)]
                 return
         name, attrs = self.base.kernel_name(operator)
         call = self.base.identifier(f"{name}_into_{results[0]}")
@@ -312,22 +310,6 @@ class ArenaWriter:
                     lines.append(f"{result}[...] = {texts[place]}")
                     call.args[place] = ast.Name(result)
         return [*lines, ast.unparse(call)]
-
-    def in_parts(self, operator: Operator, lines: list[str]) -> list[str]:
-        """Return a loop over parts that fit a cache, where several lines compute a large result."""
-        shape = self.graph.data[operator.outputs[0]].spec.shape
-        shapes = {self.names[data]: self.graph.data[data].spec.shape for data in operator.inputs}
-        of_full_shape = {name for name, each in shapes.items() if each == shape}
-        # Others are the same for every part: they have no first axis.
-        same = all(len(shapes[name]) < len(shape) for name in shapes.keys() - of_full_shape)
-        if len(lines) < 2 or len(parts(self.base.backend.xp, shape)) < 2 or not same:
-            return lines
-        part = {name: ast.parse(f"{name}[part]", mode="eval").body
-                for name in (*of_full_shape, self.names[operator.outputs[0]])}  # fmt: skip
-        self.base.imported.setdefault(parts.__module__, set()).add(parts.__name__)
-        loop = [f"for part in parts(np, {shape}):"]
-        cut = [ast.unparse(Substitution(part, {}).visit(ast.parse(line))) for line in lines]
-        return [*loop, *(f"    {line}" for line in cut)]
 
     def as_dot(self, operator: Operator, line: str) -> str:
         """Return a small product of matrices as a call of ``dot``, whose call takes less time.

@@ -222,25 +222,6 @@ def test_small_operands_are_broadcast_into_the_result_and_numbers_made_once() ->
     assert "np.matmul(x, w, out=matmul_1)\n    np.add(matmul_1, b, out=add_1)" in source
 
 
-def test_several_lines_of_a_large_result_run_part_by_part() -> None:
-    def loss(w: Any, x: Any) -> Any:
-        return tc.half_squared_norm(tc.tanh(x * w))
-
-    graph = tc.differentiate(tc.build(loss, tc.Spec(256), tc.Spec((300, 256))))
-    schedule = tc.plan(graph)
-    source = tc.compile(schedule, arena=True, results="reused").source
-    (start,) = (n for n, line in enumerate(source.splitlines()) if "for part" in line)
-    assert [line.strip() for line in source.splitlines()[start : start + 4]] == [
-        "for part in parts(np, (300, 256)):",
-        "np.multiply(tanh_1[part], tanh_1[part], out=tanh_1_vjp[part])",
-        "np.subtract(c_1, tanh_1_vjp[part], out=tanh_1_vjp[part])",
-        "np.multiply(tanh_1_vjp[part], half_squared_norm_1_vjp[part], out=tanh_1_vjp[part])",
-    ]
-    w, x = random_arguments(graph)
-    for arguments in ((w, x), (w, np.asfortranarray(x))):
-        require_equal_programs(schedule, arguments)
-
-
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", 1024), ("float16", 8192)])
 def test_a_step_sets_the_size_of_buffers_where_no_sum_casts(dtype: str, expected: int) -> None:
     graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.tanh(x)), tc.Spec((3, 4), dtype)))
