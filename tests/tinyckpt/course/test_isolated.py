@@ -132,7 +132,7 @@ def test_questions_after_one_that_ends_the_process_are_asked_again(tmp_path: Pat
     )
     found = isolated.ask(file, ["1 test_0_1_one", "1 test_0_2_two"], tests=tests)
     assert found.problems == ("its process ended with exit code 3", "")
-    assert found.values[1] == [[3, "Eq", [2, 2]]]
+    assert found.values[1] == [[3, "Eq", [2, 2], ["two()", "2"]]]
 
 
 @pytest.mark.parametrize("name", ["missing.py", "not python.py", "notes.txt"])
